@@ -9,10 +9,11 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -150,6 +151,56 @@ def said(cluster: ClusterProcess, host: str, *arguments: str) -> Any:
     done = run_command(*arguments, "--url", url, "--json", variables=cluster.exports())
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
+
+
+@pytest.mark.parametrize("name", ["managed", "keyed"])
+def test_letters_move_under_a_key_that_was_just_made(cluster: ClusterProcess, name: str) -> None:
+    """A leader has no data key under it yet, and needs one for letters of a managed queue."""
+    key = {"KmsMasterKeyId": f"alias/{name}"}
+    retries = {"total_max_attempts": 10, "mode": "standard"}
+    urls = cluster.parts.cluster().hosts.values()
+    clients = [connect(url, cluster.credentials, retries=retries) for url in urls]
+    made = run_command("keys", "--config", str(cluster.data / "a.toml"), "add", name)
+    assert made.returncode == 0, made.stderr
+    for shard in range(3):
+        dead = clients[0].create_queue(QueueName=f"{name}-{shard}-dead", Attributes=key)["QueueUrl"]
+        arn = f"arn:aws:sqs:us-east-1:{ACCOUNT}:{name}-{shard}-dead"
+        policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+        attributes = {"RedrivePolicy": policy, "VisibilityTimeout": "0"}
+        attributes |= key if name == "keyed" else {}
+        source = clients[0].create_queue(QueueName=f"{name}-{shard}", Attributes=attributes)
+        for client in clients:  # a receive shows that the host knows the key, and makes no data key
+            eventually(partial(_is_taken, client.receive_message, QueueUrl=dead))
+        for body in "abc":
+            clients[0].send_message(QueueUrl=source["QueueUrl"], MessageBody=body)
+
+        for _ in range(2):
+            received: list[str] = []
+            eventually(partial(_has_died, clients[0], source["QueueUrl"], dead, received))
+            assert sorted(received) == ["a", "b", "c"]
+            clients[0].start_message_move_task(SourceArn=arn)
+            eventually(partial(_has_moved, clients[0], arn, 3))
+
+
+def _is_taken(call: Callable[..., Any], **members: Any) -> bool:
+    with suppress(ClientError):
+        call(**members)
+        return True
+    return False
+
+
+def _has_died(client: Any, source: str, dead: str, received: list[str]) -> bool:
+    """Receive messages; true once three are in the dead-letter queue."""
+    found = client.receive_message(QueueUrl=source, MaxNumberOfMessages=10).get("Messages", [])
+    received += [message["Body"] for message in found]
+    counts = client.get_queue_attributes(QueueUrl=dead, AttributeNames=["All"])["Attributes"]
+    return bool(counts["ApproximateNumberOfMessages"] == "3")
+
+
+def _has_moved(client: Any, arn: str, count: int) -> bool:
+    task = client.list_message_move_tasks(SourceArn=arn, MaxResults=1)["Results"][0]
+    assert task["Status"] in ("RUNNING", "COMPLETED"), task
+    return bool(task["ApproximateNumberOfMessagesMoved"] == count and task["Status"] != "RUNNING")
 
 
 @pytest.mark.parametrize("name", ["b", "etcd-2"])

@@ -16,7 +16,7 @@ import yaml
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Credentials
-from compat_tests.node_process import NodeProcess
+from compat_tests.node_process import NodeProcess, run_command
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
 RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
@@ -110,6 +110,33 @@ def test_manifests_fit_together() -> None:
     volumes = {each["name"] for each in pod()["volumes"]}
     volumes |= {each["metadata"]["name"] for each in stateful_set["volumeClaimTemplates"]}
     assert {each["name"] for each in container["volumeMounts"]} == volumes
+
+
+def cron_jobs() -> list[dict[str, Any]]:
+    found = documents(DEPLOY / "kubernetes/jobs.yaml")
+    return [each["spec"]["jobTemplate"]["spec"]["template"]["spec"] for each in found]
+
+
+@pytest.mark.parametrize("job", cron_jobs(), ids=lambda job: str(job["containers"][0]["name"]))
+def test_the_jobs_have_commands_that_there_are(job: dict[str, Any]) -> None:
+    (container,) = job["containers"]
+    program, *words = container["command"]
+
+    done = run_command(*words, *container["args"], "--help")  # also refuses unknown options
+
+    assert program == "holdfast"
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_namespaces_with_the_restricted_profile_take_all_pods() -> None:
+    manifests = documents(DEPLOY / "kubernetes/cluster.yaml")
+    sets = [each for each in manifests if each["kind"] == "StatefulSet"]
+    for found in [pod(), *(each["spec"]["template"]["spec"] for each in sets), *cron_jobs()]:
+        (container,) = found["containers"]
+        assert found["securityContext"]["runAsNonRoot"]
+        assert found["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert not container["securityContext"]["allowPrivilegeEscalation"]
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
 # -- containers ------------------------------------------------------------------------------------

@@ -101,6 +101,24 @@ def test_hosts_of_the_compose_file_are_a_cluster(tmp_path: Path) -> None:
     assert balanced == [(name, f"holdfast-{name}") for name in "abc"]
 
 
+def test_no_volume_is_taken_for_a_drive_of_windows() -> None:
+    """As the engine takes `c:/data`, and then refuses to start."""
+    compose = documents("compose.cluster.yaml")[0]
+    mounts = [mount for each in compose["services"].values() for mount in each.get("volumes", ())]
+    sources = {mount.split(":")[0] for mount in mounts}
+
+    assert {name for name in sources if not name.startswith("./")} == compose["volumes"].keys()
+    assert all(len(name) > 1 for name in sources)
+
+
+def test_keys_of_the_peers_are_not_committed() -> None:
+    ignored = (DEPLOY.parent / ".gitignore").read_text().splitlines()
+
+    for _, _, places in compose_hosts():
+        folder = Path(places["/certificates"]).parent
+        assert f"/deploy/{folder}/" in ignored
+
+
 def test_hosts_of_the_pods_are_a_cluster(tmp_path: Path) -> None:
     names = [name for name, _ in pod_hosts()]
     made = tmp_path / "certificates"

@@ -99,8 +99,10 @@ def test_story_goes_over_the_query_protocol_as_far_as_it_does_not_wait(
 def test_wrong_answer_is_found(current: Client) -> None:
     story = Story(current, uuid.uuid4().hex[:12])
 
-    differences = story.check(
-        "queue q\nsend q a\nreceive q\n----\ndone\ndone\na/2, first received at 0 s"
-    )
+    text = "queue q\nsend q a\nreceive q\n----\ndone\ndone\na/2, first received at 0 s"
+    try:
+        differences = list(story.check(text))
+    except Late as slow:
+        pytest.skip(f"the machine is too slow to tell:\n{slow}")
 
-    assert len(list(differences)) == 1
+    assert len(differences) == 1

@@ -60,9 +60,9 @@ class Following:
         return self._handlers.get(type(message))
 
     def reopened(self) -> None:
-        """The files were opened anew: what was on its way is not."""
+        """The files were opened anew: what was on its way is not, or is another promise."""
         self._pending = None
-        self._verified = min(self._verified, self._replica.log.last_index)
+        self._verified = self._told_commit = 0
 
     def _refuse(self, sender: str) -> None:
         replica = self._replica

@@ -145,11 +145,15 @@ class Journal:
         self._promise = self._renewed(promise, damage)
         promises.write_now(self._promise)
         self._lower_note(told, reading, keep)
-        self._log = open_replica_log(
-            reading, applied, log_id=self.log_id, keep=keep, segment_bytes=self._segment_bytes
-        )
-        self._promises, self.damage = promises, damage
-        self._note = AnsweredNote(disk, folder, self.log_id)
+        note = AnsweredNote(disk, folder, self.log_id)
+        try:
+            self._log = open_replica_log(
+                reading, applied, log_id=self.log_id, keep=keep, segment_bytes=self._segment_bytes
+            )
+        except BaseException:
+            note.close()
+            raise
+        self._promises, self._note, self.damage = promises, note, damage
         self._noted = 0
         self._known = None
         self.committed = min(max(reading.committed, applied.index), self._log.last_index)
@@ -202,13 +206,12 @@ class Journal:
             self._log.close(lambda: self._disk.run(self._let_go, lambda error: closed()))
 
     def _let_go(self) -> None:
-        self._log = None
-        if self._promises is not None:
-            self._promises.close()
-            self._promises = None
-        if self._note is not None:
-            self._note.close()
-            self._note = None
+        promises, note = self._promises, self._note
+        self._log = self._promises = self._note = None
+        if promises is not None:
+            promises.close()
+        if note is not None:
+            note.close()
         self._is_syncing = self._wants_sync = self._is_noting = False
 
     # -- what it holds -----------------------------------------------------------------------------

@@ -229,7 +229,7 @@ class Leading:
         voters = self._voters.voters.values()
         lagging = [peer.matched for peer in self._peers.values() if peer.name in voters]
         lowest = min([index, *lagging])
-        return index if self._replica.log.bytes_above(lowest) > bytes_max else lowest
+        return min(index, max(lowest, self._replica.log.index_before(bytes_max)))
 
     # -- answers -----------------------------------------------------------------------------------
 

@@ -1,10 +1,11 @@
 """Sealer: encrypts sent messages and decrypts received ones, as each queue's attributes require.
 
 A data key seals for a day, or for KmsDataKeyReusePeriodSeconds; then the node replaces it in the
-background. Only the first message under a key that no queue named at start waits while its data key
-is made (one small durable write). In a cluster other machines make that write durable: it happens
-in the background, and meanwhile such a message is refused with a retriable error. So is one that
-another host sealed under a data key that is not here yet.
+background, where it also makes those for keys of new queues. Only a message under a key that was
+just added waits while its data key is made (one small durable write). In a cluster other machines
+make that write durable: it happens in the background, and meanwhile such a message is refused with
+a retriable error, or stays where it is. So does one that another host sealed under a data key that
+is not here yet.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 import structlog
@@ -21,14 +23,16 @@ from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
 from cluster.keys.key_owners import NamedKey, key_place
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.clock import Clock
-from visibility.content.sealing import SealingFailed
 from visibility.contract.errors import KmsAccessDenied, KmsDisabled, KmsNotFound, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import StoredMessage
 
+T = TypeVar("T")
 Admit = Callable[[NamedKey], None]
 """Raises KmsAccessDenied if the key may not be used."""
 _BUILT_IN_REUSE_S = 24 * 3600.0
+_AGAIN_S = 1.0
+"""Time for which no key is made after that failed: each attempt may take long."""
 _KNOWN_MAX = 10_000
 
 
@@ -58,6 +62,8 @@ class Sealer:
         Bounded."""
         self._made_soon: dict[str, asyncio.Task[None]] = {}
         """Keys that are being made in the background."""
+        self._none_until_s = 0.0
+        """No key is made before this time."""
         self._log = structlog.get_logger("sealing")
         self.digest_key = keyring.digest_key
         """Key of the hashes of group and deduplication ids."""
@@ -66,21 +72,29 @@ class Sealer:
 
     def prepare(self, queues: Iterable[QueueDefinition]) -> None:
         """Make the data keys that these queues need, before requests come."""
+        for named in self._lacking(queues):
+            self._make(named)
+
+    def _lacking(self, queues: Iterable[QueueDefinition]) -> list[NamedKey]:
+        """The keys of these queues that have no data key yet."""
         references = {(queue.settings.encryption, queue.account) for queue in queues}
+        found: dict[str, NamedKey] = {}
         for reference, account in references | {(BUILT_IN_KEY, "")}:
             named = None if reference is None else self._keyring.find(reference, account)
             if named is not None and named.enabled and named.key_id not in self._sealing:
-                self._make(named)
+                found[named.key_id] = named
+        return list(found.values())
 
     def check(self, queue: QueueDefinition) -> None:
-        """Raise KmsNotFound or KmsDisabled if the queue's key cannot be used."""
+        """See `visibility.content.sealing.Sealing`."""
         reference = queue.settings.encryption
         if reference is None:
             return
-        if self._makes_later and (queue.account, reference) not in self._known:
-            self._named(reference, queue.account)  # no data key is needed to receive
-        else:
-            self._current(reference, queue.account)
+        if (queue.account, reference) not in self._known:
+            named = self._named(reference, queue.account)
+            if named.key_id not in self._sealing:
+                return  # no data key is needed to receive
+        self._current(reference, queue.account)
 
     def key_of(self, queue: QueueDefinition) -> DataKey | None:
         """See `visibility.content.sealing.SendSealing`."""
@@ -96,14 +110,12 @@ class Sealer:
         if not message.sealed:
             return message.data
         try:
-            named, key = self._keyring.data_key(message.sealed)
+            named, key = self._data_key(message.sealed)
             if not named.enabled:
                 raise _disabled(named)
             if admit is not None and named.account:
                 admit(named)
             return key.open(message.data)
-        except KeysAway:
-            raise ServiceUnavailable() from None
         except SealBroken as error:
             self.broken += 1
             self._log.error(
@@ -117,17 +129,12 @@ class Sealer:
     def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
         """See `visibility.content.sealing.Sealing`."""
         reference = queue.settings.encryption
-        try:
-            current = None if reference is None else self._current(reference, queue.account)
-            if current is None or self._stays(message, current.named):
-                return message
-            data = self.open(message)
-        except (sqlite3.Error, SealBroken, KeysAway) as error:
-            self._log.error("sealing_failed", queue_id=queue.queue_id, error=str(error))
-            raise SealingFailed(str(error)) from error
+        if reference is None or self._stays(message, self._named(reference, queue.account)):
+            return message
+        key = self._current(reference, queue.account).key
+        data = self.open(message)
         if data is None:
             return message
-        key = current.key
         return msgspec.structs.replace(message, data=key.seal(data), sealed=key.number)
 
     def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
@@ -141,10 +148,17 @@ class Sealer:
                     return
             raise KmsAccessDenied(f"{named.key_id} is not the key of the queue.")
 
+        return self.open(message, admit)
+
+    def _data_key(self, number: int) -> tuple[NamedKey, DataKey]:
+        """See Keyring. Raises SealBroken, ServiceUnavailable."""
         try:
-            return self.open(message, admit)
-        except (sqlite3.Error, ServiceUnavailable) as error:
-            raise SealingFailed(str(error)) from error
+            return self._keyring.data_key(number)
+        except KeysAway:
+            raise ServiceUnavailable() from None
+        except sqlite3.Error as error:
+            self._log.error("key_not_read", error=str(error))
+            raise ServiceUnavailable() from error
 
     def _stays(self, message: StoredMessage, wanted: NamedKey) -> bool:
         """True for a message under this key or any key of an account: sealed anew, it could be read
@@ -152,7 +166,7 @@ class Sealer:
         if not message.sealed:
             return False
         try:
-            named = self._keyring.data_key(message.sealed)[0]
+            named = self._data_key(message.sealed)[0]
         except SealBroken:
             return False  # `open` reports it
         return bool(named.account) or named.key_id == wanted.key_id
@@ -161,7 +175,9 @@ class Sealer:
         current = self._known.get((account, reference))
         if current is None:
             named = self._named(reference, account)
-            current = self._sealing.get(named.key_id) or self._begin(named)
+            current = self._sealing.get(named.key_id)
+            if current is None:
+                current = self._now_or_soon(named.key_id, partial(self._make, named))
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[account, reference] = current
@@ -170,49 +186,56 @@ class Sealer:
         return current
 
     def _named(self, reference: str, account: str) -> NamedKey:
-        """The key that a KmsMasterKeyId means. Raises KmsNotFound, KmsDisabled."""
+        """The key that a KmsMasterKeyId means. Raises KmsNotFound, KmsDisabled,
+        ServiceUnavailable."""
         named = self._keyring.find(reference, account)
         if named is None and self._makes_keys:
             place = key_place(reference)
             add = partial(self._keyring.add, place.name, place.account or account)
-            if self._makes_later:
-                raise self._soon(reference, add)
-            named = add()
+            named = self._now_or_soon(reference, add)
         if named is None:
             raise KmsNotFound(f"Invalid keyId {reference}")
         if not named.enabled:
             raise _disabled(named)
         return named
 
-    def _begin(self, named: NamedKey) -> _Sealing:
-        if self._makes_later:
-            raise self._soon(named.key_id, partial(self._make, named))
-        return self._make(named)
-
-    def _soon(self, name: str, make: Callable[[], object]) -> ServiceUnavailable:
-        """Make something in the background, once at a time. Returns the error for now."""
+    def _now_or_soon(self, name: str, make: Callable[[], T]) -> T:
+        """Make something, in a cluster in the background. Raises ServiceUnavailable."""
+        if self._clock.monotonic_s() < self._none_until_s:
+            raise ServiceUnavailable
+        if not self._makes_later:
+            try:
+                return make()
+            except (ValueError, sqlite3.Error, SealBroken) as error:
+                self._not_made(error)
+                raise ServiceUnavailable() from error
 
         async def run() -> None:
             try:
                 await asyncio.to_thread(make)
             except (ValueError, SealBroken, KeysAway) as error:
-                self._log.error("key_not_made", error=str(error))
+                self._not_made(error)
 
         if name not in self._made_soon:
             task = self._made_soon[name] = asyncio.create_task(run())
             task.add_done_callback(lambda _: self._made_soon.pop(name))
-        return ServiceUnavailable()
+        raise ServiceUnavailable
+
+    def _not_made(self, error: Exception) -> None:
+        self._log.error("key_not_made", error=str(error))
+        self._none_until_s = self._clock.monotonic_s() + _AGAIN_S
 
     def _make(self, named: NamedKey) -> _Sealing:
+        """Make the first data key under a named key. Any thread may; one of them prevails."""
         version, now_s = named.version, self._clock.monotonic_s()
         key = self._keyring.new_data_key(named)
-        current = self._sealing[named.key_id] = _Sealing(named, version, key, now_s)
-        return current
+        return self._sealing.setdefault(named.key_id, _Sealing(named, version, key, now_s))
 
     async def renew(self, queues: Iterable[QueueDefinition]) -> None:
-        """Replace data keys that sealed long enough, or whose named key was rotated.
+        """Replace data keys that sealed long enough, or whose named key was rotated; make those of
+        queues that are new.
 
-        Raises sqlite3.Error.
+        Raises sqlite3.Error, SealBroken, KeysAway.
         """
         reuse_s: dict[str, float] = {}
         for queue in queues:
@@ -230,6 +253,8 @@ class Sealer:
                 version = named.version
                 current.key = await asyncio.to_thread(self._keyring.new_data_key, named)
                 current.version, current.made_at_s = version, now_s
+        for named in self._lacking(queues):
+            await asyncio.to_thread(self._make, named)
 
 
 def _disabled(named: NamedKey) -> KmsDisabled:

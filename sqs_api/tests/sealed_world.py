@@ -54,12 +54,12 @@ class World:
     """A shard with a real sealer: queue `source` and its dead-letter queue `dead`."""
 
     def __init__(self, source: str | None, dead: str | None, suffix: str = "") -> None:
-        clock = SettableClock()
+        self.clock = SettableClock()
         self.suffix = suffix
-        self.keyring = SqliteKeyring(Path(":memory:"), bytes(32), clock, SystemEntropy())
+        self.keyring = SqliteKeyring(Path(":memory:"), bytes(32), self.clock, SystemEntropy())
         self.keyring.add("orders", prepared.ACCOUNT)
         self.keyring.add("bills", prepared.ACCOUNT)
-        self.sealer = Sealer(self.keyring, clock, makes_keys=False)
+        self.sealer = Sealer(self.keyring, self.clock, makes_keys=False)
         self.store = MemoryStore()
         self.dead = queue_of("dead" + suffix, 1, dead)
         self.source = queue_of("source" + suffix, 2, source, self.dead)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from cluster.tests.driver import Driver
+from sqs_api.gateway.sealing import Sealer
 from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, ORDERS, PLAIN, World
 from sqs_api.tests.served import serving
 from sqs_api.tests.serving import json_request
@@ -225,23 +226,56 @@ def test_keys_that_cannot_be_made_now_keep_messages_where_they_are(
     monkeypatch: pytest.MonkeyPatch, make_world: MakeWorld
 ) -> None:
     world = make_world(PLAIN, ORDERS)
-    bills = world.define("bills", 3, BILLS)
     world.send(world.source)
 
+    tries: list[object] = []
+
     def fail(named: object) -> None:
+        tries.append(named)
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as failing:
         failing.setattr(world.keyring, "new_data_key", fail)
-        assert [world.receive(world.source, 1) for _ in range(2)] == [[BODY]] * 2
-    assert world.receive(world.source) == []
+        assert [world.receive(world.source, 1) for _ in range(4)] == [[BODY], [], [], []]
+        assert len(tries) == 1, "each may take long"
+    world.clock.at_ms += 1_000
+    assert (world.keys(world.source), world.receive(world.source)) == ([None], [])
     assert (world.keys(world.source), world.keys(world.dead)) == ([], ["orders"])
+
+
+def test_a_task_goes_on_when_its_key_can_be_made(
+    monkeypatch: pytest.MonkeyPatch, make_world: MakeWorld
+) -> None:
+    world = make_world(PLAIN, PLAIN)
+    sealed = world.define("sealed", 3, ORDERS)
+    world.send(world.dead, count=2)
+
+    def fail(named: object) -> None:
+        raise sqlite3.OperationalError("database is locked")
+
     with monkeypatch.context() as failing:
         failing.setattr(world.keyring, "new_data_key", fail)
-        assert world.move(bills).status == "RUNNING"
-    assert (world.keys(world.dead), world.keys(bills)) == (["orders"], [])
-    world.driver.pass_time(60_000)
-    assert (world.task().status, world.keys(bills)) == ("COMPLETED", ["orders"])
+        task = world.move(sealed)
+        assert (task.status, task.failure_reason) == ("RUNNING", None)
+        assert (world.keys(world.dead), world.keys(sealed)) == ([None] * 2, [])
+    world.clock.at_ms += 1_000
+    world.driver.pass_time(100)
+    assert (world.task().status, world.keys(sealed)) == ("COMPLETED", ["orders"] * 2)
+
+
+@pytest.mark.parametrize("suffix", [""])
+def test_what_is_sealed_already_moves_without_a_data_key(make_world: MakeWorld) -> None:
+    world = make_world(ORDERS, ORDERS)
+    world.send(world.source)
+    other = Sealer(world.keyring, world.clock, makes_keys=False)
+    world.driver.state.sealing = other
+
+    world.receive(world.source)
+    world.receive(world.source)
+    assert world.move().status == "COMPLETED"
+
+    assert world.keys(world.source) == ["orders"]
+    assert other._sealing == {}
 
 
 @pytest.mark.parametrize("way", ["receive", "task", "selected"])

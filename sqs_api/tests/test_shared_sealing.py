@@ -126,3 +126,68 @@ async def test_without_etcd_messages_are_sealed_on_under_the_present_key(sealers
     assert sealers.one.open(message) == sealers.one.open(later) == BODY
     with pytest.raises(ServiceUnavailable):
         seal(sealers.other, BUILT_IN)
+
+
+async def test_a_message_under_the_wanted_key_stays_as_it_is(sealers: Sealers) -> None:
+    await asyncio.to_thread(sealers.late.one.add, "bills", ACCOUNT)
+    await asyncio.to_thread(sealers.late.report)
+    sealers.one.prepare([KEYED])
+    message = seal(sealers.one, KEYED)
+
+    moved = await retried(lambda: sealers.other.sealed_for(message, KEYED))
+
+    assert moved is message
+    assert (sealers.other._sealing, sealers.other._made_soon) == ({}, {})
+
+
+async def test_a_message_that_moves_is_sealed_when_its_data_key_is_made(sealers: Sealers) -> None:
+    bare = StoredMessage("id", 0, len(BODY), BODY, 0)
+    with pytest.raises(ServiceUnavailable):
+        sealers.one.sealed_for(bare, BUILT_IN)
+
+    moved = await retried(lambda: sealers.one.sealed_for(bare, BUILT_IN))
+
+    assert moved.sealed
+    assert sealers.one.open(moved) == BODY
+
+
+async def test_a_message_is_compared_with_a_filter_as_soon_as_its_key_is_here(
+    sealers: Sealers,
+) -> None:
+    sealers.one.prepare([BUILT_IN])
+    message = seal(sealers.one, BUILT_IN)
+
+    with pytest.raises(ServiceUnavailable):
+        sealers.other.opened(message, [BUILT_IN])
+
+    assert await retried(lambda: sealers.other.opened(message, [BUILT_IN])) == BODY
+
+
+async def test_data_keys_for_queues_that_are_new_are_made_before_messages_need_them(
+    sealers: Sealers,
+) -> None:
+    sealers.one.prepare([BUILT_IN])
+    await asyncio.to_thread(sealers.late.one.add, "bills", ACCOUNT)
+
+    await sealers.one.renew([BUILT_IN, KEYED])
+
+    assert sealers.one.open(seal(sealers.one, KEYED)) == BODY
+    before = dict(sealers.one._sealing)
+    await sealers.one.renew([BUILT_IN, KEYED])
+    assert sealers.one._sealing == before
+
+
+async def test_a_key_that_cannot_be_made_is_tried_again_after_a_second(sealers: Sealers) -> None:
+    sealers.late.coordination.is_away = True
+    for _ in range(3):
+        with pytest.raises(ServiceUnavailable):
+            seal(sealers.one, BUILT_IN)
+        await asyncio.gather(*sealers.one._made_soon.values())
+    sealers.late.coordination.is_away = False
+
+    with pytest.raises(ServiceUnavailable):
+        seal(sealers.one, BUILT_IN)
+    assert sealers.one._made_soon == {}, "not yet"
+    sealers.clock.at_ms += 1_000
+
+    assert sealers.one.open(await retried(lambda: seal(sealers.one, BUILT_IN))) == BODY

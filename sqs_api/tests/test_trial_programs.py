@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
+import socketserver
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from http.client import BadStatusLine, HTTPConnection, HTTPException
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -157,8 +160,8 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self, port: int) -> None:
-        super().__init__(("127.0.0.1", port), _Page)
+    def __init__(self, port: int, address: str = "127.0.0.1") -> None:
+        super().__init__((address, port), _Page)
         self.is_ready = True
         self.breaks_off = False
         self.hangs = False
@@ -194,9 +197,32 @@ class _Page(BaseHTTPRequestHandler):
         """Nothing."""
 
 
+class Names(socketserver.ThreadingUDPServer):
+    """A name server on a free port that knows one address, whatever the name."""
+
+    def __init__(self, address: str) -> None:
+        super().__init__(("127.0.0.1", 0), _Question)
+        self.port: int = self.socket.getsockname()[1]
+        self.address = address
+
+
+class _Question(socketserver.BaseRequestHandler):
+    server: Names
+
+    def handle(self) -> None:
+        asked, udp = self.request
+        end = asked.index(b"\0", 12) + 5
+        kind = asked[end - 4 : end - 2]
+        record = b""
+        if kind == b"\0\1":  # of IPv4
+            record = b"\xc0\x0c\0\1\0\1\0\0\0\0\0\4" + socket.inet_aton(self.server.address)
+        head = asked[:2] + b"\x81\x80\0\1\0" + (b"\1" if record else b"\0") + b"\0\0\0\0"
+        udp.sendto(head + asked[12:end] + record, self.client_address)
+
+
 @contextmanager
-def serving(*ports: int) -> Iterator[list[Server]]:
-    servers = [Server(port) for port in ports]
+def serving(*ports: int, addresses: Sequence[str] = ("127.0.0.1",)) -> Iterator[list[Server]]:
+    servers = [Server(port, address) for port in ports for address in addresses]
     threads = [threading.Thread(target=server.serve_forever, args=(0.01,)) for server in servers]
     for thread in threads:
         thread.start()
@@ -210,17 +236,24 @@ def serving(*ports: int) -> Iterator[list[Server]]:
 
 
 @contextmanager
-def balancing(folder: Path, *ports: int) -> Iterator[int]:
+def balancing(folder: Path, *ports: int, names: Names | None = None) -> Iterator[int]:
     """haproxy before these ports; its own port, once it answers."""
     (own,) = free_ports(1)
     file = folder / "haproxy.cfg"
-    servers = {f"s{port}": f"127.0.0.1:{port}" for port in ports}
-    file.write_text(balancer_config(f"127.0.0.1:{own}", servers))
+    where = "127.0.0.1" if names is None else "host.test"
+    servers = {f"s{port}": f"{where}:{port}" for port in ports}
+    text = balancer_config(f"127.0.0.1:{own}", servers)
+    if names is not None:  # in the place of the machine's
+        text = text.replace("last,libc,none", "none")
+        text = text.replace("parse-resolv-conf", f"nameserver n 127.0.0.1:{names.port}")
+    file.write_text(text)
     assert HAPROXY is not None
     process = subprocess.Popen([HAPROXY, "-db", "-f", file], stderr=subprocess.DEVNULL)
     try:
+        patience = time.monotonic() + 60
         while status(own, "GET", "/readyz") != 200:
             assert process.poll() is None
+            assert time.monotonic() < patience
         yield own
     finally:
         process.kill()
@@ -235,6 +268,26 @@ def status(port: int, method: str = "POST", path: str = "/") -> int:
             return connection.getresponse().status
         except (OSError, BadStatusLine, HTTPException):
             return 0
+
+
+@needs_haproxy
+def test_a_host_is_found_at_its_new_address(tmp_path: Path) -> None:
+    ports = free_ports(1)
+    both = ("127.0.0.1", "127.0.0.2")
+    with serving(*ports, addresses=both) as (old, new), Names(both[0]) as names:
+        threading.Thread(target=names.serve_forever, args=(0.01,), daemon=True).start()
+        with balancing(tmp_path, *ports, names=names) as own:
+            assert status(own) == 200
+            assert old.asked
+
+            names.address = both[1]
+            old.is_ready = False
+
+            patience = time.monotonic() + 60
+            while not new.asked:
+                assert time.monotonic() < patience
+                status(own)
+        names.shutdown()
 
 
 def test_the_configuration_is_taken_from_the_path(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,9 +60,14 @@ backend holdfast
     option httpchk GET /readyz
     # Requests on a host that stopped answering end at once; the SDK repeats them on another one.
     default-server check inter 500ms fall 2 rise 2 on-marked-down shutdown-sessions
-    # Start also while a host has no address.
-    default-server init-addr last,libc,none
-$servers""")
+    # Start also while a host has no address, and follow a name to a new address.
+    default-server init-addr last,libc,none resolvers names
+$servers
+# Containers get a new address when they are made anew, and may when they start.
+resolvers names
+    parse-resolv-conf
+    hold valid 1s
+""")
 
 
 class Program(NamedTuple):

@@ -11,9 +11,8 @@ from typing import Protocol
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import StoredMessage
 
-
-class SealingFailed(Exception):
-    """The keys could not be read or made; a retry may succeed."""
+KEY_AGAIN_MS = 100
+"""Interval at which rules ask again for a key that is not there yet."""
 
 
 class SealingKey(Protocol):
@@ -35,29 +34,34 @@ class SendSealing(Protocol):
     def key_of(self, queue: QueueDefinition) -> SealingKey | None:
         """The key for new messages, None if they are stored unsealed.
 
-        Raises KmsNotFound, KmsDisabled.
+        Raises KmsNotFound, KmsDisabled, ServiceUnavailable.
         """
 
 
 class Sealing(Protocol):
-    """Seals and opens messages that move between queues."""
+    """Seals and opens messages that move between queues.
+
+    ServiceUnavailable means that a key is not there yet, or cannot be read or made now: a retry may
+    succeed. The other errors last.
+    """
 
     def check(self, queue: QueueDefinition) -> None:
-        """Raise KmsNotFound or KmsDisabled if the queue's key cannot be used."""
+        """Raise KmsNotFound or KmsDisabled if the queue's key cannot be used, ServiceUnavailable if
+        that cannot be said yet."""
 
     def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
         """The message as this queue stores it: the same object if its seal will do or it is
         damaged.
 
         A message is never unsealed, and one under an account's key stays under that key. Raises
-        KmsNotFound, KmsDisabled, SealingFailed.
+        KmsNotFound, KmsDisabled, ServiceUnavailable.
         """
 
     def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
         """The content of a message, to compare it with a filter; None if it is damaged.
 
         Raises KmsAccessDenied for a message under an account's key that is none of these queues',
-        since only the right to use those was checked; and KmsDisabled, SealingFailed.
+        since only the right to use those was checked; and KmsDisabled, ServiceUnavailable.
         """
 
 

@@ -3,8 +3,8 @@
 A receive finds them. The move keeps the message and its count. Retention of a standard queue still
 counts from the first send, of a FIFO queue from the move; there the deduplication id becomes the
 message id (`content.py` shows it). A message that cannot be sealed as the target requires is
-received as if there were no target. A target in another shard gets it through the outbox; while
-that is full, messages are received as well.
+received as if there were no target; one whose key is not there yet waits in its place. A target in
+another shard gets it through the outbox; while that is full, messages are received as well.
 Source: SQS developer guide, dead-letter queues; recorded receive counts.
 """
 
@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.content.sealing import SealingFailed
-from visibility.contract.errors import QueueError
+from visibility.content.sealing import KEY_AGAIN_MS
+from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.groups import GroupBook
@@ -23,22 +23,11 @@ from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 
 MOVES_MAX = 100
-"""Moves in one decision, so that a queue full of spent messages cannot hold the shard."""
+"""Moves in one decision, and messages that wait for a key, so that a queue full of spent messages
+cannot hold the shard."""
 _BYTES_MAX = 3 << 19
 """Bytes of content moved in one decision, for the same reason; one more message may exceed it, and
 is there twice if it departs under another key."""
-
-
-def receives_allowed(shard: ShardState, queue: QueueDefinition) -> int | None:
-    """Receives after which a message becomes a dead letter; None if it never does."""
-    policy, target = queue.settings.redrive_policy, shard.definitions.dead_letter_queue(queue)
-    if policy is None or target is None:
-        return None
-    try:
-        shard.sealing.check(target)
-    except QueueError:
-        return None
-    return policy.max_receive_count
 
 
 class DeadLetters:
@@ -52,6 +41,7 @@ class DeadLetters:
         "_request",
         "_shard",
         "_size",
+        "_waiting",
         "moves",
         "source_book",
     )
@@ -72,16 +62,22 @@ class DeadLetters:
             there = shard.queue(target.queue_id)
             self._book = GroupBook(shard, there, fifo=target.settings.fifo)
         self.moves: list[Move] = []
+        self._waiting: list[bytes] = []
+        """Groups of the messages that wait for a key."""
+
+    @property
+    def moved(self) -> int:
+        """Messages moved by this decision."""
+        return len(self.moves) if self._departures is None else len(self._departures)
 
     @property
     def is_full(self) -> bool:
         """True if this decision has moved as many messages as it should."""
-        moved = len(self.moves) if self._departures is None else len(self._departures)
-        return moved >= MOVES_MAX or self._size >= _BYTES_MAX
+        return self.moved + len(self._waiting) >= MOVES_MAX or self._size >= _BYTES_MAX
 
     def locks(self, group: bytes) -> bool:
-        """True if the group waits for a message that is on its way to another shard."""
-        return bool(self._departures) and bool(self.source_book.departed(group))
+        """True if the group waits for a message that is on its way to another shard, or will be."""
+        return group in self._waiting or bool(self.source_book.departed(group))
 
     @property
     def come_back(self) -> bool:
@@ -94,14 +90,22 @@ class DeadLetters:
         return self._allowed is not None and received >= self._allowed
 
     def move(self, lease: Lease, message: StoredMessage, *, waits: bool) -> bool:
-        """Move a message; False if it cannot be sealed for its target, and stays to be received.
+        """Move a message, or leave it until its key is there; False if it cannot be sealed for its
+        target, and is to be received.
 
         `lease` is the one that ended; `waits` means that the message is in its group's line.
         """
         target = self._request.dead_letter_queue
         assert target is not None
-        sealed = self._sealed(message, target)
-        if sealed is None:
+        is_here = self._departures is None
+        if is_here and not self.moves and not self._shard.is_ready(target.queue_id):
+            return False
+        try:
+            sealed = self._shard.sealing.sealed_for(message, target)
+        except ServiceUnavailable:
+            self._keep(message)
+            return True
+        except QueueError:
             return False
         if self._departures is not None:
             return self._depart(self._departures, lease, message, sealed, waits=waits)
@@ -131,9 +135,18 @@ class DeadLetters:
             return False
         if waits and message.group:
             self.source_book.depart(message.group, lease.sequence)
+        before = departures.size
         departures.add(lease, message, target, self._moved(lease, sealed, target))
-        self._size = departures.size
+        self._size += departures.size - before
         return True
+
+    def _keep(self, message: StoredMessage) -> None:
+        """Leave a message where it is; a pulse wakes the long polls, which try again."""
+        source = self._shard.queue(self._request.queue.queue_id)
+        source.waits_for_key = True
+        self._shard.plan_pulse(source, self._now_ms + KEY_AGAIN_MS)
+        self._waiting.append(message.group)
+        self._size += len(message.data)
 
     def _moved(
         self, lease: Lease, message: StoredMessage, target: QueueDefinition
@@ -150,18 +163,6 @@ class DeadLetters:
             original_sequence=0,
             received_here=0,
         )
-
-    def _sealed(self, message: StoredMessage, target: QueueDefinition) -> StoredMessage | None:
-        is_here = self._departures is None
-        if is_here and not self.moves and not self._shard.is_ready(target.queue_id):
-            return None
-        try:
-            return self._shard.sealing.sealed_for(message, target)
-        except QueueError:
-            return None
-        except SealingFailed:
-            self._allowed = None  # the next message would take as long to fail
-            return None
 
     def events(self) -> tuple[Event, ...]:
         """The changes of the groups' indexes, then the move."""

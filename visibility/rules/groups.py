@@ -83,6 +83,10 @@ class GroupBook:
         self._rows[group] = row
         self._before[group] = row.order
 
+    def forget(self, group: bytes) -> None:
+        """Drop a group that was read and has not changed."""
+        del self._rows[group]
+
     def in_flight_by_group(self, group: bytes) -> set[int] | frozenset[int]:
         """Sequences of the group's messages in flight before this decision, or in the outbox."""
         held = self._queue.in_flight_by_group.get(group, _NOBODY)

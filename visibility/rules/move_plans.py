@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import PlanMove
 from visibility.contract.outcomes import MovePlan, Planned
@@ -25,7 +25,8 @@ _NOTHING = Planned(0, 0)
 
 
 def decide_plan_move(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """The plan of a step, or of the named messages. Raises InvalidParameterValue."""
+    """The plan of a step, or of the named messages. Raises InvalidParameterValue, and
+    ServiceUnavailable while a key is not there yet."""
     operation = request.operation
     assert isinstance(operation, PlanMove)
     queue = shard.queue(request.queue.queue_id)
@@ -108,6 +109,8 @@ class _Planning:
                 search = Search(self._shard, source, wanted, self._request.targets)
                 if not search.matches(sequence, message):
                     return None
+        except ServiceUnavailable:
+            raise
         except QueueError as refusal:
             return refusal.code
         arn = None if to is None else to.arn

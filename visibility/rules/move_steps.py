@@ -2,9 +2,10 @@
 
 A task walks over the sequences that its queue had at its start, in order, and skips messages in
 flight and those that its filter does not choose. A message that cannot be moved stays, and the task
-fails once all others have moved; it fails at once if its destination cannot be used. A moved
-message is a new one at its destination: new id, new time, no receives. The task is a row written
-with every step, so it continues after a restart and moves nothing twice.
+fails once all others have moved; it fails at once if its destination cannot be used. It waits for a
+key that is not there yet. A moved message is a new one at its destination: new id, new time, no
+receives. The task is a row written with every step, so it continues after a restart and moves
+nothing twice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ import msgspec
 
 from visibility.content.content import unpack
 from visibility.content.filters import matches_inside, matches_outside
-from visibility.contract.errors import InternalError, QueueError
+from visibility.content.sealing import KEY_AGAIN_MS
+from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.limits import MOVE_TASK_SECONDS_MAX
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask
@@ -109,16 +111,28 @@ class _Moving:
         self._departures = Departures(shard, definition, stamp)
         self._freed: dict[bytes, None] = {}
         self._looked_at = 0
+        self._at = 0
+        """The sequence looked at last."""
         self._stayed = 0
         self._reason = task.failure_reason
 
     def step(self, allowed: int) -> tuple[tuple[Event, ...], int | None]:
-        """Move up to `allowed` messages. Raises DamagedRecord."""
+        """Move up to `allowed` messages, or those before one whose key is not there yet. Raises
+        DamagedRecord."""
+        try:
+            return self._step(allowed)
+        except ServiceUnavailable:
+            self._looked_at -= 1
+            cursor = self._cursor_at(self._at)
+            return self._events(cursor, is_last=False, wait_ms=KEY_AGAIN_MS)
+
+    def _step(self, allowed: int) -> tuple[tuple[Event, ...], int | None]:
         found, cursor, is_last = self._page(allowed)
         for sequence, message in found:
             if self._moved >= allowed:
                 return self._events(self._cursor_at(sequence), is_last=False)
             self._looked_at += 1
+            self._at = sequence
             if not self._is_chosen(sequence, message):
                 continue
             target = target_of(
@@ -156,6 +170,8 @@ class _Moving:
         try:
             search = Search(self._shard, self._definition, wanted, self._task.targets)
             return search.matches(sequence, message)
+        except ServiceUnavailable:
+            raise
         except QueueError as refusal:
             self._stay(refusal.code)
             return False
@@ -185,9 +201,15 @@ class _Moving:
         self._reason = self._reason or reason
 
     def _events(
-        self, cursor: int, *, is_last: bool, is_over: bool = False
+        self,
+        cursor: int,
+        *,
+        is_last: bool,
+        is_over: bool = False,
+        wait_ms: int = _NO_ROOM_AGAIN_MS,
     ) -> tuple[tuple[Event, ...], int | None]:
-        """The step. `is_last`: the task ends with it; `is_over`: nothing is left to move."""
+        """The step. `is_last`: the task ends with it; `is_over`: nothing is left to move;
+        `wait_ms`: the pause after a step that changes nothing."""
         now_ms = self._stamp.now_ms
         task = msgspec.structs.replace(
             self._task,
@@ -208,8 +230,8 @@ class _Moving:
         if is_last:
             status = "COMPLETED" if self._reason is None else "FAILED"
             return (*events, *_ended(self._queue, task, now_ms, status, self._reason)), None
-        if task == self._task:  # the outbox has no room
-            return (), now_ms + _NO_ROOM_AGAIN_MS
+        if task == self._task:  # the outbox has no room, or a key is not there yet
+            return (), now_ms + wait_ms
         task = without_canary(task) if is_over else after_canary(task)
         changed = MoveTaskChanged(self._queue.queue_id, task)
         wait_ms = _FILTERED_STEP_MS if task.filter is not None and task.rate else 0
@@ -254,6 +276,8 @@ class _Moving:
             return
         try:
             sealed = self._shard.sealing.sealed_for(message, target)
+        except ServiceUnavailable:
+            raise
         except QueueError as refusal:
             self._stay(refusal.code)
             return
@@ -359,7 +383,7 @@ def target_of(
     targets: Collection[str] | None,
     message: StoredMessage,
 ) -> QueueDefinition | str:
-    """A message's destination, or the reason why it has none.
+    """A message's destination, or the reason why it has none. Raises ServiceUnavailable.
 
     Without a given destination, only one of `targets` is allowed unless that is None.
     """
@@ -373,6 +397,8 @@ def target_of(
         return TARGET_GONE
     try:
         shard.sealing.check(target)
+    except ServiceUnavailable:
+        raise
     except QueueError as refusal:
         return refusal.code
     return target

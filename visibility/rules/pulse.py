@@ -14,11 +14,11 @@ from itertools import islice
 
 import msgspec
 
+from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.archive import EXPIRED, hand_over, takes_expired
-from visibility.rules.dead_letters import receives_allowed
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.move_steps import advance_move_tasks
@@ -137,7 +137,7 @@ def _send_to_the_back(
     """
     if not queue.over_received:
         return (), None
-    allowed = receives_allowed(shard, definition)
+    allowed = _receives_allowed(shard, definition)
     book = GroupBook(shard, queue, fifo=False)
     moves: dict[int, Move] = {}
     looked_at = size = 0
@@ -162,6 +162,20 @@ def _send_to_the_back(
         *book.events(),
         MessagesMoved(queue.queue_id, stamp.now_ms, list(moves.values())),
     ), again
+
+
+def _receives_allowed(shard: ShardState, queue: QueueDefinition) -> int | None:
+    """Receives after which a message becomes a dead letter; None if it never does."""
+    policy, target = queue.settings.redrive_policy, shard.definitions.dead_letter_queue(queue)
+    if policy is None or target is None:
+        return None
+    try:
+        shard.sealing.check(target)
+    except ServiceUnavailable:
+        pass  # it becomes one later
+    except QueueError:
+        return None
+    return policy.max_receive_count
 
 
 def _done(line: deque[int], count: int, stamp: Stamp) -> int | None:
@@ -329,6 +343,16 @@ def _forget_ids(
     return (DeduplicationForgotten(queue.queue_id, before_ms),), again
 
 
+def _wake_for_letters(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Have long polls try again to move dead letters that wait for a key."""
+    if queue.waits_for_key:
+        queue.waits_for_key = False
+        shard.to_wake[queue.queue_id] = None
+    return (), None
+
+
 STEPS: tuple[Step, ...] = (
     _end_leases,
     _end_delays,
@@ -338,6 +362,7 @@ STEPS: tuple[Step, ...] = (
     end_withholding,
     _expire,
     _forget_ids,
+    _wake_for_letters,
 )
 """The steps in order. One that raises DamagedRecord has changed nothing."""
 

@@ -94,7 +94,7 @@ def _receive_in_order(
 def _nothing(
     operation: ReceiveMessage, settings: QueueSettings, letters: DeadLetters
 ) -> Deliveries | NoAnswer:
-    if letters.is_full:
+    if letters.is_full and letters.moved:
         return NoAnswer.DEFER
     if not wait_ms(operation, settings):
         return _NONE

@@ -109,6 +109,8 @@ class _Taking:
             self._groups[group] = taken
         elif self.book.row(group) is not before:  # the rest may be behind one in flight
             self.book.settle(group, (), [])
+        else:  # its first message waits for a key
+            self.book.forget(group)
 
     def _take(self, group: bytes, page: list[tuple[int, Lease | None]], taken: list[int]) -> None:
         rows = self._shard.rows

@@ -148,6 +148,7 @@ class QueueState:
         "times_in_queue",
         "visible_again",
         "waiting",
+        "waits_for_key",
         "window",
         "window_bytes",
         "withheld",
@@ -216,6 +217,9 @@ class QueueState:
         """The same for messages with a row by clock; volatile."""
         self.pulse_at_ms = 0
         """Time of the queue's next pulse, 0 for never; volatile."""
+        self.waits_for_key = False
+        """True if a receive left dead letters in their place, as their key was not there yet;
+        volatile."""
         self.expired_leases: deque[int] = deque()
         """FIFO: messages whose lease is over, until an event says so; volatile."""
         self.over_received: deque[int] = deque()

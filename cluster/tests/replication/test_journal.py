@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,9 +17,9 @@ from storage.log.slots import SLOT_BYTES
 _SEGMENT_BYTES = 64 << 10
 
 
-def _journal(folder: Path, log_id: bytes = b"l" * 16) -> Journal:
+def _journal(folder: Path, log_id: bytes = b"l" * 16, disk: SystemDisk | None = None) -> Journal:
     return Journal(
-        SystemDisk(),
+        disk or SystemDisk(),
         folder / "shard-0.log",
         log_id=log_id,
         new_replica_id=lambda: "first",
@@ -32,6 +33,12 @@ async def _called(work: Callable[[Callable[..., None]], None]) -> None:
     called = asyncio.Event()
     work(lambda *given: called.set())
     await asyncio.wait_for(called.wait(), 60)
+
+
+async def _reopened(journal: Journal) -> Exception | None:
+    done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
+    journal.reopen(done.set_result)
+    return await asyncio.wait_for(done, 60)
 
 
 async def _synced(journal: Journal) -> None:
@@ -86,6 +93,30 @@ async def test_a_process_knows_its_promise_when_the_file_was_written_by_half(
     again.open()
     assert (again.damage, again.promise) == ("", promise)
     await _called(again.close)
+
+
+async def test_files_are_closed_once_when_one_cannot_be_opened(tmp_path: Path) -> None:
+    """A number that is closed twice may be another file's by then."""
+    disk = FailingDisk()
+    journal = _journal(tmp_path, disk=disk)
+    journal.open()
+    disk.failing = "answered"
+
+    assert isinstance(await _reopened(journal), OSError)
+    disk.failing = ""
+    assert await _reopened(journal) is None
+    await _called(journal.close)
+
+
+class FailingDisk(SystemDisk):
+    """One name cannot be opened."""
+
+    failing = ""
+
+    def open(self, file: Path, *, create: bool = False) -> int:
+        if file.name == self.failing:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().open(file, create=create)
 
 
 async def test_the_log_of_another_cluster_is_not_opened(tmp_path: Path) -> None:
