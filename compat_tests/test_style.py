@@ -58,6 +58,7 @@ BLIND_EXCEPT = {
         "the root of a request: a bug becomes InternalError and a log line"
     ),
     "sqs_api/cloudwatch/monitoring.py": "the root of a request, as in the gateway",
+    "cluster/shards/answers.py": "the root of a callback: a bug in one does not delay the others",
     "cluster/shards/delivery.py": "the root of a delivery: a bug is logged, and it is made again",
     "cluster/shards/reopening.py": "a store that cannot be opened is tried again, whatever it is",
     "cluster/shards/shard.py": (

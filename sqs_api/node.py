@@ -27,7 +27,7 @@ from cluster.members.folder import refuse_member_folder
 from cluster.members.leader_view import LeadersUnknown
 from cluster.members.records import MembershipRefused
 from cluster.shards.clock import SystemClock, SystemEntropy
-from cluster.shards.loading import CatalogOlder
+from cluster.shards.issued_ids import CatalogAway, CatalogOlder
 from cluster.shards.router import Router
 from sqs_api.admin.admission import AdminSide
 from sqs_api.admin.backup_points import BackupPoint, OwnPoint, hold_still
@@ -70,6 +70,7 @@ _REFUSALS = (
     FolderRefused,
     IdentitiesUnreadable,
     KeysUnusable,
+    CatalogAway,
     CatalogOlder,
     CatalogUnreadable,
     LakeRefused,
@@ -224,6 +225,7 @@ class Node:
         if self._host is not None:
             make_router = partial(self._host.route, owner.catalog, worker.disk)
         await worker.load(folders, owner.catalog, owner.keyring, archive, make_router)
+        await owner.declare_queues()
         still = partial(hold_still, worker.deliveries, owner.catalog)
         point: BackupPoint = OwnPoint(still)
         if self._host is not None:

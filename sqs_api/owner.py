@@ -10,7 +10,6 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
-from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -105,7 +104,7 @@ class Owner:
         """The access key that this host made at first start, to be shown once."""
 
     async def open(self, shards: Iterable[int]) -> None:
-        """Open all files, and make what the configuration declares.
+        """Open all files, and make the users that the configuration declares.
 
         Raises KeysUnusable, IdentitiesUnreadable, AuditUnusable, CatalogUnreadable,
         DeclarationRefused, sqlite3.Error.
@@ -118,12 +117,18 @@ class Owner:
         self.identities = open_identities(settings, secrets, clock, entropy, SERVICE)
         self._opened.callback(self.identities.close)
         self._open_audit()
-        note_declared = partial(self.note, uid=os.getuid())
-        declare_users(settings, self.identities, note_declared)
+        declare_users(settings, self.identities, self._note_declared)
         self.credentials = self.identities.credentials()
         self.users = self.identities.users()
         self.catalog = await self._open_catalog(shards)
-        await declare_queues(settings, self.catalog, note_declared)
+
+    async def declare_queues(self) -> None:
+        """Make the queues that the configuration declares; the ids of those that the shards hold
+        count as issued. Raises DeclarationRefused."""
+        await declare_queues(self._settings, self.catalog, self._note_declared)
+
+    def _note_declared(self, event: str, **fields: object) -> None:
+        self.note(event, uid=os.getuid(), **fields)
 
     def _open_audit(self) -> None:
         self.audit = None

@@ -318,6 +318,10 @@ class Catalog(QueueView):
         assert queue is not None
         return queue
 
+    async def raise_ids(self, at_least: int) -> None:
+        """Issue no queue id up to this one any more."""
+        await self._do(lambda: rules.raise_ids(self, at_least))
+
     async def delete_queue(self, queue: QueueDefinition, *, force: bool = False) -> None:
         """Take a queue away; it can be restored within the window."""
         await self._do(lambda: rules.delete(self, queue, self._now_ms(), force=force))

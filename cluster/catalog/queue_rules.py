@@ -128,6 +128,11 @@ def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decisio
     return Decision(entries, queue_id)
 
 
+def raise_ids(view: QueueView, at_least: int) -> Decision:
+    """Ids up to this one count as issued: a shard has queues that these records do not know."""
+    return Decision({LAST_ID: at_least} if at_least > view.highest_queue_id else {})
+
+
 def _check_redrive_policy(
     view: QueueView, name: QueueName, given: Mapping[str, str], complete: Mapping[str, str]
 ) -> None:

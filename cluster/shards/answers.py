@@ -113,3 +113,16 @@ def returning(request: Request, deliveries: Deliveries) -> Request:
         for lease in deliveries.leases
     )
     return Request(ReturnMessages(), request.queue, request.caller, request.request_id, receipts)
+
+
+def answer_all(log: structlog.stdlib.BoundLogger, answers: Answers) -> None:
+    """Call back in order. A callback that raises has a bug, which must not delay the others."""
+    rest = iter(answers)
+    while True:
+        try:
+            for ticket, answer in rest:
+                ticket.on_answer(answer)
+        except Exception:
+            log.exception("answer_failed", request_id=ticket.request.request_id)
+        else:
+            return

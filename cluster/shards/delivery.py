@@ -106,7 +106,6 @@ class Deliveries:
             self._moved_none.clear()
             try:
                 is_done = await self._deliver(pair)
-                pause_s = PAUSE_S
             except QueueError as error:
                 self._log.info("delivery_waits", source=pair[0], target=pair[1], reason=error.code)
                 is_done = None
@@ -120,7 +119,9 @@ class Deliveries:
             if is_done is None:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, PAUSE_MAX_S)
-            elif is_done and pair not in self._woken:
+                continue
+            pause_s = PAUSE_S
+            if is_done and pair not in self._woken:
                 return
         self._woken.discard(pair)
 

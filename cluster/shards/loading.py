@@ -31,10 +31,6 @@ _HEALINGS_MAX = 8
 _T = TypeVar("_T")
 
 
-class CatalogOlder(Exception):
-    """The shard holds queues that the catalog never issued: the catalog is an older copy."""
-
-
 def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
     """Fill an empty state; yields after each slice and returns the latest stamp (0: none). Raises
     DamagedRecord.
@@ -86,16 +82,6 @@ async def load_healed(
                 log.error("rows_damaged", error=str(damage))
         report_rebuilt(await store.heal(known), log, partial(_name_of, definitions))
     raise AssertionError("the last healing removes the mark")
-
-
-def check_ids(number: int, queue_ids: Iterable[int], highest_queue_id: int) -> None:
-    """Refuse queues of a shard above the last that the catalog issued. Raises CatalogOlder."""
-    highest = max(queue_ids, default=0)
-    if highest > highest_queue_id:
-        raise CatalogOlder(
-            f"shard {number} holds queue {highest}, but the catalog has issued ids up to "
-            f"{highest_queue_id}: it is missing or an older copy"
-        )
 
 
 def _name_of(definitions: Definitions, queue_id: int) -> str:

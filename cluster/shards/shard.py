@@ -13,18 +13,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
 import structlog
 
 from cluster.shards.alarm import Alarm
-from cluster.shards.answers import NotDecided, Unconfirmed, UnderWay, in_time, notice
+from cluster.shards.answers import NotDecided, Unconfirmed, UnderWay, answer_all, in_time, notice
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.damaged_queues import DamagedQueues
 from cluster.shards.early_answers import EarlyAnswers
 from cluster.shards.gathering import TURN_REQUESTS_MAX, Gathering
-from cluster.shards.loading import check_ids, load_healed
+from cluster.shards.issued_ids import SharedCatalog, check_ids, learn_all, raise_ids
+from cluster.shards.loading import load_healed
 from cluster.shards.observed import Observed, OnDeparture
 from cluster.shards.reopening import Reopening
 from cluster.shards.report import ArchiveLimits, Phase
@@ -64,13 +65,13 @@ class Shard(Observed):
         sealing: Sealing | None = None,
         under_way_max: int = 1,
         remembers: bool = False,
-        caught_up: Callable[[], Awaitable[object]] | None = None,
+        shared_catalog: SharedCatalog | None = None,
     ) -> None:
         """`definitions` is the catalog's view of queues; without `archive`, nothing is archived.
 
         Without `sealing`, messages that move between queues keep their seals. `under_way_max`:
         Entries that may be appended and not committed; `remembers`: answers are kept for retries.
-        A new leader waits for `caught_up`, since `definitions` may lag behind its predecessor's.
+        Over a replicated store a new leader asks `shared_catalog`: `definitions` may lag behind.
         """
         super().__init__(number, clock, ShardState(None, definitions, sealing))
         self._open_store = open_store
@@ -80,8 +81,9 @@ class Shard(Observed):
         self._sealing = sealing
         self._under_way_max = under_way_max
         self._remembers = remembers
-        self._caught_up = caught_up
+        self._shared_catalog = shared_catalog
         self._log = structlog.get_logger("shard").bind(shard=number)
+        self._answer_all = partial(answer_all, self._log)
         self._store: Store | None = None
         self._shared: SharedStore | None = None
         """The same if other hosts have its log too, else None."""
@@ -138,11 +140,14 @@ class Shard(Observed):
         rows, state, last_stamp_ms = await load_healed(
             store, self._definitions, self._sealing, self._log
         )
-        if highest_queue_id is not None:
-            check_ids(self.number, state.queues, highest_queue_id)
         if self._shared is None:
+            if highest_queue_id is not None:
+                check_ids(self.number, state.queues, highest_queue_id)
             self._clock.continue_from(last_stamp_ms)
         else:
+            if self._shared_catalog is not None:
+                holder = f"shard {self.number}"
+                await raise_ids(holder, state.queues, self._shared_catalog, self._log)
             self._clock.take_over(last_stamp_ms)
         state.memory = StoredAnswers(rows, self._entropy.bits128()) if self._remembers else None
         state.quarantines = self._shared is None or self._shared.quarantines
@@ -207,12 +212,14 @@ class Shard(Observed):
     def _pending(self) -> bool:
         return bool(self._inbox or self._deferred or self._under_way or self._unconfirmed)
 
-    def _fail(self, error: StoreFailed) -> None:
-        """Refuse everything unreleased, whose outcome is unknown; then reopen the store."""
+    def _fail(self, error: StoreFailed, tickets: Sequence[Ticket] = ()) -> None:
+        """Refuse everything unreleased, whose outcome is unknown, and a Turn's `tickets`; then
+        reopen the store."""
         self._failures += 1
         self.phase = Phase.FAILED
         self._log.error("store_failed", error=str(error))
         broken, self._store = self._store, None
+        self._refuse(tickets)
         self._refuse_all()
         if self._shared is not None:
             self._shared.give_up(str(error))
@@ -240,7 +247,7 @@ class Shard(Observed):
         """The answer to a request that was not decided."""
         return ServiceUnavailable() if self._shared is None else NotDecided()
 
-    def _refuse(self, tickets: list[Ticket], refusal: QueueError | None = None) -> None:
+    def _refuse(self, tickets: Sequence[Ticket], refusal: QueueError | None = None) -> None:
         """Refuse each ticket once, although a failed Turn may have parked or answered some."""
         for ticket in {id(ticket): ticket for ticket in tickets}.values():
             self._state.waits.remove(ticket.number)
@@ -256,8 +263,8 @@ class Shard(Observed):
 
     async def _lead(self, store: SharedStore) -> None:
         try:
-            if self._caught_up is not None:
-                await self._caught_up()
+            if self._shared_catalog is not None:
+                await learn_all(self._shared_catalog)
             await self._load(store)
         except Exception as error:  # any error: another host may do better
             self._log.error("shard_not_loaded", error=str(error))
@@ -278,14 +285,16 @@ class Shard(Observed):
     def _damage_met(self, error: DamageMet, new: list[Ticket]) -> None:
         """Leave the lead to a host with sound rows: nothing of the Turn was appended.
 
-        The requests that came before it may have changed something in earlier Turns.
+        The requests that came before it may have changed something in earlier Turns; who asked
+        sees that this host leads no longer, and asks the next leader.
         """
         assert self._shared is not None
+        self.phase = Phase.FOLLOWING
         self._refuse(new, NotDecided())
         are_new = {id(ticket) for ticket in new}
         self._refuse([ticket for ticket in error.tickets if id(ticket) not in are_new])
         self._shared.replace_rows(str(error.__cause__))
-        if self.ready:
+        if self._rows is not None:
             self.on_deposed()
 
     def on_failed(self, error: StoreFailed) -> None:
@@ -351,8 +360,7 @@ class Shard(Observed):
             return
         except TurnFailed as error:
             self._log.exception("turn_failed")
-            self._refuse(error.tickets)
-            self._fail(StoreFailed(str(error)))
+            self._fail(StoreFailed(str(error)), error.tickets)
             return
         self._deferred = decided.deferred
         self._inbox.extendleft(reversed(decided.untaken))
@@ -435,15 +443,3 @@ class Shard(Observed):
             return
         self._rows.forget(entry.changes)
         self._go_on()
-
-    def _answer_all(self, answers: Answers) -> None:
-        """Call back in order. A callback that raises has a bug, which must not delay the others."""
-        rest = iter(answers)
-        while True:
-            try:
-                for ticket, answer in rest:
-                    ticket.on_answer(answer)
-            except Exception:
-                self._log.exception("answer_failed", request_id=ticket.request.request_id)
-            else:
-                return

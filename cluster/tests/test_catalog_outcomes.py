@@ -332,3 +332,37 @@ async def test_it_is_known_whether_a_view_has_caught_up() -> None:
     coordination.is_away = False
     assert await one.caught_up()
     await one.close()
+
+
+async def test_ids_are_raised_for_all_hosts_beside_queues_that_they_make() -> None:
+    coordination = MemoryCoordination()
+    one, other = await opened(coordination), await opened(coordination)
+    await one.create_queue(owner("a"), {}, {})
+    coordination.held_back = []
+
+    raising = asyncio.create_task(one.raise_ids(7))
+    making = asyncio.create_task(other.create_queue(owner("b"), {}, {}))
+    await settled()
+    assert not raising.done(), "it waits until its own view shows it"
+    coordination.report()
+    await raising
+
+    assert (await making).queue_id == 8
+    assert (await one.create_queue(owner("c"), {}, {})).queue_id == 9
+    before = coordination.revision
+    await other.raise_ids(8)
+    assert (coordination.revision, other.highest_queue_id) == (before, 9), "never lowered"
+    for each in (one, other):
+        await each.close()
+
+
+async def test_ids_that_cannot_be_raised_stay() -> None:
+    coordination = MemoryCoordination()
+    one = await opened(coordination)
+
+    coordination.is_away = True
+    with pytest.raises(ServiceUnavailable):
+        await one.raise_ids(7)
+
+    assert one.highest_queue_id == 0
+    await one.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.shards.loading import CatalogOlder
+from cluster.shards.issued_ids import CatalogOlder
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.rows.keys import LEASE, message_key, queue_of, row_key

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+from itertools import pairwise
+
+import pytest
+
 from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
 from cluster.tests.virtual_time import CountingEntropy, virtual
@@ -9,7 +14,10 @@ from cluster.tests.world import FragileStore, World, pass_time
 from storage.rows.codec import OutboxRow, encode_row
 from storage.rows.outbox_rows import OUTBOX_KEY
 from visibility.contract.model import Request
-from visibility.contract.outcomes import Answer, OutboxPage
+from visibility.contract.outcomes import Accepted, Answer, OutboxPage
+from visibility.contract.stored_message import Arrival, StoredMessage
+
+ARRIVAL = Arrival(b"origin", 1, 9, "arn:aws:sqs:eu-west-1:1:q", StoredMessage("m", 1, 1, b"x"))
 
 
 async def test_a_start_with_lost_entries_has_a_new_origin() -> None:
@@ -48,4 +56,38 @@ async def test_a_delivery_that_fails_by_a_bug_is_made_again() -> None:
     await pass_time(1)
 
     assert len(asked) == 2
+    await deliveries.stop()
+
+
+@virtual
+async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_less_often() -> None:
+    """The other shard does not know the queue yet: it answers none of the messages."""
+    asked_s: list[float] = []
+    takes = 0
+
+    class NotYet(Router):
+        def leads(self, number: int) -> bool:
+            return True
+
+        async def ask_here(self, request: Request) -> Answer:
+            return OutboxPage([ARRIVAL], []) if takes < 2 else OutboxPage([], [])
+
+        async def ask(self, request: Request) -> Answer:
+            nonlocal takes
+            asked_s.append(asyncio.get_running_loop().time())
+            if len(asked_s) < 8:
+                return Accepted([])
+            takes += 1
+            return Accepted([(ARRIVAL.origin, ARRIVAL.number, "")])
+
+    shards = [(await World().start()).shard for _ in range(2)]
+    shards[1].number = 1
+    deliveries = Deliveries(NotYet(shards), CountingEntropy())
+
+    deliveries.wake(0, is_new=True)
+    await pass_time(20)
+
+    pauses = [later - earlier for earlier, later in pairwise(asked_s)]
+    assert pauses[:7] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
+    assert pauses[7:] == pytest.approx([0.0]), "what is taken goes on at once"
     await deliveries.stop()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from cluster.shards.answers import NotDecided
 from cluster.tests.remembering import (
     FIFO,
     SOURCE,
@@ -22,11 +23,13 @@ from cluster.tests.world import World, pass_time, settled
 from storage.rows.codec import decode_row
 from storage.rows.keys import LEASE, MESSAGE
 from visibility.contract import operations as op
-from visibility.contract.errors import InvalidParameterValue, QueueError
+from visibility.contract.errors import InvalidParameterValue, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import (
     CancelMessageMoveTaskResult,
+    DeleteMessageBatchResult,
+    SendMessageBatchResult,
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import Lease
@@ -34,10 +37,13 @@ from visibility.contract.withheld import WithholdMessages
 from visibility.rules.archive import the_shard
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.rules.decide import DECIDE
-from visibility.rules.retries import MEMORABLE
+from visibility.rules.retries import MEMORABLE, _all_failures
+from visibility.state.short_answers import ShortFailures
 from visibility.tests import prepared
 
 REFUSED = InvalidParameterValue("refused by the gateway")
+NOT_DECIDED = NotDecided()
+"""A fault of ours by a class of its own."""
 
 
 async def received(world: World, queue: QueueDefinition) -> list[Receipt]:
@@ -118,6 +124,31 @@ async def test_a_retried_receive_gets_no_message_that_was_withheld_meanwhile() -
     assert isinstance(first, Deliveries)
     assert isinstance(again, Deliveries)
     assert (len(first.messages), again.messages) == (1, [])
+
+
+@virtual
+async def test_a_batch_blames_the_sender_for_the_senders_faults_only() -> None:
+    world = await a_world()
+    parts = [ServiceUnavailable(), REFUSED, NOT_DECIDED]
+    sends = named(prepared.send_batch(STANDARD, ["x", *parts]))
+    await answer_to(world, sends)
+    receipts = await received(world, STANDARD)
+    deletes = named(prepared.delete_batch(STANDARD, [*parts, *receipts]))
+    for request, failures in ((sends, "123"), (deletes, "012")):
+        for age_ms in (0, 500):
+            answer = await answer_to(world, request, age_ms)
+
+            assert isinstance(answer, SendMessageBatchResult | DeleteMessageBatchResult)
+            blamed = {each.id: each.sender_fault for each in answer.failed or ()}
+            assert blamed == dict(zip(failures, [False, True, False], strict=True))
+
+
+def test_a_repeated_refusal_of_the_decision_blames_who_is_at_fault() -> None:
+    short = ShortFailures([("0", "ServiceUnavailable", "soon"), ("1", "InvalidParameterValue", "")])
+
+    (failed, refused) = _all_failures(short, prepared.delete_batch(STANDARD, [])).values()
+
+    assert (failed.sender_fault, refused.sender_fault) == (False, True)
 
 
 @virtual

@@ -12,6 +12,7 @@ import pytest
 
 from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import ConfigRefused, Settings, load
+from visibility.tests import prepared
 
 FILE = """
 account = "111111111111"
@@ -230,3 +231,19 @@ def test_the_shipped_example_of_declarations_can_be_used(tmp_path: Path) -> None
 def test_a_wrong_tag_of_ours_is_refused_before_anything_is_made(tmp_path: Path, tag: str) -> None:
     with pytest.raises(ConfigRefused, match=r"^queues\.0: .*holdfast:"):
         _settings(tmp_path, f'[[queues]]\nname = "q"\ntags = {{ {tag} }}\n')
+
+
+async def test_a_declared_queue_never_gets_the_id_of_a_queue_that_a_shard_has(
+    tmp_path: Path,
+) -> None:
+    """The catalog is missing: its first queue would have the messages of the lost first one."""
+    async with _running(_settings(tmp_path, '[[queues]]\nname = "orders"\n')) as node:
+        orders = _queues(node)["orders"]
+        await node.worker.router.ask(prepared.send(orders, "an order"))
+    for file in (tmp_path / "data").glob("catalog.sqlite*"):
+        file.unlink()
+
+    settings = _settings(tmp_path, '[[queues]]\nname = "audit"\n')
+    for _ in range(2):
+        with pytest.raises(NodeRefused, match="holds queue 1, but the catalog has issued ids up"):
+            await Node(settings).start()

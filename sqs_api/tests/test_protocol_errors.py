@@ -14,6 +14,7 @@ from sqs_api.protocol.codec import Wire, encode_error
 from sqs_api.protocol.errors import Fault
 from visibility.contract import errors as queue_errors
 from visibility.contract.errors import QueueError
+from visibility.contract.outcomes import batch_failure
 
 XMLNS = 'xmlns="http://queue.amazonaws.com/doc/2012-11-05/"'
 ERRORS: list[type[QueueError | AuthError]] = [
@@ -28,6 +29,13 @@ ERRORS: list[type[QueueError | AuthError]] = [
 def test_every_error_class_has_a_row_and_a_code(error_class: type[QueueError | AuthError]) -> None:
     assert error_class in errors.TABLE
     assert error_class.code
+
+
+@pytest.mark.parametrize("error_class", [each for each in ERRORS if issubclass(each, QueueError)])
+def test_a_batch_blames_the_side_that_a_single_answer_blames(error_class: type[QueueError]) -> None:
+    failure = batch_failure("a", error_class())
+
+    assert failure.sender_fault is (errors.TABLE[error_class].fault is Fault.SENDER)
 
 
 def test_every_row_belongs_to_an_error_class() -> None:

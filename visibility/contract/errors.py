@@ -225,3 +225,7 @@ class InternalError(QueueError):
 
     code = "InternalFailure"
     default_message = "We encountered an internal error. Please try again."
+
+
+FAULTS_OF_THE_SERVICE = frozenset((ServiceUnavailable.code, InternalError.code))
+"""Codes of the errors that are not the client's fault."""

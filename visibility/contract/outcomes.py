@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from visibility.contract import results
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import FAULTS_OF_THE_SERVICE, QueueError
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
@@ -181,4 +181,10 @@ Answer = (
 
 def batch_failure(entry_id: str, error: QueueError) -> results.BatchResultErrorEntry:
     """The refusal of one entry of a batch."""
-    return results.BatchResultErrorEntry(entry_id, True, error.code, error.message)
+    return failure_of(entry_id, error.code, error.message)
+
+
+def failure_of(entry_id: str, code: str, message: str | None) -> results.BatchResultErrorEntry:
+    """The same, of an error's code and text."""
+    is_senders = code not in FAULTS_OF_THE_SERVICE
+    return results.BatchResultErrorEntry(entry_id, is_senders, code, message)

@@ -51,6 +51,7 @@ from visibility.contract.outcomes import (
     SelectedChanged,
     SelectedDeleted,
     batch_failure,
+    failure_of,
 )
 from visibility.contract.results import (
     BatchResultErrorEntry,
@@ -318,9 +319,7 @@ def _refused(request: Request) -> Iterator[tuple[str, QueueError]]:
 
 def _all_failures(short: ShortFailures, request: Request) -> dict[str, BatchResultErrorEntry]:
     failures = {id_: batch_failure(id_, error) for id_, error in _refused(request)}
-    return failures | {
-        id_: BatchResultErrorEntry(id_, True, code, message) for id_, code, message in short.failed
-    }
+    return failures | {id_: failure_of(id_, code, message) for id_, code, message in short.failed}
 
 
 def _delete_batch_again(

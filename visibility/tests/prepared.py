@@ -48,6 +48,8 @@ class KnownQueues:
         self.purged: dict[int, int] = {}
         self.hidden: set[str] = set()
         """ARNs of queues that are deleted for a while."""
+        self.issued = 0
+        """Ids up to here count as issued."""
 
     def define(self, queue: QueueDefinition) -> QueueDefinition:
         """Add or change a queue."""
@@ -66,7 +68,7 @@ class KnownQueues:
 
     @property
     def highest_queue_id(self) -> int:
-        return max([*self.queues, *self.purged], default=0)
+        return max([self.issued, *self.queues, *self.purged])
 
     def continued(self) -> list[tuple[int, int]]:
         return sorted(self.purged.items())

@@ -31,7 +31,7 @@ from storage.engines.durable import StoreOptions
 from storage.engines.store import StoreFailed
 from storage.log import Position
 from storage.tests.simulated_disk import PowerCut
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer
 from visibility.tests.prepared import KnownQueues
@@ -283,8 +283,10 @@ class ShardCluster:
         """By index, those that came into the rows of some host."""
         self.given_back: Callable[[Request], object] = _ignore
         """Called with each request that gives messages back."""
-        self.catch_up: Callable[[], Awaitable[None]] = _at_once
-        """What a host does to see the latest definitions."""
+        self.catch_up: Callable[[], Awaitable[bool]] = _at_once
+        """What a host does to see the latest definitions; False if it cannot."""
+        self.is_catalog_away = False
+        """True while no record of the catalog can be written."""
         self.ended: Callable[[ShardHost], object] = _ignore
         """Called when a process has ended."""
         self.names = [f"h{number}" for number in range(1, size + 1)]
@@ -321,6 +323,20 @@ class ShardCluster:
         self.coordination.found(self.log_id, voters)
         for host in self.hosts.values():
             host.start()
+
+    # -- the catalog, see `SharedCatalog` ----------------------------------------------------------
+
+    @property
+    def highest_queue_id(self) -> int:
+        return self.queues.highest_queue_id
+
+    async def caught_up(self) -> bool:
+        return await self.catch_up()
+
+    async def raise_ids(self, at_least: int) -> None:
+        if self.is_catalog_away:
+            raise ServiceUnavailable()
+        self.queues.issued = max(self.queues.issued, at_least)
 
     # -- stories -----------------------------------------------------------------------------------
 
@@ -379,8 +395,9 @@ class ShardCluster:
         await self.until(are_alike)
 
 
-async def _at_once() -> None:
+async def _at_once() -> bool:
     """The definitions are the latest."""
+    return True
 
 
 def _ignore(what: object) -> None:

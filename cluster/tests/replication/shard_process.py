@@ -123,7 +123,7 @@ class Process:
             entropy=entropy,
             definitions=cluster.queues,
             remembers=True,
-            caught_up=lambda: cluster.catch_up(),
+            shared_catalog=cluster,
         )
         self._submit = self.shard.submit
         self.shard.submit = self._watched_submit  # type: ignore[method-assign]

@@ -363,10 +363,11 @@ async def test_a_new_leader_waits_for_the_definitions_of_the_one_before(
     old = await cluster.leader()
     await sent(cluster, old, "purged")
 
-    async def catch_up() -> None:
+    async def catch_up() -> bool:
         assert cluster.coordination.state().holder is not None
         await asyncio.sleep(1)
         cluster.queues.purge(Q)
+        return True
 
     cluster.catch_up = catch_up
     old.crash(is_power_loss=True)

@@ -1,0 +1,115 @@
+"""Issued ids: no shard serves queues whose ids the catalog could issue again.
+
+A new queue with such an id would have the messages of another one. It happens if the catalog is
+older than the shards. A single host does not start then. In a cluster etcd was restored from an
+older snapshot, which must not stop it: the leader of a shard raises the number above which ids are
+issued, before it takes requests. A host that starts does so, too, before it makes queues itself:
+its rows may lack the last ones, those of a leader do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import Protocol
+
+import structlog
+
+from storage.rows.keys import END_OF_QUEUES, queue_of, queue_range
+from storage.rows.overlay import RowReader
+from visibility.contract.errors import ServiceUnavailable
+from visibility.state.rows import DamagedRecord
+
+_NAMED = 100
+"""Queues that a line of the log names."""
+
+
+class CatalogOlder(Exception):
+    """The shard holds queues that the catalog never issued: the catalog is an older copy."""
+
+
+class CatalogAway(Exception):
+    """The catalog does not answer what a new leader must know: another host may do better."""
+
+
+class SharedCatalog(Protocol):
+    """The catalog of a cluster, as a new leader needs it."""
+
+    @property
+    def highest_queue_id(self) -> int:
+        """The last id that was issued, as this host's view shows it."""
+
+    async def caught_up(self) -> bool:
+        """Wait until the view shows all that was committed before; False if it does not soon."""
+
+    async def raise_ids(self, at_least: int) -> None:
+        """Have ids up to this one count as issued. Raises ServiceUnavailable."""
+
+
+def check_ids(number: int, queue_ids: Iterable[int], highest_queue_id: int) -> None:
+    """Refuse queues of a shard above the last that the catalog issued. Raises CatalogOlder."""
+    highest = max(queue_ids, default=0)
+    if highest > highest_queue_id:
+        raise CatalogOlder(
+            f"{_held(f'shard {number}', highest, highest_queue_id)}: it is missing or an older copy"
+        )
+
+
+async def learn_all(catalog: SharedCatalog) -> None:
+    """Wait until this host's view is the latest: a new leader decides as its predecessor would
+    have. Raises CatalogAway."""
+    if not await catalog.caught_up():
+        raise CatalogAway("this host's view of the queues lags behind etcd")
+
+
+async def raise_ids(
+    holder: str,
+    queue_ids: Iterable[int],
+    catalog: SharedCatalog,
+    log: structlog.stdlib.BoundLogger,
+) -> None:
+    """Have the ids of queues count as issued that `holder` has; the view is the latest. Raises
+    CatalogAway."""
+    issued = catalog.highest_queue_id
+    unknown = sorted(queue_id for queue_id in queue_ids if queue_id > issued)
+    if not unknown:
+        return
+    try:
+        await catalog.raise_ids(unknown[-1])
+    except ServiceUnavailable as error:
+        raise CatalogAway(
+            f"{_held(holder, unknown[-1], issued)}, and that cannot be raised now"
+        ) from error
+    log.error(
+        "queue_ids_raised",
+        queues=len(unknown),
+        queue_ids=unknown[:_NAMED],
+        issued=issued,
+        means=f"{holder} holds queues that etcd does not know: etcd was restored from an older "
+        "snapshot. No new queue gets their ids; their messages stay on disk and are not served",
+        action="make queues of later than the snapshot again, they are empty; see 'An etcd from "
+        "an old snapshot' in the runbook",
+    )
+
+
+async def raise_at_start(
+    shards: Iterable[RowReader], catalog: SharedCatalog, log: structlog.stdlib.BoundLogger
+) -> None:
+    """The same by the rows of a host that does not lead yet. Raises CatalogAway."""
+    issued = catalog.highest_queue_id
+    unknown = [queue_id for rows in shards for queue_id in ids_above(rows, issued)]
+    if unknown:
+        await learn_all(catalog)
+        await raise_ids("this host", unknown, catalog, log)
+
+
+def ids_above(rows: RowReader, queue_id: int) -> Iterator[int]:
+    """Ids of queues with rows, above this one. What cannot be read is left to the leader."""
+    with suppress(DamagedRecord):
+        while row := next(rows.scan(queue_range(queue_id + 1)[0], END_OF_QUEUES), None):
+            queue_id = queue_of(row[0])
+            yield queue_id
+
+
+def _held(holder: str, queue_id: int, issued: int) -> str:
+    return f"{holder} holds queue {queue_id}, but the catalog has issued ids up to {issued}"

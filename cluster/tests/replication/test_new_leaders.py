@@ -1,0 +1,202 @@
+"""What a new leader must know before it decides, and how one leaves that cannot go on."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from cluster.shards.issued_ids import CatalogAway, ids_above, raise_at_start
+from cluster.shards.report import Phase
+from cluster.tests.replication.shard_hosts import ShardCluster, fetching, restart
+from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
+from storage.rows.keys import message_key
+from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.outcomes import Answer, Deliveries
+from visibility.contract.results import SendMessageResult
+from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
+
+ORDERS = prepared.queue_named("orders", 2)
+
+
+async def restore_etcd(cluster: ShardCluster) -> None:
+    """Stop all hosts, and start them over a catalog that is older than ORDERS."""
+    cluster.queues.define(ORDERS)
+    leader = await cluster.leader()
+    answer = await cluster.answer(leader, prepared.send(ORDERS, "an order"))
+    assert isinstance(answer, SendMessageResult)
+    for host in cluster.hosts.values():
+        await host.stop()
+    cluster.queues = KnownQueues(Q)
+    for host in cluster.hosts.values():
+        host.start()
+
+
+@staged
+async def test_a_queue_made_after_a_restore_of_etcd_has_an_id_that_no_shard_knows(
+    cluster: ShardCluster,
+) -> None:
+    with capture_logs() as lines:
+        await restore_etcd(cluster)
+        leader = await cluster.leader()
+
+    audit = cluster.queues.define(prepared.queue_named("audit", cluster.highest_queue_id + 1))
+    answer = await cluster.answer(leader, prepared.receive(audit, 10))
+    assert isinstance(answer, Deliveries)
+    assert bodies(answer) == [], "an order of another account"
+    (line,) = [line for line in lines if line["event"] == "queue_ids_raised"]
+    assert (line["log_level"], line["shard"], line["queue_ids"]) == ("error", 0, [2])
+    assert (line["queues"], line["issued"]) == (1, 1)
+    await sent(cluster, leader, "a")
+    assert bodies(await received(cluster, leader)) == ["a"], "other queues are served"
+
+
+@staged
+async def test_ids_are_raised_once(cluster: ShardCluster) -> None:
+    await restore_etcd(cluster)
+    old = await cluster.leader()
+    raised: list[int] = []
+    cluster.queues.issued += 5
+
+    async def note(at_least: int) -> None:
+        raised.append(at_least)
+
+    cluster.raise_ids = note  # type: ignore[method-assign]
+    old.crash(is_power_loss=True)
+    await cluster.leader()
+
+    assert raised == []
+
+
+@staged
+async def test_no_shard_leads_while_the_ids_of_its_queues_could_be_issued_again(
+    cluster: ShardCluster,
+) -> None:
+    cluster.is_catalog_away = True
+    with capture_logs() as lines:
+        await restore_etcd(cluster)
+        await asyncio.sleep(60)
+        assert cluster.leading() is None
+
+    refusals = [line for line in lines if line["event"] == "shard_not_loaded"]
+    assert len({line["error"] for line in refusals}) == 1
+    assert "holds queue 2" in refusals[0]["error"]
+    cluster.is_catalog_away = False
+    await cluster.leader()
+    assert cluster.highest_queue_id == ORDERS.queue_id
+
+
+@staged
+async def test_a_host_whose_view_is_old_leaves_the_lead_to_another(cluster: ShardCluster) -> None:
+    """Else sends to a queue that was purged would be lost, and its numbers given again."""
+    old = await cluster.leader()
+    await sent(cluster, old, "purged")
+    asked: list[str] = []
+
+    async def catch_up() -> bool:
+        holder = cluster.coordination.state().holder
+        assert holder is not None
+        asked.append(holder.name)
+        if len(asked) == 1:
+            return False
+        if not cluster.queues.purged:
+            cluster.queues.purge(Q)
+        return True
+
+    cluster.catch_up = catch_up
+    old.crash(is_power_loss=True)
+    new = await cluster.leader()
+
+    assert asked == [asked[0], new.name]
+    assert asked[0] != new.name
+    successor = cluster.queues.queues[Q.queue_id + 1_000]
+    assert new.shard._state.queue(successor.queue_id).continues == Q.queue_id
+
+
+@staged
+async def test_the_last_host_tries_again_until_its_view_is_the_latest(
+    cluster: ShardCluster,
+) -> None:
+    asked = 0
+
+    async def catch_up() -> bool:
+        nonlocal asked
+        asked += 1
+        return asked > 4
+
+    cluster.catch_up = catch_up
+    leader = await cluster.leader()
+
+    assert asked == 5
+    await sent(cluster, leader, "a")
+
+
+@staged
+async def test_a_request_of_an_earlier_turn_that_meets_damage_is_refused_by_a_follower(
+    cluster: ShardCluster,
+) -> None:
+    """Then a router asks the next leader what became of it."""
+    leader = await cluster.leader()
+    await sent(cluster, leader, "a")
+    assert bodies(await received(cluster, leader)) == ["a"]
+    await cluster.alike()
+    restart(cluster)  # the message is in no memory
+    leader = await cluster.leader()
+    await cluster.alike()
+    fetching(cluster)
+    leader.rows[message_key(1, 1)] = b"\x01rubbish"
+    await asyncio.sleep(15)
+    refused: list[tuple[type[Answer | QueueError], Phase]] = []
+
+    def on_answer(answer: Answer | QueueError) -> None:
+        refused.append((type(answer), leader.shard.phase))
+
+    leader.shard.submit(prepared.receive(Q, wait_s=20), on_answer)
+    await cluster.until(lambda: bool(refused))
+
+    assert refused == [(ServiceUnavailable, Phase.FOLLOWING)]
+
+
+@staged
+async def test_what_a_bug_in_a_turn_refuses_is_refused_by_a_shard_that_has_failed(
+    cluster: ShardCluster,
+) -> None:
+    leader = await cluster.leader()
+    refused: list[tuple[type[Answer | QueueError], bool]] = []
+
+    def on_answer(answer: Answer | QueueError) -> None:
+        refused.append((type(answer), leader.shard.ready))
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("a bug where a Turn ends")
+
+    assert leader.shard._rows is not None
+    leader.shard._rows.record_queue = failing  # type: ignore[method-assign,assignment]
+    leader.shard.submit(prepared.send(Q, "a"), on_answer)
+    await cluster.until(lambda: bool(refused))
+
+    assert refused == [(ServiceUnavailable, False)]
+    await sent(cluster, await cluster.leader(but=leader), "b")
+
+
+@staged
+async def test_a_host_that_starts_raises_the_ids_of_its_rows_before_it_makes_queues(
+    cluster: ShardCluster,
+) -> None:
+    """Its configuration may declare some, and nobody leads yet."""
+    await restore_etcd(cluster)
+    await cluster.leader()
+    (host, *_) = cluster.hosts.values()
+    cluster.queues.issued = 0
+    assert list(ids_above(host.store, 0)) == [ORDERS.queue_id]
+    log = structlog.get_logger()
+
+    cluster.is_catalog_away = True
+    with pytest.raises(CatalogAway):
+        await raise_at_start([host.store], cluster, log)
+    cluster.is_catalog_away = False
+    await raise_at_start([host.store], cluster, log)
+    assert cluster.highest_queue_id == ORDERS.queue_id
