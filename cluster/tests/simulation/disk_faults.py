@@ -79,7 +79,6 @@ class DiskFaults:
         }
         if shape.has_bad_pages:
             kinds["bad page"] = self._spoil
-        self._kinds = list(kinds.values()) + [kinds[name] for name in shape.often] * 14
         rare = {"damaged rows and wrong views": self._damage_and_view_wrong}
         """Only of runs that name them."""
         self._kinds = list(kinds.values()) + [(kinds | rare)[name] for name in shape.often] * 14
