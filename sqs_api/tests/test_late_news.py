@@ -37,6 +37,11 @@ EVERYONE_SENDS = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sqs_api.gateway.changes._HEAR_PAUSE_S", 0.0)
+
+
 class Elsewhere(IdentityStore):
     """The users and keys of a cluster, of which this host hears only when it asks."""
 

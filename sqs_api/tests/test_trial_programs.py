@@ -270,6 +270,7 @@ def status(port: int, method: str = "POST", path: str = "/") -> int:
             return 0
 
 
+@pytest.mark.slow
 @needs_haproxy
 def test_a_host_is_found_at_its_new_address(tmp_path: Path) -> None:
     ports = free_ports(1)
@@ -331,6 +332,7 @@ def test_a_host_learns_that_a_client_hung_up(tmp_path: Path) -> None:
         assert one.hung_up.wait(20)
 
 
+@pytest.mark.slow
 @needs_haproxy
 def test_hosts_that_are_not_ready_get_no_requests(tmp_path: Path) -> None:
     ports = free_ports(2)
@@ -353,6 +355,7 @@ def test_hosts_that_are_not_ready_get_no_requests(tmp_path: Path) -> None:
         assert other.asked == before + 6
 
 
+@pytest.mark.slow
 @needs_haproxy
 def test_a_request_at_a_host_that_stopped_answering_ends_soon(tmp_path: Path) -> None:
     ports = free_ports(1)
