@@ -56,7 +56,7 @@ _CAUGHT_UP_S = 5.0
 
 OnQueueChange = Callable[[QueueChange], None]
 Spread = Callable[[int], Awaitable[None]]
-"""Waits until the other hosts show a revision; False if a majority does not."""
+"""Waits until the other hosts show a revision, for a bounded time."""
 
 
 class Catalog(QueueView):

@@ -109,7 +109,7 @@ class Kept(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Checked(msgspec.Struct, frozen=True, array_like=True):
-    """What a host found in the rows that it gave."""
+    """The result of reading all rows of a checkpoint at the host that made it."""
 
     is_over: bool
     """False while it still reads."""

@@ -85,7 +85,7 @@ class _Offer:
     checking: asyncio.Task[None] | None = None
     """Reads all its rows, once a host asked for that."""
     checked: Checked | Refused | None = None
-    """What came of that."""
+    """The result, once it is known."""
 
     @property
     def index(self) -> int:
@@ -191,19 +191,27 @@ class Checkpoints:
             self._look_later()
         return offer
 
-    def _read(self, call: Call, request: Read) -> None:
+    def _asked_about(self, call: Call, request: Read | Check) -> tuple[_Offer, Manifest] | None:
+        """The checkpoint that the peer asks about, if it was made; refuses the call if not."""
         offer = self._offer(call.peer, request.shard, request.number)
         if offer is None or offer.manifest is None:
             call.refuse(Refusal.NO_CHECKPOINT)
-            return
+            return None
         self._heard(offer, call.peer)
-        if not self._is_in(offer.manifest, request):
+        return offer, offer.manifest
+
+    def _read(self, call: Call, request: Read) -> None:
+        made = self._asked_about(call, request)
+        if made is None:
+            return
+        offer, manifest = made
+        if not self._is_in(manifest, request):
             call.refuse(Refusal.UNREADABLE, "there are no such bytes")
         elif offer.reads >= 2 * self._settings.chunks_max * len(offer.users):
             call.refuse(Reason.BUSY)  # more than hosts of this version ask for at a time
         else:
             offer.reads += 1
-            self._do(offer.shard, self._answer(call, offer, offer.manifest, request))
+            self._do(offer.shard, self._answer(call, offer, manifest, request))
 
     def _is_in(self, manifest: Manifest, request: Read) -> bool:
         if not 0 <= request.file < len(manifest.files):
@@ -225,11 +233,10 @@ class Checkpoints:
 
     def _check(self, call: Call, request: Check) -> None:
         """Say whether the rows are damaged here, or at the host that got them."""
-        offer = self._offer(call.peer, request.shard, request.number)
-        if offer is None or offer.manifest is None:
-            call.refuse(Refusal.NO_CHECKPOINT)
+        made = self._asked_about(call, request)
+        if made is None:
             return
-        self._heard(offer, call.peer)
+        offer, _ = made
         if offer.checking is None:
             offer.checking = self._do(offer.shard, self._read_all(offer))
         if isinstance(offer.checked, Refused):

@@ -14,7 +14,7 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
-from storage.log.disk import Disk, Done, Work
+from storage.log.disk import Disk, Done, Work, open_small
 from storage.log.entry import Position
 from storage.log.slots import SLOT_BYTES, Slots, encode_slot, read_slots
 
@@ -61,13 +61,8 @@ class AnsweredNote:
         """Open or create the file; blocks. Raises OSError."""
         self._disk = disk
         self._log_id = log_id
-        self._handle = disk.open(folder / ANSWERED_FILE, create=True)
-        try:
-            self._slots: Slots = read_slots(disk.pread(self._handle, 2 * SLOT_BYTES, 0))
-            disk.sync_folder(folder)
-        except BaseException:
-            disk.close(self._handle)
-            raise
+        self._handle, data = open_small(disk, folder / ANSWERED_FILE, 2 * SLOT_BYTES)
+        self._slots: Slots = read_slots(data)
 
     def write(self, position: Position, done: Done) -> None:
         """Write the note in the sync lane; `done` gets None or the OSError."""

@@ -25,6 +25,21 @@ Done = Callable[[Exception | None], None]
 _ZEROS = bytes(1 << 20)
 
 
+def open_small(disk: Disk, file: Path, size: int) -> tuple[int, bytes]:
+    """Open or create a small file, whose name is durable then: its handle and up to `size` bytes.
+
+    Raises OSError, with nothing left open.
+    """
+    handle = disk.open(file, create=True)
+    try:
+        data = disk.pread(handle, size, 0)
+        disk.sync_folder(file.parent)
+    except BaseException:
+        disk.close(handle)
+        raise
+    return handle, data
+
+
 class Disk(Protocol):
     """Files of a log and the threads that work on them."""
 

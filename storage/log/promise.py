@@ -21,7 +21,7 @@ from pathlib import Path
 
 import msgspec
 
-from storage.log.disk import Disk, Done, Work
+from storage.log.disk import Disk, Done, Work, open_small
 from storage.log.slots import SLOT_BYTES, Slots, encode_slot, read_slots, write_steps
 
 PROMISE_FILE = "promise"
@@ -72,14 +72,9 @@ class PromiseFile:
     def __init__(self, disk: Disk, folder: Path) -> None:
         """Open or create it; blocks. Raises OSError."""
         self._disk = disk
-        self._handle = disk.open(folder / PROMISE_FILE, create=True)
-        try:
-            whole = FIRST_SLOT_AT + 2 * PROMISE_SLOT_BYTES
-            self._slots = read_promises(disk.pread(self._handle, whole, 0))
-            disk.sync_folder(folder)
-        except BaseException:
-            disk.close(self._handle)
-            raise
+        whole = FIRST_SLOT_AT + 2 * PROMISE_SLOT_BYTES
+        self._handle, data = open_small(disk, folder / PROMISE_FILE, whole)
+        self._slots = read_promises(data)
         self.promise: Promise | None = None
         """None if there is none, or if a slot is damaged."""
         if self._slots.payload is not None and not self._slots.damaged:

@@ -167,7 +167,8 @@ class Spares:
         return Segment(name, _NOT_OPEN, 0)
 
     def _take_back(self, segment: Segment) -> bool:
-        """What could not be made; True if it is given up, so that another can be tried at once."""
+        """Keep a file that could not be prepared, or give it up: then True, and another can be
+        tried at once."""
         if segment.failures < _FAILURES_MAX:
             self._free.append(segment)
             return False

@@ -59,7 +59,7 @@ def encode_slot(number: int, payload: bytes) -> bytes:
 
 
 def write_steps(slot: bytes) -> list[tuple[bytes, int]]:
-    """What to write at which offset of the slot, each step to be synced before the next."""
+    """The writes of a slot, each with its offset there; each is synced before the next."""
     first, others = slot[:SLOT_BYTES], slot[SLOT_BYTES:]
     if not others:
         return [(first, 0)]

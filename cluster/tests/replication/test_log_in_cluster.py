@@ -111,7 +111,7 @@ async def test_entries_of_another_leader_are_not_acknowledged_in_a_new_term(stag
 async def test_entries_of_another_leader_are_not_committed_after_files_were_opened_anew(
     stage: Stage,
 ) -> None:
-    """A promise became durable meanwhile, and nobody heard of that."""
+    """A promise was written while its callback was dropped."""
     leader = await stage.leader()
     await stage.sent(leader)
     await stage.settled()

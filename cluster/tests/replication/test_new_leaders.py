@@ -1,4 +1,4 @@
-"""What a new leader must know before it decides, and how one leaves that cannot go on."""
+"""What a new leader must know before it decides, and how a leader that cannot continue gives up."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ async def test_what_a_bug_in_a_turn_refuses_is_refused_by_a_shard_that_has_faile
 async def test_a_host_that_starts_raises_the_ids_of_its_rows_before_it_makes_queues(
     cluster: ShardCluster,
 ) -> None:
-    """Its configuration may declare some, and nobody leads yet."""
+    """Queues may be declared in its configuration, before any shard has a leader."""
     await restore_etcd(cluster)
     await cluster.leader()
     (host, *_) = cluster.hosts.values()
