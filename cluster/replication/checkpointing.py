@@ -151,4 +151,9 @@ def _open_log(store: ReplicatedStore) -> ReplicaLog | None:
 
 
 def _damaged(store: ReplicatedStore, damage: ScrubDamage) -> None:
-    store.replace_rows(f"{damage.place}: {damage.reason}")
+    """Heal what a scrub found. A log is opened anew: what the rows lack of it comes from the
+    leader, and what they have durably was not lost."""
+    if damage.place == "log":
+        store.replica.fail(damage.reason)
+    else:
+        store.replace_rows(f"{damage.place}: {damage.reason}")

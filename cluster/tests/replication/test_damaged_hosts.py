@@ -7,12 +7,18 @@ import asyncio
 
 from structlog.testing import capture_logs
 
+from cluster.peers.settings import CheckpointSettings
 from cluster.replication.replacement import Ways
 from cluster.shards.report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
+from cluster.tests.replication.shard_process import Checkpointing
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
 from cluster.tests.shard_pair import in_shard
+from cluster.tests.simulation.flips import acknowledged_records
+from storage.checks.scrub import ScrubTimes
 from storage.copies.replaced_rows import Replaced
+from storage.engines.durable import log_folder
+from storage.log.entry import BEGINNING
 from storage.rows.keys import DEPARTURE, message_key, queue_key, row_key
 from visibility.state.events import THE_SHARD
 from visibility.tests import prepared
@@ -131,6 +137,37 @@ async def test_a_host_that_lacks_a_message_of_the_outbox_fetches_the_rows_of_ano
     await _fetches_others(cluster, leader, row_key(THE_SHARD, DEPARTURE, 1), None)
 
     assert (await cluster.leader()).shard.report().outbox == 1
+
+
+@staged
+async def test_a_damaged_entry_that_the_rows_have_costs_a_host_neither_rows_nor_vote(
+    cluster: ShardCluster,
+) -> None:
+    """A scrub finds it. The host took older rows instead of its own, and lost the Entries behind
+    them (seed 1101677)."""
+    cluster.options = cluster.options._replace(flush_rows=4)
+    cluster.checkpoints = Checkpointing(CheckpointSettings(), ScrubTimes(5.0, 1.0))
+    restart(cluster)
+    leader = await cluster.leader()
+    await sent(cluster, leader, *"abcdef")
+    await cluster.alike()
+    record = acknowledged_records(leader.disk, log_folder(leader.folder), BEGINNING)[1]
+    await cluster.until(lambda: leader.store.flushed.index >= record.number)
+    replica_id = leader.store.replica.replica_id
+    others = [host for host in cluster.hosts.values() if host is not leader]
+    for host in others:
+        host.crash(is_power_loss=False)
+    leader.disk.flip(log_folder(leader.folder) / record.segment, record.offset + 8, 0)
+
+    await asyncio.sleep(_LONG_S)
+
+    assert leader.store.report().damage == ""
+    assert leader.store.replica.replica_id == replica_id
+    assert leader.store.log_start >= record.number, "it was found, and is shipped to nobody"
+    for host in others:
+        host.start()
+    await cluster.alike()
+    assert bodies(await received(cluster, await cluster.leader())) == list("abcdef")
 
 
 async def _fetches_others(

@@ -80,8 +80,11 @@ class Operator(Client):
         reply = await self.ask(request, f"release {len(held)} of {first.queue}")
         is_sure = isinstance(reply.answer, SelectedChanged) and not reply.answer.kept
         for each in held:
-            each.withholding.released = min(each.withholding.released, reply.begun)
             each.withholding.is_back |= is_sure
+            for one in self._history.withholdings:
+                # perhaps it was withheld again after one whose outcome is unknown
+                if (one.queue, one.message_id) == (first.queue, each.withholding.message_id):
+                    one.released = min(one.released, reply.begun)
 
     async def release_all(self) -> None:
         """Let all go that anybody put aside; what is to be deleted will be."""
