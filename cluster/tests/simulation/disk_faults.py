@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
@@ -55,6 +56,8 @@ class _Flip(NamedTuple):
     replica_id: str
     entry: int
     """The index of the last Entry that may be lost."""
+    page: tuple[Path, int] | None = None
+    """The bad page, which is sound once it was written to."""
 
 
 class DiskFaults:
@@ -142,6 +145,10 @@ class DiskFaults:
             return False
         if flip is None or flip.replica_id != _id_of(host):
             return True
+        if flip.page is not None:
+            file, page = flip.page
+            if page not in host.disk.file(file).unreadable_pages:
+                return True
         return applied_position(host.files.rows).index >= flip.entry
 
     def _may_lose(self, host: ShardHost) -> bool:
@@ -191,7 +198,7 @@ class DiskFaults:
         if records and self._random.random() < 0.6:
             name, offset, size, _ = self._random.choice(records)
             page = self._random.randint(offset // PAGE_BYTES, (offset + size - 1) // PAGE_BYTES)
-            self._flips[host.name] = _Flip(_id_of(host), last)
+            self._flips[host.name] = _Flip(_id_of(host), last, (folder / name, page))
         elif pages:
             name, page = self._random.choice(pages)
         else:
