@@ -24,6 +24,7 @@ from cluster.replication.rows_place import ON_THIS_MACHINE, RowsPlace
 from cluster.shards.clock import Clock, Entropy
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import (
+    drop_incoming,
     finish_replacing,
     forget_replacing,
     remove_outgoing,
@@ -161,10 +162,12 @@ class ReplicatedStores:
     def _join(self, number: int, store: ReplicatedStore) -> None:
         """Have the store give rows to other hosts, and get theirs."""
         if self._checkpoints is not None:
+            place, folder = self._place, store.folder
             store.replacement.ways = Ways(
                 fetch=partial(self._checkpoints.fetch, number, store),
-                replace=partial(replace_rows, self._place.files, store.folder),
+                replace=partial(replace_rows, place.files, folder),
                 leave=partial(self._checkpoints.leave, number),
+                drop=partial(place.in_thread, partial(drop_incoming, place.files, folder)),
             )
             self._checkpoints.join(number, store)
 
