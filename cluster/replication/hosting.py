@@ -138,6 +138,8 @@ class ReplicatedStores:
         """Seconds for which a free shard is left to other hosts."""
         self.has_space: Callable[[], bool] = _spacious
         """False while this host's disk is short."""
+        self.has_much_space: Callable[[], bool] = _spacious
+        """See `LogHolds.has_much_space`."""
         self._opened: dict[int, ReplicatedStore] = {}
         self._log = structlog.get_logger("replicas")
 
@@ -213,6 +215,7 @@ class ReplicatedStores:
         )
         replica.succession.reluctance_s = lambda: self.reluctance_s(number)
         replica.succession.has_space = lambda: self.has_space()
+        store.holds.has_much_space = lambda: self.has_much_space()
         store.replica, store.peers = replica, self._peers
         if store.answers_early:
             replica.on_synced = store.more_is_synced

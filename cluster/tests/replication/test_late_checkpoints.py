@@ -13,6 +13,7 @@ import pytest
 
 from cluster.peers.settings import CheckpointSettings
 from cluster.replication import checkpointing
+from cluster.replication.holds import HoldLimits
 from cluster.replication.replica import Replica
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Checkpointing
@@ -20,7 +21,7 @@ from cluster.tests.replication.test_shards import Q
 from cluster.tests.virtual_time import VirtualLoop, failures_of
 from storage.checks.scrub import ScrubTimes
 from storage.copies.checkpoint import check_rows_of
-from storage.log import Position
+from storage.log import Position, Promise
 from visibility.tests import prepared
 
 CHECK_S = 40.0
@@ -69,6 +70,10 @@ def staged(test: Callable[[ShardCluster], Coroutine[Any, Any, None]]) -> Callabl
 async def fill(cluster: ShardCluster, host: ShardHost, count: int) -> None:
     for _ in range(count):
         await cluster.answer(host, prepared.send(Q, "m" * 600))
+
+
+def promise_of(host: ShardHost) -> Promise:
+    return replica_of(host).journal.promise
 
 
 def replica_of(host: ShardHost) -> Replica:
@@ -126,3 +131,29 @@ async def test_a_host_that_heals_under_load_stays_a_voter(cluster: ShardCluster)
     await cluster.alike()
     assert replica_of(damaged).replica_id == replica_id
     assert not replica_of(damaged).damage
+
+
+@staged
+async def test_a_new_disk_is_brought_up_under_a_load_that_never_ends(cluster: ShardCluster) -> None:
+    """The first fetches last longer than the log behind them is held."""
+    leader = await cluster.leader()
+    await fill(cluster, leader, 100)
+    host = next(each for each in cluster.hosts.values() if each is not leader)
+    host.crash(is_power_loss=True)
+    host.replace_disk(Random(7))
+    for each in cluster.hosts.values():
+        if each is not host:
+            each.store.holds._limits = HoldLimits(bytes_max=80_000)
+    host.start()
+
+    def counts() -> bool:
+        store = host.process.store if host.process is not None else None
+        return store is not None and store.replica.replica_id in promise_of(leader).voters
+
+    for _ in range(3_000):
+        await fill(cluster, await cluster.leader(), 1)
+        if counts():
+            break
+        await asyncio.sleep(0.2)
+
+    assert counts()
