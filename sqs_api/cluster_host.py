@@ -216,6 +216,7 @@ class ClusterHost:
     def route(self, catalog: Catalog, disk: DiskSpace, shards: Iterable[Shard]) -> Router:
         """The router over this host's shards, which asks other hosts where they lead."""
         self.stores.has_space = lambda: not disk.is_short
+        self.stores.has_much_space = lambda: disk.is_half_free
         router = PeerRouter(
             shards,
             transport=self._transport,

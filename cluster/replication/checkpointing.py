@@ -69,7 +69,8 @@ class StoreHosts:
 
     def leader(self) -> str | None:
         """See `Hosts`."""
-        return self._store.leader_name
+        promise = self._store.replica.journal.promise
+        return promise.voters.get(promise.leader)
 
 
 class CheckpointTraffic:

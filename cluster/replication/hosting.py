@@ -24,6 +24,7 @@ from cluster.replication.rows_place import ON_THIS_MACHINE, RowsPlace
 from cluster.shards.clock import Clock, Entropy
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import (
+    drop_incoming,
     finish_replacing,
     forget_replacing,
     remove_outgoing,
@@ -137,6 +138,8 @@ class ReplicatedStores:
         """Seconds for which a free shard is left to other hosts."""
         self.has_space: Callable[[], bool] = _spacious
         """False while this host's disk is short."""
+        self.has_much_space: Callable[[], bool] = _spacious
+        """See `LogHolds.has_much_space`."""
         self._opened: dict[int, ReplicatedStore] = {}
         self._log = structlog.get_logger("replicas")
 
@@ -161,10 +164,12 @@ class ReplicatedStores:
     def _join(self, number: int, store: ReplicatedStore) -> None:
         """Have the store give rows to other hosts, and get theirs."""
         if self._checkpoints is not None:
+            place, folder = self._place, store.folder
             store.replacement.ways = Ways(
                 fetch=partial(self._checkpoints.fetch, number, store),
-                replace=partial(replace_rows, self._place.files, store.folder),
+                replace=partial(replace_rows, place.files, folder),
                 leave=partial(self._checkpoints.leave, number),
+                drop=partial(place.in_thread, partial(drop_incoming, place.files, folder)),
             )
             self._checkpoints.join(number, store)
 
@@ -210,6 +215,7 @@ class ReplicatedStores:
         )
         replica.succession.reluctance_s = lambda: self.reluctance_s(number)
         replica.succession.has_space = lambda: self.has_space()
+        store.holds.has_much_space = lambda: self.has_much_space()
         store.replica, store.peers = replica, self._peers
         if store.answers_early:
             replica.on_synced = store.more_is_synced

@@ -93,7 +93,8 @@ class Journal:
         self._note: AnsweredNote | None = None
         self._noted = 0
         self._known: Answered | None = None
-        """The durable end when the files were closed in this life: more than is noted."""
+        """The durable end when the files were closed in this life: more than is noted. Less after
+        Entries were forgotten by an opening that failed."""
         self._is_noting = False
         self._is_syncing = False
         self._wants_sync = False
@@ -171,9 +172,12 @@ class Journal:
         """Note less before Entries are forgotten, or the next opening would take them for lost."""
         if keep is None or told is None or told.position.index <= keep:
             return
+        lowered = reading.position_at(max(keep, reading.applied.index))
         note = AnsweredNote(self._disk, self._folder, self.log_id)
-        note.write_now(reading.position_at(max(keep, reading.applied.index)))
+        note.write_now(lowered)
         note.close()
+        if not reading.lost:
+            self._known = Answered(self.log_id, lowered)  # if this opening fails later on
 
     def reopen(
         self,

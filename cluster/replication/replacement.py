@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import structlog
 
@@ -21,16 +21,32 @@ class Ways(NamedTuple):
     """Puts them in the place of the store's own, which are closed; blocks. Raises OSError."""
     leave: Callable[[], Awaitable[None]]
     """Gives the store's own rows to nobody any more, before they are closed."""
+    drop: Callable[[], Awaitable[None]]
+    """Removes rows that were fetched and are of no use. Raises OSError."""
+
+
+class Needy(Protocol):
+    """A store that may need rows of other hosts."""
+
+    @property
+    def needs_rows(self) -> bool:
+        """False once its own rows will do."""
+
+    @property
+    def log_start(self) -> int:
+        """Index of the Entry that rows must have at least, or its log does not reach them."""
+
+    def rows_fetched(self) -> None:
+        """Close the store."""
 
 
 class Replacement:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, on_fetched: Callable[[], object], log: structlog.stdlib.BoundLogger) -> None:
-        """`on_fetched` has the store closed."""
+    def __init__(self, store: Needy, log: structlog.stdlib.BoundLogger) -> None:
         self.ways: Ways | None = None
         """None if no rows can be fetched."""
-        self._on_fetched = on_fetched
+        self._store = store
         self._log = log
         self._task: asyncio.Task[None] | None = None
         self._fetched: Replaced | None = None
@@ -42,8 +58,20 @@ class Replacement:
             self._task.add_done_callback(self._ended)
 
     async def _fetch(self, ways: Ways) -> None:
-        self._fetched = await ways.fetch()
-        self._on_fetched()
+        """Fetch until the rows are of use: meanwhile the store may have caught up by a log, and
+        released its own beyond them. Older rows under that log would lose what it acknowledged."""
+        store = self._store
+        while store.needs_rows:
+            fetched = await ways.fetch()
+            if store.needs_rows and fetched.position.index >= store.log_start:
+                self._fetched = fetched
+                store.rows_fetched()
+                return
+            self._log.info(
+                "rows_came_too_late", index=fetched.position.index, log_start=store.log_start
+            )
+            await ways.drop()
+        self._task = None
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         """After a failure the next `begin` tries again."""

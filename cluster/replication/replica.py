@@ -384,12 +384,13 @@ class Replica:
             # From a life before this one, or a transaction of unknown outcome: its term is spent.
             self.leadership.release(seen.holder)
             self._read_at -= self.timing.read_s
-        elif seen.holder is None and self._is_whole and succession.may_lead():
+        elif seen.holder is None and self.is_whole and succession.may_lead():
             self._part = Asking(self, seen)
             self._part.begin()
 
     @property
-    def _is_whole(self) -> bool:
+    def is_whole(self) -> bool:
+        """False while rows of another host are needed."""
         return not self.needs_checkpoint and not self.damage
 
     def _renew(self, now: float) -> None:

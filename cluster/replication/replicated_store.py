@@ -66,7 +66,7 @@ class ReplicatedStore(FlushedRows):
         """Names of the other members, which may change; None if they do not."""
         self.on_closing: Callable[[], object] = _nothing
         """Called before the replica goes: no message may reach it afterwards."""
-        self.replacement = Replacement(self._replaced, self._logger)
+        self.replacement = Replacement(self, self._logger)
         self.damaged = DamagedRows(self.replacement, self._logger)
         self._ahead = ReadAhead(self._apply_more)
         self.holds = LogHolds(options.monotonic_s)
@@ -311,8 +311,10 @@ class ReplicatedStore(FlushedRows):
         """Let the log forget what neither the rows nor a peer needs."""
         assert reached is not None
         self.flushed, self._flushed_bytes = reached, self._flushing_bytes
-        if self.replica.journal.is_open:
+        if self.replica.journal.is_open and not self._has_failed:
             log = self.replica.log
+            if not self.replica.is_whole:  # the rows that are fetched must reach this log
+                self.holds.hold(self.replica.name, log.start.index)
             self.replica.release(self.holds.limit(reached.index, log.bytes_above))
 
     # -- Owner -------------------------------------------------------------------------------------
@@ -369,8 +371,13 @@ class ReplicatedStore(FlushedRows):
 
     # -- rows of another host ----------------------------------------------------------------------
 
-    def _replaced(self) -> None:
-        """Have the shard open the store anew: that puts the rows in place."""
+    @property
+    def needs_rows(self) -> bool:
+        """See `Needy`."""
+        return self.quarantines or not self.replica.is_whole
+
+    def rows_fetched(self) -> None:
+        """See `Needy`: the shard opens the store anew, which puts the rows in place."""
         self._fail(StoreFailed("a checkpoint replaces the rows"))
 
     @property
@@ -378,12 +385,6 @@ class ReplicatedStore(FlushedRows):
         """Index of the Entry behind which this host's log can be sent."""
         journal = self.replica.journal
         return journal.log.start.index if journal.is_open else self.applied.index
-
-    @property
-    def leader_name(self) -> str | None:
-        """The host that leads, as far as is known."""
-        promise = self.replica.journal.promise
-        return promise.voters.get(promise.leader)
 
     # -- looking in --------------------------------------------------------------------------------
 

@@ -51,6 +51,8 @@ class DiskSpace:
         self.is_short = False
         """True while less than the reserve is free."""
         self.free_bytes = 0
+        self.is_half_free = True
+        """True while at least half of the file system is free."""
         self.refused = 0
         """Requests that were refused for lack of space."""
 
@@ -75,6 +77,7 @@ class DiskSpace:
             self._log.error("disk_unreadable", error=str(error))
             return
         self.free_bytes = there.f_bavail * there.f_frsize
+        self.is_half_free = 2 * there.f_bavail >= there.f_blocks
         needed = self._reserve_bytes * (_ENOUGH_AGAIN if self.is_short else 1.0)
         is_short = self.free_bytes < needed or not self._can_grow()
         if is_short is not self.is_short:

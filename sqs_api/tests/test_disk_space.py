@@ -24,7 +24,7 @@ class Disk:
     def statvfs(self, folder: Path) -> SimpleNamespace:
         if self.free < 0:
             raise OSError("gone")
-        return SimpleNamespace(f_bavail=self.free, f_frsize=1)
+        return SimpleNamespace(f_bavail=self.free, f_frsize=1, f_blocks=3000)
 
 
 @pytest.fixture
@@ -52,6 +52,16 @@ def test_it_is_short_below_the_reserve_until_there_is_a_tenth_more(disk: Disk) -
 
 def test_without_a_reserve_there_is_always_enough(disk: Disk) -> None:
     assert _seen(disk, DiskSpace(Path("/"), 0), 1, 0) == [False, False]
+
+
+def test_it_knows_if_half_of_the_disk_is_free(disk: Disk) -> None:
+    space = DiskSpace(Path("/"), 0)
+    halves = []
+    for disk.free in (1500, 1499, 1500):
+        space.look()
+        halves.append(space.is_half_free)
+
+    assert halves == [True, False, True]
 
 
 def test_a_disk_that_cannot_be_asked_changes_nothing(disk: Disk) -> None:

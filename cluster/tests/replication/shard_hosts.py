@@ -425,6 +425,6 @@ def fetching(cluster: ShardCluster) -> list[str]:
         """Nobody uses the rows."""
 
     for host in cluster.hosts.values():
-        ways = Ways(partial(fetch, host.name), lambda replaced: None, leave)
+        ways = Ways(partial(fetch, host.name), lambda replaced: None, leave, leave)
         host.store.replacement.ways = ways
     return found

@@ -190,7 +190,7 @@ async def _fetches_others(
     async def leave() -> None:
         """Nobody uses its rows."""
 
-    damaged.store.replacement.ways = Ways(fetch, lambda replaced: None, leave)
+    damaged.store.replacement.ways = Ways(fetch, lambda replaced: None, leave, leave)
     cluster.coordination.unreachable.update(set(cluster.names) - {damaged.name})
     leader.crash(is_power_loss=True)
     await asyncio.wait_for(fetching.wait(), 60)

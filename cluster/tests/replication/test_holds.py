@@ -66,3 +66,45 @@ def test_a_hold_ends_when_the_log_gets_too_long_for_it() -> None:
 
     stage.holds.hold("a", 7)
     assert stage.limit(19, entry_bytes=1) == 19, "the log is gone"
+
+
+def test_the_next_hold_is_larger_while_there_is_space() -> None:
+    stage = Stage()
+    stage.holds.hold("a", 7)
+    assert stage.limit(18, entry_bytes=100) == 18, "it ended too soon"
+
+    stage.holds.hold("a", 18)
+
+    assert stage.limit(38, entry_bytes=100) == 18
+    stage.now_s = 20
+    assert stage.limit(38, entry_bytes=100) == 18, "it also lasts longer"
+    stage.holds.has_much_space = lambda: False
+    assert stage.limit(38, entry_bytes=100) == 38
+    stage.holds.hold("a", 38)
+    assert stage.limit(59, entry_bytes=100) == 59
+    stage.holds.has_much_space = lambda: True
+    stage.holds.hold("a", 60)
+    assert stage.limit(100, entry_bytes=100) == 60
+    assert stage.limit(101, entry_bytes=100) == 101, "it was not doubled without space"
+
+
+def test_a_hold_that_did_not_end_too_soon_is_followed_by_one_like_it() -> None:
+    stage = Stage()
+    stage.holds.hold("a", 7)
+    stage.holds.hold("a", 8)
+
+    assert stage.limit(18, entry_bytes=100) == 8
+    assert stage.limit(19, entry_bytes=100) == 19
+
+
+def test_a_hold_of_long_ago_is_forgotten() -> None:
+    stage = Stage()
+    stage.holds.hold("a", 7)
+    assert stage.limit(18, entry_bytes=100) == 18
+    stage.now_s = 101
+    assert stage.limit(18, entry_bytes=100) == 18
+
+    stage.holds.hold("a", 18)
+
+    assert stage.limit(28, entry_bytes=100) == 18
+    assert stage.limit(29, entry_bytes=100) == 29

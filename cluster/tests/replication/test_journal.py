@@ -34,9 +34,9 @@ async def _called(work: Callable[[Callable[..., None]], None]) -> None:
     await asyncio.wait_for(called.wait(), 60)
 
 
-async def _reopened(journal: Journal) -> Exception | None:
+async def _reopened(journal: Journal, keep: int | None = None) -> Exception | None:
     done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-    journal.reopen(done.set_result)
+    journal.reopen(done.set_result, keep)
     return await asyncio.wait_for(done, 60)
 
 
@@ -105,6 +105,35 @@ async def test_files_are_closed_once_when_one_cannot_be_opened(tmp_path: Path) -
     disk.failing = ""
     assert await _reopened(journal) is None
     await _called(journal.close)
+
+
+async def test_what_is_lost_while_an_opening_fails_is_found_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries 3 to 5 were forgotten on purpose, 2 was not."""
+    journal = _journal(tmp_path)
+    journal.open()
+    for number in range(5):
+        journal.append(b"%d" % number * 4_000, (), term=3, committed=0)
+    await _synced(journal)
+    with monkeypatch.context() as patch:
+        patch.setattr("cluster.replication.journal.open_replica_log", _refused)
+        assert isinstance(await _reopened(journal, 2), OSError)
+    for file in (tmp_path / "shard-0.log").glob("segment-*"):
+        content = bytearray(file.read_bytes())
+        at = content.find(b"1" * 4_000)
+        if at >= 0:
+            content[at : at + 30_000] = bytes(30_000)
+            file.write_bytes(content)
+
+    assert await _reopened(journal, 2) is None
+
+    assert journal.damage.startswith("Entry 2 is lost")
+    await _called(journal.close)
+
+
+def _refused(*arguments: object, **options: object) -> None:
+    raise OSError(errno.EIO, "Input/output error")
 
 
 class FailingDisk(SystemDisk):

@@ -78,6 +78,41 @@ async def test_a_log_that_diverged_is_cut_back(stage: Stage) -> None:
     assert not old.replica.journal.damage
 
 
+@pytest.mark.parametrize("failing", range(1, 8))
+def test_a_log_that_is_cut_back_while_a_sync_fails_has_lost_nothing(failing: int) -> None:
+    """The next try must not miss the Entries that this one forgot."""
+
+    @staged
+    async def story(stage: Stage) -> None:
+        leader = await stage.leader()
+        assert await stage.sent(leader, 3)
+        await stage.settled()
+        stage.isolate(leader)
+        for _ in range(3):
+            stage.append(leader)
+        await asyncio.sleep(0.5)
+        assert await stage.sent(await stage.leader(but=leader), 2)
+        assert leader.replica is not None
+        replica_id = leader.replica.replica_id
+        fdatasync, syncs = leader.disk.fdatasync, 0
+
+        def fails_once(handle: int) -> None:
+            nonlocal syncs
+            if role_of(leader) is Role.RECOVERING:
+                syncs += 1
+                leader.disk.failing_syncs = int(syncs == failing)
+            fdatasync(handle)
+
+        leader.disk.fdatasync = fails_once  # type: ignore[method-assign]
+        stage.heal()
+        await stage.settled()
+
+        assert syncs > failing
+        assert leader.replica.replica_id == replica_id
+
+    story()
+
+
 @staged
 async def test_entries_of_another_leader_are_not_acknowledged_in_a_new_term(stage: Stage) -> None:
     """A follower has an Entry that its leader lost; the next leader has another one there."""

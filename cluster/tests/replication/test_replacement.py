@@ -16,30 +16,41 @@ from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.shard_hosts import ShardCluster
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, virtual
 from storage.copies.replaced_rows import Replaced
-from storage.log import BEGINNING
+from storage.log import BEGINNING, Position
 
 ROWS = Replaced(b"l" * 16, BEGINNING)
 
 
 class Stage:
-    """A replacement whose fetches end as told."""
+    """A replacement whose fetches end as told. It is its own store."""
 
     def __init__(self) -> None:
+        self.needs_rows = True
+        self.log_start = 0
+        self.dropped = 0
         self.outcomes: list[asyncio.Future[Replaced]] = []
         self.fetched = 0
         self.replaced: list[Replaced] = []
-        self.replacement = Replacement(self._on_fetched, structlog.get_logger("test"))
-        self.replacement.ways = Ways(self._fetch, self.replaced.append, self._leave)
+        self.replacement = Replacement(self, structlog.get_logger("test"))
+        self.replacement.ways = Ways(self._fetch, self.replaced.append, self._leave, self._drop)
 
     async def _fetch(self) -> Replaced:
         self.outcomes.append(asyncio.get_running_loop().create_future())
         return await self.outcomes[-1]
 
-    def _on_fetched(self) -> None:
+    def rows_fetched(self) -> None:
         self.fetched += 1
 
     async def _leave(self) -> None:
         """Nobody uses the rows."""
+
+    async def _drop(self) -> None:
+        self.dropped += 1
+
+    async def end(self, number: int, index: int) -> None:
+        """This fetch has the rows of an Entry."""
+        self.outcomes[number].set_result(Replaced(b"l" * 16, Position(1, index, 0)))
+        await asyncio.sleep(0.01)
 
     async def begin(self) -> None:
         self.replacement.begin()
@@ -66,6 +77,36 @@ async def test_a_fetch_that_failed_is_begun_again() -> None:
 
     assert stage.fetched == 1
     assert stage.replaced == [ROWS]
+
+
+@virtual
+async def test_rows_that_come_when_none_are_needed_are_dropped() -> None:
+    stage = Stage()
+    await stage.begin()
+    stage.needs_rows = False
+    await stage.end(0, 5)
+    assert (stage.fetched, stage.dropped, len(stage.outcomes)) == (0, 1, 1)
+
+    stage.needs_rows = True
+    await stage.begin()
+    await stage.end(1, 6)
+    await stage.replacement.put_in_place(run)
+
+    assert [rows.position.index for rows in stage.replaced] == [6]
+
+
+@virtual
+async def test_rows_that_the_log_no_longer_reaches_are_fetched_anew() -> None:
+    stage = Stage()
+    await stage.begin()
+    stage.log_start = 6
+    await stage.end(0, 5)
+    assert (stage.fetched, stage.dropped, len(stage.outcomes)) == (0, 1, 2)
+
+    await stage.end(1, 6)
+    await stage.replacement.put_in_place(run)
+
+    assert [rows.position.index for rows in stage.replaced] == [6]
 
 
 @virtual
