@@ -20,6 +20,7 @@ from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import Position, ReplicaLog
 from storage.rows.changes import Ops
+from storage.rows.codec import encode_row
 from storage.tests.log_place import virtual
 from storage.tests.test_replica_log import ReplicaPlace, records, taken
 from visibility.state.rows import DamagedRecord
@@ -46,7 +47,8 @@ def loop_s() -> float:
 def fill(rows: RocksRows, index: int, count: int = ROWS) -> None:
     ops: Ops = []
     for number in range(count):
-        ops += [b"%08d.%08d" % (index, number), Random(number).randbytes(ROW_BYTES)]
+        value = encode_row(Random(number).randbytes(ROW_BYTES))
+        ops += [b"%08d.%08d" % (index, number), value]
     rows.write(ops, Position(1, index, index))
 
 

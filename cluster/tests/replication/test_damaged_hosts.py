@@ -7,11 +7,14 @@ import asyncio
 
 from structlog.testing import capture_logs
 
+from cluster.peers.settings import CheckpointSettings
 from cluster.replication.replacement import Ways
 from cluster.shards.report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
+from cluster.tests.replication.shard_process import Checkpointing
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
 from cluster.tests.shard_pair import in_shard
+from storage.checks.scrub import ScrubTimes
 from storage.copies.replaced_rows import Replaced
 from storage.rows.keys import DEPARTURE, message_key, queue_key, row_key
 from visibility.state.events import THE_SHARD
@@ -100,6 +103,59 @@ async def test_without_a_sound_copy_an_event_quarantines_the_damage(cluster: Sha
     cluster.heal()
     await cluster.alike()
     assert len({tuple(sorted(host.rows.items())) for host in cluster.hosts.values()}) == 1
+
+
+@staged
+async def test_a_value_that_is_wrong_on_all_hosts_is_quarantined(cluster: ShardCluster) -> None:
+    """Each of them has sound blocks: a checkpoint of another host must not pass for a good copy."""
+    await _with_scrubs(cluster)
+    await _wrong_everywhere(cluster, message_key(1, 2))
+
+    await _quarantined(cluster, 1)
+
+    await asyncio.sleep(_LONG_S)  # scrubs meet its row on all hosts
+    leader = await cluster.leader()
+    term = leader.store.replica.journal.promise.term
+    await asyncio.sleep(_LONG_S)
+    assert leader.leads
+    assert leader.store.replica.journal.promise.term == term
+    assert bodies(await received(cluster, leader)) == ["a", "c", "d", "e", "f"]
+    _crash_all(cluster)
+
+
+async def _with_scrubs(cluster: ShardCluster) -> None:
+    """Hosts that scrub their rows often, and have flushed six messages."""
+    cluster.checkpoints = Checkpointing(CheckpointSettings(), ScrubTimes(10, 20))
+    restart(cluster, flush_rows=1)
+    await sent(cluster, await cluster.leader(), *"abcdef")
+    await cluster.alike()
+    await asyncio.sleep(1)
+
+
+def _crash_all(cluster: ShardCluster) -> None:
+    for host in cluster.hosts.values():
+        host.crash(is_power_loss=False)
+
+
+async def _wrong_everywhere(cluster: ShardCluster, *keys: bytes) -> None:
+    _crash_all(cluster)
+    for host in cluster.hosts.values():
+        for key in keys:
+            assert key in host.files.rows, "it was flushed"
+            host.files.rows[key] = RUBBISH
+        host.start()
+    await cluster.leader()
+
+
+async def _quarantined(cluster: ShardCluster, count: int) -> ShardHost:
+    """The leader, once this many messages of the queue are quarantined."""
+    async with asyncio.timeout(_LONG_S):
+        while True:
+            leader = await cluster.leader()
+            await cluster.answer(leader, prepared.receive(Q, 10))
+            if leader.leads and leader.shard.queues([1])[0].quarantined == count:
+                return leader
+            await asyncio.sleep(1)
 
 
 @staged
