@@ -99,6 +99,7 @@ async def test_without_a_sound_copy_an_event_quarantines_the_damage(cluster: Sha
     assert events.count("no_good_copy") == 1
     assert store.report().damage == ""
     assert store.report().has_no_good_copy
+    assert not store.quarantines, "others may have a good copy of what is damaged next"
     assert damaged.shard.queues([1])[0].quarantined == 1
     cluster.heal()
     await cluster.alike()
@@ -120,6 +121,54 @@ async def test_a_value_that_is_wrong_on_all_hosts_is_quarantined(cluster: ShardC
     assert leader.leads
     assert leader.store.replica.journal.promise.term == term
     assert bodies(await received(cluster, leader)) == ["a", "c", "d", "e", "f"]
+    _crash_all(cluster)
+
+
+@staged
+async def test_damage_after_a_quarantine_is_healed_by_the_rows_of_others_again(
+    cluster: ShardCluster,
+) -> None:
+    await _with_scrubs(cluster)
+    await _wrong_everywhere(cluster, message_key(1, 2))
+    leader = await _quarantined(cluster, 1)
+    await cluster.alike()
+    assert [host.store.quarantines for host in cluster.hosts.values()] == [False] * 3
+
+    await asyncio.sleep(_LONG_S)
+    leader = await cluster.leader()
+    leader.rows[message_key(1, 5)] = leader.files.rows[message_key(1, 5)] = RUBBISH
+    await asyncio.sleep(_LONG_S)
+
+    leader = await cluster.leader()
+    assert bodies(await received(cluster, leader)) == ["a", "c", "d", "e", "f"]
+    assert leader.shard.queues([1])[0].quarantined == 1
+    _crash_all(cluster)
+
+
+@staged
+async def test_of_rows_that_are_damaged_on_one_host_each_only_the_first_met_is_lost(
+    cluster: ShardCluster,
+) -> None:
+    """Whole copies are asked for, and none is good; once that row is quarantined, its copy is."""
+    await _with_scrubs(cluster)
+    _crash_all(cluster)
+    for number, host in enumerate(cluster.hosts.values(), 1):
+        host.files.rows[message_key(1, number)] = RUBBISH
+        host.start()
+    old = await _quarantined(cluster, 1)
+    await cluster.alike()
+
+    old.crash(is_power_loss=False)
+    asyncio.get_running_loop().call_later(20, old.start)
+    for _ in range(int(_LONG_S)):  # the next leader's own damage was not quarantined
+        if (leading := cluster.leading()) is not None:
+            cluster.ask(leading, prepared.receive(Q, 10))
+        await asyncio.sleep(1)
+    await asyncio.sleep(_LONG_S)
+
+    leader = await cluster.leader()
+    assert len(bodies(await received(cluster, leader))) == 5
+    assert leader.shard.queues([1])[0].quarantined == 1
     _crash_all(cluster)
 
 
