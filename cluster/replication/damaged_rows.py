@@ -4,6 +4,7 @@ damage is met      lead no longer, do not count, fetch the rows of another host
 fetched            the store is opened anew over sound rows
 no good copy       the rows of all hosts are damaged: lead over these; the first Turn that meets
                    damage quarantines it by an event, which changes all copies alike
+quarantined        on all hosts: others may have a good copy of what is met next
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 import structlog
 
 from cluster.replication.replacement import Replacement
+from storage.rows.changes import Ops
+from storage.rows.keys import BLOCKED, QUARANTINED
 
 if TYPE_CHECKING:
     from cluster.replication.replica import Replica
@@ -24,12 +27,14 @@ class DamagedRows:
     def __init__(self, replacement: Replacement, log: structlog.stdlib.BoundLogger) -> None:
         self.has_no_good_copy = False
         """True once the rows of all hosts were found to be damaged."""
+        self.quarantines = False
+        """True from then on until damage is quarantined."""
         self._replacement = replacement
         self._log = log
 
     def met(self, replica: Replica, reason: str) -> None:
         """Fetch sound rows; until then the replica neither leads nor counts."""
-        if not self.has_no_good_copy and not replica.damage:
+        if not self.quarantines and not replica.damage:
             self._log.error(
                 "rows_damaged", reason=reason, action="this host fetches them from another"
             )
@@ -38,9 +43,9 @@ class DamagedRows:
 
     def no_good_copy(self, replica: Replica) -> None:
         """All other hosts were asked, and gave damaged rows."""
-        if self.has_no_good_copy or not replica.damage:
+        if self.quarantines or not replica.damage:
             return
-        self.has_no_good_copy = True
+        self.has_no_good_copy = self.quarantines = True
         replica.damage = ""
         self._log.error(
             "no_good_copy",
@@ -48,3 +53,12 @@ class DamagedRows:
             action="look for `quarantined` and `queue_rebuilt` in this log, and restore a backup "
             "if those messages are needed",
         )
+
+    def applied(self, ops: Ops) -> None:
+        """The rows took these changes of an Entry."""
+        if self.quarantines and any(
+            key[8:9] in (QUARANTINED, BLOCKED) and isinstance(change, bytes)
+            for key, change in zip(ops[::2], ops[1::2], strict=True)
+            if isinstance(key, bytes)
+        ):
+            self.quarantines = False

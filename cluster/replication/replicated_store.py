@@ -30,7 +30,7 @@ from storage.engines.durable import Replication, RowStore, StoreOptions
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, Leader, StoreFailed
 from storage.log import Disk, LogFailed, LogFull, Position
-from storage.rows.changes import Changes
+from storage.rows.changes import Changes, Ops
 from storage.rows.entry_body import EntryBody, decode_body, encode_body
 
 TICK_S = 0.1
@@ -134,7 +134,7 @@ class ReplicatedStore(FlushedRows):
     @property
     def quarantines(self) -> bool:
         """See `SharedStore.quarantines`."""
-        return self.damaged.has_no_good_copy
+        return self.damaged.quarantines
 
     # -- what a shard does -------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class ReplicatedStore(FlushedRows):
         assert self._releasing is not None
         position, size = self._releasing
         self._rows.write(changes.ops, position)
-        self._has_applied(position, len(changes), size)
+        self._has_applied(position, changes.ops, size)
 
     # -- applying ----------------------------------------------------------------------------------
 
@@ -277,12 +277,13 @@ class ReplicatedStore(FlushedRows):
             self.replica.fail(f"cannot read Entry {index}: {error}")
             return None
         self._rows.write(ops, entry.position)
-        self._has_applied(entry.position, len(ops) // 2, entry.size)
+        self._has_applied(entry.position, ops, entry.size)
         return len(ops) // 2
 
-    def _has_applied(self, position: Position, rows: int, size: int) -> None:
+    def _has_applied(self, position: Position, ops: Ops, size: int) -> None:
         self.applied = position
-        self.unflushed_rows += rows
+        self.damaged.applied(ops)
+        self.unflushed_rows += len(ops) // 2
         self._applied_bytes += size
         if self._files_timer is None:
             self._check_files_later()

@@ -65,7 +65,7 @@ def report_of(store: ReplicatedStore) -> ReplicaReport:
         last_index=replica.log.last_index if replica.journal.is_open else 0,
         needs_checkpoint=replica.needs_checkpoint,
         damage=replica.damage,
-        has_no_good_copy=store.quarantines,
+        has_no_good_copy=store.damaged.has_no_good_copy,
         peers=replica.peer_reports(),
         replication=store.replication,
     )

@@ -150,7 +150,6 @@ class Shard(Observed):
                 await raise_ids(holder, state.queues, self._shared_catalog, self._log)
             self._clock.take_over(last_stamp_ms)
         state.memory = StoredAnswers(rows, self._entropy.bits128()) if self._remembers else None
-        state.quarantines = self._shared is None or self._shared.quarantines
         state.waits.is_open = not self._reopening.is_stopping
         self._store, self._rows, self._state = store, rows, state
         rows.bytes_max = store.turn_bytes_max
@@ -353,6 +352,7 @@ class Shard(Observed):
         deferred, self._deferred = self._deferred, []
         tickets = self._take_inbox()
         begun_s = self._clock.monotonic_s()
+        self._state.quarantines = self._shared is None or self._shared.quarantines
         try:
             decided = run(self._state, stamp, deferred, tickets)
         except DamageMet as error:

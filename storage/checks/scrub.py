@@ -173,8 +173,8 @@ class Scrub:
                 self._logger.warning("rows_not_scrubbed", error=str(error))
 
     async def _scrub_log(self, log: ScrubbedLog) -> None:
-        index = log.start.index + 1
-        while self._log() is log and index <= log.synced_index:
+        index, last = log.start.index + 1, log.synced_index  # what comes meanwhile is for the next
+        while self._log() is log and index <= min(last, log.synced_index):
             if not log.holds(index):  # it was released meanwhile
                 index = log.start.index + 1
                 continue

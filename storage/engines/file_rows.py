@@ -16,6 +16,7 @@ from storage.engines.rocks_reader import RocksReader
 from storage.engines.rocks_view import link_files, names_in
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
+from storage.rows.sound_values import check_stored
 from visibility.state.rows import DamagedRecord
 
 _TRIES = 5
@@ -40,7 +41,7 @@ class FileRows:
         return applied_of(RocksReader(self._rows))
 
     def read_slice(self, begin: bytes, bytes_max: int) -> tuple[bytes | None, int]:
-        """Read rows from `begin` on, with their checksums, up to about this size.
+        """Read rows from `begin` on, up to about this size; check RocksDB's checksums and theirs.
 
         Returns where the next slice begins, None at the end, and the bytes read. Raises
         DamagedRecord.
@@ -49,10 +50,12 @@ class FileRows:
         options.set_readahead_size(_READAHEAD_BYTES)
         rows = self._rows.iter(options)
         rows.seek(begin)
+        get = RocksReader(self._rows).get
         at, size = begin, 0
         while rows.valid() and size < bytes_max:
-            key = rows.key()
-            size += len(key) + len(rows.value())
+            key, value = rows.key(), rows.value()
+            check_stored(key, value, get)
+            size += len(key) + len(value)
             at = key + b"\0"
             rows.next()
         if rows.valid():

@@ -92,7 +92,7 @@ def encode_row(row: object) -> bytes:
 
 def decode_row(kind: type[_T], key: bytes, value: bytes) -> _T:
     """Decode a stored row; raises DamagedRecord if the value is damaged."""
-    payload = _checked(key, value)
+    payload = check_value(key, value)
     decoder = _decoders.get(kind)
     if decoder is None:
         decoder = _decoders[kind] = msgspec.msgpack.Decoder(kind)
@@ -103,7 +103,8 @@ def decode_row(kind: type[_T], key: bytes, value: bytes) -> _T:
     return row
 
 
-def _checked(key: bytes, value: bytes) -> memoryview:
+def check_value(key: bytes, value: bytes) -> memoryview:
+    """The MessagePack of a stored value; raises DamagedRecord if version or checksum is wrong."""
     if len(value) < _HEAD.size:
         raise DamagedRecord(key, f"{len(value)} bytes are too short")
     version, checksum = _HEAD.unpack_from(value)

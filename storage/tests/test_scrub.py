@@ -13,13 +13,14 @@ from typing import TypeVar
 
 import pytest
 
-from storage.checks.scrub import Pace, Scrub, ScrubDamage, ScrubTimes, read_rows
+from storage.checks.scrub import Pace, Scrub, ScrubbedLog, ScrubDamage, ScrubTimes, read_rows
 from storage.copies.checkpoint import check_rows_of, make_checkpoint
 from storage.engines.file_rows import FileRows
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import Position, ReplicaLog
 from storage.rows.changes import Ops
+from storage.rows.codec import encode_row
 from storage.tests.log_place import virtual
 from storage.tests.test_replica_log import ReplicaPlace, records, taken
 from visibility.state.rows import DamagedRecord
@@ -46,7 +47,8 @@ def loop_s() -> float:
 def fill(rows: RocksRows, index: int, count: int = ROWS) -> None:
     ops: Ops = []
     for number in range(count):
-        ops += [b"%08d.%08d" % (index, number), Random(number).randbytes(ROW_BYTES)]
+        value = encode_row(Random(number).randbytes(ROW_BYTES))
+        ops += [b"%08d.%08d" % (index, number), value]
     rows.write(ops, Position(1, index, index))
 
 
@@ -76,7 +78,7 @@ def flip(folder: Path, part: float) -> None:
 class Stage:
     """A scrub and what it reports."""
 
-    def __init__(self, folder: Path, log: Callable[[], ReplicaLog | None] = lambda: None) -> None:
+    def __init__(self, folder: Path, log: Callable[[], ScrubbedLog | None] = lambda: None) -> None:
         self.damages: list[ScrubDamage] = []
         self.scrub = Scrub(
             open_rows=lambda: FileRows(folder),
@@ -221,6 +223,39 @@ async def test_entries_that_are_released_meanwhile_are_no_damage(folder: Path) -
     assert log.start.index > 0
 
     await task
+
+    assert not stage.damages
+
+
+class ChangingLog:
+    """Each read of up to 64 Entries of a KiB moves its end."""
+
+    start = Position(1, 0, 1)
+
+    def __init__(self, moves_by: int) -> None:
+        self.synced_index = 300
+        self._moves_by = moves_by
+
+    def holds(self, index: int) -> bool:
+        return 0 < index <= self.synced_index
+
+    def read(self, first: int, bytes_max: int, got: Callable[[list[bytes]], None]) -> None:
+        count = min(bytes_max >> 10, self.synced_index - first + 1)
+        self.synced_index += self._moves_by
+        got([bytes(1 << 10)] * count)
+
+
+@pytest.mark.parametrize("moves_by", [100, -50], ids=["grows", "is cut"])
+@virtual
+async def test_the_pass_over_a_log_ends_whatever_becomes_of_its_end(
+    folder: Path, moves_by: int
+) -> None:
+    """The rows are read again only then."""
+    log = ChangingLog(moves_by)
+    stage = Stage(folder, lambda: log)
+
+    async with asyncio.timeout(60):
+        await stage.scrub._scrub_log(log)
 
     assert not stage.damages
 

@@ -29,6 +29,7 @@ from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import Position
 from storage.rows.changes import Ops
+from storage.rows.codec import encode_row
 
 T = TypeVar("T")
 LOG_ID = b"l" * 16
@@ -99,7 +100,7 @@ class SourceShard:
             ops: Ops = []
             for number in range(ROWS):
                 key = b"%08d.%08d" % (index, number)
-                ops += [key, Random(key).randbytes(ROW_BYTES)]
+                ops += [key, encode_row(Random(key).randbytes(ROW_BYTES))]
             self.rows.write(ops, Position(1, index, index))
 
     def applied_index(self) -> int:

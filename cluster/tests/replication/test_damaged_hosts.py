@@ -102,10 +102,112 @@ async def test_without_a_sound_copy_an_event_quarantines_the_damage(cluster: Sha
     assert events.count("no_good_copy") == 1
     assert store.report().damage == ""
     assert store.report().has_no_good_copy
+    assert not store.quarantines, "others may have a good copy of what is damaged next"
     assert damaged.shard.queues([1])[0].quarantined == 1
     cluster.heal()
     await cluster.alike()
     assert len({tuple(sorted(host.rows.items())) for host in cluster.hosts.values()}) == 1
+
+
+@staged
+async def test_a_value_that_is_wrong_on_all_hosts_is_quarantined(cluster: ShardCluster) -> None:
+    """Each of them has sound blocks: a checkpoint of another host must not pass for a good copy."""
+    await _with_scrubs(cluster)
+    await _wrong_everywhere(cluster, message_key(1, 2))
+
+    await _quarantined(cluster, 1)
+
+    await asyncio.sleep(_LONG_S)  # scrubs meet its row on all hosts
+    leader = await cluster.leader()
+    term = leader.store.replica.journal.promise.term
+    await asyncio.sleep(_LONG_S)
+    assert leader.leads
+    assert leader.store.replica.journal.promise.term == term
+    assert bodies(await received(cluster, leader)) == ["a", "c", "d", "e", "f"]
+    _crash_all(cluster)
+
+
+@staged
+async def test_damage_after_a_quarantine_is_healed_by_the_rows_of_others_again(
+    cluster: ShardCluster,
+) -> None:
+    await _with_scrubs(cluster)
+    await _wrong_everywhere(cluster, message_key(1, 2))
+    leader = await _quarantined(cluster, 1)
+    await cluster.alike()
+    assert [host.store.quarantines for host in cluster.hosts.values()] == [False] * 3
+
+    await asyncio.sleep(_LONG_S)
+    leader = await cluster.leader()
+    leader.rows[message_key(1, 5)] = leader.files.rows[message_key(1, 5)] = RUBBISH
+    await asyncio.sleep(_LONG_S)
+
+    leader = await cluster.leader()
+    assert bodies(await received(cluster, leader)) == ["a", "c", "d", "e", "f"]
+    assert leader.shard.queues([1])[0].quarantined == 1
+    _crash_all(cluster)
+
+
+@staged
+async def test_of_rows_that_are_damaged_on_one_host_each_only_the_first_met_is_lost(
+    cluster: ShardCluster,
+) -> None:
+    """Whole copies are asked for, and none is good; once that row is quarantined, its copy is."""
+    await _with_scrubs(cluster)
+    _crash_all(cluster)
+    for number, host in enumerate(cluster.hosts.values(), 1):
+        host.files.rows[message_key(1, number)] = RUBBISH
+        host.start()
+    old = await _quarantined(cluster, 1)
+    await cluster.alike()
+
+    old.crash(is_power_loss=False)
+    asyncio.get_running_loop().call_later(20, old.start)
+    for _ in range(int(_LONG_S)):  # the next leader's own damage was not quarantined
+        if (leading := cluster.leading()) is not None:
+            cluster.ask(leading, prepared.receive(Q, 10))
+        await asyncio.sleep(1)
+    await asyncio.sleep(_LONG_S)
+
+    leader = await cluster.leader()
+    assert len(bodies(await received(cluster, leader))) == 5
+    assert leader.shard.queues([1])[0].quarantined == 1
+    _crash_all(cluster)
+
+
+async def _with_scrubs(cluster: ShardCluster) -> None:
+    """Hosts that scrub their rows often, and have flushed six messages."""
+    cluster.checkpoints = Checkpointing(CheckpointSettings(), ScrubTimes(10, 20))
+    restart(cluster, flush_rows=1)
+    await sent(cluster, await cluster.leader(), *"abcdef")
+    await cluster.alike()
+    await asyncio.sleep(1)
+
+
+def _crash_all(cluster: ShardCluster) -> None:
+    for host in cluster.hosts.values():
+        host.crash(is_power_loss=False)
+
+
+async def _wrong_everywhere(cluster: ShardCluster, *keys: bytes) -> None:
+    _crash_all(cluster)
+    for host in cluster.hosts.values():
+        for key in keys:
+            assert key in host.files.rows, "it was flushed"
+            host.files.rows[key] = RUBBISH
+        host.start()
+    await cluster.leader()
+
+
+async def _quarantined(cluster: ShardCluster, count: int) -> ShardHost:
+    """The leader, once this many messages of the queue are quarantined."""
+    async with asyncio.timeout(_LONG_S):
+        while True:
+            leader = await cluster.leader()
+            await cluster.answer(leader, prepared.receive(Q, 10))
+            if leader.leads and leader.shard.queues([1])[0].quarantined == count:
+                return leader
+            await asyncio.sleep(1)
 
 
 @staged

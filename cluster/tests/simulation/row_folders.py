@@ -18,6 +18,7 @@ import msgspec
 from cluster.tests.simulation.rows import RowFiles, applied_position
 from storage.engines.store import StoreFailed
 from storage.log import Position
+from storage.rows.sound_values import check_stored
 from storage.tests.simulated_disk import PowerCut
 from visibility.state.rows import DamagedRecord
 
@@ -219,6 +220,7 @@ class RowView:
                 return key, size
             if key in self._damaged:
                 raise DamagedRecord(key, "a block behind it cannot be read")
+            check_stored(key, self._rows[key], self._rows.get)
             size += len(key) + len(self._rows[key])
         return None, size
 
