@@ -9,6 +9,7 @@ import gc
 import sqlite3
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from errno import EACCES, EADDRINUSE
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -160,7 +161,6 @@ class Node:
             raise NodeRefused(f"cannot open the catalog of {settings.data}: {error}") from error
         owner, worker = self.owner, self.worker
         try:
-            owner.make_first_key()
             worker.serve(
                 owner.catalog,
                 owner.keyring,
@@ -170,14 +170,17 @@ class Node:
                 owner.accounting,
                 lambda: self._clock_leaps,
             )
+            await self._connect()
+            hosts = EveryHost(None if self._host is None else self._host.questions)
+            history = self._monitor(hosts)
+            address = await self._listen(hosts, partial(HistoryReader, history, hosts))
+            owner.make_first_key()  # a start that fails would not show it
+            worker.verifier.replace(owner.credentials)
         except (IdentitiesUnreadable, KeysAway) as error:
             raise NodeRefused(str(error)) from error
         except (SealBroken, sqlite3.Error) as error:
             raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
-        await self._connect()
-        hosts = EveryHost(None if self._host is None else self._host.questions)
-        history = self._monitor(hosts)
-        address = await self._listen(hosts, partial(HistoryReader, history, hosts))
+        self._admin.leave_note(address, worker.transport.admin_address)
         self._periodic = Periodic()
         self._periodic.every(HISTORY_CHECK_S, history.look)
         self._watch_dead_letters()
@@ -196,6 +199,7 @@ class Node:
         """Open files first and shards last; each role receives its needs as arguments."""
         settings, clock, entropy = self._settings, self._clock, self._entropy
         transport = Server(settings, clock.wall_s)
+        self._opened.callback(transport.close)
         folders = open_folder(settings.data, shards_of(settings))
         _refuse_unsynced(settings, len(folders))
         refuse_if_in_use(settings.data, folders.values())
@@ -336,10 +340,11 @@ class Node:
             address = await worker.listen(pages)
         except OSError as error:
             reason, *_ = (error.strerror or str(error)).split(" (while")  # the rest repeats it
+            if error.errno in (EADDRINUSE, EACCES):
+                reason += "; choose another with --port"
             raise NodeRefused(
                 f"cannot listen on {settings.host}:{settings.port}: {reason}"
             ) from error
-        self._admin.leave_note(address, worker.transport.admin_address)
         return address
 
     def answers(self, hosts: EveryHost) -> dict[str, Answer]:

@@ -51,8 +51,9 @@ class ForwardingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Times of requests that another host decides."""
 
     hold_s: float = 10.0
-    """Time for which a request is held and tried again, besides the wait of a long poll. Far less
-    than the ten minutes for which a leader remembers requests."""
+    """Time for which a request is held and tried again; a long poll, for its wait if
+    that is longer: its client expects an answer then. Far less than the ten minutes for which a
+    leader remembers requests."""
     stopping_hold_s: float = 2.0
     """The same on a host that stops: another one leads soon after it handed over."""
     answer_s: float = 10.0

@@ -12,13 +12,11 @@ from aiohttp.web_request import BaseRequest
 
 from sqs_api.gateway.gateway import Gateway
 from sqs_api.http.connection import SqsConnection
-from sqs_api.http.limits import ServerState, TooLarge
+from sqs_api.http.limits import BODY_BYTES_MAX, ServerState, TooLarge
 from sqs_api.http.origins import AllowedOrigins
 from sqs_api.protocol.reply import HeaderLines, closing, with_connection
 from visibility.contract.errors import RequestTooLarge
 
-BODY_BYTES_MAX = 4 << 20
-"""No valid request is larger: a message of 1 MiB takes three times that in form encoding."""
 _TOO_LARGE = f"The request is larger than {BODY_BYTES_MAX} bytes."
 _LARGE_BYTES = 256 << 10
 _LINGER_S = 2

@@ -10,6 +10,9 @@ import msgspec
 
 from sqs_api.http.proxies import TrustedProxies
 
+BODY_BYTES_MAX = 7 << 20
+"""No valid request is larger: messages of 1 MiB take three times that in form encoding, and six
+times that in JSON whose writer escapes every character as \\u00XX."""
 _DESCRIPTORS_KEPT_MAX = 4096
 """For the stores, which keep every table file open, the catalog and logs; at most a quarter of
 all."""

@@ -11,6 +11,7 @@ import re
 from typing import NamedTuple
 
 from sqs_api.admin.actions import DRAIN_HOST, READ_CLUSTER, RESERVED, AdminPage, page_of
+from sqs_api.http.limits import BODY_BYTES_MAX
 
 API = RESERVED + "api/"
 LIST_QUEUES = "holdfast:ListQueues"
@@ -42,7 +43,6 @@ PURGE = "sqs:PurgeQueue"
 SET_ATTRIBUTES, TAG, UNTAG = "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"
 
 _SMALL_BYTES = 64 << 10
-_MESSAGE_BYTES = 4 << 20
 PARTS = {
     "{queue}": r"([A-Za-z0-9_-]{1,80}(?:\.fifo)?)",
     "{sequence}": r"([0-9]{1,18})",
@@ -91,7 +91,7 @@ ROUTES = (
     Route("browse messages", "GET", "queues/{queue}/messages", BROWSE_MESSAGES),
     Route("show groups", "GET", "queues/{queue}/groups", BROWSE_MESSAGES),
     Route("show message", "GET", "queues/{queue}/messages/{sequence}", BROWSE_MESSAGES),
-    Route("send message", "POST", "queues/{queue}/messages", SEND, _MESSAGE_BYTES),
+    Route("send message", "POST", "queues/{queue}/messages", SEND, BODY_BYTES_MAX),
     Route("delete messages", "POST", "queues/{queue}/messages/delete", DELETE_MESSAGES),
     Route("undelete messages", "POST", "queues/{queue}/messages/undelete", DELETE_MESSAGES),
     Route("quarantine messages", "POST", "queues/{queue}/messages/quarantine", QUARANTINE_MESSAGES),
@@ -101,7 +101,7 @@ ROUTES = (
         "POST",
         "queues/{queue}/messages/{sequence}/resend",
         BROWSE_MESSAGES,
-        _MESSAGE_BYTES,
+        BODY_BYTES_MAX,
     ),
     Route("plan redrive", "POST", "queues/{queue}/redrives/plan", REDRIVE_MESSAGES),
     Route("start redrive", "POST", "queues/{queue}/redrives", REDRIVE_MESSAGES),

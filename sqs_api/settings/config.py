@@ -281,8 +281,8 @@ class _ServiceSettings(BaseSettings):
     """Seconds in which a begun request must be complete, and in which a client must begin to read
     its answers."""
     client_bytes_per_s_min: Annotated[int, Field(ge=1)] = 16 << 10
-    """Bytes a second a client must send and read at least once request_timeout_s is over: 4 MiB may
-    take 5 minutes."""
+    """Bytes a second a client must send and read at least once request_timeout_s is over: 7 MiB may
+    take 8 minutes."""
     idle_timeout_s: Annotated[int, Field(ge=1)] = 120
     """Seconds without a request after which a connection ends; longer than SDKs and balancers keep
     one, so they end it."""

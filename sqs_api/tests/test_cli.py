@@ -335,12 +335,28 @@ def test_service_that_cannot_start_ends_with_1_and_one_line(tmp_path: Path) -> N
         assert len(said.err.splitlines()) == 1, said.err
         assert said.err.startswith("holdfast: ")
     assert (
-        answers[1].err == f"holdfast: cannot listen on 127.0.0.1:{port}: Address already in use\n"
+        answers[1].err == f"holdfast: cannot listen on 127.0.0.1:{port}: Address already in use; "
+        "choose another with --port\n"
     )
     reasons = (*CATALOGS, "no folders can be made in /proc", "not empty: it has")
     assert all(reason in said.err for said, reason in zip(answers[2:], reasons, strict=True)), (
         answers
     )
+
+
+async def test_a_start_that_cannot_listen_makes_no_key_that_is_never_shown(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        wanted = rf"cannot listen on 127\.0\.0\.1:{port}: .*; choose another with --port$"
+        with pytest.raises(NodeRefused, match=wanted):
+            await Node(Settings(data=tmp_path / "data", port=port)).start()
+
+    node = Node(Settings(data=tmp_path / "data", port=0))
+    await node.start()
+    key = node.first_key
+    known = key is not None and node.worker.verifier.credentials.find(key.access_key_id)
+    await node.stop()
+    assert known
 
 
 @pytest.mark.slow

@@ -24,7 +24,8 @@ from sqs_api.tests.serving import (
 )
 
 LIST = json_request("ListQueues")
-BODY_BYTES_MAX = 4 << 20
+BODY_BYTES_MAX = 7 << 20
+MESSAGE_BYTES_MAX = 1 << 20
 _VARYING = re.compile(
     rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-8[0-9a-f]{3}-[0-9a-f]{12}|Date: [^\r]*"
 )
@@ -162,6 +163,27 @@ async def test_thousand_idle_connections_do_not_matter(service: Service) -> None
 # -- sizes -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("character", ['"', "\x7f"])
+@pytest.mark.parametrize("protocol", ["json", "query"])
+async def test_largest_message_passes_however_it_is_escaped(
+    service: Service, character: str, protocol: str
+) -> None:
+    """SDKs may write a character of JSON as \\u00XX, six bytes for one."""
+    url = await service.make_queue()
+    if protocol == "json":
+        escaped = f"\\u{ord(character):04x}" * MESSAGE_BYTES_MAX
+        sent = f'{{"QueueUrl":"{url}","MessageBody":"{escaped}"}}'.encode()
+        request = request_bytes(sent, {"X-Amz-Target": "AmazonSQS.SendMessage"})
+    else:
+        body = character * MESSAGE_BYTES_MAX
+        request = query_request("SendMessage", QueueUrl=url, MessageBody=body)
+
+    assert (await service.ask(request)).status == 200
+
+    (message,) = (await service.call("ReceiveMessage", QueueUrl=url))["Messages"]
+    assert message["Body"] == character * MESSAGE_BYTES_MAX
+
+
 async def test_declared_large_body_is_refused_before_it_is_sent(service: Service) -> None:
     client = await service.connect()
     head = request_bytes(headers={"Content-Length": str(BODY_BYTES_MAX + 1)}, length=False)
@@ -195,7 +217,7 @@ async def test_chunked_body_is_refused_once_it_is_too_large(service: Service) ->
     client = await service.connect()
     chunk = b"10000\r\n" + b"x" * 65536 + b"\r\n"
     await client.send(request_bytes(headers={"Transfer-Encoding": "chunked"}, length=False))
-    client.writer.write(chunk * 65)
+    client.writer.write(chunk * 113)
 
     assert (await client.answer()).status == 413
 

@@ -24,6 +24,7 @@ from cluster.tests import etcd_processes
 from compat_tests.ports import free_ports
 from sqs_api.settings.config import load
 from sqs_api.settings.membership import member_settings, open_network
+from sqs_api.trial.cluster import TrialCluster
 from sqs_api.trial.layout import HOSTS, TrialRefused, opened
 from sqs_api.trial.programs import (
     ETCD_SETTINGS,
@@ -96,6 +97,24 @@ def test_a_folder_is_for_one_cluster_at_a_time(tmp_path: Path) -> None:
         opened(tmp_path, SystemClock(), SystemEntropy()),
     ):
         pytest.fail("it was opened twice")
+
+
+async def test_a_port_in_use_is_said_before_anything_is_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sqs_api.trial.cluster.balancer_program", lambda: "haproxy")
+    monkeypatch.setattr("sqs_api.trial.cluster.etcd_program", lambda: pytest.fail("it began"))
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        opened(tmp_path, SystemClock(), SystemEntropy()) as layout,
+    ):
+        port = taken.getsockname()[1]
+        trial = TrialCluster(layout, port, {}, SystemClock(), print)
+        with pytest.raises(TrialRefused) as refused:
+            await trial.start()
+
+    advice = "stop what listens there, or choose another with --port"
+    assert str(refused.value) == f"port {port} is in use: {advice}"
 
 
 def test_a_folder_that_cannot_be_used_is_said_in_one_line(tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterable, Mapping
+from errno import EADDRINUSE
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from cluster.shards.clock import Clock
 from sqs_api.trial.child import Child
@@ -72,6 +74,8 @@ class TrialCluster:
 
     async def start(self) -> None:
         """Start everything, and return once clients are answered. Raises TrialRefused."""
+        if self._balancer is not None:
+            _refuse_used_port(urlsplit(self.endpoint))
         layout, program = self._layout, etcd_program()
         await self._start_all(
             {name: etcd_member(program, layout, name) for name in MEMBERS},
@@ -138,6 +142,22 @@ class TrialCluster:
     async def _wait_for(self, page: str) -> None:
         while not await _is_well(page):  # noqa: ASYNC110  a process of its own has no event for us
             await asyncio.sleep(_LOOK_S)
+
+
+def _refuse_used_port(endpoint: SplitResult) -> None:
+    """A balancer that cannot listen would leave the clients to another service.
+
+    Raises TrialRefused.
+    """
+    try:
+        socket.create_server((endpoint.hostname or LOOPBACK, endpoint.port or 0)).close()
+    except OSError as error:
+        port = f"port {endpoint.port}"
+        if error.errno != EADDRINUSE:
+            why = f"{error.strerror}; choose another with --port"
+            raise TrialRefused(f"cannot listen on {port}: {why}") from error
+        advice = "stop what listens there, or choose another with --port"
+        raise TrialRefused(f"{port} is in use: {advice}") from error
 
 
 async def _is_well(page: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from structlog.testing import capture_logs
 
 from cluster.peers.settings import ForwardingSettings
@@ -10,6 +11,7 @@ from cluster.tests.peers.hosts import (
     COUNT,
     FORWARDING,
     POLL,
+    QUEUE,
     RECEIVE,
     SEND,
     running,
@@ -22,6 +24,7 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import QueueCounters
 from visibility.contract.results import SendMessageResult
+from visibility.tests import prepared
 
 GIVEN_UP_S = FORWARDING.hold_s + FORWARDING.retry_max_s
 
@@ -63,6 +66,25 @@ async def test_a_request_without_a_leader_is_unavailable_after_a_bounded_time() 
         assert asked.refusal is ServiceUnavailable
         assert [line["event"] for line in logs] == ["request_given_up"]
         assert (a.router.given_up, a.router.held) == (1, 0)
+
+
+@virtual
+@pytest.mark.parametrize(("wait_s", "ends_s"), [(20, 20.0), (3, FORWARDING.hold_s)])
+async def test_a_long_poll_without_a_leader_lasts_no_longer_than_its_wait_or_the_hold(
+    wait_s: int, ends_s: float
+) -> None:
+    """Clients wait 20 s for a long poll, and little longer for its answer."""
+    cluster = the_cluster()
+    async with running(cluster) as (a, b):
+        cluster.learn(None)
+        await b.fall()
+        asked = a.ask(prepared.receive(QUEUE, wait_s=wait_s))
+        await pass_time(ends_s - 0.1)
+        assert not asked.answers
+
+        await pass_time(0.1 + FORWARDING.retry_max_s)
+
+        assert asked.refusal is ServiceUnavailable
 
 
 @virtual
