@@ -116,7 +116,7 @@ class PeerRouter(Router):
             wait_s = wait_ms(request.operation, request.queue.settings) / 1000
             if wait_s:
                 wait_ends_s = now_s + wait_s
-                give_up_s = max(give_up_s, wait_ends_s)
+                give_up_s = max(give_up_s, wait_ends_s + self._settings.late_s)
         ticket = Routed(
             request, on_answer, begun_s=now_s, give_up_s=give_up_s, wait_ends_s=wait_ends_s
         )

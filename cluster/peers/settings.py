@@ -51,9 +51,11 @@ class ForwardingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Times of requests that another host decides."""
 
     hold_s: float = 10.0
-    """Time for which a request is held and tried again; a long poll, for its wait if
-    that is longer: its client expects an answer then. Far less than the ten minutes for which a
-    leader remembers requests."""
+    """Time for which a request is held and tried again; a long poll, for its wait and `late_s` if
+    that is longer. Far less than the ten minutes for which a leader remembers requests."""
+    late_s: float = 5.0
+    """Time after a long poll's wait in which a leader that failed is replaced. Some clients give up
+    ten seconds after the longest wait."""
     stopping_hold_s: float = 2.0
     """The same on a host that stops: another one leads soon after it handed over."""
     answer_s: float = 10.0

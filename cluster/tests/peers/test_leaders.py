@@ -69,11 +69,11 @@ async def test_a_request_without_a_leader_is_unavailable_after_a_bounded_time() 
 
 
 @virtual
-@pytest.mark.parametrize(("wait_s", "ends_s"), [(20, 20.0), (3, FORWARDING.hold_s)])
-async def test_a_long_poll_without_a_leader_lasts_no_longer_than_its_wait_or_the_hold(
+@pytest.mark.parametrize(("wait_s", "ends_s"), [(20, 25.0), (3, FORWARDING.hold_s)])
+async def test_a_long_poll_without_a_leader_lasts_little_longer_than_its_wait_or_the_hold(
     wait_s: int, ends_s: float
 ) -> None:
-    """Clients wait 20 s for a long poll, and little longer for its answer."""
+    """The SDK for Java waits 30 s for the answer to a poll of 20 s."""
     cluster = the_cluster()
     async with running(cluster) as (a, b):
         cluster.learn(None)
