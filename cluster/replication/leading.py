@@ -372,8 +372,16 @@ class Leading:
 
     # -- voters ------------------------------------------------------------------------------------
 
+    def _running(self, within_s: float) -> set[str]:
+        """The peers' replicas that have answered within that time."""
+        now = self._replica.now()
+        return {peer.replica_id for peer in self._peers.values() if now - peer.alive_at <= within_s}
+
     def _plan(self) -> None:
-        """Drop the voters before once they no longer count; make learners voters."""
+        """Drop the voters before once they no longer count; make learners voters.
+
+        The set changes only if the replicas that run are a majority before and after.
+        """
         voters = self._voters
         if voters.old_voters:
             self._write(VoterSet(self.term, voters.voters))
@@ -384,9 +392,13 @@ class Leading:
             if peer.replica_id and peer.matched >= peer.goal
         }
         replica = self._replica
+        running = self._running(2 * replica.timing.heartbeat_s)
         wanted = next_voters(voters.voters, caught_up, {replica.name, *replica.peers})
-        if wanted is not None:
-            self._write(VoterSet(self.term + 1, wanted, tuple(sorted(voters.voters))))
+        if wanted is None:
+            return
+        changed = VoterSet(self.term + 1, wanted, tuple(sorted(voters.voters)))
+        if changed.has_majority({replica.replica_id, *running}):
+            self._write(changed)
 
     def _write(self, voters: VoterSet) -> None:
         """Change the records while holding the key; another set takes a new term."""
