@@ -375,7 +375,11 @@ class Leading:
     def _running(self, within_s: float) -> set[str]:
         """The peers' replicas that have answered within that time."""
         now = self._replica.now()
-        return {peer.replica_id for peer in self._peers.values() if now - peer.alive_at <= within_s}
+        return {
+            peer.replica_id
+            for peer in self._peers.values()
+            if peer.replica_id and now - peer.alive_at <= within_s
+        }
 
     def _plan(self) -> None:
         """Drop the voters before once they no longer count; make learners voters.
@@ -386,13 +390,13 @@ class Leading:
         if voters.old_voters:
             self._write(VoterSet(self.term, voters.voters))
             return
+        replica = self._replica
+        running = self._running(2 * replica.timing.heartbeat_s)
         caught_up = {
             peer.replica_id: peer.name
             for peer in self._peers.values()
-            if peer.replica_id and peer.matched >= peer.goal
+            if peer.replica_id in running and peer.matched >= peer.goal
         }
-        replica = self._replica
-        running = self._running(2 * replica.timing.heartbeat_s)
         wanted = next_voters(voters.voters, caught_up, {replica.name, *replica.peers})
         if wanted is None:
             return
