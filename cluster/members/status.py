@@ -10,6 +10,7 @@ import msgspec
 from cluster.coordination.etcd_client import MemberState
 from cluster.members.leader_view import LeaderView
 from cluster.members.membership import Membership
+from cluster.members.removal import reason_to_keep
 from cluster.peers.asking import ask_all
 from cluster.peers.incoming import Call, Service
 from cluster.peers.settings import Channel
@@ -126,14 +127,24 @@ class StatusPage:
     def _asked(self, call: Call) -> None:
         call.answer(msgspec.msgpack.encode(self._own()))
 
-    async def read(self) -> ClusterStatus:
-        """The present status."""
-        answers, etcd = await asyncio.gather(
-            ask_all(self._transport, Channel.STATUS, b"", _WAIT_S), self._etcd(_ETCD_WAIT_S)
-        )
+    async def _reports(self) -> dict[str, Reports]:
+        """The copies of this host, and of those that answer."""
+        answers = await ask_all(self._transport, Channel.STATUS, b"", _WAIT_S)
         reports = {self._membership.name: self._own()}
         for host, answer in answers.items():
             reports[host] = msgspec.msgpack.decode(answer, type=Reports)
+        return reports
+
+    async def reason_to_keep(self, host: str) -> str:
+        """Why this host cannot be removed now, empty if it can be. See `removal`."""
+        reports = await self._reports()
+        shards = range(len(self._leaders.leaders()))
+        records = [self._leaders.record_of(shard) for shard in shards]
+        return reason_to_keep(host, self._membership.shown.hosts, records, reports)
+
+    async def read(self) -> ClusterStatus:
+        """The present status."""
+        reports, etcd = await asyncio.gather(self._reports(), self._etcd(_ETCD_WAIT_S))
         members = self._membership.shown
         status = ClusterStatus(
             cluster=self._cluster,
