@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from statistics import median
 from typing import TYPE_CHECKING
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
@@ -100,6 +99,7 @@ class Leading:
                 peer.matched,
                 peer.replica_id in voters,
                 now - peer.alive_at if peer.alive_at else None,
+                peer.ahead_s,
             )
             for peer in self._peers.values()
         ]
@@ -118,13 +118,16 @@ class Leading:
         return not self._sizes and not self._waiting
 
     def caught_up(self) -> list[str]:
-        """Voters of this term that have space and whose logs lack little."""
+        """Voters of this term that could lead: with space, a right clock, and logs that lack
+        little."""
         log, bytes_max = self._replica.log, self._replica.timing.head_start_bytes
+        clocks = self._replica.clocks
         return [
             peer.name
             for peer in self._peers.values()
             if peer.replica_id in self._voters.voters
             and peer.has_space
+            and clocks.is_near(peer.ahead_s)
             and peer.matched >= self._first
             and log.bytes_above(peer.matched) <= bytes_max
         ]
@@ -248,6 +251,7 @@ class Leading:
             peer.round = max(peer.round, message.round)
             peer.ahead_s = message.wall_s - self._replica.times.wall_s()
             peer.has_space = message.has_space
+            self._replica.clocks.heard(peer.name, peer.ahead_s)
             self._confirm_rounds()
         elif isinstance(message, Alive) and message.term == self.term:
             self._ask_again(peer)  # it lost a part of its log, not its promise
@@ -363,12 +367,11 @@ class Leading:
 
     def _is_off(self) -> bool:
         """True if this clock is too far from the median of the voters' clocks."""
-        ahead_s = [0.0] + [
+        return self._replica.clocks.is_off(
             peer.ahead_s
             for peer in self._peers.values()
             if peer.ahead_s is not None and peer.replica_id in self._voters.voters
-        ]
-        return abs(median(ahead_s)) > self._replica.timing.clock_s
+        )
 
     # -- voters ------------------------------------------------------------------------------------
 

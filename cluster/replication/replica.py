@@ -26,6 +26,7 @@ import structlog
 
 from cluster.coordination.coordination import Unavailable
 from cluster.replication.candidacy import Adopting, Asking
+from cluster.replication.clocks import Clocks
 from cluster.replication.contract import Network, NotServing, Owner, Role, Times, Timing
 from cluster.replication.following import Following
 from cluster.replication.journal import Journal
@@ -87,6 +88,7 @@ class Replica:
         """Called once the log is open over a checkpoint that came while it was recovering."""
         self._following = Following(self)
         self.succession = Succession(self)
+        self.clocks = Clocks(self)
         self.logger = structlog.get_logger("replica").bind(replica=name)
         journal.on_synced = self._synced
         journal.on_failed = self.fail
