@@ -366,11 +366,12 @@ class Leading:
             self._plan()
 
     def _is_off(self) -> bool:
-        """True if this clock is too far from the median of the voters' clocks."""
+        """True if this clock is too far from the median of those voters' clocks that answer."""
+        running = self._running(self._replica.timing.stuck_s)
         return self._replica.clocks.is_off(
             peer.ahead_s
             for peer in self._peers.values()
-            if peer.ahead_s is not None and peer.replica_id in self._voters.voters
+            if peer.ahead_s is not None and peer.replica_id in running & self._voters.voters.keys()
         )
 
     # -- voters ------------------------------------------------------------------------------------

@@ -50,3 +50,20 @@ async def test_a_host_says_once_why_it_does_not_lead(stage: Stage) -> None:
     assert [line["replica"] for line in told] == [wrong.name]
     wrong.ahead_s = 0.0
     assert await stage.leader() is wrong
+
+
+@staged
+async def test_the_clock_of_a_voter_that_died_keeps_no_leader(stage: Stage) -> None:
+    leader = await stage.leader()
+    await stage.sent(leader)
+    await asyncio.sleep(1)
+    down = stage.others(leader)[0]
+    down.crash(is_power_loss=True)
+    await asyncio.sleep(3)
+
+    leader.ahead_s = 86_400.0
+    await asyncio.sleep(10)
+
+    assert not leader.serves
+    down.start()
+    await stage.leader(but=leader)
