@@ -52,7 +52,7 @@ class Leading:
         self._holder = adopted.holder
         self._voters = adopted.voters
         self._revision = adopted.revision
-        self._is_changing = False
+        self.is_changing = False
         """A transaction of this leader is under way."""
         self._first = replica.log.last_index + 1
         """The first Entry of the term: from here on Entries are counted."""
@@ -361,7 +361,7 @@ class Leading:
                 peer.in_flight.clear()
                 peer.next = 0
             self._ship(peer)
-        if now - self._planned_at >= _PLAN_S and self.is_serving and not self._is_changing:
+        if now - self._planned_at >= _PLAN_S and self.is_serving and not self.is_changing:
             self._planned_at = now
             self._plan()
 
@@ -419,13 +419,13 @@ class Leading:
             TermRecord(self.term, replica.log.log_id, old.voters, old.old_voters),
         )
         record = TermRecord(voters.term, replica.log.log_id, voters.voters, voters.old_voters)
-        self._is_changing = True
+        self.is_changing = True
         replica.leadership.take(seen, holder, record, partial(self._written, holder, voters))
 
     def _written(
         self, holder: Holder, voters: VoterSet, outcome: Done | Conflict | Unknown | Unavailable
     ) -> None:
-        self._is_changing = False
+        self.is_changing = False
         replica = self._replica
         if not replica.is_part(self):
             if isinstance(outcome, Done):

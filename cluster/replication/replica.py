@@ -379,8 +379,7 @@ class Replica:
         if self._part is not None or not self.journal.is_open:
             return
         succession.key_seen(is_free=seen.holder is None, heard_at=self._following.heard_at)
-        is_silent = self._is_silent(self.now())
-        if not (is_silent or succession.is_invited or succession.is_abandoned):
+        if not (self._is_silent(self.now()) or succession.is_invited or succession.is_abandoned):
             return
         if seen.holder is not None and seen.holder.name == self.name:
             # From a life before this one, or a transaction of unknown outcome: its term is spent.
@@ -401,8 +400,10 @@ class Replica:
             self.leadership.renew(held, partial(self._renewal, held))
 
     def _renewal(self, held: Holder, renewal: Renewal) -> None:
-        """Without coordination a leader goes on; a key that is gone may be another's."""
-        if renewal is Renewal.LOST and held == self._held:
+        """Without coordination a leader goes on; a key that is gone may be another's. While the
+        voters change it may bear the next term of this leader: the outcome tells."""
+        is_changing = self._leading is not None and self._leading.is_changing
+        if renewal is Renewal.LOST and held == self._held and not is_changing:
             self.logger.warning(
                 "lease_lost",
                 term=held.term,

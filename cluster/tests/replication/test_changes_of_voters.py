@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 
 import pytest
+from structlog.testing import capture_logs
 
 from cluster.replication import leading
+from cluster.replication.leadership import Holder, Seen, TermRecord
 from cluster.replication.messages import Append
 from cluster.replication.voters import next_voters
 from cluster.tests.replication.host import Host
@@ -26,6 +30,22 @@ def has_all(leader: Host, host: Host) -> bool:
     return (host.name, last_index(leader)) in [
         (peer.name, peer.matched) for peer in leader.replica.peer_reports()
     ]
+
+
+def slow_down(patch: pytest.MonkeyPatch, host: Host, before_s: float, after_s: float) -> None:
+    """What this host writes arrives late, and so do the answers."""
+    assert host.replica is not None
+    loop, leadership = asyncio.get_running_loop(), host.replica.leadership
+    take = leadership.take
+
+    def slow(seen: Seen, holder: Holder, record: TermRecord, done: Callable[..., None]) -> None:
+        loop.call_later(before_s, take, seen, holder, record, partial(answer, done))
+
+    def answer(done: Callable[..., None], outcome: object) -> None:
+        loop.call_later(after_s, done, outcome)
+
+    patch.setattr(leadership, "take", slow)
+    patch.setattr(leadership, "ttl_s", 1.0)  # it looks at the key three times a second
 
 
 def test_a_lost_voter_is_dropped_before_that_of_a_removed_host() -> None:
@@ -79,3 +99,34 @@ async def test_a_learner_that_died_does_not_become_a_voter(stage: Stage) -> None
     assert await stage.sent(leader)
     new.start()
     await stage.settled()
+
+
+@staged
+async def test_a_leader_stays_while_the_answer_to_its_change_is_on_its_way(stage: Stage) -> None:
+    leader = await stage.leader()
+    await stage.sent(leader)
+    with capture_logs() as logs, pytest.MonkeyPatch.context() as patch:
+        slow_down(patch, leader, 0.0, 1.0)
+        stage.join("h4")
+        await stage.until(lambda: are_voters(stage, *stage.hosts.values()))
+
+    assert leader.serves
+    assert not [line["event"] for line in logs if line["event"] in ("lease_lost", "steps_down")]
+
+
+@staged
+async def test_a_leader_that_lost_its_key_during_a_change_steps_down(stage: Stage) -> None:
+    leader = await stage.leader()
+    await stage.sent(leader)
+    term = stage.coordination.state().record.term  # type: ignore[union-attr]
+    with pytest.MonkeyPatch.context() as patch:
+        slow_down(patch, leader, 1.5, 0.0)
+        stage.join("h4")
+        await stage.until(lambda: leader.replica._part.is_changing)  # type: ignore[union-attr]
+        holder = stage.coordination.state().holder
+        assert holder is not None
+        stage.coordination.release(holder)
+        await stage.until(lambda: not leader.serves, patience_s=5)
+
+    await stage.settled()
+    assert stage.coordination.state().record.term > term  # type: ignore[union-attr]
