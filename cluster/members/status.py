@@ -10,10 +10,12 @@ import msgspec
 from cluster.coordination.etcd_client import MemberState
 from cluster.members.leader_view import LeaderView
 from cluster.members.membership import Membership
+from cluster.members.removal import reason_to_keep
 from cluster.peers.asking import ask_all
 from cluster.peers.incoming import Call, Service
 from cluster.peers.settings import Channel
 from cluster.peers.transport import Transport
+from cluster.replication.contract import Timing
 from cluster.replication.report import ReplicaReport
 from storage.log import OLDEST_FORMAT
 
@@ -41,6 +43,8 @@ class HostStatus(msgspec.Struct, frozen=True):
     """The newest that it reads."""
     replication: str = ""
     """The way in which it answers while it leads; empty if it was not reached."""
+    clock_ahead_s: int = 0
+    """Seconds that its clock is ahead of a leader's; 0 unless that is too far to lead."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
@@ -126,14 +130,24 @@ class StatusPage:
     def _asked(self, call: Call) -> None:
         call.answer(msgspec.msgpack.encode(self._own()))
 
-    async def read(self) -> ClusterStatus:
-        """The present status."""
-        answers, etcd = await asyncio.gather(
-            ask_all(self._transport, Channel.STATUS, b"", _WAIT_S), self._etcd(_ETCD_WAIT_S)
-        )
+    async def _reports(self) -> dict[str, Reports]:
+        """The copies of this host, and of those that answer."""
+        answers = await ask_all(self._transport, Channel.STATUS, b"", _WAIT_S)
         reports = {self._membership.name: self._own()}
         for host, answer in answers.items():
             reports[host] = msgspec.msgpack.decode(answer, type=Reports)
+        return reports
+
+    async def reason_to_keep(self, host: str) -> str:
+        """Why this host cannot be removed now, empty if it can be. See `removal`."""
+        reports = await self._reports()
+        shards = range(len(self._leaders.leaders()))
+        records = [self._leaders.record_of(shard) for shard in shards]
+        return reason_to_keep(host, self._membership.shown.hosts, records, reports)
+
+    async def read(self) -> ClusterStatus:
+        """The present status."""
+        reports, etcd = await asyncio.gather(self._reports(), self._etcd(_ETCD_WAIT_S))
         members = self._membership.shown
         status = ClusterStatus(
             cluster=self._cluster,
@@ -149,6 +163,7 @@ class StatusPage:
                     is_drained=host.is_drained,
                     formats=host.formats,
                     replication=_replication(reports.get(name, {})),
+                    clock_ahead_s=_clock_ahead_s(name, reports),
                 )
                 for name, host in sorted(members.hosts.items())
             ],
@@ -192,6 +207,19 @@ def _replication(reports: Reports) -> str:
     return next((report.replication for report in reports.values()), "")
 
 
+def _clock_ahead_s(name: str, reports: Mapping[str, Reports]) -> int:
+    """Of this host, as the leaders that were reached have it; 0 if it may lead."""
+    ahead_s = [
+        peer.ahead_s
+        for own in reports.values()
+        for report in own.values()
+        for peer in report.peers
+        if peer.name == name and peer.ahead_s is not None
+        if peer.heard_s is not None and peer.heard_s < Timing().stuck_s
+    ]
+    return next((round(each) for each in ahead_s if abs(each) > Timing().clock_s), 0)
+
+
 def _etcd_status(member: MemberState) -> EtcdStatus:
     return EtcdStatus(
         member.endpoint,
@@ -219,9 +247,15 @@ def problems_of(status: ClusterStatus) -> list[str]:
 
 def _of_hosts(hosts: list[HostStatus]) -> list[str]:
     away = [host.name for host in hosts if not (host.is_alive and host.is_reached)]
-    if len(away) * 2 < len(hosts):
-        return []
-    return [f"a majority of the hosts is away: {', '.join(away)}"]
+    lines = [_of_clock(host.name, host.clock_ahead_s) for host in hosts if host.clock_ahead_s]
+    if len(away) * 2 >= len(hosts):
+        lines.insert(0, f"a majority of the hosts is away: {', '.join(away)}")
+    return lines
+
+
+def _of_clock(name: str, ahead_s: int) -> str:
+    way = "ahead" if ahead_s > 0 else "behind"
+    return f"host {name}: its clock is {abs(ahead_s)} s {way}: set it"
 
 
 def _of_shard(shard: ShardStatus) -> list[str]:

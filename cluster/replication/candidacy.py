@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 from typing import TYPE_CHECKING
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
@@ -114,8 +113,7 @@ class Asking:
     def _may_lead(self, waited_s: float, voters: VoterSet) -> bool:
         replica, timing = self._replica, self._replica.timing
         peers = [self._standings[voter] for voter in voters.voters if voter in self._standings]
-        ahead_s = [0.0] + [self._ahead_s[peer.replica_id] for peer in peers]
-        if abs(median(ahead_s)) > timing.clock_s:
+        if replica.clocks.is_off(self._ahead_s[peer.replica_id] for peer in peers):
             return False
         if any(peer.start > replica.log.last_index for peer in peers):
             return False  # adopting its log would take a checkpoint: it leads, and sends one

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from statistics import median
 from typing import TYPE_CHECKING
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
@@ -53,7 +52,7 @@ class Leading:
         self._holder = adopted.holder
         self._voters = adopted.voters
         self._revision = adopted.revision
-        self._is_changing = False
+        self.is_changing = False
         """A transaction of this leader is under way."""
         self._first = replica.log.last_index + 1
         """The first Entry of the term: from here on Entries are counted."""
@@ -100,6 +99,7 @@ class Leading:
                 peer.matched,
                 peer.replica_id in voters,
                 now - peer.alive_at if peer.alive_at else None,
+                peer.ahead_s,
             )
             for peer in self._peers.values()
         ]
@@ -118,13 +118,16 @@ class Leading:
         return not self._sizes and not self._waiting
 
     def caught_up(self) -> list[str]:
-        """Voters of this term that have space and whose logs lack little."""
+        """Voters of this term that could lead: with space, a right clock, and logs that lack
+        little."""
         log, bytes_max = self._replica.log, self._replica.timing.head_start_bytes
+        clocks = self._replica.clocks
         return [
             peer.name
             for peer in self._peers.values()
             if peer.replica_id in self._voters.voters
             and peer.has_space
+            and clocks.is_near(peer.ahead_s)
             and peer.matched >= self._first
             and log.bytes_above(peer.matched) <= bytes_max
         ]
@@ -248,6 +251,7 @@ class Leading:
             peer.round = max(peer.round, message.round)
             peer.ahead_s = message.wall_s - self._replica.times.wall_s()
             peer.has_space = message.has_space
+            self._replica.clocks.heard(peer.name, peer.ahead_s)
             self._confirm_rounds()
         elif isinstance(message, Alive) and message.term == self.term:
             self._ask_again(peer)  # it lost a part of its log, not its promise
@@ -357,36 +361,52 @@ class Leading:
                 peer.in_flight.clear()
                 peer.next = 0
             self._ship(peer)
-        if now - self._planned_at >= _PLAN_S and self.is_serving and not self._is_changing:
+        if now - self._planned_at >= _PLAN_S and self.is_serving and not self.is_changing:
             self._planned_at = now
             self._plan()
 
     def _is_off(self) -> bool:
-        """True if this clock is too far from the median of the voters' clocks."""
-        ahead_s = [0.0] + [
+        """True if this clock is too far from the median of those voters' clocks that answer."""
+        running = self._running(self._replica.timing.stuck_s)
+        return self._replica.clocks.is_off(
             peer.ahead_s
             for peer in self._peers.values()
-            if peer.ahead_s is not None and peer.replica_id in self._voters.voters
-        ]
-        return abs(median(ahead_s)) > self._replica.timing.clock_s
+            if peer.ahead_s is not None and peer.replica_id in running & self._voters.voters.keys()
+        )
 
     # -- voters ------------------------------------------------------------------------------------
 
+    def _running(self, within_s: float) -> set[str]:
+        """The peers' replicas that have answered within that time."""
+        now = self._replica.now()
+        return {
+            peer.replica_id
+            for peer in self._peers.values()
+            if peer.replica_id and now - peer.alive_at <= within_s
+        }
+
     def _plan(self) -> None:
-        """Drop the voters before once they no longer count; make learners voters."""
+        """Drop the voters before once they no longer count; make learners voters.
+
+        The set changes only if the replicas that run are a majority before and after.
+        """
         voters = self._voters
         if voters.old_voters:
             self._write(VoterSet(self.term, voters.voters))
             return
+        replica = self._replica
+        running = self._running(2 * replica.timing.heartbeat_s)
         caught_up = {
             peer.replica_id: peer.name
             for peer in self._peers.values()
-            if peer.replica_id and peer.matched >= peer.goal
+            if peer.replica_id in running and peer.matched >= peer.goal
         }
-        replica = self._replica
         wanted = next_voters(voters.voters, caught_up, {replica.name, *replica.peers})
-        if wanted is not None:
-            self._write(VoterSet(self.term + 1, wanted, tuple(sorted(voters.voters))))
+        if wanted is None:
+            return
+        changed = VoterSet(self.term + 1, wanted, tuple(sorted(voters.voters)))
+        if changed.has_majority({replica.replica_id, *running}):
+            self._write(changed)
 
     def _write(self, voters: VoterSet) -> None:
         """Change the records while holding the key; another set takes a new term."""
@@ -399,13 +419,13 @@ class Leading:
             TermRecord(self.term, replica.log.log_id, old.voters, old.old_voters),
         )
         record = TermRecord(voters.term, replica.log.log_id, voters.voters, voters.old_voters)
-        self._is_changing = True
+        self.is_changing = True
         replica.leadership.take(seen, holder, record, partial(self._written, holder, voters))
 
     def _written(
         self, holder: Holder, voters: VoterSet, outcome: Done | Conflict | Unknown | Unavailable
     ) -> None:
-        self._is_changing = False
+        self.is_changing = False
         replica = self._replica
         if not replica.is_part(self):
             if isinstance(outcome, Done):

@@ -41,5 +41,5 @@ class Peer:
         """It promised the term as this replica; where the logs agree is not known yet."""
         self.replica_id, self.goal, self.heard_at = replica_id, goal, now
         self.next = self.matched = self.round = 0
-        self.refused = None
+        self.refused = self.ahead_s = None
         self.in_flight.clear()

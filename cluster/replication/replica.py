@@ -26,6 +26,7 @@ import structlog
 
 from cluster.coordination.coordination import Unavailable
 from cluster.replication.candidacy import Adopting, Asking
+from cluster.replication.clocks import Clocks
 from cluster.replication.contract import Network, NotServing, Owner, Role, Times, Timing
 from cluster.replication.following import Following
 from cluster.replication.journal import Journal
@@ -87,6 +88,7 @@ class Replica:
         """Called once the log is open over a checkpoint that came while it was recovering."""
         self._following = Following(self)
         self.succession = Succession(self)
+        self.clocks = Clocks(self)
         self.logger = structlog.get_logger("replica").bind(replica=name)
         journal.on_synced = self._synced
         journal.on_failed = self.fail
@@ -377,8 +379,7 @@ class Replica:
         if self._part is not None or not self.journal.is_open:
             return
         succession.key_seen(is_free=seen.holder is None, heard_at=self._following.heard_at)
-        is_silent = self._is_silent(self.now())
-        if not (is_silent or succession.is_invited or succession.is_abandoned):
+        if not (self._is_silent(self.now()) or succession.is_invited or succession.is_abandoned):
             return
         if seen.holder is not None and seen.holder.name == self.name:
             # From a life before this one, or a transaction of unknown outcome: its term is spent.
@@ -400,8 +401,10 @@ class Replica:
             self.leadership.renew(held, partial(self._renewal, held))
 
     def _renewal(self, held: Holder, renewal: Renewal) -> None:
-        """Without coordination a leader goes on; a key that is gone may be another's."""
-        if renewal is Renewal.LOST and held == self._held:
+        """Without coordination a leader goes on; a key that is gone may be another's. While the
+        voters change it may bear the next term of this leader: the outcome tells."""
+        is_changing = self._leading is not None and self._leading.is_changing
+        if renewal is Renewal.LOST and held == self._held and not is_changing:
             self.logger.warning(
                 "lease_lost",
                 term=held.term,

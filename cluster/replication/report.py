@@ -23,6 +23,8 @@ class PeerReport(msgspec.Struct, frozen=True):
     is_voter: bool
     heard_s: float | None
     """Seconds since it last answered, None if it has not in this term."""
+    ahead_s: float | None = None
+    """How far its wall clock is ahead of the leader's, None if it has not told."""
 
 
 class ReplicaReport(msgspec.Struct, frozen=True):

@@ -47,19 +47,19 @@ def reached_by_majority(reached: Mapping[str, int], voters: Collection[str]) -> 
 def next_voters(voters: Voters, caught_up: Voters, hosts: Collection[str]) -> Voters | None:
     """The next set, by one voter different, if it is to change.
 
-    Voters of hosts that were removed go first, then the replicas that are lost on a host whose disk
-    was replaced; a replica that has caught up becomes a voter.
+    Replicas that are lost on a host whose disk was replaced go first, then voters of hosts that
+    were removed, which may still run; a replica that has caught up becomes a voter.
     """
+    learners = sorted((name, new) for new, name in caught_up.items() if new not in voters)
+    names = {name for name, _ in learners}
+    lost = [voter for voter, name in sorted(voters.items()) if name in names]
     removed = [voter for voter, name in sorted(voters.items()) if name not in hosts]
-    if removed and len(voters) > 1:
-        return _without(voters, removed[0])
-    for replica_id, name in sorted(caught_up.items()):
-        if replica_id in voters:
-            continue
-        lost = [voter for voter, its_name in voters.items() if its_name == name]
-        if lost and len(voters) > 1:
-            return _without(voters, lost[0])
-        return {**voters, replica_id: name}
+    gone = lost + removed
+    if gone and len(voters) > 1:
+        return _without(voters, gone[0])
+    if learners:
+        name, new = learners[0]
+        return {**voters, new: name}
     return None
 
 

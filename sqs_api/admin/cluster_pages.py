@@ -62,7 +62,7 @@ def cluster_answers(status: StatusPage, members: Coordination) -> dict[str, Answ
     return {
         READ_CLUSTER: partial(_show, status),
         DRAIN_HOST: partial(_drain, members),
-        REMOVE_HOST: partial(_remove, members),
+        REMOVE_HOST: partial(_remove, status, members),
         RAISE_FORMATS: partial(_raise_formats, members),
     }
 
@@ -79,11 +79,13 @@ async def _drain(members: Coordination, sent: AdminRequest) -> web.Response:
     return await _done(set_drained(members, asked.host, is_drained=asked.drained))
 
 
-async def _remove(members: Coordination, sent: AdminRequest) -> web.Response:
+async def _remove(status: StatusPage, members: Coordination, sent: AdminRequest) -> web.Response:
     try:
         asked = msgspec.json.decode(sent.body, type=RemovedHost)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return error_page(400, f"not a request to remove a host: {error}")
+    if reason := await status.reason_to_keep(asked.host):
+        return error_page(409, reason)
     return await _done(remove(members, asked.host))
 
 

@@ -109,6 +109,9 @@ async def test_real_answers_of_pages_of_a_cluster_are_as_documented() -> None:
         async def read(self) -> ClusterStatus:
             return status
 
+        async def reason_to_keep(self, host: str) -> str:
+            return "without host c shard 0 would have no majority" if host == "c" else ""
+
     answers = cluster_answers(Status(), a.records)  # type: ignore[arg-type]
 
     async def ask(action: str, body: dict[str, object]) -> None:
@@ -119,10 +122,13 @@ async def test_real_answers_of_pages_of_a_cluster_are_as_documented() -> None:
         answer = await answers[action](sent)
         assert isinstance(answer.body, bytes)
         check_answer(page.method, PAGE + page.path, answer.status, json.loads(answer.body))
-        assert answer.status == (409 if action == RAISE_FORMATS else 200)
+        is_refused = action == RAISE_FORMATS or body == {"host": "c"}
+        assert answer.status == (409 if is_refused else 200)
 
     await ask(READ_CLUSTER, {})
     await ask(DRAIN_HOST, {"host": "b", "drained": True})
+    await ask(DRAIN_HOST, {"host": "c", "drained": True})
+    await ask(REMOVE_HOST, {"host": "c"})
     await ask(REMOVE_HOST, {"host": "b"})
     await ask(RAISE_FORMATS, {})
     check_answer("POST", PAGE + "cluster/formats", 200, {"formats": 2})

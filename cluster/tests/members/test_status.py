@@ -56,6 +56,10 @@ def _hosts_away(*names: str) -> ClusterStatus:
     return replace(WELL, hosts=hosts)
 
 
+def _clock(ahead_s: int) -> ClusterStatus:
+    return replace(WELL, hosts=[*WELL.hosts[:2], replace(WELL.hosts[2], clock_ahead_s=ahead_s)])
+
+
 def _copies(**changes: object) -> ClusterStatus:
     (shard,) = WELL.shards
     copies = [*shard.replicas[:2], replace(shard.replicas[2], **changes)]
@@ -82,6 +86,8 @@ FIRST, _, _ = WELL.etcd
             _copies(needs_checkpoint=True),
             "the copy of shard 0 on host c is too far behind for the log and fetches a checkpoint",
         ),
+        (_clock(600), "host c: its clock is 600 s ahead: set it"),
+        (_clock(-86_400), "host c: its clock is 86400 s behind: set it"),
         (_copies(is_voter=False), "the copy of shard 0 on host c does not count yet"),
         (_copies(behind=1001), "the copy of shard 0 on host c is 1001 entries behind"),
         (

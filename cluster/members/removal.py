@@ -1,0 +1,52 @@
+"""Removal: whether a cluster can go on without a host. Pure.
+
+A host that is removed stops at once, and the others no longer ask it. So those that remain must be
+a majority of the voters as they are now: else no set without the host can be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from cluster.replication.leadership import TermRecord
+from cluster.replication.report import ReplicaReport
+from cluster.replication.voters import VoterSet
+
+
+def reason_to_keep(
+    name: str,
+    hosts: Collection[str],
+    records: Sequence[TermRecord | None],
+    reports: Mapping[str, Mapping[int, ReplicaReport]],
+) -> str:
+    """Why this host cannot be removed now and what to wait for; empty if it can be.
+
+    `records` are the shards' latest terms, `reports` the copies of the hosts that were reached.
+    """
+    for shard, record in enumerate(records):
+        if record is None:
+            return f"the voters of shard {shard} are not known: try again"
+        if name not in record.voters.values() and not record.old_voters:
+            continue
+        ids = {
+            host: own[shard].replica_id
+            for host, own in reports.items()
+            if host != name and shard in own and _counts(own[shard])
+        }
+        voters = VoterSet(record.term, record.voters, record.old_voters)
+        if not voters.has_majority(set(ids.values())):
+            away = sorted(
+                host for host in hosts if host != name and ids.get(host) not in record.voters
+            )
+            return f"without host {name} shard {shard} would have no majority: {_advice(away)}"
+    return ""
+
+
+def _counts(copy: ReplicaReport) -> bool:
+    return not copy.needs_checkpoint and not copy.damage
+
+
+def _advice(away: Sequence[str]) -> str:
+    if not away:
+        return "add a host first, and wait until its copy counts"
+    return f"wait until the copy on host {' and on host '.join(away)} runs and counts"

@@ -1,0 +1,52 @@
+"""Clocks: which wall clocks are too far off to lead with, and that it is said once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from statistics import median
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cluster.replication.replica import Replica
+
+
+class Clocks:
+    """Part of a replica."""
+
+    def __init__(self, replica: Replica) -> None:
+        self._replica = replica
+        self._far: set[str] = set()
+        """Peers whose clocks were found to be far from this one."""
+        self._is_off = False
+
+    def is_off(self, ahead_s: Iterable[float]) -> bool:
+        """True if this clock is too far from the median of its own and those of voters that are so
+        far ahead of it: then this host does not lead."""
+        off_s = median([0.0, *ahead_s])
+        was_off, self._is_off = self._is_off, abs(off_s) > self._replica.timing.clock_s
+        if self._is_off and not was_off:
+            self._replica.logger.warning(
+                "clock_is_off",
+                behind_s=round(off_s, 1),
+                means="this host does not lead while its clock is that far from the other hosts'",
+                action="set the clock of this host",
+            )
+        return self._is_off
+
+    def is_near(self, ahead_s: float | None) -> bool:
+        """True if a peer's clock is known not to be too far from this one."""
+        return ahead_s is not None and abs(ahead_s) <= self._replica.timing.clock_s
+
+    def heard(self, name: str, ahead_s: float) -> None:
+        """A peer's clock was compared with this leader's."""
+        if self.is_near(ahead_s):
+            self._far.discard(name)
+        elif name not in self._far:
+            self._far.add(name)
+            self._replica.logger.warning(
+                "peer_clock_is_off",
+                host=name,
+                ahead_s=round(ahead_s, 1),
+                means="that host gets no shard to lead",
+                action=f"set the clock of host {name}",
+            )

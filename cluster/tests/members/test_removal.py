@@ -1,0 +1,78 @@
+"""A host is removed only if the others can go on without it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from cluster.members.removal import reason_to_keep
+from cluster.replication.leadership import TermRecord
+from cluster.replication.report import ReplicaReport
+
+LOG_ID = b"l" * 16
+ABC = {"a-0": "a", "b-0": "b", "c-0": "c"}
+RECORD = TermRecord(3, LOG_ID, ABC)
+
+
+def _report(replica_id: str) -> ReplicaReport:
+    return ReplicaReport(
+        role="follower",
+        replica_id=replica_id,
+        term=3,
+        leader_id="a-0",
+        is_voter=True,
+        commit=7,
+        applied=7,
+        last_index=7,
+        needs_checkpoint=False,
+        damage="",
+        has_no_good_copy=False,
+        peers=[],
+    )
+
+
+def _reports(*ids: str) -> dict[str, dict[int, ReplicaReport]]:
+    return {replica_id[0]: {0: _report(replica_id)} for replica_id in ids}
+
+
+def _kept(reports: dict[str, dict[int, ReplicaReport]], record: TermRecord = RECORD) -> str:
+    return reason_to_keep("b", sorted(set(record.voters.values())), [record], reports)
+
+
+def test_a_host_may_go_if_the_others_are_a_majority() -> None:
+    assert _kept(_reports("a-0", "b-0", "c-0")) == ""
+    assert _kept(_reports("a-0", "c-0")) == "", "it may have stopped"
+
+
+NO_MAJORITY = "without host b shard 0 would have no majority: "
+WAIT_FOR_C = NO_MAJORITY + "wait until the copy on host c runs and counts"
+
+
+@pytest.mark.parametrize(
+    "c", [_report("c-1"), replace(_report("c-0"), damage="row 7"), None], ids=str
+)
+def test_a_host_stays_while_another_s_copy_does_not_count(c: ReplicaReport | None) -> None:
+    reports = _reports("a-0", "b-0")
+    if c is not None:
+        reports["c"] = {0: c}
+
+    assert _kept(reports) == WAIT_FOR_C
+
+
+def test_a_host_stays_while_the_voters_before_need_it() -> None:
+    changing = TermRecord(4, LOG_ID, {**ABC, "c-1": "c"}, ("a-0", "b-0"))
+
+    assert _kept(_reports("a-0", "b-0", "c-0"), changing).startswith(NO_MAJORITY)
+
+
+def test_one_of_two_hosts_goes_after_another_came() -> None:
+    two = TermRecord(3, LOG_ID, {"a-0": "a", "b-0": "b"})
+
+    kept = _kept(_reports("a-0", "b-0"), two)
+
+    assert kept == NO_MAJORITY + "add a host first, and wait until its copy counts"
+
+
+def test_a_host_that_counts_nowhere_may_go() -> None:
+    assert reason_to_keep("x", "abcx", [RECORD], _reports("a-0")) == ""
+    assert "are not known" in reason_to_keep("b", "abc", [None], _reports("a-0"))
