@@ -167,10 +167,11 @@ def check_cluster(members: Members, identity: Identity) -> None:
 
 
 def check_host(members: Members, me: Host) -> None:
-    """Raises MembershipRefused if this host was removed, has the folder of another one, cannot read
-    what the others write, is one more than there is room for, or was told of other founding
-    hosts."""
+    """Raises MembershipRefused if this host was removed, has the folder or the address of another
+    one, cannot read what the others write, is one more than there is room for, or was told of other
+    founding hosts."""
     _check_folder(members, me)
+    _check_address(members, me)
     if me.formats < members.formats:
         raise MembershipRefused(
             f"the cluster writes formats {members.formats}, and this version of holdfast knows "
@@ -215,6 +216,19 @@ def _check_folder(members: Members, me: Host) -> None:
             raise MembershipRefused(
                 f"this folder is of host {name}: start it as {name}, "
                 f"or start {me.name} with an empty folder"
+            )
+
+
+def _check_address(members: Members, me: Host) -> None:
+    """Members may exchange theirs while they are stopped."""
+    is_new = me.name not in members.hosts
+    for name, host in members.hosts.items():
+        if name == me.name or host.peer_address != me.peer_address:
+            continue
+        if is_new or name in members.alive:
+            raise MembershipRefused(
+                f"host {name} has the address {me.peer_address}: give this host a peer_address of "
+                "its own"
             )
 
 

@@ -20,8 +20,8 @@ from sqs_api.commands.tables import show_table
 def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
     """Show the hosts, shards and etcd of the cluster, as the asked host sees them.
 
-    The exit status is 1 if something needs an operator: a majority of the hosts or of etcd is away,
-    a shard has no leader, a copy is damaged or far behind, etcd raises an alarm or is nearly full.
+    The exit status is 1 if something needs an operator: a host or a majority of etcd is away, a
+    shard has no leader, a copy is damaged or far behind, etcd raises an alarm or is nearly full.
     """
     from sqs_api.commands.client import AdminRefused
 

@@ -25,3 +25,36 @@ async def test_a_folder_runs_under_its_own_name_only() -> None:
     assert "host c was removed" in await world.host("d", folder="c").refused()
     await world.host("d", folder="empty").join()
     await world.close()
+
+
+@virtual
+async def test_an_address_belongs_to_one_host() -> None:
+    """A host with the address of another one would be listed and never reached."""
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    before = await world.records()
+    await hosts[2].crash()
+
+    of_running = await world.host("d", peer_address="a.test:7000").refused()
+    of_another = await world.host("e", peer_address="c.test:7000").refused()
+    of_member = await world.host("c", peer_address="a.test:7000").refused()
+
+    assert of_running == of_member == (
+        "host a has the address a.test:7000: give this host a peer_address of its own"
+    )
+    assert "host c has the address" in of_another
+    assert (await world.records()).keys() == before.keys(), "nobody else was registered"
+    await world.host("c", peer_address="c.test:7001").join()
+    await world.close()
+
+
+@virtual
+async def test_members_may_exchange_their_addresses_while_they_are_stopped() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    await hosts[0].stop()
+    await hosts[1].stop()
+
+    await world.host("a", peer_address="b.test:7000").join()
+    await world.host("b", peer_address="a.test:7000").join()
+    await world.close()
