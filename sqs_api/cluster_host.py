@@ -174,6 +174,7 @@ class ClusterHost:
             founders=member.founders,
             shards=len(folders),
             formats=NEWEST_FORMAT,
+            cluster=member.cluster,
         )
         self.membership = Membership(
             me,

@@ -181,8 +181,6 @@ def check_host(members: Members, me: Host) -> None:
         _check_room({me.name, *members.hosts, *(() if members.cluster else me.founders)})
     if members.cluster is not None:
         return
-    if not me.founders:
-        raise MembershipRefused("there is no cluster yet, and no founding hosts are named")
     for name in me.founders:
         other = members.hosts.get(name)
         if other is None or name == me.name:

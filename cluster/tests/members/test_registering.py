@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from structlog.testing import capture_logs
+
 from cluster.members.operations import remove, set_drained
-from cluster.tests.members.joining import SimulatedWorld
+from cluster.tests.members.joining import TTL_S, SimulatedWorld
 from cluster.tests.virtual_time import virtual
 
 
@@ -39,8 +43,10 @@ async def test_an_address_belongs_to_one_host() -> None:
     of_another = await world.host("e", peer_address="c.test:7000").refused()
     of_member = await world.host("c", peer_address="a.test:7000").refused()
 
-    assert of_running == of_member == (
-        "host a has the address a.test:7000: give this host a peer_address of its own"
+    assert (
+        of_running
+        == of_member
+        == ("host a has the address a.test:7000: give this host a peer_address of its own")
     )
     assert "host c has the address" in of_another
     assert (await world.records()).keys() == before.keys(), "nobody else was registered"
@@ -57,4 +63,49 @@ async def test_members_may_exchange_their_addresses_while_they_are_stopped() -> 
 
     await world.host("a", peer_address="b.test:7000").join()
     await world.host("b", peer_address="a.test:7000").join()
+    await world.close()
+
+
+@virtual
+async def test_a_host_says_every_minute_what_it_waits_for() -> None:
+    world = SimulatedWorld()
+    host = world.host("a")
+    world.wires[0].is_cut = True
+
+    with capture_logs() as logs:
+        joining = asyncio.create_task(host.join())
+        await asyncio.sleep(150)
+        told = [line for line in logs if line["event"] == "waits_to_join"]
+        world.wires[0].is_cut = False
+        await asyncio.sleep(10 * TTL_S)
+
+    assert len(told) == 3
+    assert {line["log_level"] for line in told} == {"warning"}
+    assert {line["action"] for line in told} == {
+        "start etcd's members, or correct the settings of etcd"
+    }
+    last = [line for line in logs if line["event"] == "waits_to_join"][-1]
+    assert last["reason"] == "founding hosts that have not registered: b, c"
+    assert last["action"] == "start them"
+    joining.cancel()
+    await asyncio.wait([joining])
+    await world.close()
+
+
+@virtual
+async def test_the_name_of_a_running_host_is_taken() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+
+    with capture_logs() as logs:
+        reason = await world.host("a", folder="x", peer_address="x.test:7000").refused()
+
+    assert reason == (
+        "another host named a is running at a.test:7000: stop it, or give this one a host_name of "
+        "its own"
+    )
+    assert [line["log_level"] for line in logs if line["event"] == "waits_to_join"] == ["warning"]
+
+    await asyncio.sleep(10)
+    assert not hosts[0].is_removed
     await world.close()

@@ -82,7 +82,10 @@ FIRST, _, _ = WELL.etcd
             _hosts_away("c"),
             "host c is away: start it soon, or `holdfast cluster remove c` if it is gone for good",
         ),
-        (_not_reached("b"), "host b runs, and host a does not reach it: mend the network, or b's peer_address"),
+        (
+            _not_reached("b"),
+            "host b runs, and host a does not reach it: mend the network, or b's peer_address",
+        ),
         (replace(WELL, shards=[replace(WELL.shards[0], leader=None)]), "shard 0 has no leader"),
         (
             _copies(damage="row 7"),
