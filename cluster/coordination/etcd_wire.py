@@ -149,5 +149,6 @@ def _not_connected(endpoint: str, error: aiohttp.ClientConnectorError) -> str:
         if cause.reason in _NO_TLS:
             return f"etcd at {endpoint} does not speak TLS: name it with http:// in --etcd"
         return f"etcd at {endpoint} and this host do not agree on TLS: {cause}"
-    reason = os.strerror(cause.errno) if (cause.errno or 0) > 0 else cause.strerror or str(cause)
+    number = cause.errno or 0
+    reason = os.strerror(number) if number > 0 else cause.strerror or str(cause)
     return f"etcd cannot be reached at {endpoint}: start it, or correct --etcd ({reason})"
