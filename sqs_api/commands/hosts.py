@@ -117,6 +117,8 @@ def _ask(url: str | None, data: Path | None, host: str, *, drained: bool) -> Non
         admin_client(url, data).drain_host(host, drained=drained)
     except AdminRefused as error:
         raise Refused(str(error)) from error
+    said = "is drained: its shards move to other hosts" if drained else "may lead shards again"
+    click.echo(f"host {host} {said}")
 
 
 @click.command()
@@ -134,6 +136,7 @@ def remove(host: str, url: str | None, data: Path | None) -> None:
         admin_client(url, data).remove_host(host)
     except AdminRefused as error:
         raise Refused(str(error)) from error
+    click.echo(f"host {host} is removed")
 
 
 @click.command()

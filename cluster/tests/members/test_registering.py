@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from structlog.testing import capture_logs
 
 from cluster.members.operations import remove, set_drained
+from cluster.members.records import MembershipRefused
 from cluster.tests.members.joining import TTL_S, SimulatedWorld
 from cluster.tests.virtual_time import virtual
 
@@ -108,4 +110,20 @@ async def test_the_name_of_a_running_host_is_taken() -> None:
 
     await asyncio.sleep(10)
     assert not hosts[0].is_removed
+    await world.close()
+
+
+@virtual
+async def test_the_last_host_that_may_lead_is_not_drained() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    await hosts[2].stop()
+    await set_drained(hosts[0].records, "a", is_drained=True)
+
+    with pytest.raises(MembershipRefused, match="host b is the last one that runs and is not"):
+        await set_drained(hosts[0].records, "b", is_drained=True)
+
+    await set_drained(hosts[0].records, "c", is_drained=True)
+    await asyncio.sleep(1)
+    assert hosts[0].drained() == ["a", "c"]
     await world.close()
