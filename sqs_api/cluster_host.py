@@ -102,6 +102,7 @@ class ClusterHost:
         Raises MembershipRefused, LeadersUnknown.
         """
         member = self._member
+        await self._bind()
         self._root = coordination_of(member, "", self._clock, self._entropy)
         self._opened.push_async_callback(self._root.close)
         lease = HostLease(self._root)
@@ -145,6 +146,17 @@ class ClusterHost:
             self._root.members,
         )
 
+    async def _bind(self) -> None:
+        """Take the peer address before it is registered: another process may have it. Raises
+        MembershipRefused."""
+        host, port = self._member.peer_listen
+        try:
+            await self._network.bind(self._member.peer_listen)
+        except OSError as error:
+            reason = error.strerror or error
+            raise MembershipRefused(f"cannot listen on {host}:{port}: {reason}") from error
+        self._opened.callback(self._network.close)
+
     def _leader_changed(self, shard: int) -> None:
         leader = self.leaders.leader_of(shard)
         name = "shard_lost_leader" if leader is None else "shard_has_leader"
@@ -162,6 +174,7 @@ class ClusterHost:
             founders=member.founders,
             shards=len(folders),
             formats=NEWEST_FORMAT,
+            cluster=member.cluster,
         )
         self.membership = Membership(
             me,

@@ -174,7 +174,7 @@ class EtcdClient:
                 return await self._authorized(endpoint, path, message, kind, limit_s)
         except TimeoutError:
             self._turn_away_from(endpoint)
-            raise NoAnswer(f"{endpoint} does not answer", was_sent=True) from None
+            raise NoAnswer(f"etcd at {endpoint} does not answer", was_sent=True) from None
         except NoAnswer:
             self._turn_away_from(endpoint)
             raise
@@ -234,7 +234,7 @@ class EtcdClient:
         except (NoAnswer, TimeoutError, GeneratorExit, asyncio.CancelledError) as error:
             self._turn_away_from(endpoint)  # also from a member that the watch gave up
             if isinstance(error, TimeoutError):
-                raise NoAnswer(f"{endpoint} does not answer", was_sent=True) from None
+                raise NoAnswer(f"etcd at {endpoint} does not answer", was_sent=True) from None
             raise
 
     # -- members -----------------------------------------------------------------------------------

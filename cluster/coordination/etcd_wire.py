@@ -6,6 +6,7 @@ The simulator puts a simulated network in place of HttpWire.
 from __future__ import annotations
 
 import asyncio
+import os
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from pathlib import Path
@@ -17,6 +18,8 @@ _LINE_BYTES_MAX = 256 << 20
 """Limit of a watch's line: a thousand transactions of the size that etcd accepts by default do not
 reach it."""
 _IDLE_CONNECTION_S = 30.0
+_NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
+"""What OpenSSL says of an answer that is not TLS, by its version."""
 
 
 class NoAnswer(Exception):
@@ -89,7 +92,7 @@ class HttpWire:
             ) as response:
                 return Reply(response.status, await response.read())
         except (aiohttp.ClientError, OSError) as error:  # a timeout is an OSError
-            raise _no_answer(error) from error
+            raise _no_answer(endpoint, error) from error
 
     async def stream(
         self, endpoint: str, path: str, body: bytes, headers: Mapping[str, str], limit_s: float
@@ -105,7 +108,7 @@ class HttpWire:
                 async for line in _lines(response.content):
                     yield line
         except (aiohttp.ClientError, OSError) as error:
-            raise _no_answer(error) from error
+            raise _no_answer(endpoint, error) from error
 
     async def close(self) -> None:
         """See Wire."""
@@ -131,7 +134,21 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
         yield b"".join(parts)
 
 
-def _no_answer(error: Exception) -> NoAnswer:
+def _no_answer(endpoint: str, error: Exception) -> NoAnswer:
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return NoAnswer(_not_connected(endpoint, error), was_sent=False)
     reason = str(error) or type(error).__name__
-    was_sent = not isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
-    return NoAnswer(reason, was_sent=was_sent)
+    was_sent = not isinstance(error, aiohttp.ConnectionTimeoutError)
+    return NoAnswer(f"etcd at {endpoint}: {reason}", was_sent=was_sent)
+
+
+def _not_connected(endpoint: str, error: aiohttp.ClientConnectorError) -> str:
+    """The reason for the operator, instead of aiohttp's text and the operating system's."""
+    cause = error.os_error
+    if isinstance(cause, ssl.SSLError):
+        if cause.reason in _NO_TLS:
+            return f"etcd at {endpoint} does not speak TLS: name it with http:// in --etcd"
+        return f"etcd at {endpoint} and this host do not agree on TLS: {cause}"
+    number = cause.errno or 0
+    reason = os.strerror(number) if number > 0 else cause.strerror or str(cause)
+    return f"etcd cannot be reached at {endpoint}: start it, or correct --etcd ({reason})"

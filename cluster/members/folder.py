@@ -42,7 +42,8 @@ def refuse_member_folder(folder: Path) -> None:
     with queues and keys of its own."""
     if (folder / MEMBER_FILE).exists():
         raise MembershipRefused(
-            f"{folder} belongs to a host of a cluster: name its etcd, by --config or HOLDFAST_ETCD"
+            f"{folder} belongs to a host of a cluster: give the host's --config, or all its "
+            "settings in the environment"
         )
 
 

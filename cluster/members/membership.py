@@ -49,7 +49,8 @@ _PAUSE_S = 0.3
 """Pause between two looks at the records while the host is not a member yet."""
 _TAKEN_S = 5.0
 """Time for which a host waits for the end of another one's lease, besides the lease's own."""
-_TAKEN = "another host of this name is running"
+_TELL_S = 60.0
+"""Time after which the reason for which a host waits is told again."""
 _LOG_ID_BYTES = 16
 
 OnPeers = Callable[[Mapping[str, Address]], None]
@@ -66,6 +67,18 @@ class Me(NamedTuple):
     """Of a new cluster."""
     formats: int = OLDEST_FORMAT
     """The newest that this version reads."""
+    cluster: str = "holdfast"
+    """The name under which etcd has it."""
+
+
+class _Waits(NamedTuple):
+    """The reason for which this host is not a member yet; empty if it only has to look again."""
+
+    reason: str = ""
+    action: str = ""
+    """For the operator."""
+    is_taken: bool = False
+    """Another host has its name; not for long if that was stopped."""
 
 
 class Membership:
@@ -144,42 +157,49 @@ class Membership:
         MembershipRefused."""
         loop = asyncio.get_running_loop()
         give_up_s = loop.time() + self._lease.ttl_s + _TAKEN_S
-        told = ""
+        told, tell_s = "", 0.0
         while not isinstance(outcome := await self._try(), Cluster):
-            if outcome == _TAKEN and loop.time() >= give_up_s:
-                raise MembershipRefused(f"another host named {self.name} is running")
-            if outcome and outcome != told:
-                told = outcome
-                self._log.info("waits_to_join", reason=outcome)
+            reason, action = outcome.reason, outcome.action
+            if outcome.is_taken and loop.time() >= give_up_s:
+                raise MembershipRefused(f"{reason}: {action}")
+            if reason and (reason != told or loop.time() >= tell_s):
+                told, tell_s = reason, loop.time() + _TELL_S
+                self._log.warning("waits_to_join", reason=reason, action=action)
             await asyncio.sleep(_PAUSE_S)
         return outcome
 
-    async def _try(self) -> Cluster | str:
+    async def _try(self) -> Cluster | _Waits:
         """The cluster once this host is a member, else the reason to wait. Raises
         MembershipRefused."""
         found = await self._records.read_all()
         if isinstance(found, Unavailable):
-            return found.reason
+            return _Waits(found.reason, "start etcd's members, or correct the settings of etcd")
         try:
             self._load(found)
             self._shown.peers_of(self.name)
         except (msgspec.MsgspecError, ValueError) as error:
-            return f"a record cannot be read: {error}"
+            return _Waits(f"a record cannot be read: {error}", "restore etcd's data")
         members, me = self._shown, self._host()
         check_cluster(members, self._identity)
+        if members.cluster is None and not me.founders:
+            raise MembershipRefused(
+                f"no cluster named `{self._me.cluster}` in this etcd: check --cluster, or name "
+                "--cluster-hosts to found it"
+            )
         check_host(members, me)
         if is_taken(members, me.name, me.host_id):
-            return _TAKEN
+            return _taken(members, me.name)
         if not self._is_registered or me.name not in members.alive:
             self._is_registered = await self._register()
-            return ""
+            return _Waits()
         if members.cluster is not None:
             await self._joined(members.cluster, found)
             return members.cluster
         if missing := missing_founders(members, me.founders):
-            return f"founding hosts that have not registered: {', '.join(missing)}"
+            names = ", ".join(missing)
+            return _Waits(f"founding hosts that have not registered: {names}", "start them")
         await self._found()
-        return ""
+        return _Waits()
 
     def _host(self) -> Host:
         me, cluster = self._me, self._shown.cluster
@@ -310,6 +330,13 @@ class Membership:
             self._peers = peers
             for listener in self._listeners:
                 listener(peers)
+
+
+def _taken(members: Members, name: str) -> _Waits:
+    other = members.hosts.get(name)
+    where = "" if other is None else f" at {other.peer_address}"
+    reason = f"another host named {name} is running{where}"
+    return _Waits(reason, "stop it, or give this one a host_name of its own", is_taken=True)
 
 
 def _nothing() -> None:

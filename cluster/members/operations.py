@@ -33,6 +33,10 @@ async def set_drained(records: Coordination, name: str, *, is_drained: bool) -> 
 
     def changes(members: Members) -> dict[str, bytes | None]:
         host = msgspec.structs.replace(_host(members, name), is_drained=is_drained)
+        if is_drained and members.able_to_lead() == [name]:
+            raise MembershipRefused(
+                f"host {name} is the last one that runs and is not drained: undrain another first"
+            )
         return {HOSTS + name: msgspec.json.encode(host)}
 
     await _change(records, changes)

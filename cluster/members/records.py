@@ -167,12 +167,11 @@ def check_cluster(members: Members, identity: Identity) -> None:
 
 
 def check_host(members: Members, me: Host) -> None:
-    """Raises MembershipRefused if this host was removed, cannot read what the others write, is one
-    more than there is room for, or was told of other founding hosts."""
-    if members.removed.get(me.name) == me.host_id:
-        raise MembershipRefused(
-            f"host {me.name} was removed from the cluster; it may join anew with an empty folder"
-        )
+    """Raises MembershipRefused if this host was removed, has the folder or the address of another
+    one, cannot read what the others write, is one more than there is room for, or was told of other
+    founding hosts."""
+    _check_folder(members, me)
+    _check_address(members, me)
     if me.formats < members.formats:
         raise MembershipRefused(
             f"the cluster writes formats {members.formats}, and this version of holdfast knows "
@@ -182,8 +181,6 @@ def check_host(members: Members, me: Host) -> None:
         _check_room({me.name, *members.hosts, *(() if members.cluster else me.founders)})
     if members.cluster is not None:
         return
-    if not me.founders:
-        raise MembershipRefused("there is no cluster yet, and no founding hosts are named")
     for name in me.founders:
         other = members.hosts.get(name)
         if other is None or name == me.name:
@@ -202,6 +199,34 @@ def check_host(members: Members, me: Host) -> None:
             raise MembershipRefused(
                 f"host {name} was started on {_content(other)}, this one on {_content(me)}: "
                 "restore one backup on each founding host"
+            )
+
+
+def _check_folder(members: Members, me: Host) -> None:
+    """A folder has the ids of its replicas: under two names, one copy would count as two."""
+    for name, host_id in members.removed.items():
+        if host_id == me.host_id:
+            raise MembershipRefused(
+                f"host {name} was removed from the cluster; it may join anew with an empty folder"
+            )
+    for name, host in members.hosts.items():
+        if host.host_id == me.host_id and name != me.name:
+            raise MembershipRefused(
+                f"this folder is of host {name}: start it as {name}, "
+                f"or start {me.name} with an empty folder"
+            )
+
+
+def _check_address(members: Members, me: Host) -> None:
+    """Members may exchange theirs while they are stopped."""
+    is_new = me.name not in members.hosts
+    for name, host in members.hosts.items():
+        if name == me.name or host.peer_address != me.peer_address:
+            continue
+        if is_new or name in members.alive:
+            raise MembershipRefused(
+                f"host {name} has the address {me.peer_address}: give this host a peer_address of "
+                "its own"
             )
 
 

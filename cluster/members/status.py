@@ -239,18 +239,33 @@ def _etcd_status(member: MemberState) -> EtcdStatus:
 def problems_of(status: ClusterStatus) -> list[str]:
     """Reasons why the cluster needs an operator: it does not serve, or could soon lose messages."""
     return [
-        *_of_hosts(status.hosts),
+        *_of_hosts(status.hosts, status.host),
         *(line for shard in status.shards for line in _of_shard(shard)),
         *_of_etcd(status.etcd),
     ]
 
 
-def _of_hosts(hosts: list[HostStatus]) -> list[str]:
-    away = [host.name for host in hosts if not (host.is_alive and host.is_reached)]
-    lines = [_of_clock(host.name, host.clock_ahead_s) for host in hosts if host.clock_ahead_s]
-    if len(away) * 2 >= len(hosts):
-        lines.insert(0, f"a majority of the hosts is away: {', '.join(away)}")
+def _of_hosts(hosts: list[HostStatus], asked: str) -> list[str]:
+    away = [host for host in hosts if not (host.is_alive and host.is_reached)]
+    if len(away) * 2 < len(hosts):
+        lines = [_of_host(host, asked) for host in away]
+    else:
+        lines = [f"a majority of the hosts is away: {', '.join(host.name for host in away)}"]
+    lines += [_of_clock(host.name, host.clock_ahead_s) for host in hosts if host.clock_ahead_s]
     return lines
+
+
+def _of_host(host: HostStatus, asked: str) -> str:
+    name = host.name
+    if host.is_alive:
+        return (
+            f"host {name} runs, and host {asked} does not reach it: mend the network, "
+            f"or {name}'s peer_address"
+        )
+    return (
+        f"host {name} is away: start it soon, or `holdfast cluster remove {name}` if it is gone "
+        "for good"
+    )
 
 
 def _of_clock(name: str, ahead_s: int) -> str:

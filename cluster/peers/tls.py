@@ -91,25 +91,41 @@ class TlsNetwork:
             ssl_shutdown_timeout=self._settings.handshake_s,
         )
 
-    async def listen(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
-        """See `Network`."""
-        loop = asyncio.get_running_loop()
-        self._accept = accept
+    async def bind(self, address: Address) -> Address:
+        """Take the address, so that it is this host's before `listen`: until then peers are
+        refused. Raises OSError."""
         host, port = address
-        found = await loop.getaddrinfo(
+        found = await asyncio.get_running_loop().getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         try:
             for family, name in dict.fromkeys((each[0], str(each[4][0])) for each in found):
-                listening = socket.create_server((name, port), family=family, backlog=_BACKLOG)
-                self._listening.append(listening)
-                listening.setblocking(False)
-                port = listening.getsockname()[1]
+                bound = socket.socket(family, socket.SOCK_STREAM)
+                self._listening.append(bound)
+                bound.setblocking(False)
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                if family == socket.AF_INET6:
+                    bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                bound.bind((name, port))
+                port = bound.getsockname()[1]
+        except OSError:
+            self.close()
+            raise
+        return Address(host, port)
+
+    async def listen(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
+        """See `Network`."""
+        self._accept = accept
+        if not self._listening:
+            address = await self.bind(address)
+        try:
+            for bound in self._listening:
+                bound.listen(_BACKLOG)
         except OSError:
             self.close()
             raise
         self._resume()
-        return Address(host, port)
+        return address
 
     def close(self) -> None:
         """See `Network`."""

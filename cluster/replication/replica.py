@@ -169,8 +169,7 @@ class Replica:
     def release(self, index: int) -> None:
         """The rows hold everything up to `index` durably.
 
-        The log keeps what a lagging voter needs, up to a size; a follower may lead next, and does
-        not know what others need: it keeps that size.
+        The log keeps what a lagging voter needs, up to a size; a follower keeps that size.
         """
         leading, retained = self._leading, self.timing.retained_bytes
         if leading is not None:

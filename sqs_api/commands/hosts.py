@@ -20,8 +20,8 @@ from sqs_api.commands.tables import show_table
 def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
     """Show the hosts, shards and etcd of the cluster, as the asked host sees them.
 
-    The exit status is 1 if something needs an operator: a majority of the hosts or of etcd is away,
-    a shard has no leader, a copy is damaged or far behind, etcd raises an alarm or is nearly full.
+    The exit status is 1 if something needs an operator: a host or a majority of etcd is away, a
+    shard has no leader, a copy is damaged or far behind, etcd raises an alarm or is nearly full.
     """
     from sqs_api.commands.client import AdminRefused
 
@@ -117,6 +117,8 @@ def _ask(url: str | None, data: Path | None, host: str, *, drained: bool) -> Non
         admin_client(url, data).drain_host(host, drained=drained)
     except AdminRefused as error:
         raise Refused(str(error)) from error
+    said = "is drained: its shards move to other hosts" if drained else "may lead shards again"
+    click.echo(f"host {host} {said}")
 
 
 @click.command()
@@ -134,6 +136,7 @@ def remove(host: str, url: str | None, data: Path | None) -> None:
         admin_client(url, data).remove_host(host)
     except AdminRefused as error:
         raise Refused(str(error)) from error
+    click.echo(f"host {host} is removed")
 
 
 @click.command()

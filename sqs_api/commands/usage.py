@@ -35,13 +35,17 @@ def usage(
 ) -> None:
     """Show requests and bytes of each account and queue, by day, as of now.
 
-    A single host's come from its data folder. Those of a cluster are added up over its hosts by a
-    running one.
+    Asks the service that --url or AWS_ENDPOINT_URL names. A single host's also come from its data
+    folder, with or without a service. Those of a cluster are added up over its hosts by a running
+    one.
     """
     from sqs_api.gateway.usage import UsageRow
+    from sqs_api.settings.config import environment
 
     settings = load(config_file, {"data": data})
     day = None if since is None else since.date().isoformat()
+    if url is None and data is None and config_file is None:
+        url = environment().get("AWS_ENDPOINT_URL") or None
     if url is None and settings.etcd is None:
         rows = _of_folder(settings.data, account, day)
     else:

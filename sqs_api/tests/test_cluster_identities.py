@@ -289,7 +289,7 @@ async def test_the_folder_of_a_member_is_not_used_without_its_etcd(tmp_path: Pat
     open_folder(tmp_path)
     open_identity(tmp_path, SystemEntropy())
 
-    with pytest.raises(NodeRefused, match=r"belongs to a host of a cluster: name its etcd"):
+    with pytest.raises(NodeRefused, match=r"of a cluster: give the host.s --config"):
         await Node(load({"data": tmp_path, "port": 0}, None)).start()
     said = run("credentials", "--data", tmp_path, "add")
 

@@ -60,8 +60,9 @@ class Child:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        # One that is stopped would not see the request to end.
-        for number in (signal.SIGTERM, signal.SIGCONT):
+        # One that is stopped would not see the request to end. That comes last: a signal to a
+        # process that has ended would take its status away from asyncio, which logs that.
+        for number in (signal.SIGCONT, signal.SIGTERM):
             with suppress(ProcessLookupError):
                 process.send_signal(number)
         try:

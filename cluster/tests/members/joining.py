@@ -66,6 +66,7 @@ class Host:
         founders: tuple[str, ...] = FOUNDERS,
         shards: int = SHARDS,
         formats: int = 1,
+        peer_address: str = "",
     ) -> None:
         self.name = name
         self.root = world.all.host(world.wire(), name=name)
@@ -75,7 +76,7 @@ class Host:
         self.heard: list[Mapping[str, Address]] = []
         identity = world.folders.setdefault(folder, Identity(f"id-{folder}"))
         self.membership = Membership(
-            Me(name, f"{name}.test:7000", "1.0", founders, shards, formats),
+            Me(name, peer_address or f"{name}.test:7000", "1.0", founders, shards, formats),
             identity,
             root=self.root,
             records=self.records,

@@ -60,6 +60,11 @@ def _clock(ahead_s: int) -> ClusterStatus:
     return replace(WELL, hosts=[*WELL.hosts[:2], replace(WELL.hosts[2], clock_ahead_s=ahead_s)])
 
 
+def _not_reached(name: str) -> ClusterStatus:
+    hosts = [replace(host, is_reached=host.name != name) for host in WELL.hosts]
+    return replace(WELL, hosts=hosts)
+
+
 def _copies(**changes: object) -> ClusterStatus:
     (shard,) = WELL.shards
     copies = [*shard.replicas[:2], replace(shard.replicas[2], **changes)]
@@ -77,6 +82,14 @@ FIRST, _, _ = WELL.etcd
     ("status", "problem"),
     [
         (_hosts_away("b", "c"), "a majority of the hosts is away: b, c"),
+        (
+            _hosts_away("c"),
+            "host c is away: start it soon, or `holdfast cluster remove c` if it is gone for good",
+        ),
+        (
+            _not_reached("b"),
+            "host b runs, and host a does not reach it: mend the network, or b's peer_address",
+        ),
         (replace(WELL, shards=[replace(WELL.shards[0], leader=None)]), "shard 0 has no leader"),
         (
             _copies(damage="row 7"),
@@ -108,7 +121,7 @@ def test_each_problem_is_named(status: ClusterStatus, problem: str) -> None:
 
 @pytest.mark.parametrize(
     "status",
-    [WELL, _hosts_away("c"), _copies(behind=1000), _etcd(FIRST, NOT_REACHED)],
+    [WELL, _copies(behind=1000), _etcd(FIRST, NOT_REACHED)],
 )
 def test_a_cluster_that_serves_and_can_lose_no_message_has_none(status: ClusterStatus) -> None:
     assert problems_of(status) == []
