@@ -395,7 +395,7 @@ class Leading:
             self._write(VoterSet(self.term, voters.voters))
             return
         replica = self._replica
-        running = self._running(2 * replica.timing.heartbeat_s)
+        running = self._running(3 * replica.timing.heartbeat_s)
         caught_up = {
             peer.replica_id: peer.name
             for peer in self._peers.values()
