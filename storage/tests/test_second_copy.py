@@ -95,6 +95,7 @@ def places(size: int) -> Iterator[int]:
     yield from range(120, size, 499)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["database", "copy"])
 def test_a_flipped_bit_anywhere_changes_nothing(file: Path, which: str) -> None:
     before = fill(file)

@@ -182,6 +182,7 @@ async def test_another_host_leads_soon_though_etcds_leader_fails_too() -> None:
     await stage.close()
 
 
+@pytest.mark.slow
 @virtual
 async def test_messages_are_acknowledged_while_etcd_is_away() -> None:
     stage = EtcdStage()

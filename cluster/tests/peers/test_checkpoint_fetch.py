@@ -250,6 +250,7 @@ async def test_a_fetch_that_is_cancelled_leaves_no_checkpoint_at_the_source(tmp_
 # -- the leader's log ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @virtual
 async def test_the_leader_keeps_its_log_while_a_follower_gives_the_rows(tmp_path: Path) -> None:
     async with hosts(tmp_path) as (a, b, c):

@@ -77,6 +77,7 @@ async def test_a_fault_of_the_own_disk_is_waited_for(
         assert a.fetched(replaced) == before
 
 
+@pytest.mark.slow
 @virtual
 async def test_rows_that_are_sound_where_they_come_from_are_not_called_damaged(
     tmp_path: Path,
@@ -104,6 +105,7 @@ async def test_rows_that_are_sound_where_they_come_from_are_not_called_damaged(
         assert a.fetched(replaced) == before
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_host_that_cannot_confirm_the_damage_may_have_a_good_copy(tmp_path: Path) -> None:
     async with hosts(tmp_path) as (a, b, c):
@@ -122,6 +124,7 @@ async def test_a_host_that_cannot_confirm_the_damage_may_have_a_good_copy(tmp_pa
         assert a.no_good_copies == 1
 
 
+@pytest.mark.slow
 @virtual
 async def test_an_older_host_that_does_not_know_the_question_is_not_called_damaged(
     tmp_path: Path,

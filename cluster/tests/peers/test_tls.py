@@ -317,6 +317,7 @@ def test_half_closed_connections_end(tell: Callable[[Story], None], authority: A
     tell(story)
 
 
+@pytest.mark.slow
 def test_a_host_that_does_not_read_is_let_go(
     tell: Callable[[Story], None], authority: Authority
 ) -> None:

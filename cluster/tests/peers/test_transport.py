@@ -144,6 +144,7 @@ async def test_a_silent_cut_is_noticed_in_bounded_time(direction: str) -> None:
         assert again.outcome == b"re:again"
 
 
+@pytest.mark.slow
 @virtual
 async def test_an_idle_connection_stays() -> None:
     async with pair() as (a, b, network):

@@ -189,6 +189,7 @@ async def test_three_hosts_with_real_rows_hand_over_and_agree(tmp_path: Path) ->
         await cluster.shards[name].stop()
 
 
+@pytest.mark.slow
 async def test_a_host_that_joins_becomes_a_voter(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     for name in NAMES:
@@ -310,6 +311,7 @@ async def test_a_host_with_a_new_disk_gets_a_checkpoint_and_counts_again(tmp_pat
         await cluster.links[name].transport.stop()
 
 
+@pytest.mark.slow
 async def test_a_leader_with_a_damaged_row_gets_a_checkpoint_and_counts_again(
     tmp_path: Path,
 ) -> None:
@@ -346,6 +348,7 @@ async def test_a_leader_with_a_damaged_row_gets_a_checkpoint_and_counts_again(
         await cluster.links[name].transport.stop()
 
 
+@pytest.mark.slow
 async def test_a_scrub_finds_the_damage_of_a_follower_and_heals_it(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, scrub_times=ScrubTimes(start_s=0.1, rest_s=0.1))
     await connect(cluster.links.values())
