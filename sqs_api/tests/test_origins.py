@@ -17,7 +17,7 @@ from auth.credentials import CredentialSet
 from auth.sigv4 import Verifier
 from auth.tests.signing import KEY, NOW_S, sign_header
 from auth.unverified import refuse_browsers
-from sqs_api.http.limits import ListenerLimits
+from sqs_api.http.limits import BODY_BYTES_MAX, ListenerLimits
 from sqs_api.http.origins import AllowedOrigins
 from sqs_api.tests.listening import listening
 from sqs_api.tests.serving import (
@@ -138,7 +138,7 @@ async def test_an_answer_that_waits_lets_the_page_read_it(service: Service) -> N
 
 
 async def test_refusals_of_large_requests_let_the_page_read_them(service: Service) -> None:
-    too_large = request_bytes(headers=_from(APP, **{"Content-Length": str(5 << 20)}), length=False)
+    too_large = request_bytes(headers=_from(APP, **{"Content-Length": str(BODY_BYTES_MAX + 1)}), length=False)
     assert (await service.ask(too_large)).status == 413
     assert _letting(await service.ask(too_large)) == _lets(APP)
 

@@ -253,7 +253,7 @@ async def test_answered_request_is_not_refused_again_for_its_body(
     service: Service, answered: bytes
 ) -> None:
     """The body of a request that was answered without it is dropped, and holds no memory."""
-    size = 5_000_000 if answered.startswith(b"POST") else 3_000_000
+    size = 8_000_000 if answered.startswith(b"POST") else 3_000_000
     async with listening(service, limits=LIMITS) as port:
         client = await port.connect()
         head = request_bytes(
