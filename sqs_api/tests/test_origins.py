@@ -138,7 +138,8 @@ async def test_an_answer_that_waits_lets_the_page_read_it(service: Service) -> N
 
 
 async def test_refusals_of_large_requests_let_the_page_read_them(service: Service) -> None:
-    too_large = request_bytes(headers=_from(APP, **{"Content-Length": str(BODY_BYTES_MAX + 1)}), length=False)
+    headers = _from(APP, **{"Content-Length": str(BODY_BYTES_MAX + 1)})
+    too_large = request_bytes(headers=headers, length=False)
     assert (await service.ask(too_large)).status == 413
     assert _letting(await service.ask(too_large)) == _lets(APP)
 
