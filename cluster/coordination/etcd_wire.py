@@ -19,7 +19,7 @@ _LINE_BYTES_MAX = 256 << 20
 reach it."""
 _IDLE_CONNECTION_S = 30.0
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
-"""What OpenSSL says of an answer that is not TLS, by its version."""
+"""OpenSSL's reasons for an answer that is not TLS; each version has its own."""
 
 
 class NoAnswer(Exception):

@@ -50,7 +50,7 @@ _PAUSE_S = 0.3
 _TAKEN_S = 5.0
 """Time for which a host waits for the end of another one's lease, besides the lease's own."""
 _TELL_S = 60.0
-"""Time after which the reason for which a host waits is told again."""
+"""Time after which a host that still waits logs the reason again."""
 _LOG_ID_BYTES = 16
 
 OnPeers = Callable[[Mapping[str, Address]], None]

@@ -1,4 +1,4 @@
-"""Clocks: which wall clocks are too far off to lead with, and that it is said once."""
+"""Clocks: finds the wall clocks that are too far off to lead with, and logs each of them once."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class _Hold:
     begun_s: float
     heard_s: float
     times: int
-    """It has so many times the bounds."""
+    """Its bounds are those of a first hold, times this."""
     is_over: bool = False
     has_ended: bool = False
     """True if the log behind it was not kept at some time."""

@@ -24,7 +24,7 @@ class PeerReport(msgspec.Struct, frozen=True):
     heard_s: float | None
     """Seconds since it last answered, None if it has not in this term."""
     ahead_s: float | None = None
-    """How far its wall clock is ahead of the leader's, None if it has not told."""
+    """Seconds by which its wall clock is ahead of the leader's; None before its first answer."""
 
 
 class ReplicaReport(msgspec.Struct, frozen=True):

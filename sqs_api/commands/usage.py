@@ -44,9 +44,8 @@ def usage(
 
     settings = load(config_file, {"data": data})
     day = None if since is None else since.date().isoformat()
-    if url is None and data is None and config_file is None:
-        url = environment().get("AWS_ENDPOINT_URL") or None
-    if url is None and settings.etcd is None:
+    is_named = data is None and config_file is None and environment().get("AWS_ENDPOINT_URL")
+    if url is None and settings.etcd is None and not is_named:
         rows = _of_folder(settings.data, account, day)
     else:
         rows = _of_service(url, data, account, day)

@@ -51,7 +51,7 @@ async def test_an_address_belongs_to_one_host() -> None:
         == ("host a has the address a.test:7000: give this host a peer_address of its own")
     )
     assert "host c has the address" in of_another
-    assert (await world.records()).keys() == before.keys(), "nobody else was registered"
+    assert (await world.records()).keys() == before.keys(), "no other host was registered"
     await world.host("c", peer_address="c.test:7001").join()
     await world.close()
 

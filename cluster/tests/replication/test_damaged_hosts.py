@@ -265,7 +265,7 @@ async def test_a_damaged_entry_that_the_rows_have_costs_a_host_neither_rows_nor_
 
     assert leader.store.report().damage == ""
     assert leader.store.replica.replica_id == replica_id
-    assert leader.store.log_start >= record.number, "it was found, and is shipped to nobody"
+    assert leader.store.log_start >= record.number, "found, and not shipped any more"
     for host in others:
         host.start()
     await cluster.alike()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from random import Random
@@ -17,8 +17,7 @@ from cluster.replication.holds import HoldLimits
 from cluster.replication.replica import Replica
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Checkpointing
-from cluster.tests.replication.test_shards import Q
-from cluster.tests.virtual_time import VirtualLoop, failures_of
+from cluster.tests.replication.test_shards import Q, Story, staged
 from storage.checks.scrub import ScrubTimes
 from storage.copies.checkpoint import check_rows_of
 from storage.log import Position, Promise
@@ -34,37 +33,31 @@ async def _check_slowly(folder: Path, *others: Any) -> Position:
     return await check_rows_of(folder, *others)
 
 
-def staged(test: Callable[[ShardCluster], Coroutine[Any, Any, None]]) -> Callable[..., None]:
+@pytest.fixture(autouse=True)
+def slow_checks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpointing, "check_rows_of", _check_slowly)
+
+
+def _shorten_logs(cluster: ShardCluster) -> None:
+    settings = CheckpointSettings(keep_s=2.0, retry_max_s=2.0)
+    cluster.checkpoints = Checkpointing(settings, ScrubTimes(NEVER_S, NEVER_S))
+    cluster.timing = cluster.timing._replace(retained_bytes=20_000)
+    cluster.options = cluster.options._replace(
+        segment_bytes=20 << 10, flush_bytes=5_000, flush_rows=20
+    )
+
+
+def with_short_logs(story: Story) -> Callable[[], None]:
     """Run a story with three hosts whose logs are short."""
 
-    @wraps(test)
-    def run(monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(checkpointing, "check_rows_of", _check_slowly)
-        loop = VirtualLoop()
-        failures = failures_of(loop)
+    @wraps(story)
+    async def to_its_end(cluster: ShardCluster) -> None:
+        await story(cluster)
+        for host in cluster.hosts.values():
+            host.crash(is_power_loss=False)
+        assert not cluster.violations
 
-        async def story() -> None:
-            cluster = ShardCluster(Random(1))
-            cluster.coordination.ttl_s = 3.0
-            cluster.queues.define(Q)
-            settings = CheckpointSettings(keep_s=2.0, retry_max_s=2.0)
-            cluster.checkpoints = Checkpointing(settings, ScrubTimes(NEVER_S, NEVER_S))
-            cluster.timing = cluster.timing._replace(retained_bytes=20_000)
-            cluster.options = cluster.options._replace(
-                segment_bytes=20 << 10, flush_bytes=5_000, flush_rows=20
-            )
-            cluster.start()
-            await test(cluster)
-            for host in cluster.hosts.values():
-                host.crash(is_power_loss=False)
-            assert not cluster.violations
-
-        loop.run_until_complete(story())
-        loop.close()
-        assert not failures
-
-    del run.__wrapped__
-    return run
+    return staged(to_its_end, _shorten_logs)
 
 
 async def fill(cluster: ShardCluster, host: ShardHost, count: int) -> None:
@@ -81,7 +74,7 @@ def replica_of(host: ShardHost) -> Replica:
     return host.replica
 
 
-@staged
+@with_short_logs
 async def test_a_checkpoint_does_not_replace_rows_that_caught_up_by_a_log(
     cluster: ShardCluster,
 ) -> None:
@@ -113,7 +106,7 @@ async def test_a_checkpoint_does_not_replace_rows_that_caught_up_by_a_log(
     await cluster.until(lambda: behind.store.applied == new.store.applied)
 
 
-@staged
+@with_short_logs
 async def test_a_host_that_heals_under_load_stays_a_voter(cluster: ShardCluster) -> None:
     """Its log is kept from where it was when the fetch began."""
     leader = await cluster.leader()
@@ -133,7 +126,7 @@ async def test_a_host_that_heals_under_load_stays_a_voter(cluster: ShardCluster)
     assert not replica_of(damaged).damage
 
 
-@staged
+@with_short_logs
 async def test_a_new_disk_is_brought_up_under_a_load_that_never_ends(cluster: ShardCluster) -> None:
     """The first fetches last longer than the log behind them is held."""
     leader = await cluster.leader()

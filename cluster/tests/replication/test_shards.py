@@ -23,8 +23,11 @@ Q = prepared.queue_named("q", 1, VisibilityTimeout="30")
 Story = Callable[[ShardCluster], Coroutine[Any, Any, None]]
 
 
-def staged(story: Story) -> Callable[[], None]:
-    """Run a story on virtual time; no callback may fail."""
+def staged(
+    story: Story, prepare: Callable[[ShardCluster], object] = lambda cluster: None
+) -> Callable[[], None]:
+    """Run a story on virtual time; no callback may fail. `prepare` sets the cluster up before its
+    hosts start."""
 
     @wraps(story)
     def run() -> None:
@@ -35,6 +38,7 @@ def staged(story: Story) -> Callable[[], None]:
             cluster = ShardCluster(Random(1))
             cluster.coordination.ttl_s = 3.0
             cluster.queues.define(Q)
+            prepare(cluster)
             cluster.start()
             await story(cluster)
 
