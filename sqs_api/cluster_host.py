@@ -38,6 +38,7 @@ from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores, replica_id_of
 from cluster.shards.clock import Clock, Entropy
+from cluster.shards.raised_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.backup_points import ClusterPoint
@@ -243,6 +244,7 @@ class ClusterHost:
         decided = ForwardedRequests(router.shards, self.leaders, catalog, disk.refusal)
         self._transport.serve(Channel.REQUESTS, decided.service)
         catalog.spread = Spreading(self._transport, catalog).spread
+        catalog.ids_raised = RaisedIds(router).wait
         return router
 
     # -- connect -----------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from cluster.members.folder import refuse_member_folder
 from cluster.members.leader_view import LeadersUnknown
 from cluster.members.records import MembershipRefused
 from cluster.shards.clock import SystemClock, SystemEntropy
-from cluster.shards.issued_ids import CatalogAway, CatalogOlder
+from cluster.shards.issued_ids import CatalogOlder
 from cluster.shards.router import Router
 from sqs_api.admin.admission import AdminSide
 from sqs_api.admin.backup_points import BackupPoint, OwnPoint, hold_still
@@ -71,7 +71,6 @@ _REFUSALS = (
     FolderRefused,
     IdentitiesUnreadable,
     KeysUnusable,
-    CatalogAway,
     CatalogOlder,
     CatalogUnreadable,
     LakeRefused,
@@ -171,12 +170,13 @@ class Node:
                 lambda: self._clock_leaps,
             )
             await self._connect()
+            await owner.declared_queues.make()
             hosts = EveryHost(None if self._host is None else self._host.questions)
             history = self._monitor(hosts)
             address = await self._listen(hosts, partial(HistoryReader, history, hosts))
             owner.make_first_key()  # a start that fails would not show it
             worker.verifier.replace(owner.credentials)
-        except (IdentitiesUnreadable, KeysAway) as error:
+        except (IdentitiesUnreadable, KeysAway, DeclarationRefused) as error:
             raise NodeRefused(str(error)) from error
         except (SealBroken, sqlite3.Error) as error:
             raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
@@ -229,7 +229,6 @@ class Node:
         if self._host is not None:
             make_router = partial(self._host.route, owner.catalog, worker.disk)
         await worker.load(folders, owner.catalog, owner.keyring, archive, make_router)
-        await owner.declare_queues()
         still = partial(hold_still, worker.deliveries, owner.catalog)
         point: BackupPoint = OwnPoint(still)
         if self._host is not None:

@@ -48,7 +48,7 @@ from sqs_api.gateway.used_keys import UsedKeys
 from sqs_api.operators.people import People
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
-from sqs_api.settings.declaring import declare_queues, declare_users
+from sqs_api.settings.declaring import DeclaredQueues, declare_users
 from sqs_api.settings.keys import SERVICE, open_identities, open_keyring
 from storage.engines.flushed_rows import FlushedRows
 from visibility.contract.errors import ServiceUnavailable
@@ -58,7 +58,8 @@ _DELETION_CHECK_S = 60.0
 """Interval at which deleted queues are dropped that can be restored no more; a restore checks the
 time itself."""
 _RESUME_CHECK_S = 2.0
-"""Interval at which a host, which may lead by now, goes on with what the last leader began."""
+"""Interval at which a host, which may lead by now, goes on with what the last leader began, and
+makes the declared queues that had to wait."""
 _SHORT_DISK_CHECK_S = 1.0
 _RESERVES_FOR_DELETED = 2.0
 """Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
@@ -76,6 +77,7 @@ class Owner:
     users: Identities
     audit: AuditLog | None
     catalog: Catalog
+    declared_queues: DeclaredQueues
     accounting: Accounting
     deletions: Deletions
     backups: Backups
@@ -121,11 +123,7 @@ class Owner:
         self.credentials = self.identities.credentials()
         self.users = self.identities.users()
         self.catalog = await self._open_catalog(shards)
-
-    async def declare_queues(self) -> None:
-        """Make the queues that the configuration declares; the ids of those that the shards hold
-        count as issued. Raises DeclarationRefused."""
-        await declare_queues(self._settings, self.catalog, self._note_declared)
+        self.declared_queues = DeclaredQueues(settings, self.catalog, self._note_declared)
 
     def _note_declared(self, event: str, **fields: object) -> None:
         self.note(event, uid=os.getuid(), **fields)
@@ -229,6 +227,7 @@ class Owner:
         periodic.every(_SHORT_DISK_CHECK_S, self._make_room)
         if not is_single:
             periodic.every(_RESUME_CHECK_S, self.deletions.go_on)
+            periodic.every(_RESUME_CHECK_S, self.declared_queues.make_late)
         if self.lake is not None:
             self.lake.begin(metrics, periodic)
 

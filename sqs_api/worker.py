@@ -26,7 +26,6 @@ from cluster.catalog.catalog import Catalog
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.clock import Clock, Entropy
 from cluster.shards.delivery import Deliveries
-from cluster.shards.issued_ids import raise_at_start
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
@@ -163,7 +162,7 @@ class Worker:
     ) -> None:
         """Open the shards, which hear of queues from the catalog's watch.
 
-        No queue may be made before. Raises StoreFailed, DamagedRecord, CatalogOlder, CatalogAway.
+        No queue may be made before. Raises StoreFailed, DamagedRecord, CatalogOlder.
         """
         self._folders = folders
         is_open = self._settings.auth is AuthMode.OPEN
@@ -188,8 +187,6 @@ class Worker:
         for shard in shards:
             await shard.start(catalog.highest_queue_id)
             self._opened.push_async_callback(shard.stop)
-        if self._settings.etcd is not None:
-            await raise_at_start(map(self._stores.of, folders), catalog, self._log)
         self.queue_watch = QueueWatch(catalog, Router(shards))
         self.disk.look()
 

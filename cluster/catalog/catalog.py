@@ -89,6 +89,9 @@ class Catalog(QueueView):
         self._listeners: list[OnQueueChange] = []
         self.spread: Spread | None = None
         """In a cluster: called with the revision of each change before its action returns."""
+        self.ids_raised: Callable[[], Awaitable[None]] | None = None
+        """In a cluster: waits until the queues of all shards have issued ids. Raises
+        ServiceUnavailable."""
         self._written = self._shown_by_others = 0
         """The revision of the last change by this host, and the one that others show."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
@@ -244,6 +247,14 @@ class Catalog(QueueView):
                 self._shown_by_others = revision
         return queue
 
+    async def _issue(self, decide: Callable[[], Decision]) -> QueueDefinition:
+        """The same for what may give a queue a new id: none that a shard has already."""
+        if self.ids_raised is not None:
+            await self.ids_raised()
+        queue = await self._do(decide)
+        assert queue is not None
+        return queue
+
     async def _decide(self, decide: Callable[[], Decision], give_up_s: float) -> Decision:
         """Decide and commit, again while other hosts change the same records. Returns the decision
         that counts."""
@@ -314,9 +325,7 @@ class Catalog(QueueView):
         """The new queue, or the existing one if no given attribute differs."""
         receipt_key = self._entropy.secret(_RECEIPT_KEY_BYTES)
         new = NewQueue(name, attributes, tags, receipt_key, self._shards)
-        queue = await self._do(lambda: rules.create(self, new, self._now_ms(), self._waits))
-        assert queue is not None
-        return queue
+        return await self._issue(lambda: rules.create(self, new, self._now_ms(), self._waits))
 
     async def raise_ids(self, at_least: int) -> None:
         """Issue no queue id up to this one any more."""
@@ -328,11 +337,9 @@ class Catalog(QueueView):
 
     async def purge_queue(self, queue: QueueDefinition, *, force: bool = False) -> QueueDefinition:
         """Give the queue a new id, under which it is empty."""
-        successor = await self._do(
+        return await self._issue(
             lambda: rules.purge(self, queue, self._now_ms(), self._waits, force=force)
         )
-        assert successor is not None
-        return successor
 
     async def restore_queue(self, queue_id: int) -> QueueDefinition:
         """Bring a deleted queue back; begin to restore a purged one, and return the queue that

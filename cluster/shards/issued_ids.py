@@ -3,22 +3,17 @@
 A new queue with such an id would have the messages of another one. It happens if the catalog is
 older than the shards. A single host does not start then. In a cluster etcd was restored from an
 older snapshot, which must not stop it: the leader of a shard raises the number above which ids are
-issued, before it takes requests. A host that starts does so, too, before it makes queues itself:
-its rows may lack the last ones, those of a leader do not.
+issued, before it takes requests. No host makes queues before that, see `raised_ids`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Iterable
 from typing import Protocol
 
 import structlog
 
-from storage.rows.keys import END_OF_QUEUES, queue_of, queue_range
-from storage.rows.overlay import RowReader
 from visibility.contract.errors import ServiceUnavailable
-from visibility.state.rows import DamagedRecord
 
 _NAMED = 100
 """Queues that a line of the log names."""
@@ -51,7 +46,7 @@ def check_ids(number: int, queue_ids: Iterable[int], highest_queue_id: int) -> N
     highest = max(queue_ids, default=0)
     if highest > highest_queue_id:
         raise CatalogOlder(
-            f"{_held(f'shard {number}', highest, highest_queue_id)}: it is missing or an older copy"
+            f"{_held(number, highest, highest_queue_id)}: it is missing or an older copy"
         )
 
 
@@ -63,12 +58,12 @@ async def learn_all(catalog: SharedCatalog) -> None:
 
 
 async def raise_ids(
-    holder: str,
+    number: int,
     queue_ids: Iterable[int],
     catalog: SharedCatalog,
     log: structlog.stdlib.BoundLogger,
 ) -> None:
-    """Have the ids of queues count as issued that `holder` has; the view is the latest. Raises
+    """Have the ids of a shard's queues count as issued; the view is the latest. Raises
     CatalogAway."""
     issued = catalog.highest_queue_id
     unknown = sorted(queue_id for queue_id in queue_ids if queue_id > issued)
@@ -78,38 +73,20 @@ async def raise_ids(
         await catalog.raise_ids(unknown[-1])
     except ServiceUnavailable as error:
         raise CatalogAway(
-            f"{_held(holder, unknown[-1], issued)}, and that cannot be raised now"
+            f"{_held(number, unknown[-1], issued)}, and that cannot be raised now"
         ) from error
     log.error(
         "queue_ids_raised",
         queues=len(unknown),
         queue_ids=unknown[:_NAMED],
         issued=issued,
-        means=f"{holder} holds queues that etcd does not know: etcd was restored from an older "
-        "snapshot. No new queue gets their ids; their messages stay on disk and are not served",
+        means=f"shard {number} holds queues that etcd does not know: etcd was restored from an "
+        "older snapshot. No new queue gets their ids; their messages stay on disk and are not "
+        "served",
         action="make queues of later than the snapshot again, they are empty; see 'An etcd from "
         "an old snapshot' in the runbook",
     )
 
 
-async def raise_at_start(
-    shards: Iterable[RowReader], catalog: SharedCatalog, log: structlog.stdlib.BoundLogger
-) -> None:
-    """The same by the rows of a host that does not lead yet. Raises CatalogAway."""
-    issued = catalog.highest_queue_id
-    unknown = [queue_id for rows in shards for queue_id in ids_above(rows, issued)]
-    if unknown:
-        await learn_all(catalog)
-        await raise_ids("this host", unknown, catalog, log)
-
-
-def ids_above(rows: RowReader, queue_id: int) -> Iterator[int]:
-    """Ids of queues with rows, above this one. What cannot be read is left to the leader."""
-    with suppress(DamagedRecord):
-        while row := next(rows.scan(queue_range(queue_id + 1)[0], END_OF_QUEUES), None):
-            queue_id = queue_of(row[0])
-            yield queue_id
-
-
-def _held(holder: str, queue_id: int, issued: int) -> str:
-    return f"{holder} holds queue {queue_id}, but the catalog has issued ids up to {issued}"
+def _held(number: int, queue_id: int, issued: int) -> str:
+    return f"shard {number} holds queue {queue_id}, but the catalog has issued ids up to {issued}"

@@ -146,8 +146,7 @@ class Shard(Observed):
             self._clock.continue_from(last_stamp_ms)
         else:
             if self._shared_catalog is not None:
-                holder = f"shard {self.number}"
-                await raise_ids(holder, state.queues, self._shared_catalog, self._log)
+                await raise_ids(self.number, state.queues, self._shared_catalog, self._log)
             self._clock.take_over(last_stamp_ms)
         state.memory = StoredAnswers(rows, self._entropy.bits128()) if self._remembers else None
         state.waits.is_open = not self._reopening.is_stopping

@@ -366,3 +366,24 @@ async def test_ids_that_cannot_be_raised_stay() -> None:
 
     assert one.highest_queue_id == 0
     await one.close()
+
+
+async def test_no_id_is_issued_before_those_of_all_shards_are_raised() -> None:
+    one = await opened(MemoryCoordination())
+    queue = await one.create_queue(owner("a"), {}, {})
+    heard = asyncio.Event()
+
+    async def ids_raised() -> None:
+        await heard.wait()
+        await one.raise_ids(max(7, one.highest_queue_id))
+
+    one.ids_raised = ids_raised
+    making = asyncio.create_task(one.create_queue(owner("b"), {}, {}))
+    purging = asyncio.create_task(one.purge_queue(queue))
+    await settled()
+    assert (making.done(), purging.done(), one.highest_queue_id) == (False, False, 1)
+    await one.tag_queue(queue, {"other": "changes go on"})
+    heard.set()
+
+    assert {(await making).queue_id, (await purging).queue_id} == {8, 9}
+    await one.close()

@@ -1,4 +1,8 @@
-"""Changes catalog and users to match the configuration file, before the service listens."""
+"""Changes catalog and users to match the configuration file, before the service listens.
+
+A host of a cluster cannot make queues while etcd or a shard's leader is away. It starts all the
+same, since the others may need it, and makes them later.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,12 @@ from cluster.keys.identity_store import IdentityStore
 from sqs_api.settings.config import Settings, environment
 from sqs_api.settings.declarations import DeclaredQueue, DeclaredUser, checked_secret, in_order
 from visibility.contract.attributes import conflicting_attribute
-from visibility.contract.errors import QueueDeletedRecently, QueueDoesNotExist, QueueError
+from visibility.contract.errors import (
+    QueueDeletedRecently,
+    QueueDoesNotExist,
+    QueueError,
+    ServiceUnavailable,
+)
 
 _DECLARED_PRINCIPAL = "AIDADECLARED"
 
@@ -26,17 +35,59 @@ class DeclarationRefused(Exception):
     """Something that is declared cannot be made; the text says why in one line."""
 
 
-async def declare_queues(settings: Settings, catalog: Catalog, note: Note) -> None:
-    """Make or change the declared queues. Raises DeclarationRefused."""
-    for queue in in_order(settings.queues):
+class DeclaredQueues:
+    """The queues that the configuration declares."""
+
+    def __init__(self, settings: Settings, catalog: Catalog, note: Note) -> None:
+        self._settings = settings
+        self._catalog = catalog
+        self._note = note
+        self._log = structlog.get_logger("declarations")
+        self.are_late = False
+        """True while a cluster could not make them yet."""
+
+    async def make(self) -> None:
+        """Make or change them, unless a cluster cannot do so now. Raises DeclarationRefused."""
+        for queue in in_order(self._settings.queues):
+            try:
+                await _declare_queue(queue, self._settings, self._catalog, self._note)
+            except QueueDeletedRecently as error:
+                raise DeclarationRefused(
+                    f"queue {queue.name} was deleted a moment ago: start again in a minute"
+                ) from error
+            except (QueueError, ValueError) as error:
+                if isinstance(error, ServiceUnavailable) and self._settings.etcd is not None:
+                    self._wait_with(queue)
+                    return
+                raise DeclarationRefused(f"queue {queue.name}: {error}") from error
+        self.are_late = False
+
+    def _wait_with(self, queue: DeclaredQueue) -> None:
+        if self.are_late:
+            return  # said
+        self.are_late = True
+        self._log.warning(
+            "declared_queues_wait",
+            queue=queue.name,
+            means="etcd or the leader of a shard does not answer; this queue and those behind it "
+            "are made or changed once they do",
+            action="none if it ends within a minute; else see `holdfast cluster status`",
+        )
+
+    async def make_late(self) -> None:
+        """Try again what had to wait; what is refused is logged."""
+        if not self.are_late:
+            return
         try:
-            await _declare_queue(queue, settings, catalog, note)
-        except QueueDeletedRecently as error:
-            raise DeclarationRefused(
-                f"queue {queue.name} was deleted a moment ago: start again in a minute"
-            ) from error
-        except (QueueError, ValueError) as error:
-            raise DeclarationRefused(f"queue {queue.name}: {error}") from error
+            await self.make()
+        except DeclarationRefused as error:
+            self.are_late = False
+            self._log.error(
+                "declaration_refused",
+                reason=str(error),
+                means="this queue and those behind it are not made or changed",
+                action="correct the configuration and start this host again",
+            )
 
 
 async def _declare_queue(

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
+from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.shared_identities import SharedIdentities
@@ -22,8 +24,9 @@ from cluster.tests.coordinations import simulated_hosts, until
 from cluster.tests.shared_stores import SharedHosts, shared_hosts
 from cluster.tests.virtual_time import SettableClock, some_secrets
 from sqs_api.settings.config import Settings, load
-from sqs_api.settings.declaring import declare_queues, declare_users
+from sqs_api.settings.declaring import DeclaredQueues, declare_users
 from sqs_api.tests.test_declarations import FILE
+from visibility.contract.errors import ServiceUnavailable
 
 HOSTS = 3
 
@@ -80,21 +83,24 @@ def _note(made: list[str], event: str, **fields: Any) -> None:
     made.append(event)
 
 
+async def _opened_catalog(coordination: Coordination) -> Catalog:
+    return await Catalog.open(
+        coordination,
+        clock=SettableClock(),
+        entropy=SystemEntropy(),
+        secrets=some_secrets(),
+        shards=[0],
+        waits=Waits(),
+    )
+
+
 async def test_queues_are_made_once(settings_of: Callable[[str], Settings]) -> None:
     hosts = simulated_hosts()
-    catalogs = [
-        await Catalog.open(
-            hosts.host(),
-            clock=SettableClock(),
-            entropy=SystemEntropy(),
-            secrets=some_secrets(),
-            shards=[0],
-            waits=Waits(),
-        )
-        for _ in range(HOSTS)
-    ]
+    catalogs = [await _opened_catalog(hosts.host()) for _ in range(HOSTS)]
     for settings in map(settings_of, (FILE, FILE, CHANGED)):
-        await asyncio.gather(*[declare_queues(settings, each, _no_note) for each in catalogs])
+        await asyncio.gather(
+            *[DeclaredQueues(settings, each, _no_note).make() for each in catalogs]
+        )
 
         last = max(each.revision for each in catalogs)
         await until(lambda: all(each.revision >= last for each in catalogs))  # noqa: B023
@@ -107,3 +113,49 @@ async def test_queues_are_made_once(settings_of: Callable[[str], Settings]) -> N
         assert found[0]["orders"].attributes["VisibilityTimeout"] == timeout
         assert found[0]["orders"].tags == declared.tags
     await hosts.close()
+
+
+async def no_leader() -> None:
+    raise ServiceUnavailable
+
+
+def _late(settings: Settings, catalog: Catalog) -> DeclaredQueues:
+    """Those of a host of a cluster in which a shard has no leader."""
+    catalog.ids_raised = no_leader
+    on_cluster = settings.model_copy(update={"etcd": "http://127.0.0.1:2379"})
+    return DeclaredQueues(on_cluster, catalog, _no_note)
+
+
+async def test_queues_that_a_cluster_cannot_make_yet_are_made_once_it_can(
+    settings_of: Callable[[str], Settings],
+) -> None:
+    catalog = await _opened_catalog(simulated_hosts().host())
+    declared = _late(settings_of('[[queues]]\nname = "late"\n'), catalog)
+    with capture_logs() as logs:
+        await declared.make()
+        await declared.make_late()
+    assert [(line["event"], line["queue"]) for line in logs] == [("declared_queues_wait", "late")]
+    assert (len(catalog), declared.are_late) == (0, True)
+
+    catalog.ids_raised = None
+    await declared.make_late()
+    assert ([queue.name for queue in catalog], declared.are_late) == (["late"], False)
+    await catalog.close()
+
+
+async def test_a_late_declaration_that_is_refused_is_logged_and_not_tried_again(
+    settings_of: Callable[[str], Settings],
+) -> None:
+    catalog = await _opened_catalog(simulated_hosts().host())
+    declared = _late(settings_of('[[queues]]\nname = "late"\n'), catalog)
+    await declared.make()
+    catalog.ids_raised = None
+    names = ("000000000000", "us-east-1", "late")
+    await catalog.create_queue(names, {}, {})
+    await catalog.delete_queue(catalog.queue(*names))
+    with capture_logs() as logs:
+        await declared.make_late()
+        await declared.make_late()
+    assert [line["event"] for line in logs] == ["declaration_refused"]
+    assert "deleted a moment ago" in logs[0]["reason"]
+    await catalog.close()

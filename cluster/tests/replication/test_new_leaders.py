@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-import structlog
 from structlog.testing import capture_logs
 
-from cluster.shards.issued_ids import CatalogAway, ids_above, raise_at_start
 from cluster.shards.report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, fetching, restart
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
@@ -180,23 +177,3 @@ async def test_what_a_bug_in_a_turn_refuses_is_refused_by_a_shard_that_has_faile
 
     assert refused == [(ServiceUnavailable, False)]
     await sent(cluster, await cluster.leader(but=leader), "b")
-
-
-@staged
-async def test_a_host_that_starts_raises_the_ids_of_its_rows_before_it_makes_queues(
-    cluster: ShardCluster,
-) -> None:
-    """Queues may be declared in its configuration, before any shard has a leader."""
-    await restore_etcd(cluster)
-    await cluster.leader()
-    (host, *_) = cluster.hosts.values()
-    cluster.queues.issued = 0
-    assert list(ids_above(host.store, 0)) == [ORDERS.queue_id]
-    log = structlog.get_logger()
-
-    cluster.is_catalog_away = True
-    with pytest.raises(CatalogAway):
-        await raise_at_start([host.store], cluster, log)
-    cluster.is_catalog_away = False
-    await raise_at_start([host.store], cluster, log)
-    assert cluster.highest_queue_id == ORDERS.queue_id

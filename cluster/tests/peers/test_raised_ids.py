@@ -1,0 +1,53 @@
+"""A host hears the leader of each shard, here or on another host, before it makes queues."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from cluster.shards.raised_ids import RaisedIds
+from cluster.tests.peers.hosts import FORWARDING, running, the_cluster
+from cluster.tests.virtual_time import virtual
+from visibility.contract.errors import ServiceUnavailable
+
+
+@virtual
+async def test_leaders_are_heard_once_wherever_they_are() -> None:
+    async with running(the_cluster()) as hosts:
+        for host in hosts:
+            raised = RaisedIds(host.router)
+            await raised.wait()
+            forwarded = host.router.forwarded
+            await raised.wait()
+            assert host.router.forwarded == forwarded, "it is known by now"
+
+
+@virtual
+async def test_who_waits_for_a_leader_goes_on_once_it_leads() -> None:
+    cluster = the_cluster()
+    async with running(cluster) as (a, b):
+        await b.fall()
+        cluster.learn(None)
+        raised = RaisedIds(a.router)
+        waiting = asyncio.create_task(raised.wait())
+        await asyncio.sleep(FORWARDING.hold_s / 2)
+        assert not waiting.done()
+
+        await b.lead()
+        cluster.learn("b")
+        await waiting
+
+
+@virtual
+async def test_a_leader_that_stays_away_is_not_waited_for_without_end() -> None:
+    cluster = the_cluster()
+    async with running(cluster) as (a, b):
+        await b.fall()
+        cluster.learn("b")  # as etcd from an older snapshot says
+        raised = RaisedIds(a.router)
+        for _ in range(2):
+            with pytest.raises(ServiceUnavailable):
+                await raised.wait()
+        await b.lead()
+        await raised.wait()
