@@ -249,7 +249,7 @@ class Catalog(QueueView):
 
     async def _issue(self, decide: Callable[[], Decision]) -> QueueDefinition:
         """The same for what may give a queue a new id: none that a shard has already."""
-        if self.ids_raised is not None:
+        if self.ids_raised is not None and decide().entries:
             await self.ids_raised()
         queue = await self._do(decide)
         assert queue is not None

@@ -383,6 +383,7 @@ async def test_no_id_is_issued_before_those_of_all_shards_are_raised() -> None:
     await settled()
     assert (making.done(), purging.done(), one.highest_queue_id) == (False, False, 1)
     await one.tag_queue(queue, {"other": "changes go on"})
+    assert (await one.create_queue(owner("a"), {}, {})).queue_id == 1, "it is there"
     heard.set()
 
     assert {(await making).queue_id, (await purging).queue_id} == {8, 9}
