@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -42,9 +42,12 @@ async def set_drained(records: Coordination, name: str, *, is_drained: bool) -> 
     await _change(records, changes)
 
 
-async def remove(records: Coordination, name: str) -> None:
-    """Remove a host: its replicas no longer count, and its folder may not come back. Raises
-    MembershipRefused."""
+async def remove(records: Coordination, name: str, hosts: Collection[str]) -> None:
+    """Remove a host: its replicas no longer count, and its folder may not come back.
+
+    `hosts` are those of which `removal` knew: two removals at once may be one too many.
+    Raises MembershipRefused.
+    """
 
     def changes(members: Members) -> dict[str, bytes | None]:
         host = _host(members, name)
@@ -52,6 +55,8 @@ async def remove(records: Coordination, name: str) -> None:
             raise MembershipRefused(f"host {name} is running: drain it first, or stop it")
         if len(members.hosts) == 1:
             raise MembershipRefused(f"host {name} is the last one")
+        if set(hosts) != members.hosts.keys():
+            raise MembershipRefused("another host came or went a moment ago: try again")
         return {HOSTS + name: None, REMOVED + name: msgspec.json.encode(host.host_id)}
 
     await _change(records, changes)

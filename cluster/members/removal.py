@@ -21,7 +21,8 @@ def reason_to_keep(
 ) -> str:
     """Why this host cannot be removed now and what to wait for; empty if it can be.
 
-    `records` are the shards' latest terms, `reports` the copies of the hosts that were reached.
+    `hosts` are all members, `records` the shards' latest terms, `reports` the copies of the hosts
+    that were reached; one that was just removed may be among these.
     """
     for shard, record in enumerate(records):
         if record is None:
@@ -31,14 +32,16 @@ def reason_to_keep(
         ids = {
             host: own[shard].replica_id
             for host, own in reports.items()
-            if host != name and shard in own and _counts(own[shard])
+            if host in hosts and host != name and shard in own and _counts(own[shard])
         }
         voters = VoterSet(record.term, record.voters, record.old_voters)
         if not voters.has_majority(set(ids.values())):
+            gone = sorted(set(record.voters.values()) - {*hosts, name})
             away = sorted(
                 host for host in hosts if host != name and ids.get(host) not in record.voters
             )
-            return f"without host {name} shard {shard} would have no majority: {_advice(away)}"
+            advice = _advice(gone, away)
+            return f"without host {name} shard {shard} would have no majority: {advice}"
     return ""
 
 
@@ -46,7 +49,9 @@ def _counts(copy: ReplicaReport) -> bool:
     return not copy.needs_checkpoint and not copy.damage
 
 
-def _advice(away: Sequence[str]) -> str:
+def _advice(gone: Sequence[str], away: Sequence[str]) -> str:
+    if gone:
+        return f"wait until host {' and host '.join(gone)}, just removed, counts no more"
     if not away:
         return "add a host first, and wait until its copy counts"
     return f"wait until the copy on host {' and on host '.join(away)} runs and counts"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import msgspec
 
@@ -138,12 +138,17 @@ class StatusPage:
             reports[host] = msgspec.msgpack.decode(answer, type=Reports)
         return reports
 
-    async def reason_to_keep(self, host: str) -> str:
-        """Why this host cannot be removed now, empty if it can be. See `removal`."""
+    @property
+    def hosts(self) -> list[str]:
+        """The names of the members."""
+        return sorted(self._membership.shown.hosts)
+
+    async def reason_to_keep(self, host: str, hosts: Collection[str]) -> str:
+        """Why this one of the `hosts` cannot be removed now, empty if it can be. See `removal`."""
         reports = await self._reports()
         shards = range(len(self._leaders.leaders()))
         records = [self._leaders.record_of(shard) for shard in shards]
-        return reason_to_keep(host, self._membership.shown.hosts, records, reports)
+        return reason_to_keep(host, hosts, records, reports)
 
     async def read(self) -> ClusterStatus:
         """The present status."""

@@ -84,9 +84,10 @@ async def _remove(status: StatusPage, members: Coordination, sent: AdminRequest)
         asked = msgspec.json.decode(sent.body, type=RemovedHost)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return error_page(400, f"not a request to remove a host: {error}")
-    if reason := await status.reason_to_keep(asked.host):
+    hosts = status.hosts
+    if reason := await status.reason_to_keep(asked.host, hosts):
         return error_page(409, reason)
-    return await _done(remove(members, asked.host))
+    return await _done(remove(members, asked.host, hosts))
 
 
 async def _raise_formats(members: Coordination, sent: AdminRequest) -> web.Response:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +110,9 @@ async def test_real_answers_of_pages_of_a_cluster_are_as_documented() -> None:
         async def read(self) -> ClusterStatus:
             return status
 
-        async def reason_to_keep(self, host: str) -> str:
+        hosts = tuple("abc")
+
+        async def reason_to_keep(self, host: str, hosts: Collection[str]) -> str:
             return "without host c shard 0 would have no majority" if host == "c" else ""
 
     answers = cluster_answers(Status(), a.records)  # type: ignore[arg-type]

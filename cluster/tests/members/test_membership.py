@@ -353,10 +353,10 @@ async def test_a_removed_host_stops_and_does_not_come_back() -> None:
     world = SimulatedWorld()
     hosts = await world.founded()
     with pytest.raises(MembershipRefused, match="host a is running: drain it first, or stop it"):
-        await remove(hosts[1].records, "a")
+        await remove(hosts[1].records, "a", "abc")
     await set_drained(hosts[1].records, "a", is_drained=True)
 
-    await remove(hosts[1].records, "a")
+    await remove(hosts[1].records, "a", "abc")
     await asyncio.sleep(1)
 
     assert hosts[0].is_removed
@@ -376,12 +376,12 @@ async def test_what_is_not_there_cannot_be_changed() -> None:
     host = world.host("a", founders=("a",))
     await host.join()
 
-    for change in (remove(host.records, "x"), set_drained(host.records, "x", is_drained=True)):
+    for change in (remove(host.records, "x", "a"), set_drained(host.records, "x", is_drained=True)):
         with pytest.raises(MembershipRefused, match="there is no host x"):
             await change
     await host.lease.release()
     with pytest.raises(MembershipRefused, match="host a is the last one"):
-        await remove(host.records, "a")
+        await remove(host.records, "a", "a")
     await world.close()
 
 

@@ -27,7 +27,7 @@ async def test_a_folder_runs_under_its_own_name_only() -> None:
     assert as_other == "this folder is of host c: start it as c, or start b with an empty folder"
     assert await world.records() == before, "nothing was registered"
     await set_drained(hosts[0].records, "c", is_drained=True)
-    await remove(hosts[0].records, "c")
+    await remove(hosts[0].records, "c", "abc")
     assert "host c was removed" in await world.host("d", folder="c").refused()
     await world.host("d", folder="empty").join()
     await world.close()

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from msgspec.structs import replace
 
+from cluster.members.operations import remove, set_drained
 from cluster.members.removal import reason_to_keep
 from cluster.replication.leadership import TermRecord
 from cluster.replication.report import ReplicaReport
+from cluster.tests.members.joining import SimulatedWorld
+from cluster.tests.virtual_time import virtual
 
 LOG_ID = b"l" * 16
 ABC = {"a-0": "a", "b-0": "b", "c-0": "c"}
@@ -73,6 +78,28 @@ def test_one_of_two_hosts_goes_after_another_came() -> None:
     assert kept == NO_MAJORITY + "add a host first, and wait until its copy counts"
 
 
+def test_a_host_that_was_just_removed_does_not_count_although_it_still_answers() -> None:
+    kept = reason_to_keep("b", ["a", "b"], [RECORD], _reports("a-0", "b-0", "c-0"))
+
+    assert kept == NO_MAJORITY + "wait until host c, just removed, counts no more"
+
+
 def test_a_host_that_counts_nowhere_may_go() -> None:
     assert reason_to_keep("x", "abcx", [RECORD], _reports("a-0")) == ""
     assert "are not known" in reason_to_keep("b", "abc", [None], _reports("a-0"))
+
+
+@virtual
+async def test_of_two_hosts_that_are_removed_at_once_one_stays() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    for name in "ab":
+        await set_drained(hosts[2].records, name, is_drained=True)
+
+    ended = await asyncio.gather(
+        *(remove(hosts[2].records, name, "abc") for name in "ab"), return_exceptions=True
+    )
+    assert [str(each) for each in ended if each is not None] == [
+        "another host came or went a moment ago: try again"
+    ]
+    await world.close()
