@@ -37,7 +37,8 @@ _MAX = limits.QUEUE_NAME_LENGTH_MAX
 _STANDARD_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{_MAX}}}")
 _FIFO_NAME = re.compile(rf"[A-Za-z0-9_-]{{1,{_MAX - len(FIFO_SUFFIX)}}}\.fifo")
 _ACCOUNT = re.compile(rf"[0-9]{{{limits.ACCOUNT_ID_DIGITS}}}")
-_ATTRIBUTE_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_ATTRIBUTE_NAME = re.compile(r"[A-Za-zÀ-ÖØ-öø-ſ0-9_.-]+")
+"""AWS takes accented Latin letters, too, which its documents do not say."""
 _NUMBER = re.compile(r"[+-]?(?:([0-9]+)(?:\.([0-9]*))?|\.([0-9]+))(?:[eE]([+-]?[0-9]+))?")
 _TOKEN = re.compile(rf"[!-~]{{1,{limits.TOKEN_LENGTH_MAX}}}")  # no space
 _LABEL = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.LABEL_LENGTH_MAX}}}")

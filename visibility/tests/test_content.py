@@ -212,7 +212,7 @@ def test_characters_of_xml_are_kept(character: str) -> None:
 # -- message attributes ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["a", "A-b_9.c", "x" * 256, "awsome", "amazonas.x"])
+@pytest.mark.parametrize("name", ["a", "A-b_9.c", "x" * 256, "awsome", "amazonas.x", "øßäÀſ"])
 def test_names_of_the_alphabet_are_accepted(name: str) -> None:
     assert sent(SendMessage(URL, "b", message_attributes={name: text("x")}))
 
@@ -231,7 +231,8 @@ def test_names_of_the_alphabet_are_accepted(name: str) -> None:
         "x" * 257,
         "\ud800",
         "a\n",
-        "øßä",
+        "×",
+        "имя",
     ]
     + [f"a{c}" for c in '!"§(? '],
 )
