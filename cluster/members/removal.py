@@ -48,5 +48,8 @@ def _counts(copy: ReplicaReport) -> bool:
 
 def _advice(away: Sequence[str]) -> str:
     if not away:
-        return "add a host first, and wait until its copy counts"
+        return (
+            "add a host first, and wait until its copy counts, or found a cluster of one host with "
+            "a backup"
+        )
     return f"wait until the copy on host {' and on host '.join(away)} runs and counts"
