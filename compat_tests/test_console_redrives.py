@@ -60,8 +60,12 @@ def test_a_filtered_redrive_is_planned_run_and_finished(browser: Any, opened: No
     assert "--reason 'kind b works again'" in shown
 
     tab.press("Start")
-    ended = latest_of(tab, "completed").inner_text()
-    assert "json kind=b; kind b works again" in ended
+    ended = latest_of(tab, "completed")
+    assert "json kind=b; kind b works again" in ended.inner_text()
+    assert [ended.locator("td").nth(at).inner_text() for at in (2, 3)] == [
+        "3 of 6",
+        "3 of 6 looked at",
+    ]
     received = client.receive_message(QueueUrl="sorted", MaxNumberOfMessages=10)["Messages"]
     assert sorted(message["Body"] for message in received) == BODIES[1::2]
     assert count(client, "sorted-dead") == 3
@@ -85,6 +89,7 @@ def test_a_redrive_is_paused_and_cancelled_midway(browser: Any, opened: NodeProc
     assert XSS in line.inner_text()
     moved = int(line.locator("td").nth(2).inner_text().split()[0])
     assert (moved, count(client, "half"), count(client, "half-dead")) == (1, 1, 5)
+    assert line.locator("td").nth(3).inner_text() == "0 of 1 looked at"
     assert tab.faults == []
 
 

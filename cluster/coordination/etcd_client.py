@@ -41,7 +41,7 @@ from cluster.coordination.etcd_messages import (
     encode,
 )
 from cluster.coordination.etcd_outage import EtcdOutage
-from cluster.coordination.etcd_wire import NoAnswer, Reply, Wire
+from cluster.coordination.etcd_wire import NoAnswer, Reply, TooLate, Wire
 
 A = TypeVar("A", bound=Answer)
 
@@ -145,16 +145,19 @@ class EtcdClient:
 
     async def ask(self, path: str, message: Message, kind: type[A], deadline: Deadline) -> A:
         """Ask one endpoint after the other; for requests that may be repeated. Raises Refused,
-        NoAnswer."""
+        NoAnswer with the latest reason that is more than silence."""
         failures, count = 0, len(self._endpoints)
+        known: NoAnswer | None = None
         while True:
             limit_s = min(_TRY_S, deadline.left_s() / (count - failures % count))
             try:
                 return await self.ask_once(path, message, kind, limit_s)
-            except NoAnswer:
+            except NoAnswer as failure:
                 failures += 1
+                if known is None or not isinstance(failure, TooLate):
+                    known = failure
                 if deadline.left_s() <= _PAUSE_S:
-                    raise
+                    raise known from None
             await self.pause(failures)
 
     async def pause(self, failures: int) -> None:
@@ -174,7 +177,7 @@ class EtcdClient:
                 return await self._authorized(endpoint, path, message, kind, limit_s)
         except TimeoutError:
             self._turn_away_from(endpoint)
-            raise NoAnswer(f"etcd at {endpoint} does not answer", was_sent=True) from None
+            raise TooLate(endpoint, was_sent=True) from None
         except NoAnswer:
             self._turn_away_from(endpoint)
             raise
@@ -234,7 +237,7 @@ class EtcdClient:
         except (NoAnswer, TimeoutError, GeneratorExit, asyncio.CancelledError) as error:
             self._turn_away_from(endpoint)  # also from a member that the watch gave up
             if isinstance(error, TimeoutError):
-                raise NoAnswer(f"etcd at {endpoint} does not answer", was_sent=True) from None
+                raise TooLate(endpoint, was_sent=True) from None
             raise
 
     # -- members -----------------------------------------------------------------------------------

@@ -30,6 +30,13 @@ class NoAnswer(Exception):
         self.was_sent = was_sent
 
 
+class TooLate(NoAnswer):
+    """It did not come within the limit."""
+
+    def __init__(self, endpoint: str, *, was_sent: bool) -> None:
+        super().__init__(f"etcd at {endpoint} does not answer", was_sent=was_sent)
+
+
 class Reply(NamedTuple):
     """An answer's status and body."""
 
@@ -137,9 +144,14 @@ async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
 def _no_answer(endpoint: str, error: Exception) -> NoAnswer:
     if isinstance(error, aiohttp.ClientConnectorError):
         return NoAnswer(_not_connected(endpoint, error), was_sent=False)
+    if isinstance(error, TimeoutError):
+        was_sent = not isinstance(error, aiohttp.ConnectionTimeoutError)
+        return TooLate(endpoint, was_sent=was_sent)
     reason = str(error) or type(error).__name__
-    was_sent = not isinstance(error, aiohttp.ConnectionTimeoutError)
-    return NoAnswer(f"etcd at {endpoint}: {reason}", was_sent=was_sent)
+    if isinstance(error, aiohttp.ClientConnectionError) and endpoint.startswith("http:"):
+        # A port with TLS ends the connection, as a member does that is killed.
+        reason += ". If it speaks TLS, name it with https:// in --etcd"
+    return NoAnswer(f"etcd at {endpoint}: {reason}", was_sent=True)
 
 
 def _not_connected(endpoint: str, error: aiohttp.ClientConnectorError) -> str:
@@ -149,6 +161,9 @@ def _not_connected(endpoint: str, error: aiohttp.ClientConnectorError) -> str:
         if cause.reason in _NO_TLS:
             return f"etcd at {endpoint} does not speak TLS: name it with http:// in --etcd"
         return f"etcd at {endpoint} and this host do not agree on TLS: {cause}"
+    if isinstance(cause, ConnectionResetError):  # the port is open, so it was the handshake
+        hint = "if it speaks none, name it with http:// in --etcd"
+        return f"etcd at {endpoint} does not begin TLS: {hint}"
     number = cause.errno or 0
     reason = os.strerror(number) if number > 0 else cause.strerror or str(cause)
     return f"etcd cannot be reached at {endpoint}: start it, or correct --etcd ({reason})"

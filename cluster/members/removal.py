@@ -53,5 +53,8 @@ def _advice(gone: Sequence[str], away: Sequence[str]) -> str:
     if gone:
         return f"wait until host {' and host '.join(gone)}, just removed, counts no more"
     if not away:
-        return "add a host first, and wait until its copy counts"
+        return (
+            "add a host first, and wait until its copy counts, or found a cluster of one host with "
+            "a backup"
+        )
     return f"wait until the copy on host {' and on host '.join(away)} runs and counts"

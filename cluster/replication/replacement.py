@@ -86,7 +86,9 @@ class Replacement:
             self._task.cancel()
 
     async def leave(self) -> None:
-        """Wait until nobody uses the rows."""
+        """Wait until nobody uses the rows, or fetches others."""
+        if self._task is not None and not self._task.done():
+            await asyncio.wait([self._task])
         if self.ways is not None:
             await self.ways.leave()
 

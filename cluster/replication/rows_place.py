@@ -5,14 +5,21 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from storage.checks.scrub import InThread, RowFiles
+from storage.checks.scrub import InThread, RowFiles, to_its_end
 from storage.copies.checkpoint_files import CheckpointFiles, SystemFiles
 from storage.engines.durable import RowStore
 from storage.engines.file_rows import FileRows
 from storage.engines.rocks import RocksRows
 from storage.log import Disk, SystemDisk
+
+_T = TypeVar("_T")
+
+
+async def _in_thread(work: Callable[[], _T], /) -> _T:
+    """Cancelled, it waits for the thread: a folder is removed once nothing writes to it."""
+    return await to_its_end(asyncio.to_thread(work))
 
 
 class RowsPlace(NamedTuple):
@@ -25,7 +32,7 @@ class RowsPlace(NamedTuple):
     """Opens the files a second time, to look for damage."""
     new_disk: Callable[[], Disk] = SystemDisk
     """For the log beside the rows."""
-    in_thread: InThread = asyncio.to_thread
+    in_thread: InThread = _in_thread
 
 
 ON_THIS_MACHINE = RowsPlace(SystemFiles())

@@ -99,6 +99,19 @@ async def test_all_tries_draw_from_one_deadline() -> None:
 
 
 @virtual
+async def test_a_last_try_without_time_does_not_hide_the_reason() -> None:
+    def answers(endpoint: str, path: str) -> float:
+        if asyncio.get_running_loop().time() < 5:
+            raise NoAnswer("it does not speak TLS", was_sent=False)
+        return 1000.0
+
+    client = EtcdClient(Access(("a",)), ScriptedWire(answers))
+
+    with pytest.raises(NoAnswer, match="it does not speak TLS"):
+        await ask(client, 6.0)
+
+
+@virtual
 async def test_the_endpoint_that_answered_is_asked_again_one_that_failed_comes_last() -> None:
     wire = ScriptedWire(lambda endpoint, path: at_term(1) if endpoint == "b" else 1000.0)
     client = EtcdClient(Access(ENDPOINTS), wire)

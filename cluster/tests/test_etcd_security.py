@@ -121,6 +121,23 @@ async def test_a_client_is_refused_without_a_certificate(
     await refusal(etcd, TlsFiles(certificates.ca).context())
 
 
+async def test_http_in_front_of_an_etcd_with_tls_is_named(etcd: EtcdProcesses) -> None:
+    at = etcd.endpoints[0].replace("https:", "http:")
+    wire = HttpWire()
+
+    with pytest.raises(NoAnswer) as posted:
+        await wire.post(at, STATUS, b"{}", {}, 30)
+    with pytest.raises(NoAnswer) as watched:
+        async for _ in wire.stream(at, STATUS, b"{}", {}, 30):
+            pass
+    await wire.close()
+
+    assert str(posted.value) == str(watched.value)
+    assert str(posted.value) == (
+        f"etcd at {at}: Server disconnected. If it speaks TLS, name it with https:// in --etcd"
+    )
+
+
 # -- users -----------------------------------------------------------------------------------------
 
 

@@ -48,3 +48,24 @@ async def test_https_in_front_of_an_etcd_without_tls_is_named() -> None:
         reason = await _reason(at, TlsFiles().context())
 
     assert reason == f"etcd at {at} does not speak TLS: name it with http:// in --etcd"
+
+
+@pytest.mark.parametrize("resets", [False, True], ids=["ended", "reset"])
+async def test_a_connection_that_ends_before_tls_is_named(resets: bool) -> None:
+    """Some versions of etcd do that to a client that speaks TLS where none is."""
+
+    async def without_a_word(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        if resets:
+            writer.transport.abort()
+        else:
+            writer.close()
+
+    async with await asyncio.start_server(without_a_word, "127.0.0.1", 0) as server:
+        at = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+        reason = await _reason(at, TlsFiles().context())
+
+    assert reason == (
+        f"etcd at {at} does not begin TLS: if it speaks none, name it with http:// in --etcd"
+    )

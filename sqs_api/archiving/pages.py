@@ -29,7 +29,7 @@ from visibility.contract.errors import InvalidParameterValue, QueueError
 
 _NO_LAKE = (
     "This service has no lake, so nothing is archived: start it with --lake FOLDER or "
-    "--lake s3://BUCKET/PREFIX (pip install 'holdfast[spark]')."
+    "--lake s3://BUCKET/PREFIX."
 )
 _log = structlog.get_logger("archive")
 

@@ -40,7 +40,10 @@ def check_lake(settings: Settings) -> None:
     packages = ["pyarrow", "deltalake", *([] if settings.archive_every is None else ["pyspark"])]
     missing = [name for name in packages if find_spec(name) is None]
     if missing:
-        raise LakeRefused(f"lake: needs {', '.join(missing)}: pip install 'holdfast[spark]'")
+        raise LakeRefused(
+            f"lake: needs {', '.join(missing)}: `make serve` with --lake installs that; without "
+            "make: pip install 'holdfast[spark]'"
+        )
     if "://" not in settings.lake and Path(settings.lake).is_file():
         raise LakeRefused(f"lake: {settings.lake} is a file, not a folder")
 

@@ -22,12 +22,9 @@ JOBS = [sys.executable, "-EP", "-m", "spark_jobs"]
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def jobs(arguments: tuple[str, ...]) -> None:
     """Run a Spark job over the lake: archive, queue-age, dead-letters, replay or compact."""
-    check_packages("holdfast jobs", "pyspark")
+    if find_spec("pyspark") is None:
+        raise Refused(
+            "holdfast jobs needs pyspark: `make jobs` installs and runs it; without make: "
+            "pip install 'holdfast[spark]'"
+        )
     os.execv(JOBS[0], [*JOBS, *arguments])
-
-
-def check_packages(who: str, *names: str) -> None:
-    """Raise Refused unless these packages of the extra are installed."""
-    missing = [name for name in names if find_spec(name) is None]
-    if missing:
-        raise Refused(f"{who} needs {', '.join(missing)}: pip install 'holdfast[spark]'")

@@ -143,12 +143,13 @@ def _queue_row(settings: Settings, asked_for: Wanted) -> tuple[dict[str, str], d
 def _catalog(settings: Settings) -> list[Record]:
     """The records of all queues, of the data folder or of the cluster. Raises Refused."""
     from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
+    from cluster.coordination.coordination import Unavailable
     from sqs_api.settings.coordination import CATALOG_PREFIX, read_once
 
     if settings.etcd is not None:
         found = read_once(settings, CATALOG_PREFIX, SystemClock(), SystemEntropy())
-        if found is None:
-            raise Refused("cannot read the cluster's queues: etcd does not answer")
+        if isinstance(found, Unavailable):
+            raise Refused(f"cannot read the cluster's queues: {found.reason}")
         return found.records
     file = settings.data / CATALOG_FILE
     try:

@@ -12,6 +12,7 @@ begun        US       None       head, some body the rest: waiting; too late: 40
 waiting      US       a request  bytes ahead     the reply: idle, or the bytes ahead are begun
 (held back)  US       any        any             the reply, or its reading; reading is paused: too
                                                  many bytes ahead, or replies stay unread
+last         US       a request  dropped         the reply, and the end: the client half-closed
 fallback     AIOHTTP  None       empty           the end of the connection
 refused      NOBODY   None       empty           the end; input is dropped, memory is short
 
@@ -39,6 +40,7 @@ from sqs_api.http.timeouts import BoundedConnection
 from sqs_api.protocol.reply import closing
 from sqs_api.protocol.request import NotPlain, read_plain_request
 from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.operations import ReceiveMessage
 
 _AHEAD_BYTES_MAX = 64 << 10
 """Bytes that a connection may send ahead of the reply it waits for before reading pauses."""
@@ -71,6 +73,7 @@ class SqsConnection(BoundedConnection):
         "_gateway",
         "_held_back",
         "_held_bytes",
+        "_is_last",
         "_reader",
         "_received",
         "is_secure",
@@ -90,6 +93,8 @@ class SqsConnection(BoundedConnection):
         """Bytes not begun yet: the start of a request, or those after the waiting one."""
         self._held_back = False
         """True while reading is paused."""
+        self._is_last = False
+        """True once the client sends no more; the connection ends with the reply under way."""
         self._held_bytes = 0
         """This connection's share of the request memory."""
         self.source_ip = ""
@@ -147,6 +152,19 @@ class SqsConnection(BoundedConnection):
             self._begun_bytes = size
         else:
             self._fall_back_with(data, begun_at)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp ends them all
+        """Keep the connection for a reply under way; False ends it.
+
+        A client that is gone looks the same until something is written to it. So a receive ends:
+        its messages would be hidden in vain. One that is not decided yet may be a receive.
+        """
+        operation = None if self._exchange is None else self._exchange.operation
+        can_wait = self.transport is not None and self.transport.can_write_eof()  # TLS cannot
+        if operation is None or type(operation) is ReceiveMessage or not can_wait:
+            return False
+        self._is_last = self._held_back = True
+        return True
 
     def write_reply(self, written: bytes) -> bool:
         """See `Client.write_reply`."""
@@ -214,6 +232,9 @@ class SqsConnection(BoundedConnection):
     def _go_on(self) -> None:
         """Begin the requests that arrived while one was under way."""
         if self._exchange is not None or self.transport is None or self._paused:
+            return
+        if self._is_last:
+            self.force_close()
             return
         if self._held_back:
             self._held_back = False

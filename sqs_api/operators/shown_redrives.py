@@ -17,7 +17,8 @@ class Undone(TypedDict):
 
 
 class ShownRedrive(TypedDict):
-    """A redrive, begun here or by StartMessageMoveTask."""
+    """A redrive, begun here or by StartMessageMoveTask. `stayed` messages could not be moved; those
+    of `looked_at` that do not match the filter are not among them."""
 
     number: int
     id: str

@@ -60,9 +60,10 @@ def coordination_of(
     )
 
 
-def read_once(settings: Settings, prefix: str, clock: Clock, entropy: Entropy) -> Snapshot | None:
-    """The cluster's records below a prefix, for a command; None if etcd is away. Raises
-    MembershipRefused."""
+def read_once(
+    settings: Settings, prefix: str, clock: Clock, entropy: Entropy
+) -> Snapshot | Unavailable:
+    """The cluster's records below a prefix, for a command. Raises MembershipRefused."""
 
     async def read() -> Snapshot | Unavailable:
         coordination = open_coordination(settings, prefix, clock, entropy)
@@ -71,5 +72,4 @@ def read_once(settings: Settings, prefix: str, clock: Clock, entropy: Entropy) -
         finally:
             await coordination.close()
 
-    found = asyncio.run(read())
-    return None if isinstance(found, Unavailable) else found
+    return asyncio.run(read())

@@ -90,6 +90,18 @@ def test_check_config_refuses_what_serve_would(tmp_path: Path, text: str) -> Non
     assert said == run("serve", "--config", file)
 
 
+def test_jobs_without_spark_name_both_ways_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sqs_api.commands.jobs.find_spec", lambda name: None)
+
+    for arguments in (["--help"], ["archive", "--lake", "lake"]):
+        assert run("jobs", *arguments) == Said(
+            2,
+            "",
+            "holdfast jobs needs pyspark: `make jobs` installs and runs it; without make: "
+            "pip install 'holdfast[spark]'",
+        )
+
+
 WRONG_USES = (
     ("credentials", "--data", "DATA", "disable", "AKIANOBODY"),
     ("credentials", "--data", "DATA", "rotate", "AKIANOBODY"),

@@ -57,7 +57,7 @@ async def test_send_wakes_the_poll(service: Service, port: str) -> None:
 
 
 @pytest.mark.parametrize("port", PORTS)
-@pytest.mark.parametrize("how", ["close", "reset"])
+@pytest.mark.parametrize("how", ["close", "half-close", "reset"])
 async def test_poller_that_hung_up_swallows_no_message(
     service: Service, port: str, how: str
 ) -> None:
@@ -66,6 +66,8 @@ async def test_poller_that_hung_up_swallows_no_message(
 
     if how == "close":
         await client.close()
+    elif how == "half-close":
+        client.writer.write_eof()
     else:
         client.writer.transport.abort()
     await until(lambda: service.gateway.outstanding == 0)

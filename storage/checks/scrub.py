@@ -95,19 +95,19 @@ async def read_rows(open_rows: Callable[[], RowFiles], pace: Pace, in_thread: In
     """
     opened: list[RowFiles] = []
     try:
-        await _to_its_end(in_thread(lambda: opened.append(open_rows())))
+        await to_its_end(in_thread(lambda: opened.append(open_rows())))
         (rows,) = opened
         at: bytes | None = b""
         while at is not None:
-            at, size = await _to_its_end(in_thread(partial(rows.read_slice, at, SLICE_BYTES)))
+            at, size = await to_its_end(in_thread(partial(rows.read_slice, at, SLICE_BYTES)))
             await pace.spend(size)
-        return await _to_its_end(in_thread(rows.applied))
+        return await to_its_end(in_thread(rows.applied))
     finally:
         for rows in opened:
-            await _to_its_end(in_thread(rows.close))
+            await to_its_end(in_thread(rows.close))
 
 
-async def _to_its_end(work: Awaitable[_T]) -> _T:
+async def to_its_end(work: Awaitable[_T]) -> _T:
     """The result of work in a thread. Cancelled, it waits for the thread, which still uses the
     files, or opens them."""
     running = asyncio.ensure_future(work)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 from random import Random
 
@@ -11,6 +12,7 @@ import structlog
 from cluster.peers.settings import PeerSettings
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.replacement import Replacement, Ways
+from cluster.replication.rows_place import ON_THIS_MACHINE
 from cluster.tests.peers.peers import Peer
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.shard_hosts import ShardCluster
@@ -28,6 +30,9 @@ class Stage:
         self.needs_rows = True
         self.log_start = 0
         self.dropped = 0
+        self.ended = 0
+        """Fetches that have let go of their files."""
+        self.ended_before_left = -1
         self.outcomes: list[asyncio.Future[Replaced]] = []
         self.fetched = 0
         self.replaced: list[Replaced] = []
@@ -36,13 +41,17 @@ class Stage:
 
     async def _fetch(self) -> Replaced:
         self.outcomes.append(asyncio.get_running_loop().create_future())
-        return await self.outcomes[-1]
+        try:
+            return await self.outcomes[-1]
+        finally:
+            await asyncio.sleep(0.01)
+            self.ended += 1
 
     def rows_fetched(self) -> None:
         self.fetched += 1
 
     async def _leave(self) -> None:
-        """Nobody uses the rows."""
+        self.ended_before_left = self.ended
 
     async def _drop(self) -> None:
         self.dropped += 1
@@ -50,7 +59,7 @@ class Stage:
     async def end(self, number: int, index: int) -> None:
         """This fetch has the rows of an Entry."""
         self.outcomes[number].set_result(Replaced(b"l" * 16, Position(1, index, 0)))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.02)
 
     async def begin(self) -> None:
         self.replacement.begin()
@@ -68,11 +77,11 @@ async def test_a_fetch_that_failed_is_begun_again() -> None:
     stage = Stage()
     await stage.begin()
     stage.outcomes[0].set_exception(AssertionError("a bug"))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.02)
 
     await stage.begin()
     stage.outcomes[1].set_result(ROWS)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.02)
     await stage.replacement.put_in_place(run)
 
     assert stage.fetched == 1
@@ -117,6 +126,41 @@ async def test_one_fetch_at_a_time() -> None:
 
     assert len(stage.outcomes) == 1
     stage.replacement.cancel()
+
+
+@virtual
+async def test_a_store_that_ends_waits_for_its_fetch() -> None:
+    stage = Stage()
+    await stage.begin()
+
+    stage.replacement.cancel()
+    await stage.replacement.leave()
+
+    assert stage.ended_before_left == 1
+
+
+async def test_a_fetch_that_is_cancelled_waits_for_its_thread() -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def write() -> None:
+        begun.set()
+        may_end.wait()
+        ended.set()
+
+    async def fetch() -> None:
+        await ON_THIS_MACHINE.in_thread(write)
+
+    task = asyncio.create_task(fetch())
+    await asyncio.to_thread(begun.wait)
+    task.cancel()
+    await asyncio.sleep(0)
+    was_done = task.done()
+    may_end.set()
+    await asyncio.wait([task])
+
+    assert not was_done
+    assert ended.is_set()
+    assert task.cancelled()
 
 
 @virtual

@@ -65,7 +65,7 @@ export class Redrives {
         "div",
         { class: "cards" },
         card("Moved", moved),
-        card("Stayed", redrive.stayed),
+        card("Stayed so far", stayed(redrive)),
         card("Came back", redrive.came_back),
         redrive.stop_after > 0 && card("Stops after", redrive.stop_after),
         redrive.canary > 0 && card("Canary", redrive.canary),
@@ -105,7 +105,7 @@ export class Redrives {
       instant(redrive.started_at_ms),
       [statusText(redrive), undone && `, undone: ${count(undone.moved)} returned`],
       `${count(moved)} of ${count(redrive.to_move)}`,
-      count(redrive.stayed),
+      stayedText(redrive),
       moved > 0 ? this.cameBackLink(redrive) : "",
       redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
       what.filter(Boolean).join("; "),
@@ -132,6 +132,18 @@ export class Redrives {
       this.fail(error);
     }
   }
+}
+
+/** Messages that were looked at and did not move: those that do not match stay, too. */
+function stayed({ looked_at: looked, moved, stayed: unmovable }) {
+  return Math.max(unmovable, looked - moved);
+}
+
+/** Empty if none was looked at, or a version that did not count them did. */
+function stayedText(redrive) {
+  const { looked_at: looked } = redrive;
+  if (looked === 0) return redrive.stayed > 0 ? count(redrive.stayed) : "";
+  return `${count(stayed(redrive))} of ${count(looked)} looked at`;
 }
 
 function card(label, value) {
