@@ -249,9 +249,18 @@ class Catalog(QueueView):
 
     async def _issue(self, decide: Callable[[], Decision]) -> QueueDefinition:
         """The same for what may give a queue a new id: none that a shard has already."""
+        are_raised = self.ids_raised is None
         if self.ids_raised is not None and decide().entries:
             await self.ids_raised()
-        queue = await self._do(decide)
+            are_raised = True
+
+        def decide_again() -> Decision:
+            decision = decide()
+            if decision.entries and not are_raised:  # the queue went meanwhile
+                raise ServiceUnavailable()
+            return decision
+
+        queue = await self._do(decide_again)
         assert queue is not None
         return queue
 

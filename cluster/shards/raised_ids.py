@@ -6,8 +6,6 @@ shard for an answer, once.
 
 from __future__ import annotations
 
-import asyncio
-
 from auth.caller import Caller
 from cluster.shards.router import Router
 from visibility.contract.model import Request
@@ -15,6 +13,8 @@ from visibility.contract.operations import ReadQueues
 from visibility.rules.archive import the_shard
 
 _CALLER = Caller("", "", "raised-ids")
+_NO_QUEUES = ReadQueues()
+"""The cheapest request that a leader decides."""
 
 
 class RaisedIds:
@@ -27,9 +27,8 @@ class RaisedIds:
 
     async def wait(self) -> None:
         """Wait for the leaders that have not answered yet. Raises ServiceUnavailable if one does
-        not, although the request was held."""
-        await asyncio.gather(*map(self._hear, self._unheard))
-
-    async def _hear(self, shard: int) -> None:
-        await self._router.ask(Request(ReadQueues(), the_shard(shard), _CALLER, "raised-ids"))
-        self._unheard.discard(shard)
+        not while the router holds the request."""
+        for shard in sorted(self._unheard):
+            request = Request(_NO_QUEUES, the_shard(shard), _CALLER, "raised-ids")
+            await self._router.ask(request)
+            self._unheard.discard(shard)

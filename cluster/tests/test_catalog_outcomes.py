@@ -388,3 +388,30 @@ async def test_no_id_is_issued_before_those_of_all_shards_are_raised() -> None:
 
     assert {(await making).queue_id, (await purging).queue_id} == {8, 9}
     await one.close()
+
+
+async def test_no_id_is_issued_unheard_for_a_queue_that_went_meanwhile() -> None:
+    coordination = MemoryCoordination()
+    one, other = await opened(coordination), await opened(coordination)
+    queue = await one.create_queue(owner("a"), {}, {})
+    coordination.held_back = []
+    deleting = asyncio.create_task(other.delete_queue(queue))
+    await settled()
+
+    async def no_leader() -> None:
+        raise ServiceUnavailable
+
+    async def spread(revision: int) -> None:
+        pass
+
+    one.ids_raised, one.spread = no_leader, spread
+    making = asyncio.create_task(one.create_queue(owner("a"), {}, {}))
+    await settled()
+    coordination.report()
+    await deleting
+
+    with pytest.raises(ServiceUnavailable):
+        await making
+    assert one.highest_queue_id == 1
+    for each in (one, other):
+        await each.close()

@@ -43,51 +43,55 @@ class DeclaredQueues:
         self._catalog = catalog
         self._note = note
         self._log = structlog.get_logger("declarations")
-        self.are_late = False
-        """True while a cluster could not make them yet."""
+        self._left = list(in_order(settings.queues))
+        """Those that were not made or changed yet."""
 
     async def make(self) -> None:
-        """Make or change them, unless a cluster cannot do so now. Raises DeclarationRefused."""
-        for queue in in_order(self._settings.queues):
-            try:
-                await _declare_queue(queue, self._settings, self._catalog, self._note)
-            except QueueDeletedRecently as error:
-                raise DeclarationRefused(
-                    f"queue {queue.name} was deleted a moment ago: start again in a minute"
-                ) from error
-            except (QueueError, ValueError) as error:
-                if isinstance(error, ServiceUnavailable) and self._settings.etcd is not None:
-                    self._wait_with(queue)
-                    return
-                raise DeclarationRefused(f"queue {queue.name}: {error}") from error
-        self.are_late = False
-
-    def _wait_with(self, queue: DeclaredQueue) -> None:
-        if self.are_late:
-            return  # said
-        self.are_late = True
-        self._log.warning(
-            "declared_queues_wait",
-            queue=queue.name,
-            means="etcd or the leader of a shard does not answer; this queue and those behind it "
-            "are made or changed once they do",
-            action="none if it ends within a minute; else see `holdfast cluster status`",
-        )
+        """Make or change them, as far as a cluster can do so now. Raises DeclarationRefused."""
+        try:
+            await self._make_left()
+        except QueueDeletedRecently as error:
+            raise DeclarationRefused(
+                f"queue {self._left[0].name} was deleted a moment ago: start again in a minute"
+            ) from error
+        except ServiceUnavailable as error:
+            if self._settings.etcd is None:
+                raise DeclarationRefused(f"queue {self._left[0].name}: {error}") from error
+            self._log.warning(
+                "declared_queues_wait",
+                queues=[queue.name for queue in self._left],
+                means="etcd or the leader of a shard does not answer; these queues are made or "
+                "changed once they do",
+                action="none if it ends within a minute; else see `holdfast cluster status`",
+            )
 
     async def make_late(self) -> None:
-        """Try again what had to wait; what is refused is logged."""
-        if not self.are_late:
-            return
-        try:
-            await self.make()
-        except DeclarationRefused as error:
-            self.are_late = False
-            self._log.error(
-                "declaration_refused",
-                reason=str(error),
-                means="this queue and those behind it are not made or changed",
-                action="correct the configuration and start this host again",
-            )
+        """Try again what had to wait; what is refused is logged, and left out."""
+        while self._left:
+            try:
+                await self._make_left()
+            except (QueueDeletedRecently, ServiceUnavailable):
+                return
+            except DeclarationRefused as error:
+                del self._left[0]
+                self._log.error(
+                    "declaration_refused",
+                    reason=str(error),
+                    means="this queue is not made or changed",
+                    action="correct the configuration and start this host again",
+                )
+
+    async def _make_left(self) -> None:
+        """Raises DeclarationRefused, QueueDeletedRecently, ServiceUnavailable."""
+        while self._left:
+            queue = self._left[0]
+            try:
+                await _declare_queue(queue, self._settings, self._catalog, self._note)
+            except (QueueDeletedRecently, ServiceUnavailable):
+                raise
+            except (QueueError, ValueError) as error:
+                raise DeclarationRefused(f"queue {queue.name}: {error}") from error
+            del self._left[0]
 
 
 async def _declare_queue(

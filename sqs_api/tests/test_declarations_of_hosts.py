@@ -83,10 +83,12 @@ def _note(made: list[str], event: str, **fields: Any) -> None:
     made.append(event)
 
 
-async def _opened_catalog(coordination: Coordination) -> Catalog:
+async def _opened_catalog(
+    coordination: Coordination, clock: SettableClock | None = None
+) -> Catalog:
     return await Catalog.open(
         coordination,
-        clock=SettableClock(),
+        clock=clock or SettableClock(),
         entropy=SystemEntropy(),
         secrets=some_secrets(),
         shards=[0],
@@ -115,6 +117,10 @@ async def test_queues_are_made_once(settings_of: Callable[[str], Settings]) -> N
     await hosts.close()
 
 
+ACCOUNT, REGION = "000000000000", "us-east-1"
+THERE_AND_LATE = '[[queues]]\nname = "there"\n[[queues]]\nname = "late"\n'
+
+
 async def no_leader() -> None:
     raise ServiceUnavailable
 
@@ -130,32 +136,57 @@ async def test_queues_that_a_cluster_cannot_make_yet_are_made_once_it_can(
     settings_of: Callable[[str], Settings],
 ) -> None:
     catalog = await _opened_catalog(simulated_hosts().host())
-    declared = _late(settings_of('[[queues]]\nname = "late"\n'), catalog)
+    there = (ACCOUNT, REGION, "there")
+    queue = await catalog.create_queue(there, {}, {})
+    declared = _late(settings_of(THERE_AND_LATE), catalog)
     with capture_logs() as logs:
         await declared.make()
         await declared.make_late()
-    assert [(line["event"], line["queue"]) for line in logs] == [("declared_queues_wait", "late")]
-    assert (len(catalog), declared.are_late) == (0, True)
+    waits = [line for line in logs if line["event"] == "declared_queues_wait"]
+    assert [line["queues"] for line in waits] == [["late"]]
+    assert [each.name for each in catalog] == ["there"]
 
+    await catalog.set_attributes(queue, {"DelaySeconds": "9"})
     catalog.ids_raised = None
     await declared.make_late()
-    assert ([queue.name for queue in catalog], declared.are_late) == (["late"], False)
+    assert sorted(each.name for each in catalog) == ["late", "there"]
+    delay = catalog.queue(*there).attributes["DelaySeconds"]
+    assert delay == "9", "it was changed as declared at the start, once"
     await catalog.close()
 
 
-async def test_a_late_declaration_that_is_refused_is_logged_and_not_tried_again(
+async def test_a_late_queue_waits_until_its_name_is_free(
+    settings_of: Callable[[str], Settings],
+) -> None:
+    clock = SettableClock()
+    catalog = await _opened_catalog(simulated_hosts().host(), clock)
+    declared = _late(settings_of(THERE_AND_LATE), catalog)
+    await declared.make()
+    catalog.ids_raised = None
+    await catalog.delete_queue(await catalog.create_queue((ACCOUNT, REGION, "there"), {}, {}))
+
+    await declared.make_late()
+    assert len(catalog) == 0
+    clock.at_ms += 61_000
+    await declared.make_late()
+    assert sorted(each.name for each in catalog) == ["late", "there"]
+    await catalog.close()
+
+
+async def test_a_late_queue_that_is_refused_is_logged_once_and_does_not_hold_up_others(
     settings_of: Callable[[str], Settings],
 ) -> None:
     catalog = await _opened_catalog(simulated_hosts().host())
-    declared = _late(settings_of('[[queues]]\nname = "late"\n'), catalog)
+    wrong = '[[queues]]\nname = "wrong"\ndead_letter_queue = "nowhere"\n'
+    file = f'[[queues]]\nname = "late"\n{wrong}[[queues]]\nname = "later"\n'
+    declared = _late(settings_of(file), catalog)
     await declared.make()
     catalog.ids_raised = None
-    names = ("000000000000", "us-east-1", "late")
-    await catalog.create_queue(names, {}, {})
-    await catalog.delete_queue(catalog.queue(*names))
     with capture_logs() as logs:
         await declared.make_late()
         await declared.make_late()
-    assert [line["event"] for line in logs] == ["declaration_refused"]
-    assert "deleted a moment ago" in logs[0]["reason"]
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == [
+        "declaration_refused"
+    ]
+    assert sorted(each.name for each in catalog) == ["late", "later"]
     await catalog.close()
