@@ -67,7 +67,7 @@ class _OwnFault(Exception):
 
 
 class NoGoodCopy(Exception):
-    """All other hosts gave damaged rows, and confirmed that."""
+    """All other hosts gave damaged rows, and confirmed that; or there are no others."""
 
 
 class _Damaged(_Failed):
@@ -179,7 +179,7 @@ class CheckpointFetch:
             else:
                 if self._damaged.issuperset(self._hosts.sources()):
                     self._on_no_good_copy()
-                    raise NoGoodCopy("the rows of all other hosts are damaged")
+                    raise NoGoodCopy("no other host has sound rows")
             await asyncio.sleep(self._pause.next_s())
 
     def _note(self, host: str, failure: _Failed) -> None:
@@ -255,7 +255,11 @@ class CheckpointFetch:
             return 0
         keep = Keep(self._wanted.shard, index)
         outcome = await self._ask_once(leader, keep, self._settings.answer_s)
-        return decode_kept(outcome).start if isinstance(outcome, bytes) else 0
+        try:
+            return decode_kept(outcome).start if isinstance(outcome, bytes) else 0
+        except msgspec.MsgspecError as error:
+            self._log.warning("leader_answer_unreadable", host=leader, error=str(error))
+            return 0
 
     # -- files -------------------------------------------------------------------------------------
 

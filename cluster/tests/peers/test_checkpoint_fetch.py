@@ -9,7 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from cluster.peers.checkpoint_fetch import NoGoodCopy
-from cluster.peers.checkpoint_messages import Keep, Read
+from cluster.peers.checkpoint_messages import Keep, Read, Request
+from cluster.peers.outcomes import Outcome
 from cluster.tests.peers.checkpoint_stage import (
     CHECKPOINTS,
     CHUNK,
@@ -284,6 +285,23 @@ async def test_rows_before_the_leaders_log_are_fetched_from_a_host_with_later_on
         assert a.begun() == ["b", "c"]
         assert replaced.position.index == 10
         assert not [host for host, request in a.asked if isinstance(request, Read) and host == "b"]
+
+
+@virtual
+async def test_an_unreadable_answer_of_the_leader_does_not_end_the_fetch(tmp_path: Path) -> None:
+    async with hosts(tmp_path) as (a, b, c):
+        b.open(5)
+        c.open(5)
+        over_transport = a.ask_transport
+
+        async def ask(host: str, request: Request, timeout_s: float, /) -> Outcome:
+            if isinstance(request, Keep):
+                return b"\xc1"
+            return await over_transport(host, request, timeout_s)
+
+        a.ask_transport = ask
+        replaced = await a.fetch("b", leader="c").run()
+        assert replaced.position.index == 5
 
 
 @virtual
