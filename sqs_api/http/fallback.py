@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from typing import cast
 
@@ -21,6 +22,7 @@ _TOO_LARGE = f"The request is larger than {BODY_BYTES_MAX} bytes."
 _LARGE_BYTES = 256 << 10
 _LINGER_S = 2
 """Time for a client whose body is dropped to read the reason; it hangs up when it has."""
+_SCHEME_AND_HOST = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _METHODS = ("GET", "POST")
 """SQS knows no others; in particular a HEAD must not change anything."""
 _VERSIONS = (HttpVersion10, HttpVersion11)
@@ -118,7 +120,7 @@ class Fallback:
         headers: dict[bytes, bytes],
     ) -> web.StreamResponse:
         method = request.method.encode()
-        target = request.raw_path.encode("utf-8", "surrogateescape")
+        target = _without_host(request.raw_path).encode("utf-8", "surrogateescape")
         body = await read_body(request)
         if connection.is_refused:
             del body
@@ -159,6 +161,16 @@ class Written(web.StreamResponse):
     async def write_eof(self, data: bytes = b"") -> None:
         """Write nothing more."""
         self._eof_sent = True
+
+
+def _without_host(target: str) -> str:
+    """The path and query of a target; a client that takes this service for a proxy names scheme and
+    host as well (RFC 9112 §3.2.2)."""
+    named = _SCHEME_AND_HOST.match(target)
+    if named is None:
+        return target
+    rest = target[named.end() :]
+    return rest if rest.startswith("/") else f"/{rest}"
 
 
 def _as_text(headers: HeaderLines) -> dict[str, str]:

@@ -42,3 +42,19 @@ async def test_the_same_requests_make_a_queue_when_sent_as_they_should(
 
     assert answer.status == 200
     assert [queue.name for queue in service.catalog] == ["q"]
+
+
+@pytest.mark.parametrize("target", ["http://queue.test/", "HTTPS://queue.test:9324"])
+async def test_a_target_may_name_the_host(service: Service, target: str) -> None:
+    for number, port in enumerate((service.port, service.aiohttp_port)):
+        requests = (
+            request_bytes(line=f"GET {target}?Action=CreateQueue&QueueName=g{number} HTTP/1.1"),
+            query_request("CreateQueue", line=f"POST {target} HTTP/1.1", QueueName=f"q{number}"),
+            json_request("CreateQueue", line=f"POST {target} HTTP/1.1", QueueName=f"j{number}"),
+        )
+        for request in requests:
+            client = await service.connect(port)
+            await client.send(request)
+            assert (await client.answer()).status == 200
+
+    assert {queue.name for queue in service.catalog} == {"g0", "q0", "j0", "g1", "q1", "j1"}
