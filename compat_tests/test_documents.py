@@ -1,4 +1,4 @@
-"""The documents agree with the tree: links, the reading list, the settings, the alerts."""
+"""The documents agree with the tree: links, the reading list, settings, alerts, width of lines."""
 
 from __future__ import annotations
 
@@ -36,6 +36,16 @@ def test_links_lead_to_files_and_headings(document: str) -> None:
         if not file.exists() or (anchor and anchor not in anchors_of(str(file))):
             broken.append(f"{target}#{anchor}")
     assert broken == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_prose_has_at_most_100_columns(document: str) -> None:
+    prose = re.sub(r"^ *```.*?^ *```$", "", text_of(document), flags=re.M | re.S)
+    is_free = re.compile(r" *\||\[!\[")  # a table's row, a picture with a link
+
+    assert [
+        line for line in prose.splitlines() if len(line) > 100 and not is_free.match(line)
+    ] == []
 
 
 def test_eight_files_suffice_to_read() -> None:
