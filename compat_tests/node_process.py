@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Self
 
 from compat_tests.facade import Credentials
+from compat_tests.ports import free_ports
 
 _CHECKOUT = Path(__file__).parent.parent
 _LISTENING = re.compile(r"listening on (https?://\S+)")
@@ -52,7 +53,8 @@ def run_command(
 
 
 class NodeProcess:
-    """One service process over one data folder, which can be restarted on the same port."""
+    """One service process over one data folder, which can be restarted on the same port: no other
+    program is given it meanwhile."""
 
     def __init__(
         self,
@@ -73,7 +75,7 @@ class NodeProcess:
         self._credentials = credentials
         self._options = options
         self._variables = variables or {}
-        self._port = "0"
+        self._port = 0
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._lines: list[str] = []
@@ -100,6 +102,8 @@ class NodeProcess:
     def start(self, *, seconds: float = 60.0) -> Self:
         """Start and wait until the service is ready to answer."""
         assert not self.running
+        if not self._port:
+            (self._port,) = free_ports(1)
         with self.log.open("a") as log:
             self._process = subprocess.Popen(
                 self._command_line(),
@@ -135,6 +139,10 @@ class NodeProcess:
         """
         freeze(self.pid)
 
+    def resume(self) -> None:
+        """Let a frozen process go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
     def close(self) -> None:
         """End the process if it still runs, in any state."""
         if self.running:
@@ -168,7 +176,7 @@ class NodeProcess:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def _command_line(self) -> list[str]:
-        options = ["--host", "127.0.0.1", "--port", self._port, "--data", str(self.data)]
+        options = ["--host", "127.0.0.1", "--port", str(self._port), "--data", str(self.data)]
         return command("serve", *options, *self._options)
 
     def _signal(self, number: signal.Signals) -> subprocess.Popen[str]:
@@ -218,7 +226,6 @@ class NodeProcess:
         if listening is None or (self._credentials is None and "open" not in self._options):
             return False
         self.url = listening[1]
-        self._port = self.url.rsplit(":", 1)[1].strip("/")
         return True
 
 

@@ -4,7 +4,9 @@ work for Python's collector of garbage, and logged errors have plain tracebacks.
 import gc
 import os
 import sys
+from collections.abc import Generator
 
+import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
@@ -24,6 +26,14 @@ structlog.configure(
 )
 
 
-def pytest_collection_finish() -> None:
-    """Leave thousands of tests out of each full collection."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, bool, bool]:
+    """Leave thousands of tests out of each full collection, which comes more seldom than Python's
+    default."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.set_threshold(20_000, 20, 20)
+        gc.enable()

@@ -78,7 +78,9 @@ def node(tmp_path: Path) -> Iterator[NodeProcess]:
 def test_nothing_of_a_message_or_a_key_can_be_read_from_the_folder(node: NodeProcess) -> None:
     _send(_client(node))
     texts = SECRETS | {"secret access key": node.credentials.secret_access_key}
+    node.freeze()  # files come and go while it runs
     assert _found(node.data, texts) == set()
+    node.resume()
     node.stop()
     assert _found(node.data, texts) == set()
 

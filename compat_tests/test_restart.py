@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -52,6 +54,18 @@ def test_access_key_is_printed_once_and_stays_valid(start_node: NodeFactory) -> 
     client = Boto3Client(node.url, key)
     assert client.call("ListQueues") == {}
     client.close()
+
+
+def test_a_client_of_another_service_does_not_take_the_port_of_a_stopped_one(
+    own_node: NodeProcess,
+) -> None:
+    """The ports that the system gives to clients are others; Linux says which."""
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range")
+    if not given.exists():
+        pytest.skip("this system does not say which ports it gives to clients")
+    first, last = map(int, given.read_text().split())
+
+    assert urlsplit(own_node.url).port not in range(first, last + 1)
 
 
 @pytest.mark.parametrize("end", [NodeProcess.stop, NodeProcess.kill], ids=["stop", "kill"])

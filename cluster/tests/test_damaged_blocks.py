@@ -241,7 +241,10 @@ def test_a_start_that_ends_at_any_step_is_repeated_by_the_next(
     _check(folder, made)
 
 
-@pytest.mark.parametrize("damage", FLIPS)
+@pytest.mark.parametrize(
+    "damage",
+    ["first block", *(pytest.param(name, marks=pytest.mark.slow) for name in [*FLIPS][1:])],
+)
 def test_a_damaged_block_prevents_no_start_and_is_gone_afterwards(
     folder: Path, made: Made, damage: str
 ) -> None:

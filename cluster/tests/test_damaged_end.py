@@ -88,6 +88,7 @@ async def test_messages_sent_behind_a_damaged_block_are_served_after_a_restart(
         await served.shard.stop()
 
 
+@pytest.mark.slow
 async def test_messages_sent_behind_a_damaged_block_are_served_after_a_rebuild(
     folder: Path,
 ) -> None:

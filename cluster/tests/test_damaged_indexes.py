@@ -138,6 +138,7 @@ async def test_damage_that_a_rebuild_does_not_remove_reopens_the_shard_once() ->
 # -- on a disk -------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 async def test_a_block_of_an_index_that_a_request_meets_is_removed_from_the_disk(
     tmp_path: Path,
 ) -> None:

@@ -105,6 +105,7 @@ async def test_large_messages_whose_delays_end_together(
     assert counted(world, queue) == QueueCounters(MANY, 0, 0)
 
 
+@pytest.mark.slow
 @virtual
 async def test_large_messages_that_go_to_the_back_together() -> None:
     world = await large(Q)
@@ -152,6 +153,7 @@ async def test_large_messages_of_a_move_task() -> None:
     assert counted(world, OTHER).visible == MANY + 4
 
 
+@pytest.mark.slow
 @virtual
 async def test_large_delayed_messages_of_a_restored_queue() -> None:
     world = await large(Q, delay_s=60)

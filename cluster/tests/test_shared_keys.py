@@ -163,6 +163,7 @@ def test_a_rotated_key_makes_no_more_data_keys_from_its_block(opened: Opened) ->
     assert (first, second, third) == (1, BLOCK + 1, 2 * BLOCK + 1)
 
 
+@pytest.mark.slow
 def test_more_blocks_than_fit_into_a_transaction_are_rewrapped(opened: Opened) -> None:
     keyring = opened.keyring()
     named = keyring.names()[0]
@@ -220,6 +221,7 @@ def test_a_user_who_is_removed_while_keys_are_made_leaves_none(opened: Opened) -
         assert len(last.users()) == 0
 
 
+@pytest.mark.slow
 def test_a_user_with_more_keys_than_fit_into_a_transaction_is_removed(opened: Opened) -> None:
     store = opened.identities()
     ann = store.add_user(ACCOUNT, "ann", {})

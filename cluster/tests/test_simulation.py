@@ -42,6 +42,7 @@ def test_history_is_one_that_sqs_may_have(first: int) -> None:
         assert not findings, f"make simulate SEED={seed}"
 
 
+@pytest.mark.slow
 def test_a_flipped_bit_is_reported_and_nothing_wrong_is_served() -> None:
     losses, seeds = 0, max(8, SEEDS // 5)
     for seed in range(seeds):

@@ -60,7 +60,10 @@ def _places(file: Path) -> Iterator[int]:
     yield from (0, 18, 100, size - 1)
 
 
-@pytest.mark.parametrize("name", SMALL_FILES)
+@pytest.mark.parametrize(
+    "name",
+    [SMALL_FILES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in SMALL_FILES[1:])],
+)
 def test_a_flipped_bit_in_a_small_file_loses_no_queue_and_no_message(
     tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:

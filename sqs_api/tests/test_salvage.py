@@ -24,6 +24,7 @@ from storage.engines.sst_file import tail_begin
 
 QUEUES = 6
 MESSAGES = 30
+PLACES = [0, *(pytest.param(place, marks=pytest.mark.slow) for place in (1, 2, 3))]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -132,7 +133,7 @@ def test_sound_folder_is_copied_whole(source: Path, tmp_path: Path) -> None:
     assert "salvage-scratch" not in names(tmp_path / "new")
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("place", PLACES)
 def test_damaged_block_costs_its_rows_and_names_their_queues(
     source: Path, tmp_path: Path, place: int
 ) -> None:
@@ -173,7 +174,7 @@ def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return top / "killed"
 
 
-@pytest.mark.parametrize("place", range(4))
+@pytest.mark.parametrize("place", PLACES)
 def test_damaged_log_of_a_killed_service_costs_one_entry(
     killed: Path, tmp_path: Path, place: int
 ) -> None:

@@ -198,6 +198,7 @@ async def test_an_undo_waits_for_messages_that_are_under_way(
         await _eventually(are_back)
 
 
+@pytest.mark.slow
 async def test_copies_of_a_folder_hold_what_is_between_shards(
     tmp_path: Path, monkeypatch: Any
 ) -> None:

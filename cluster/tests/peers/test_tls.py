@@ -45,7 +45,7 @@ def others(folder: Path) -> Authority:
     return Authority(folder, "others")
 
 
-@pytest.fixture(params=["asyncio", "uvloop"])
+@pytest.fixture(params=["uvloop", pytest.param("asyncio", marks=pytest.mark.slow)])
 def tell(request: pytest.FixtureRequest) -> Callable[[Story], None]:
     """Runs a story on the event loop."""
 

@@ -290,6 +290,7 @@ async def test_only_requests_that_may_have_happened_are_looked_up() -> None:
         assert b.shard.ready
 
 
+@pytest.mark.slow
 @virtual
 async def test_a_retry_older_than_ten_minutes_is_refused() -> None:
     forwarding = ForwardingSettings(hold_s=3_600.0)

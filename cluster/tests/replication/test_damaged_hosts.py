@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from structlog.testing import capture_logs
 
 from cluster.peers.settings import CheckpointSettings
@@ -127,6 +128,7 @@ async def test_a_value_that_is_wrong_on_all_hosts_is_quarantined(cluster: ShardC
     _crash_all(cluster)
 
 
+@pytest.mark.slow
 @staged
 async def test_damage_after_a_quarantine_is_healed_by_the_rows_of_others_again(
     cluster: ShardCluster,
@@ -148,6 +150,7 @@ async def test_damage_after_a_quarantine_is_healed_by_the_rows_of_others_again(
     _crash_all(cluster)
 
 
+@pytest.mark.slow
 @staged
 async def test_of_rows_that_are_damaged_on_one_host_each_only_the_first_met_is_lost(
     cluster: ShardCluster,

@@ -126,6 +126,7 @@ async def test_a_host_that_heals_under_load_stays_a_voter(cluster: ShardCluster)
     assert not replica_of(damaged).damage
 
 
+@pytest.mark.slow
 @with_short_logs
 async def test_a_new_disk_is_brought_up_under_a_load_that_never_ends(cluster: ShardCluster) -> None:
     """The first fetches last longer than the log behind them is held."""

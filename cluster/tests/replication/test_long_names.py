@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from random import Random
 
+import pytest
+
 from cluster.tests.replication.host import Host
 from cluster.tests.replication.stage import Stage, staged_on
 from storage.log.promise import PROMISE_FILE, read_promises
@@ -51,6 +53,7 @@ async def test_a_cluster_grows_and_shrinks_and_its_shard_keeps_a_leader(stage: L
     assert {host.applied for host in stage.hosts.values()} == {leader.applied}
 
 
+@pytest.mark.slow
 @staged_on(LongNames)
 async def test_all_hosts_that_lose_their_power_during_an_election_come_back(
     stage: LongNames,
