@@ -152,7 +152,7 @@ class ClusterProcess(NodeProcess):
 
     def _command_line(self) -> list[str]:
         return command(
-            "cluster", "try", "--port", self._port, "--data", str(self.data), *self._options
+            "cluster", "try", "--port", str(self._port), "--data", str(self.data), *self._options
         )
 
 

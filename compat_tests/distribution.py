@@ -1,5 +1,5 @@
 """Distribution of test files to processes: one Spark for all files that need it, long files first,
-and one process more than there are processors."""
+and the number of processes."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from xdist.scheduler import LoadFileScheduling
 
 _OWN_SPARK = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_replay_kills.py")
 """Files of the jobs that start Spark in other processes."""
+_WAITING = ("spark_jobs", "compat_tests")
 _FIRST = (
     "compat_tests/test_faults.py",
     _OWN_SPARK[0],
     "spark_jobs/",
     "compat_tests/test_jobs.py",
     "compat_tests/",
+    "cluster/tests/test_cluster_simulation.py",
 )
 """A file that takes minutes would hold up the end, when nothing else is left to run."""
 
@@ -36,10 +38,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
-    """Tests also wait for disks, other processes and time-outs."""
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else [os.cpu_count()]
-    return len(usable) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """As many as there are processors, as each collects all tests; two more for those that wait
+    for other processes and time-outs half of their time."""
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (usable or 1) + (2 if any(name.startswith(_WAITING) for name in config.args) else 0)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from pytest_rerunfailures import StatusDB
 
 from compat_tests.distribution import (
@@ -16,6 +17,7 @@ from compat_tests.distribution import (
     _rank,
     _runs_together,
     pytest_configure,
+    pytest_xdist_auto_num_workers,
 )
 
 CHECKOUT = Path(__file__).parent.parent
@@ -31,8 +33,30 @@ def test_files_that_share_a_spark_run_in_one_process() -> None:
     assert [_runs_together(file) for file in files] == ["spark_jobs/", "spark_jobs/", _OWN_SPARK[0]]
 
 
+@pytest.mark.parametrize(
+    ("names", "more"),
+    [
+        (["auth", "visibility", "storage", "cluster", "sqs_api"], 0),
+        (["auth", "spark_jobs", "compat_tests"], 2),
+        (["compat_tests/test_send.py"], 2),
+    ],
+)
+def test_tests_that_wait_for_others_get_more_processes(
+    names: list[str], more: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1, 2}, raising=False)
+    config: Any = SimpleNamespace(args=names)
+
+    assert pytest_xdist_auto_num_workers(config) == 3 + more
+
+
 def test_long_files_come_first() -> None:
-    files = ["auth/tests/test_sigv4.py", "compat_tests/test_send.py", "compat_tests/test_faults.py"]
+    files = [
+        "auth/tests/test_sigv4.py",
+        "cluster/tests/test_cluster_simulation.py",
+        "compat_tests/test_send.py",
+        "compat_tests/test_faults.py",
+    ]
 
     assert sorted(files, key=_rank) == files[::-1]
 
