@@ -39,13 +39,11 @@ from cluster.replication.holds import LogHolds
 from storage.checks.scrub import InThread
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import outgoing_of
+from storage.engines.live_files import OF_ONE_OPENING
 from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
 from visibility.state.rows import DamagedRecord
-
-_NOT_SENT = ("LOCK", "LOG")
-"""Prefixes of files of a database that are of no use elsewhere."""
 
 
 class Source(Protocol):
@@ -292,7 +290,7 @@ class Checkpoints:
         position = await in_thread(partial(offer.source.checkpoint, offer.folder))
         described = []
         for name in await in_thread(partial(files.names, offer.folder)):
-            if not name.startswith(_NOT_SENT):
+            if not name.startswith(OF_ONE_OPENING):
                 file = offer.folder / name
                 size = await in_thread(partial(files.size, file))
                 checksum = await in_thread(partial(files.checksum, file))
