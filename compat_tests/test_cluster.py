@@ -389,7 +389,7 @@ def test_a_leader_without_other_hosts_acknowledges_nothing(cluster: ClusterProce
 
 @pytest.fixture(scope="module")
 def restarted(cluster: ClusterProcess) -> Iterator[tuple[Cluster, ClusterProcess]]:
-    """What ran before a stop, and the cluster, started again with `--replication async`."""
+    """The cluster before a stop, and started again with `--replication async`."""
     before = cluster.parts.cluster()
     client = Boto3Client(before.hosts["a"], cluster.credentials)
     client.call("CreateQueue", QueueName="kept")

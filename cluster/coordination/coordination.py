@@ -151,7 +151,7 @@ class Lease(Protocol):
 
 
 class LeasingCoordination(Coordination, Protocol):
-    """A coordination of several hosts. On a single host nobody could take over, so SQLite has no
+    """A coordination of several hosts. On a single host no other could take over: SQLite has no
     leases."""
 
     async def grant(self, ttl_s: int, on_lost: Callable[[], None]) -> Lease | Unavailable:

@@ -102,7 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Kept(msgspec.Struct, frozen=True, array_like=True):
-    """Where the log begins that is kept."""
+    """The beginning of the log that is kept."""
 
     start: int
     """Index of the Entry behind which Entries can be sent."""

@@ -39,13 +39,11 @@ from cluster.replication.holds import LogHolds
 from storage.checks.scrub import InThread
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import outgoing_of
+from storage.engines.live_files import OF_ONE_OPENING
 from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
 from visibility.state.rows import DamagedRecord
-
-_NOT_SENT = ("LOCK", "LOG")
-"""Prefixes of files of a database that are of no use elsewhere."""
 
 
 class Source(Protocol):
@@ -159,45 +157,45 @@ class Checkpoints:
         if source.applied_index() < request.at_least:
             call.refuse(Refusal.OLDER, f"its rows are of Entry {source.applied_index()}")
             return
-        offer = self._shared(request, source) or self._new(request, source)
+        offer = self._offer_to_share(request, source) or self._begin_offer(request, source)
         for other in [each for each in self._offers if each is not offer]:
             if other.shard == request.shard:
                 self._leave_offer(other, call.peer)
-        self._heard(offer, call.peer)
+        self._keep_for(offer, call.peer)
         if offer.manifest is not None:
             call.answer(encode(offer.manifest))
         else:
             offer.waiting.append(call)
 
-    def _shared(self, request: Begin, source: Source) -> _Offer | None:
-        """A checkpoint that serves this host as well."""
+    def _offer_to_share(self, request: Begin, source: Source) -> _Offer | None:
+        """A checkpoint of other hosts that serves this one as well."""
         now_s = self._monotonic_s()
         for offer in self._offers:
             is_young = now_s - offer.begun_s <= self._settings.shared_s
-            is_kept = source.log_start() <= offer.index >= request.at_least
-            if offer.shard == request.shard and is_young and is_kept:
+            is_new_enough = offer.index >= max(source.log_start(), request.at_least)
+            if offer.shard == request.shard and is_young and is_new_enough:
                 return offer
         return None
 
-    def _new(self, request: Begin, source: Source) -> _Offer:
+    def _begin_offer(self, request: Begin, source: Source) -> _Offer:
         number = next(self._numbers)
         folder = outgoing_of(source.folder, number)
         floor = source.applied_index()
         now_s = self._monotonic_s()
         offer = _Offer(number, request.shard, source, folder, now_s, floor)
         self._offers.append(offer)
-        self._do(request.shard, self._make(offer))
+        self._run(request.shard, self._make_and_offer(offer))
         if self._timer is None:
             self._look_later()
         return offer
 
     def _asked_about(self, call: Call, request: Read | Check) -> tuple[_Offer, Manifest] | None:
         """The checkpoint that the peer asks about, if it was made; refuses the call if not."""
-        offer = self._offer(call.peer, request.shard, request.number)
+        offer = self._offer_for(call.peer, request.shard, request.number)
         if offer is None or offer.manifest is None:
             call.refuse(Refusal.NO_CHECKPOINT)
             return None
-        self._heard(offer, call.peer)
+        self._keep_for(offer, call.peer)
         return offer, offer.manifest
 
     def _read(self, call: Call, request: Read) -> None:
@@ -211,7 +209,7 @@ class Checkpoints:
             call.refuse(Reason.BUSY)  # more than hosts of this version ask for at a time
         else:
             offer.reads += 1
-            self._do(offer.shard, self._answer(call, offer, manifest, request))
+            self._run(offer.shard, self._answer(call, offer, manifest, request))
 
     def _is_in(self, manifest: Manifest, request: Read) -> bool:
         if not 0 <= request.file < len(manifest.files):
@@ -238,7 +236,7 @@ class Checkpoints:
             return
         offer, _ = made
         if offer.checking is None:
-            offer.checking = self._do(offer.shard, self._read_all(offer))
+            offer.checking = self._run(offer.shard, self._read_all(offer))
         if isinstance(offer.checked, Refused):
             call.refuse(offer.checked.reason, offer.checked.detail)
         else:
@@ -262,16 +260,16 @@ class Checkpoints:
             offer.checked = Checked(True, "")
 
     def _end(self, call: Call, request: End) -> None:
-        offer = self._offer(call.peer, request.shard, request.number)
+        offer = self._offer_for(call.peer, request.shard, request.number)
         if offer is not None:
             self._leave_offer(offer, call.peer)
         call.answer(b"")
 
     # -- making and removing -----------------------------------------------------------------------
 
-    async def _make(self, offer: _Offer) -> None:
+    async def _make_and_offer(self, offer: _Offer) -> None:
         try:
-            manifest = await self._made(offer)
+            manifest = await self._make_folder(offer)
         except (StoreFailed, DamagedRecord, OSError) as error:
             self._log.error("checkpoint_not_made", shard=offer.shard, error=str(error))
             for call in offer.waiting:
@@ -281,18 +279,18 @@ class Checkpoints:
             return
         offer.manifest = manifest
         for peer in offer.users:
-            self._heard(offer, peer)
+            self._keep_for(offer, peer)
         for call in offer.waiting:
             call.answer(encode(manifest))
         offer.waiting.clear()
 
-    async def _made(self, offer: _Offer) -> Manifest:
+    async def _make_folder(self, offer: _Offer) -> Manifest:
         files, in_thread = self._files, self._in_thread
         await in_thread(partial(files.remove, offer.folder))
         position = await in_thread(partial(offer.source.checkpoint, offer.folder))
         described = []
         for name in await in_thread(partial(files.names, offer.folder)):
-            if not name.startswith(_NOT_SENT):
+            if not name.startswith(OF_ONE_OPENING):
                 file = offer.folder / name
                 size = await in_thread(partial(files.size, file))
                 checksum = await in_thread(partial(files.checksum, file))
@@ -303,13 +301,13 @@ class Checkpoints:
         )
         return manifest
 
-    def _offer(self, peer: str, shard: int, number: int) -> _Offer | None:
+    def _offer_for(self, peer: str, shard: int, number: int) -> _Offer | None:
         for offer in self._offers:
             if (offer.shard, offer.number) == (shard, number) and peer in offer.users:
                 return offer
         return None
 
-    def _heard(self, offer: _Offer, peer: str) -> None:
+    def _keep_for(self, offer: _Offer, peer: str) -> None:
         """Keep the files, and the log behind them."""
         offer.users[peer] = self._monotonic_s()
         offer.source.holds.hold(peer, offer.index)
@@ -327,10 +325,12 @@ class Checkpoints:
         offer.waiting.clear()
         if offer.checking is not None:
             offer.checking.cancel()
-        others = set(self._tasks.get(offer.shard, ()))
-        self._do(offer.shard, self._remove_folder(offer, others - {asyncio.current_task()}))
+        others = {
+            task for task in self._tasks.get(offer.shard, ()) if task is not asyncio.current_task()
+        }
+        self._run(offer.shard, self._remove_folder(offer, others))
 
-    async def _remove_folder(self, offer: _Offer, others: set[Any]) -> None:
+    async def _remove_folder(self, offer: _Offer, others: set[asyncio.Task[None]]) -> None:
         """Remove the folder once nothing makes or reads it."""
         if others:
             await asyncio.wait(others)
@@ -356,7 +356,7 @@ class Checkpoints:
         if self._offers:
             self._look_later()
 
-    def _do(self, shard: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+    def _run(self, shard: int, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         tasks = self._tasks.setdefault(shard, set())
         task = asyncio.get_running_loop().create_task(work)
         tasks.add(task)

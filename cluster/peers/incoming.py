@@ -213,7 +213,7 @@ class Incoming:
         """Nothing of ours is due."""
 
     def lost(self, reason: str) -> None:
-        """Nobody waits for the answers any more."""
+        """Drop the answers: the connection is gone."""
         if self._timer is not None:
             self._timer.cancel()
         if reason not in (Reason.LOST, Reason.STOPPED):

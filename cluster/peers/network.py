@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 
 
 class Address(NamedTuple):
-    """Where a host listens for its peers."""
+    """The address on which a host listens for its peers."""
 
     host: str
     port: int

@@ -14,7 +14,7 @@ class PeerLog:
         self._open: dict[str, set[str]] = {}
         """Channels that are connected, by host."""
         self._said: dict[str, set[str]] = {}
-        """What was logged of each host since it was last reached."""
+        """Lines logged of each host since it was last reached."""
         self._refused: dict[str, dict[str, Refused]] = {}
         """By host and channel: the refusal since it was last welcomed there."""
         self._log = structlog.get_logger("peers")

@@ -80,7 +80,7 @@ class Questions:
     async def ask_all(
         self, hosts: Iterable[str], question: Question, wait_s: float
     ) -> dict[str, Said | None]:
-        """What `ask` returns, by host; they are asked at once."""
+        """Ask several hosts at once. Returns the results of `ask` by host."""
         asked = {host: self.ask(host, question, wait_s) for host in hosts}
         return dict(zip(asked, await asyncio.gather(*asked.values()), strict=True))
 

@@ -23,7 +23,7 @@ _SMALL = 1 << 10
 _BUFFER_MAX = 1 << 20
 """Bytes in the transport's own buffer from which on it takes no more."""
 _READ = memoryview(bytearray(256 << 10))
-"""What a read brings, until `buffer_updated` returns. A transport that is given no buffer makes a
+"""Bytes of one read, until `buffer_updated` returns. A transport that is given no buffer makes a
 new one of this size for each read, however little arrived."""
 
 

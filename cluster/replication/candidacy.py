@@ -49,7 +49,7 @@ class Asking:
         self._seen = seen
         self._standings: dict[str, Standing] = {}
         self._ahead_s: dict[str, float] = {}
-        """How far the clocks of those who answered are ahead of ours."""
+        """Seconds by which the clocks of the hosts that answered are ahead of ours."""
         self._begun_at = replica.now()
         replica.attempts += 1
         self._attempt = replica.attempts
@@ -60,7 +60,7 @@ class Asking:
         self._decide()
 
     def end(self) -> None:
-        """It is over."""
+        """Stop asking; a candidate that only asks holds nothing."""
 
     def synced(self) -> None:
         """The log is durable up to its end."""
@@ -106,7 +106,7 @@ class Asking:
             self._take(voters)
 
     def _is_complete(self, waited_s: float, voters: VoterSet) -> bool:
-        """True if nobody else is likely to answer."""
+        """True if no other host is likely to answer."""
         others = set(voters.voters) - {self._replica.replica_id}
         return others <= set(self._standings) or waited_s >= self._replica.timing.gather_s
 
@@ -174,7 +174,7 @@ class Adopting:
         self.revision = revision
         """Of the key and the term record."""
         self.waiting = waiting
-        """Who waits for the term to be confirmed: a list if a leader only takes another term."""
+        """Callbacks for the term's confirmation: a list if a leader only takes another term."""
         self.promised: dict[str, tuple[str, Position]] = {}
         """Replica id and last durable Entry of hosts that promised."""
         self._replica = replica
@@ -189,7 +189,7 @@ class Adopting:
             replica.step_down()
 
     def end(self) -> None:
-        """It is over; a leader that took another term is deposed."""
+        """Stop adopting; depose a leader that took another term."""
         if self.waiting is not None:
             for done in self.waiting:
                 done(False)

@@ -36,9 +36,9 @@ class Timing(NamedTuple):
     """A follower that hears a leader looks at the key this often, and campaigns once the key was
     free for so long."""
     ask_s: float = 1.0
-    """How long a candidate waits for a majority."""
+    """Time that a candidate waits for a majority."""
     gather_s: float = 0.05
-    """How long it waits for further answers once it has one."""
+    """Time that it waits for further answers once it has one."""
     head_start_s: float = 1.0
     head_start_bytes: int = 1 << 20
     """A peer whose log is that much longer goes first."""

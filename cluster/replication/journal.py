@@ -318,7 +318,7 @@ class Journal:
 
 
 def _nothing() -> None:
-    """Nobody waits."""
+    """Does nothing."""
 
 
 def _failed(reason: str) -> None:

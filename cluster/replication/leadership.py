@@ -57,7 +57,7 @@ class Leadership(Protocol):
 
     @property
     def ttl_s(self) -> float:
-        """How long the key stays without a renewal."""
+        """Time that the key stays without a renewal."""
 
     def read(self, done: Callable[[Seen | Unavailable], None]) -> None:
         """Both records, as they were after the call."""

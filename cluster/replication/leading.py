@@ -64,7 +64,7 @@ class Leading:
         self._confirmed = 0
         """Those that a majority has answered."""
         self._waiting: deque[tuple[int, Callable[[bool], None]]] = deque()
-        """Who waits for a heartbeat to be confirmed."""
+        """Callbacks that wait for a heartbeat to be confirmed, with its number."""
         now = replica.now()
         self._moved_at = self._beaten_at = self._planned_at = now
 
@@ -79,7 +79,7 @@ class Leading:
         self._beat()
 
     def end(self) -> None:
-        """Deposed."""
+        """Stop leading; refuse confirmations that are awaited."""
         waiting, self._waiting = self._waiting, deque()
         for _, done in waiting:
             done(False)
@@ -114,7 +114,7 @@ class Leading:
 
     @property
     def is_idle(self) -> bool:
-        """True if nobody waits for an Entry or a confirmation."""
+        """True if no Entry and no confirmation is awaited."""
         return not self._sizes and not self._waiting
 
     def caught_up(self) -> list[str]:

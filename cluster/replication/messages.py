@@ -29,7 +29,7 @@ class Ask(msgspec.Struct, frozen=True, array_like=True, tag=1):
 
 
 class Standing(msgspec.Struct, frozen=True, array_like=True, tag=2):
-    """Where a replica is."""
+    """The position of a replica."""
 
     attempt: int
     replica_id: str

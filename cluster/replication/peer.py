@@ -33,7 +33,7 @@ class Peer:
     round: int = 0
     """The last heartbeat that it answered."""
     ahead_s: float | None = None
-    """How far its clock is ahead of ours."""
+    """Seconds by which its clock is ahead of ours."""
     has_space: bool = True
     """False if it said that its disk is short."""
 

@@ -20,7 +20,7 @@ class Ways(NamedTuple):
     replace: Callable[[Replaced], object]
     """Puts them in the place of the store's own, which are closed; blocks. Raises OSError."""
     leave: Callable[[], Awaitable[None]]
-    """Gives the store's own rows to nobody any more, before they are closed."""
+    """Hands out the store's own rows no longer, before they are closed."""
     drop: Callable[[], Awaitable[None]]
     """Removes rows that were fetched and are of no use. Raises OSError."""
 
@@ -86,7 +86,7 @@ class Replacement:
             self._task.cancel()
 
     async def leave(self) -> None:
-        """Wait until nobody uses the rows, or fetches others."""
+        """Wait until the rows are no longer used, and no others are being fetched."""
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task])
         if self.ways is not None:

@@ -204,7 +204,7 @@ class Replica:
             self.journal.close(stopped)
 
     def key_freed(self) -> None:
-        """Coordination reported that nobody holds the key any more: the next tick looks at it."""
+        """Coordination reported that the key is free: the next tick looks at it."""
         self._read_at = -inf
 
     def set_peers(self, peers: Sequence[str]) -> None:

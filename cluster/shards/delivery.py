@@ -41,7 +41,7 @@ class Deliveries:
         self._pairs: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._woken: set[tuple[int, int]] = set()
         self._told: dict[tuple[int, int], Floors] = {}
-        """What each other shard was last told to forget."""
+        """Floors below which each other shard was last told to forget."""
         self._free = asyncio.Event()
         self._free.set()
         self._moving = 0

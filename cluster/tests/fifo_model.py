@@ -73,7 +73,7 @@ class FifoModel:
         default_factory=dict
     )
     archived: dict[bytes, str] = field(default_factory=dict)
-    """Why they left, by body, until the archive has them."""
+    """Reasons why they left, by body, until the archive has them."""
     handles: list[FifoHandle] = field(default_factory=list)
     numbers: int = 0
 

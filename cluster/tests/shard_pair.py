@@ -90,7 +90,7 @@ class ShardPair:
     # -- the deliverer -----------------------------------------------------------------------------
 
     def read(self, source: int = 0) -> OutboxPage:
-        """What the source has for the other shard."""
+        """The source's messages for the other shard."""
         page = self._ask(source, ReadOutbox(1 - source))
         assert isinstance(page, OutboxPage)
         return page

@@ -76,7 +76,7 @@ class Model:
     handles: list[Handle] = field(default_factory=list)
     gone: set[bytes] = field(default_factory=set)
     archived: dict[bytes, str] = field(default_factory=dict)
-    """Why they left, by body, until the archive has them."""
+    """Reasons why they left, by body, until the archive has them."""
     arrivals: int = 0
 
     def copy(self) -> Model:

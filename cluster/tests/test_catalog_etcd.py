@@ -91,7 +91,7 @@ async def catalogs(etcd: EtcdProcesses) -> AsyncIterator[Catalogs]:
 
 
 def state(catalog: Catalog) -> object:
-    """What a view shows of the records; times of purges are remembered beyond them."""
+    """The records as a view shows them; times of purges are remembered beyond them."""
     queues = {
         queue.queue_id: (queue, catalog.revision_of(queue_key(name_of(queue)))) for queue in catalog
     }

@@ -58,11 +58,15 @@ class Served:
         )
 
     async def ask(self, request: Request) -> Answer:
-        future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
-        self.shard.submit(request, future.set_result)
-        answer = await asyncio.wait_for(future, 60)
+        answer = await self.outcome(request)
         assert not isinstance(answer, QueueError), answer.message
         return answer
+
+    async def outcome(self, request: Request) -> Answer | QueueError:
+        """The answer, or the refusal."""
+        future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
+        self.shard.submit(request, future.set_result)
+        return await asyncio.wait_for(future, 60)
 
     async def bodies(self, queue: QueueDefinition) -> list[str]:
         """All that can be received now."""

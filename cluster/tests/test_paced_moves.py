@@ -321,7 +321,7 @@ def test_a_paused_task_is_cancelled() -> None:
 
 
 def undo(service: Service, queue: QueueDefinition) -> None:
-    """Return what nobody has received of the latest task, as operators have it done."""
+    """Return the unreceived messages of the latest task, as operators have it done."""
     task = service.task
     service.change("undo")
     wanted = MessageFilter(message_id=task.task_id[:13], received_max=0)

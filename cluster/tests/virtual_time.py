@@ -46,7 +46,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def failures_of(loop: asyncio.AbstractEventLoop) -> list[object]:
-    """What callbacks and tasks of the loop fail with from now on.
+    """Failures of the loop's callbacks and tasks from now on.
 
     The task of a process that a test killed may wait for ever: it goes with the garbage, at some
     time, and is no failure.

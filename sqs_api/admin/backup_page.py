@@ -27,7 +27,7 @@ class WantedBackup(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MadeBackup(TypedDict):
-    """What the backup contains."""
+    """Contents of the backup."""
 
     queues: int
     deleted_queues: int

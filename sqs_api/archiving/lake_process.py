@@ -17,7 +17,7 @@ class LakeSilent(Exception):
 
 
 async def ask_lake(command: str, lake: str, task: msgspec.Struct) -> bytes:
-    """What a hidden command prints that gets the task as JSON. Raises LakeSilent."""
+    """Give a hidden command the task as JSON; returns its output. Raises LakeSilent."""
     pipe = asyncio.subprocess.PIPE
     worker = await asyncio.create_subprocess_exec(
         *_PYTHON, command, stdin=pipe, stdout=pipe, stderr=pipe

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import sleep
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,6 +14,9 @@ from sqs_api.commands.operators import QUEUE, Service, asks, part, show_json
 from sqs_api.commands.options import Refused
 from sqs_api.commands.tables import instant, number, plain, show_table
 
+if TYPE_CHECKING:
+    from sqs_api.operators.redrive_answers import PlannedTarget, RedrivePlan
+
 _TO = click.option("--to", "destination", help="Queue that gets them [each message's own source].")
 _SEQUENCE = click.option(
     "--sequence", "sequences", type=int, multiple=True, help="One of the selected messages."
@@ -21,7 +24,6 @@ _SEQUENCE = click.option(
 _RATE = click.option("--rate", type=click.IntRange(1, 500), help="Messages a second.")
 _ID = click.option("--redrive", "id_", help="The beginning of its id [the latest].")
 _LOOK_S = 0.5
-_COUNTS = ("messages", "bytes", "too_large")
 
 
 @click.group()
@@ -49,45 +51,55 @@ def plan(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
         show_json(planned)
         return
     lines = [
-        (arn.rpartition(":")[2], *(str(each[name]) for name in _COUNTS[:2]), _warning(each))
+        (arn.rpartition(":")[2], str(each["messages"]), str(each["bytes"]), _warning(each))
         for arn, each in planned["targets"].items()
     ]
     lines += [
         ("(stay)", str(messages), "", reason) for reason, messages in planned["refused"].items()
     ]
     show_table(("to", "messages", "bytes", "note"), lines)
-    for name, text in (
-        ("passed", "do not match and stay"),
-        ("expiring", "expire before their turn"),
-        ("overtaking", "leave earlier messages of their group behind"),
+    for messages, text in (
+        (planned["passed"], "do not match and stay"),
+        (planned["expiring"], "expire before their turn"),
+        (planned["overtaking"], "leave earlier messages of their group behind"),
     ):
-        if planned[name]:
-            click.echo(f"{planned[name]} {text}")
+        if messages:
+            click.echo(f"{messages} {text}")
 
 
-def _plan(service: Service, queue: str, wanted: dict[str, Any]) -> dict[str, Any]:
+def _plan(service: Service, queue: str, wanted: dict[str, Any]) -> RedrivePlan:
     """The sums of all steps of a plan."""
-    sums: dict[str, Any] = {"targets": {}, "refused": {}}
-    sums |= dict.fromkeys(("passed", "expiring", "overtaking"), 0)
-    at: int | None = 0
-    moved = 0
-    while at is not None:
-        content = {**wanted, "from_sequence": at, "planned": moved}
-        step = service.post(f"queues/{part(queue)}/redrives/plan", content)
+    sums: RedrivePlan = {
+        "targets": {},
+        "refused": {},
+        "passed": 0,
+        "expiring": 0,
+        "overtaking": 0,
+        "next": 0,
+    }
+    while sums["next"] is not None:
+        moved = sum(target["messages"] for target in sums["targets"].values())
+        content = {**wanted, "from_sequence": sums["next"], "planned": moved}
+        step: RedrivePlan = service.post(f"queues/{part(queue)}/redrives/plan", content)
         for arn, more in step["targets"].items():
-            known = sums["targets"].setdefault(arn, {**more, **dict.fromkeys(_COUNTS, 0)})
-            for name in _COUNTS:
-                known[name] += more[name]
-            moved += more["messages"]
+            known = sums["targets"].setdefault(arn, _nothing_for(more))
+            known["messages"] += more["messages"]
+            known["bytes"] += more["bytes"]
+            known["too_large"] += more["too_large"]
         for reason, messages in step["refused"].items():
             sums["refused"][reason] = sums["refused"].get(reason, 0) + messages
-        for name in ("passed", "expiring", "overtaking"):
-            sums[name] += step[name]
-        at = step["next"]
+        sums["passed"] += step["passed"]
+        sums["expiring"] += step["expiring"]
+        sums["overtaking"] += step["overtaking"]
+        sums["next"] = step["next"]
     return sums
 
 
-def _warning(target: Mapping[str, Any]) -> str:
+def _nothing_for(target: PlannedTarget) -> PlannedTarget:
+    return {**target, "messages": 0, "bytes": 0, "too_large": 0}
+
+
+def _warning(target: PlannedTarget) -> str:
     notes = []
     if target["too_large"]:
         notes.append(f"{target['too_large']} above its MaximumMessageSize")
@@ -209,8 +221,19 @@ def _line(task: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _control(change: str, text: str, *, of_active: bool) -> Callable[..., None]:
-    """A command that changes one redrive; `text` is its help."""
+_Task = Mapping[str, Any]
+"""A redrive as the API shows it."""
+
+
+def _control(
+    change: str,
+    text: str,
+    outcome: Callable[[_Task, Mapping[str, Any]], Iterable[str]],
+    *,
+    of_active: bool,
+) -> Callable[..., None]:
+    """A command that changes one redrive. `text` is its help; `outcome` describes the task's
+    change by the answer, in lines."""
 
     @redrive.command(change, help=text)
     @QUEUE
@@ -221,34 +244,52 @@ def _control(change: str, text: str, *, of_active: bool) -> Callable[..., None]:
         answer = service.post(f"queues/{part(queue)}/redrives/{change}", {"handle": task["handle"]})
         if as_json:
             show_json(answer)
-        elif change == "cancel":
-            click.echo(f"cancelled after {answer['moved']} messages")
-        elif change == "undo":
-            click.echo(f"undo begun in {', '.join(answer['begun']) or 'no queue'}")
-            for name, reason in answer["refused"].items():
-                click.echo(f"not in {name}: {reason}")
-        else:
-            click.echo(f"{change}d after {task['moved']} messages")
+            return
+        for line in outcome(task, answer):
+            click.echo(line)
 
     return control
 
 
-def _named(service: Service, queue: str, id_: str | None, *, of_active: bool) -> Mapping[str, Any]:
+def _named(service: Service, queue: str, id_: str | None, *, of_active: bool) -> _Task:
     """The redrive whose id begins so, by default the latest. Raises Refused."""
-    found = service.get(f"queues/{part(queue)}/redrives", limit=100)["redrives"]
-    for task in found:
+    task: _Task
+    for task in service.pages(f"queues/{part(queue)}/redrives", "redrives", "before", limit=100):
         if task["id"].startswith(id_ or "") and (task["is_active"] or not of_active):
-            named: Mapping[str, Any] = task
-            return named
+            return task
     running = " is running" if of_active else ""
     raise Refused(f"no redrive {id_} of {queue}" if id_ else f"no redrive of {queue}{running}")
 
 
-pause = _control("pause", "Let the running redrive of QUEUE wait.", of_active=True)
-resume = _control("resume", "Let a paused redrive of QUEUE go on.", of_active=True)
+def _paused(task: _Task, answer: Mapping[str, Any]) -> Iterator[str]:
+    yield f"paused after {task['moved']} messages"
+
+
+def _resumed(task: _Task, answer: Mapping[str, Any]) -> Iterator[str]:
+    yield f"resumed after {task['moved']} messages"
+
+
+def _cancelled(task: _Task, answer: Mapping[str, Any]) -> Iterator[str]:
+    yield f"cancelled after {answer['moved']} messages"
+
+
+def _undone(task: _Task, answer: Mapping[str, Any]) -> Iterator[str]:
+    yield f"undo begun in {', '.join(answer['begun']) or 'no queue'}"
+    for name, reason in answer["refused"].items():
+        yield f"not in {name}: {reason}"
+
+
+pause = _control("pause", "Let the running redrive of QUEUE wait.", _paused, of_active=True)
+resume = _control("resume", "Let a paused redrive of QUEUE go on.", _resumed, of_active=True)
 cancel = _control(
-    "cancel", "Cancel the running redrive of QUEUE; what has moved stays moved.", of_active=True
+    "cancel",
+    "Cancel the running redrive of QUEUE; what has moved stays moved.",
+    _cancelled,
+    of_active=True,
 )
 undo = _control(
-    "undo", "Return to QUEUE what a redrive moved and was not received.", of_active=False
+    "undo",
+    "Return to QUEUE what a redrive moved and was not received.",
+    _undone,
+    of_active=False,
 )

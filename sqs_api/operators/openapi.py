@@ -159,7 +159,7 @@ def _command(command: CommandPage) -> dict[str, Any]:
 
 
 def _signed(name: str, summary: str, given: Any, refusals: Iterable[str]) -> dict[str, Any]:
-    """What all operations have that need a signature."""
+    """The part that all operations with a signature have in common."""
     return {
         "operationId": _operation_id(name),
         "summary": " ".join(summary.split()),

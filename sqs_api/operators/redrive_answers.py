@@ -76,7 +76,7 @@ class _Ends(NamedTuple):
 
 
 class PlannedTarget(TypedDict):
-    """What a target would get. `returns_after`: receives after which a message that fails there is
+    """Share of one target. `returns_after`: receives after which a message that fails there is
     back; null if it never is, since the redrive policy names another queue or is not allowed."""
 
     messages: int

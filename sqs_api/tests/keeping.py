@@ -29,10 +29,10 @@ MINUTE_MS = 60_000
 class Kept:
     """One shard over memory, and a catalog that keeps deleted queues for an hour."""
 
-    def __init__(self, catalog: Catalog, clock: SettableClock) -> None:
+    def __init__(self, catalog: Catalog, clock: SettableClock, store: MemoryStore) -> None:
         self.catalog = catalog
         self.clock = clock
-        self.store = MemoryStore()
+        self.store = store
         self.shard = Shard(
             0,
             open_store=opener(self.store),
@@ -86,18 +86,20 @@ class Kept:
 
 
 @asynccontextmanager
-async def keeping() -> AsyncIterator[Kept]:
-    """A shard and a catalog that run."""
+async def keeping(
+    catalog_file: Path = Path(":memory:"), store: MemoryStore | None = None
+) -> AsyncIterator[Kept]:
+    """A shard and a catalog that run. The same file and store again: a restart."""
     clock = SettableClock()
     catalog = await Catalog.open(
-        await SqliteCoordination.open(Path(":memory:")),
+        await SqliteCoordination.open(catalog_file),
         clock=clock,
         entropy=CountingEntropy(),
         secrets=some_secrets(),
         shards=[0],
         restore_window_ms=HOUR_MS,
     )
-    parts = Kept(catalog, clock)
+    parts = Kept(catalog, clock, store or MemoryStore())
     await parts.shard.start()
     yield parts
     await parts.shard.stop()

@@ -18,6 +18,7 @@ from sqs_api.commands.options import load, opened_identities
 from sqs_api.tests.commands import Said
 from sqs_api.tests.documented import check_answer
 from sqs_api.tests.served import Served
+from sqs_api.tests.serving import settled
 
 JSON = {"content-type": "application/json"}
 _nonces = count()
@@ -85,6 +86,15 @@ async def make_dead_letters(served: Served, *bodies: str, suffix: str = "") -> N
     await served.send(*bodies, queue=f"source{suffix}")
     while await served.count(f"source{suffix}"):
         await served.call("ReceiveMessage", QueueUrl=f"source{suffix}", MaxNumberOfMessages=10)
+
+
+async def latest_redrive(operators: Operators, queue: str = "dead", *, settles: bool = True) -> Any:
+    """The latest redrive, once it has ended or pauses."""
+    while True:
+        found = (await operators.seen(f"queues/{queue}/redrives"))["redrives"][0]
+        if not settles or not found["is_active"] or found["paused"]:
+            return found
+        await settled()
 
 
 def keys_of(said: Said) -> SigningKey:

@@ -5,15 +5,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import pytest_asyncio
 import structlog
 
+from cluster.catalog.queue_view import QueueChange
 from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
-from sqs_api.tests.serving import settled
+from sqs_api.tests.serving import until
+from storage.engines.memory import MemoryStore
 from visibility.contract.errors import QueueDoesNotExist
-from visibility.contract.model import QueueCounters, Receipt, Request
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.state.waiters import OnAnswer, Ticket
 from visibility.tests import prepared
@@ -108,10 +111,21 @@ async def test_a_restore_is_finished_when_who_asked_for_it_is_gone(kept: Kept) -
     queue = await kept.make()
     await kept.delete()
 
+    begun, goes_on = asyncio.Event(), asyncio.Event()
+    restore_queue = kept.catalog.restore_queue
+
+    async def held(queue_id: int) -> QueueDefinition:
+        begun.set()
+        await goes_on.wait()
+        return await restore_queue(queue_id)
+
+    kept.catalog.restore_queue = held  # type: ignore[method-assign]
     asked = asyncio.create_task(kept.deletions.restore(queue.queue_id))
-    await settled(2)
+    await begun.wait()
     asked.cancel()
-    await kept.make("another")  # the catalog writes one thing after the other
+    await asyncio.wait([asked])
+    goes_on.set()
+    await kept.deletions.settle()
 
     assert asked.cancelled()
     restored = kept.catalog.queue_of_id(queue.queue_id)
@@ -182,7 +196,7 @@ async def test_a_long_poll_goes_on_at_the_queue_that_continues(kept: Kept) -> No
     queue = await kept.make()
     assert await kept.received() == ["x"]
     poll = asyncio.create_task(kept.router.ask(prepared.receive(queue, wait_s=20)))
-    await settled(2)
+    await until(lambda: bool(kept.shard._state.waits.by_queue))
     await kept.purge()
 
     await kept.router.ask(prepared.send(kept.queue(), "new"))
@@ -235,10 +249,13 @@ async def test_a_purge_that_a_crash_kept_from_the_shard_is_finished_by_the_start
 async def test_a_purge_whose_caller_is_gone_reaches_the_shard_all_the_same(kept: Kept) -> None:
     await kept.make()
     purge = asyncio.create_task(kept.purge())
-    await settled(3)
-    purge.cancel()
+
+    def cancel(change: QueueChange) -> None:
+        purge.cancel()
+
+    kept.catalog.subscribe(cancel)
     await asyncio.wait([purge])
-    await kept.make("another")  # the catalog writes one thing after the other
+    assert purge.cancelled()
 
     await kept.router.ask(prepared.send(kept.queue(), "new"))
 
@@ -298,15 +315,21 @@ async def test_a_purge_after_a_purge_goes_on_counting(kept: Kept) -> None:
     assert (state.counts.sent, state.counts.purged, state.next_sequence) == (4, 3, 5)
 
 
-async def test_restoring_goes_on_after_a_restart(kept: Kept) -> None:
-    queue = await kept.make()
-    await kept.purge()
-    await kept.catalog.restore_queue(queue.queue_id)
+async def test_restoring_goes_on_after_a_restart(tmp_path: Path) -> None:
+    file, store = tmp_path / "catalog.sqlite", MemoryStore()
+    async with keeping(file, store) as before:
+        queue = await before.make()
+        await before.purge()
+        await before.shard.stop()
+        await before.catalog.restore_queue(queue.queue_id)
+        await before.deletions.stop()
 
-    await kept.look()
+    async with keeping(file, store) as kept:
+        assert await kept.received() == []
+        await kept.look()
 
-    assert await kept.received() == ["x"]
-    assert list(kept.catalog.kept) == []
+        assert await kept.received() == ["x"]
+        assert list(kept.catalog.kept) == []
 
 
 async def test_a_short_disk_takes_the_oldest_first(kept: Kept) -> None:

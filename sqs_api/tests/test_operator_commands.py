@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from sqs_api.commands.tables import plain, span
 from sqs_api.tests.commands import Said, run
-from sqs_api.tests.operators import make_dead_letters
+from sqs_api.tests.operators import Operators, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled
 
@@ -122,6 +122,22 @@ async def test_a_filtered_redrive_is_planned_watched_resumed_and_undone(served: 
     while (await told(served, "redrive", "list", "source"))[0]["is_active"]:
         await settled()
     assert await served.count("dead") == 3
+
+
+async def test_a_redrive_is_named_by_its_id_also_behind_a_hundred_later_ones(
+    served: Served,
+) -> None:
+    operators = Operators(served)
+    for _ in range(101):
+        await operators.done("queues/dead/redrives")
+        await latest_redrive(operators)
+    page = await operators.seen("queues/dead/redrives", limit=100)
+    (first,) = (await operators.seen("queues/dead/redrives", before=page["next"]))["redrives"]
+
+    undone = await say(served, "redrive", "undo", "dead", "--redrive", first["id"])
+
+    assert first["moved"] == 3
+    assert (undone.out, undone.err) == ("undo begun in source\n", "")
 
 
 async def test_refusals_are_one_line(served: Served) -> None:

@@ -13,9 +13,8 @@ from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
-from sqs_api.tests.operators import Operators, add_user, make_dead_letters
+from sqs_api.tests.operators import Operators, add_user, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving
-from sqs_api.tests.serving import settled
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.operations import ChangeMoveTask, Operation
 
@@ -36,15 +35,6 @@ def operators(served: Served) -> Operators:
     return Operators(served)
 
 
-async def latest(operators: Operators, queue: str = "dead", *, settles: bool = True) -> Any:
-    """The latest redrive, once it has ended or pauses."""
-    while True:
-        found = (await operators.seen(f"queues/{queue}/redrives"))["redrives"][0]
-        if not settles or not found["is_active"] or found["paused"]:
-            return found
-        await settled()
-
-
 # -- filters ---------------------------------------------------------------------------------------
 
 
@@ -57,7 +47,7 @@ async def test_a_filter_plans_and_moves_the_same_messages(operators: Operators) 
 
     assert plan["targets"][f"{ARN}source"]["messages"] == len(found["messages"]) == 2
     assert plan["passed"] == 2
-    ended = await latest(operators)
+    ended = await latest_redrive(operators)
     assert (ended["status"], ended["moved"], ended["looked_at"]) == ("COMPLETED", 2, 4)
     assert (ended["filter"], ended["reason"]) == ({"json": "kind=b"}, wanted["reason"])
     assert set(await operators.served.receive("source")) == set(BODIES[1:3])
@@ -125,7 +115,7 @@ async def test_a_filter_opens_messages_under_the_keys_of_the_queue_and_its_sourc
 
 async def test_a_canary_is_resumed_and_the_sdk_sees_it_run(operators: Operators) -> None:
     started = await operators.done("queues/dead/redrives", {"canary": 1})
-    assert (await latest(operators))["paused"] == "canary"
+    assert (await latest_redrive(operators))["paused"] == "canary"
     (listed,) = (await operators.served.call("ListMessageMoveTasks", SourceArn=f"{ARN}dead"))[
         "Results"
     ]
@@ -133,7 +123,7 @@ async def test_a_canary_is_resumed_and_the_sdk_sees_it_run(operators: Operators)
 
     await operators.done("queues/dead/redrives/resume", started)
 
-    assert (await latest(operators))["moved"] == 4
+    assert (await latest_redrive(operators))["moved"] == 4
 
 
 async def test_a_redrive_of_the_sdk_is_paused_and_resumed_here(operators: Operators) -> None:
@@ -143,28 +133,30 @@ async def test_a_redrive_of_the_sdk_is_paused_and_resumed_here(operators: Operat
     handle = {"handle": started["TaskHandle"]}
 
     await operators.done("queues/dead/redrives/pause", handle)
-    assert (await latest(operators))["paused"] == "operator"
+    assert (await latest_redrive(operators))["paused"] == "operator"
     await operators.done("queues/dead/redrives/resume", handle)
 
-    assert (await latest(operators, settles=False))["paused"] is None
+    assert (await latest_redrive(operators, settles=False))["paused"] is None
 
 
 async def test_an_undo_returns_what_nobody_received(operators: Operators) -> None:
     started = await operators.done("queues/dead/redrives", {"destination": "other"})
-    await latest(operators)
+    await latest_redrive(operators)
     await operators.served.call("ReceiveMessage", QueueUrl="other")
 
     answer = await operators.done("queues/dead/redrives/undo", started)
 
     assert answer == {"begun": ["other"], "refused": {}}
-    assert (await latest(operators, "other"))["undoes"] == (await latest(operators))["id"]
-    undone = await latest(operators)
+    assert (await latest_redrive(operators, "other"))["undoes"] == (
+        await latest_redrive(operators)
+    )["id"]
+    undone = await latest_redrive(operators)
     assert undone["undone"] == {"moved": 3, "is_running": False}
     assert undone["undone_at_ms"]
     page = await operators.seen("queues/dead/messages")
     assert [each["body"] for each in page["messages"]] == list(BODIES[1:])
     assert {each["source_arn"] for each in page["messages"]} == {f"{ARN}source"}
-    again = {"handle": (await latest(operators, "other"))["handle"]}
+    again = {"handle": (await latest_redrive(operators, "other"))["handle"]}
     assert (await operators.post("queues/other/redrives/undo", again)).status == 400
 
 
@@ -172,18 +164,18 @@ async def test_an_undo_that_could_not_begin_is_not_in_the_history(
     operators: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started = await operators.done("queues/dead/redrives", {"destination": "other", "canary": 2})
-    assert (await latest(operators))["paused"] == "canary"
+    assert (await latest_redrive(operators))["paused"] == "canary"
     monkeypatch.setattr("sqs_api.operators.redrive_controls._LOOKS", 0)
 
     refused = await operators.post("queues/dead/redrives/undo", started)
 
     assert refused.status == 503
-    cancelled = await latest(operators)
+    cancelled = await latest_redrive(operators)
     assert (cancelled["status"], cancelled["undone_at_ms"]) == ("CANCELLED", 0)
     monkeypatch.undo()
     await operators.done("queues/dead/redrives/undo", started)
-    await latest(operators, "other")
-    undone = await latest(operators)
+    await latest_redrive(operators, "other")
+    undone = await latest_redrive(operators)
     assert undone["undone_at_ms"] > 0
     assert undone["undone"] == {"moved": 2, "is_running": False}
 
@@ -201,21 +193,21 @@ async def test_an_undo_whose_note_failed_is_noted_by_the_next(
         return await ask(desk, asked, operation, *queue, **more)
 
     started = await operators.done("queues/dead/redrives", {"destination": "other"})
-    await latest(operators)
+    await latest_redrive(operators)
     monkeypatch.setattr(Desk, "ask", note_fails)
     assert (await operators.post("queues/dead/redrives/undo", started)).status == 503
-    assert (await latest(operators, "other"))["moved"] == 4
-    assert (await latest(operators))["undone_at_ms"] == 0
+    assert (await latest_redrive(operators, "other"))["moved"] == 4
+    assert (await latest_redrive(operators))["undone_at_ms"] == 0
     monkeypatch.undo()
 
     answer = await operators.done("queues/dead/redrives/undo", started)
 
     assert answer == {"begun": ["other"], "refused": {}}
-    undone = await latest(operators)
+    undone = await latest_redrive(operators)
     assert undone["undone"] == {"moved": 4, "is_running": False}
     assert undone["undone_at_ms"] > 0
     await operators.done("queues/dead/redrives/undo", started)
-    assert (await latest(operators))["undone_at_ms"] == undone["undone_at_ms"]
+    assert (await latest_redrive(operators))["undone_at_ms"] == undone["undone_at_ms"]
 
 
 async def test_an_undo_needs_rights_on_the_queues_that_got_messages(data: Path) -> None:
@@ -226,7 +218,7 @@ async def test_an_undo_needs_rights_on_the_queues_that_got_messages(data: Path) 
     async with serving(data, auth=AuthMode.SIGV4) as served:
         told = await Operators(served, key).post("queues/dead/redrives/undo", started)
         assert told.status == 403
-        assert not (await latest(Operators(served, key)))["undone_at_ms"]
+        assert not (await latest_redrive(Operators(served, key)))["undone_at_ms"]
 
 
 # -- history ---------------------------------------------------------------------------------------
@@ -238,7 +230,7 @@ async def test_the_history_is_paged_and_survives_a_restart(data: Path) -> None:
         for number in range(12):
             wanted = {"reason": f"because {number}"}
             await Operators(served).done("queues/dead/redrives", wanted)
-            await latest(Operators(served))
+            await latest_redrive(Operators(served))
     async with serving(data) as served:
         first = await Operators(served).seen("queues/dead/redrives", limit=10)
         rest = await Operators(served).seen("queues/dead/redrives", before=first["next"])

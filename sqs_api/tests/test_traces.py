@@ -146,21 +146,22 @@ async def test_without_a_collector_nothing_is_traced(data: Path) -> None:
 
 
 async def test_spans_wait_for_a_collector_that_is_away_and_are_bounded() -> None:
-    batches: list[int] = []
+    batches: list[list[str]] = []
     statuses = [503, 200]
 
     async def post(body: bytes, headers: Mapping[str, str]) -> int:
         spans = json.loads(body)["resourceSpans"][0]["scopeSpans"][0]["spans"]
-        batches.append(len(spans))
+        batches.append([span["spanId"] for span in spans])
         return statuses.pop(0) if statuses else 200
 
     exporter = SpanExporter(post, "0", "a")
     for number in range(5000):
         exporter.add({"spanId": str(number)})
     await exporter.export()
-    assert batches == [512]
+    assert [len(batch) for batch in batches] == [512]
     exporter.add({"spanId": "last"})
     await exporter.export()
 
-    assert sum(batches[1:]) == 4096
-    assert max(batches) == 512
+    latest = [*map(str, range(5000 - 4095, 5000)), "last"]
+    assert [span for batch in batches[1:] for span in batch] == latest
+    assert max(map(len, batches)) == 512

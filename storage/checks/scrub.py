@@ -36,7 +36,7 @@ class RowFiles(Protocol):
         """The last Entry that they hold. Raises DamagedRecord."""
 
     def read_slice(self, begin: bytes, bytes_max: int) -> tuple[bytes | None, int]:
-        """Where the next slice begins, and the bytes read. Raises DamagedRecord."""
+        """The beginning of the next slice, and the bytes read. Raises DamagedRecord."""
 
     def close(self) -> None:
         """Close the files."""

@@ -30,7 +30,7 @@ from rocksdict import Rdict
 from storage.checks.damage import END, FIRST, TABLES, UnreadableRows, walk_rows
 from storage.copies.files import copy_file
 from storage.engines.folder import sync_folder
-from storage.engines.live_files import current_manifest, write_durably
+from storage.engines.live_files import OF_ONE_OPENING, current_manifest, write_durably
 from storage.engines.manifest_log import deletion_records
 from storage.engines.restored_files import place_aside
 from storage.engines.sst_block import keys_in
@@ -42,7 +42,7 @@ from visibility.state.rows import DamagedRecord
 
 _BATCH_BYTES = 4 << 20
 _BATCH_ROWS = 10_000
-_NOT_LINKED = ("LOCK", "LOG", "rocksdict-config.json", "MANIFEST-")
+_NOT_LINKED = (*OF_ONE_OPENING, "rocksdict-config.json", "MANIFEST-")
 _KEY_BYTES_MAX = len(END)
 
 

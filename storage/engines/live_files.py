@@ -32,6 +32,8 @@ _VERSION = "rocksdb.current-super-version-number"
 CURRENT = "CURRENT"
 SST = ".sst"
 TAIL = ".tail"
+OF_ONE_OPENING = ("LOCK", "LOG")
+"""Prefixes of the files that each opening of a database makes for itself; copies need none."""
 
 
 class LiveFile(msgspec.Struct, frozen=True):

@@ -16,7 +16,7 @@ from pathlib import Path
 from rocksdict import AccessType, Rdict
 
 from storage.engines.durable import log_folder
-from storage.engines.live_files import link_copies, read_note
+from storage.engines.live_files import OF_ONE_OPENING, link_copies, read_note
 from storage.engines.opening import read_above
 from storage.engines.readable import open_readable
 from storage.engines.rocks import applied_of, rocks_options
@@ -36,7 +36,7 @@ from storage.rows.overlay import Overlay
 from visibility.state.rows import DamagedRecord
 
 _TRIES = 5
-_NOT_LINKED = ("LOCK", "LOG", "rocksdict-config.json")
+_NOT_LINKED = (*OF_ONE_OPENING, "rocksdict-config.json")
 """Prefixes of names that are not linked: RocksDB would write these files in the shard's folder."""
 
 
@@ -58,27 +58,48 @@ class RocksView:
         self.get, self.get_many, self.scan = overlay.get, overlay.get_many, overlay.scan
 
     def _open(self) -> None:
+        """Open it, again if the service changed its files meanwhile. Raises StoreFailed."""
         for number in range(1, _TRIES + 1):
             links = Path(self._scratch.name, str(number), self._folder.name)
-            names: set[str] = set()
-            try:
-                names = link_files(self._folder, links)
-                link_copies(self._folder, links)
-                self._rows, self.restored = open_readable(links, partial(_open_links, links))
-                self._reader = RocksReader(self._rows, self._named)
-                self.log = self._read_log()
-                self._changes = self._replayed()
-            except Exception as error:  # a bare exception with a text
-                may_change = isinstance(error, OSError) or self._has_changed(names)
-                if names and may_change and number < _TRIES:
-                    continue
-                if isinstance(error, StoreFailed):
-                    raise StoreFailed(self._named(error)) from error
-                raise StoreFailed(f"cannot open {self._folder}: {self._named(error)}") from error
-            if not self._has_changed(names):
-                return
-        if self.log.lost:
-            raise StoreFailed(f"cannot open {self._folder}: it changed each time it was read")
+            names = self._link(links)
+            failure = self._failure_to_open(links)
+            is_by_change = failure is not None and isinstance(failure.__cause__, OSError)
+            if not (is_by_change or self._has_changed(names)):
+                break
+        else:
+            if failure is None and self.log.lost:
+                failure = StoreFailed(
+                    f"cannot open {self._folder}: it changed each time it was read"
+                )
+        if failure is not None:
+            raise failure
+
+    def _link(self, links: Path) -> set[str]:
+        try:
+            return link_files(self._folder, links)
+        except OSError as error:
+            raise StoreFailed(f"cannot open {self._folder}: {self._named(error)}") from error
+
+    def _failure_to_open(self, links: Path) -> StoreFailed | None:
+        """Open linked files and the log; None if that worked. An OSError causes the failure if a
+        file went missing meanwhile."""
+        try:
+            self._open_rows_and_log(links)
+        except StoreFailed as failure:
+            return failure
+        return None
+
+    def _open_rows_and_log(self, links: Path) -> None:
+        try:
+            link_copies(self._folder, links)
+            self._rows, self.restored = open_readable(links, partial(_open_links, links))
+            self._reader = RocksReader(self._rows, self._named)
+            self.log = self._read_log()
+            self._changes = self._replayed()
+        except StoreFailed as error:
+            raise StoreFailed(self._named(error)) from error
+        except Exception as error:  # RocksDB raises Exception itself
+            raise StoreFailed(f"cannot open {self._folder}: {self._named(error)}") from error
 
     def _has_changed(self, names: set[str]) -> bool:
         """True if the service added or removed a file meanwhile: it may also have reused a segment

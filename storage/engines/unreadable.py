@@ -71,7 +71,7 @@ def note_damaged_queue(folder: Path, queue_id: int, text: str) -> None:
 
 
 def read_unreadable(folder: Path) -> Unreadable:
-    """What the mark notes."""
+    """Read the mark."""
     try:
         checksum, _, text = unreadable_mark_of(folder).read_bytes().partition(b"\n")
         if checksum == b"%08x" % crc32(text):

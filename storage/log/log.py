@@ -34,7 +34,7 @@ class EntryTooLarge(ValueError):
 
 
 class Opened(TypedDict):
-    """What a Log is made of: see there."""
+    """The parts of a Log, see there."""
 
     disk: Disk
     folder: Path

@@ -47,7 +47,7 @@ class _Place(NamedTuple):
 
 
 class _Places:
-    """Where the Entries of one segment lie."""
+    """Places of the Entries in one segment."""
 
     def __init__(self, first: int) -> None:
         self.first = first

@@ -35,7 +35,7 @@ class ReplicaPlace(LogPlace):
 def records(
     first: int, bodies: list[bytes], *, term: int, previous: int, commit: int = 0
 ) -> list[bytes]:
-    """What a leader of this term sends."""
+    """Records as a leader of this term sends them."""
     made = []
     for index, body in enumerate(bodies, first):
         record, previous = encode_entry(

@@ -100,7 +100,7 @@ class _Planning:
         )
 
     def _target(self, sequence: int, message: StoredMessage) -> QueueDefinition | str | None:
-        """Where a message would go, or why it stays; None if the filter does not choose it."""
+        """A message's target, or the reason why it stays; None if the filter excludes it."""
         if is_hidden(self._queue, sequence):
             return WITHHELD if sequence in self._queue.withheld else IN_FLIGHT
         source, wanted, to = self._request.queue, self._wanted.filter, self._request.destination

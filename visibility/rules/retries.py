@@ -142,7 +142,7 @@ class TurnAnswers:
             self._memory.record(self._now_ms, self._request_ids, self._answers)
 
     def decision(self, ticket: Ticket) -> Decide:
-        """How to decide a retry. Raises ServiceUnavailable, DamagedRecord."""
+        """The rule for a retry. Raises ServiceUnavailable, DamagedRecord."""
         operation = type(ticket.request.operation)
         row = MEMORABLE.get(operation)
         if row is None:

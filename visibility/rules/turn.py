@@ -58,7 +58,7 @@ from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
 from visibility.state.waiters import Ticket, shown_in
 
-# Read for each request: from their class it takes 0.2 µs each time.
+# Each request reads them; looking them up in their class would take 0.2 µs more.
 _PARK: Final = NoAnswer.PARK
 _DEFER: Final = NoAnswer.DEFER
 PULSES_MAX = 100
@@ -244,8 +244,8 @@ class _Turn:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def _decide(self, ticket: Ticket) -> None:
-        """Decide one request, and apply its events."""
+    def _decide(self, ticket: Ticket) -> bool:
+        """Decide one request, and apply its events. False if it remains a long poll."""
         request = ticket.request
         decide = DECIDE[type(request.operation)]
         try:
@@ -254,19 +254,19 @@ class _Turn:
             outcome = self._outcome(decide, request)
         except QueueError as refusal:
             self.answers.append((ticket, refusal))
-            return
+            return True
         except (DamagedRecord, MessagesMissing) as error:
             self._ask_for_rebuild(request.queue.queue_id, error)
             self.answers.append((ticket, ServiceUnavailable()))
-            return
+            return True
         except Exception as error:  # deciding changes nothing, so only this request is lost
             fields: dict[str, object] = {"request_id": request.request_id}
             self.notices.append(Notice("decision_failed", fields, error))
             self.answers.append((ticket, InternalError()))
-            return
+            return True
         if outcome is None:
             self.deferred.append(ticket)
-            return
+            return True
         answer, events = outcome
         if events:
             if self.remembered is None:
@@ -278,11 +278,12 @@ class _Turn:
         if type(request.operation) is CloseQueue:
             self._close(request.queue.queue_id)
         if answer is _PARK:
-            self._park(ticket)
-        elif answer is _DEFER:
+            return self._park(ticket)
+        if answer is _DEFER:
             self.deferred.append(ticket)
         else:
             self.answers.append((ticket, answer))
+        return True
 
     def _outcome(self, decide: Decide, request: Request) -> Outcome | None:
         """Decide, behind the quarantine of damage that is met; None if the Turn is full of that."""
@@ -295,37 +296,39 @@ class _Turn:
                 return None
 
     def _decision_on_retry(self, ticket: Ticket) -> Decide:
-        """How to decide a request that may have been decided before. Raises ServiceUnavailable."""
+        """The rule for a request that may have been decided before. Raises ServiceUnavailable."""
         request_id = ticket.request.request_id
         if any(other.request.request_id == request_id for other in self.deferred):
             return _after_first_try
         assert self.remembered is not None
         return self.remembered.decision(ticket)
 
-    def _decide_later(self, ticket: Ticket) -> None:
+    def _decide_later(self, ticket: Ticket) -> bool:
         """Decide a request that waited, with the present definitions of its queue and the dead
-        letters'."""
+        letters'. False if it remains a long poll."""
         request = ticket.request
         if request.queue.queue_id == THE_SHARD or type(request.operation) in FIXED_TO_QUEUE:
-            self._decide(ticket)
-            return
+            return self._decide(ticket)
         renewed = self._state.definitions.renewed(request)
         if renewed is None:
             self.answers.append((ticket, QueueDoesNotExist()))
-        else:
-            ticket.request = renewed
-            self._decide(ticket)
+            return True
+        ticket.request = renewed
+        return self._decide(ticket)
 
-    def _park(self, ticket: Ticket) -> None:
+    def _park(self, ticket: Ticket) -> bool:
+        """Let a receive wait for messages. False if it does, True if it is answered instead."""
         if not self._state.waits.is_open or ticket.is_cancelled:
             self.answers.append((ticket, NO_MESSAGES))
-        elif not ticket.number:
+            return True
+        if not ticket.number:
             request = ticket.request
             assert isinstance(request.operation, ReceiveMessage)
             if not ticket.until_ms:
                 wait = wait_ms(request.operation, request.queue.settings)
                 ticket.until_ms = self._stamp.now_ms + wait
             park(self._state, ticket)
+        return False
 
     def _wake(self) -> None:
         """Give visible messages to the receives that wait for them, longest waiting first."""
@@ -337,9 +340,7 @@ class _Turn:
                 if self._state.rows.is_full():
                     to_wake[queue_id] = None  # for the next Turn
                     return
-                before = len(self.answers) + len(self.deferred)
-                self._decide_later(ticket)
-                if len(self.answers) + len(self.deferred) == before:
+                if not self._decide_later(ticket):
                     break
                 waits.remove(ticket.number)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from types import MappingProxyType
 from typing import NamedTuple
@@ -113,118 +114,80 @@ class Quarantine:
         return self.lost + self.blocked + self.blocked_delayed
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class QueueState:
     """One queue of the shard."""
 
-    __slots__ = (
-        "aliases",
-        "changed_spans",
-        "clocks_after",
-        "continues",
-        "counts",
-        "delayed",
-        "delayed_after",
-        "departed",
-        "entries",
-        "expired_leases",
-        "fairness",
-        "fifo",
-        "first_sequence",
-        "forgotten_ms",
-        "groups",
-        "head",
-        "in_flight",
-        "in_flight_by_group",
-        "low_water",
-        "next_sequence",
-        "over_received",
-        "pulse_at_ms",
-        "quarantined",
-        "queue_id",
-        "ready_groups",
-        "remembered_ms",
-        "spans",
-        "tasks",
-        "times_in_queue",
-        "visible_again",
-        "waiting",
-        "waits_for_key",
-        "window",
-        "window_bytes",
-        "withheld",
-    )
-
-    def __init__(self, queue_id: int) -> None:
-        self.queue_id = queue_id
-        self.counts = Counts()
-        """Counts since the start; volatile."""
-        self.times_in_queue: dict[int, int] = {}
-        """Numbers of deleted messages by their time in the queue, see `counts.bucket_of`;
-        volatile."""
-        self.next_sequence = 1
-        self.low_water = 1
-        """No untouched waiting message has a lower sequence. Invariant: low_water <= head."""
-        self.head = 1
-        """Untouched messages from here on are on disk only, lower ones are in the window. <=
-        next_sequence."""
-        self.window: deque[tuple[int, StoredMessage]] = deque()
-        """The next untouched messages, ascending. Invariant: every sequence is in [low_water,
-        head)."""
-        self.window_bytes = 0
-        self.waiting = 0
-        """Standard: untouched messages, in the window and on disk. Invariant: waiting >=
-        len(window). FIFO: messages that are not in flight, blocked or not."""
-        self.fifo = False
-        self.entries: dict[int, Entry] = {}
-        self.visible_again: list[int] = []
-        """Heap of sequences that became visible again; those hidden or gone since are skipped."""
-        self.quarantined = Quarantine()
-        """The messages that cannot be served."""
-        self.withheld: dict[int, Withheld] = {}
-        """Marks of messages that operators withhold, by sequence; of some, the message is gone."""
-        self.in_flight = 0
-        self.delayed = 0
-        self.departed = 0
-        """Messages of this queue in the outbox; they are in no other count."""
-        self.continues = 0
-        """The purged queue that this one succeeds, 0 for none."""
-        self.first_sequence = 1
-        """No message of this queue has a lower sequence; those of the queue it succeeds do."""
-        self.spans: dict[int, int] = {}
-        """Messages by `sequence >> SPAN_BITS`, including those in flight, without delayed ones. No
-        zeros."""
-        self.changed_spans: set[int] = set()
-        """Spans whose rows need writing."""
-        self.ready_groups = ReadyGroups()
-        """FIFO: groups that may give messages. Standard: groups with waiting messages."""
-        self.groups: dict[bytes, GroupRow] = {}
-        """Present rows of some groups; the others are on disk."""
-        self.in_flight_by_group: dict[bytes, set[int]] = {}
-        """Sequences by group of messages in flight, and (FIFO) in the outbox; no empty sets."""
-        self.fairness = Fairness()
-        self.aliases = 0
-        """Messages whose receipt handles name another sequence than theirs."""
-        self.remembered_ms = 0
-        """Time at which the latest id was remembered, 0 if none is."""
-        self.forgotten_ms = 0
-        """Ids remembered before this time were forgotten; volatile."""
-        self.tasks: dict[int, MoveTask] = {}
-        """Move tasks by number, oldest first: the last ones that ended, then the active one."""
-        self.delayed_after = (0, 0)
-        """No delayed message has this (due_ms, sequence) or a lower one, so that no read starts at
-        deleted rows; volatile."""
-        self.clocks_after = (0, 0)
-        """The same for messages with a row by clock; volatile."""
-        self.pulse_at_ms = 0
-        """Time of the queue's next pulse, 0 for never; volatile."""
-        self.waits_for_key = False
-        """True if a receive left dead letters in their place, as their key was not there yet;
-        volatile."""
-        self.expired_leases: deque[int] = deque()
-        """FIFO: messages whose lease is over, until an event says so; volatile."""
-        self.over_received: deque[int] = deque()
-        """Standard: visible messages that were received often enough to go to the back;
-        volatile."""
+    queue_id: int
+    counts: Counts = field(default_factory=Counts)
+    """Counts since the start; volatile."""
+    times_in_queue: dict[int, int] = field(default_factory=dict)
+    """Numbers of deleted messages by their time in the queue, see `counts.bucket_of`;
+    volatile."""
+    next_sequence: int = 1
+    low_water: int = 1
+    """No untouched waiting message has a lower sequence. Invariant: low_water <= head."""
+    head: int = 1
+    """Untouched messages from here on are on disk only, lower ones are in the window. <=
+    next_sequence."""
+    window: deque[tuple[int, StoredMessage]] = field(default_factory=deque)
+    """The next untouched messages, ascending. Invariant: every sequence is in [low_water,
+    head)."""
+    window_bytes: int = 0
+    waiting: int = 0
+    """Messages without an entry, except delayed ones: in a standard queue the untouched ones, in a
+    FIFO queue all that are not in flight, blocked or not. Invariant: waiting >= len(window)."""
+    fifo: bool = False
+    entries: dict[int, Entry] = field(default_factory=dict)
+    visible_again: list[int] = field(default_factory=list)
+    """Heap of sequences that became visible again; those hidden or gone since are skipped."""
+    quarantined: Quarantine = field(default_factory=Quarantine)
+    """The messages that cannot be served."""
+    withheld: dict[int, Withheld] = field(default_factory=dict)
+    """Marks of messages that operators withhold, by sequence; of some, the message is gone."""
+    in_flight: int = 0
+    delayed: int = 0
+    departed: int = 0
+    """Messages of this queue in the outbox; they are in no other count."""
+    continues: int = 0
+    """The purged queue that this one succeeds, 0 for none."""
+    first_sequence: int = 1
+    """No message of this queue has a lower sequence; those of the queue it succeeds do."""
+    spans: dict[int, int] = field(default_factory=dict)
+    """Messages by `sequence >> SPAN_BITS`, including those in flight, without delayed ones. No
+    zeros."""
+    changed_spans: set[int] = field(default_factory=set)
+    """Spans whose rows need writing."""
+    ready_groups: ReadyGroups = field(default_factory=ReadyGroups)
+    """FIFO: groups that may give messages. Standard: groups with waiting messages."""
+    groups: dict[bytes, GroupRow] = field(default_factory=dict)
+    """Present rows of some groups; the others are on disk."""
+    in_flight_by_group: dict[bytes, set[int]] = field(default_factory=dict)
+    """Sequences by group of messages in flight, and (FIFO) in the outbox; no empty sets."""
+    fairness: Fairness = field(default_factory=Fairness)
+    aliases: int = 0
+    """Messages whose receipt handles name another sequence than theirs."""
+    remembered_ms: int = 0
+    """Time at which the latest id was remembered, 0 if none is."""
+    forgotten_ms: int = 0
+    """Ids remembered before this time were forgotten; volatile."""
+    tasks: dict[int, MoveTask] = field(default_factory=dict)
+    """Move tasks by number, oldest first: the last ones that ended, then the active one."""
+    delayed_after: tuple[int, int] = (0, 0)
+    """No delayed message has this (due_ms, sequence) or a lower one, so that no read starts at
+    deleted rows; volatile."""
+    clocks_after: tuple[int, int] = (0, 0)
+    """The same for messages with a row by clock; volatile."""
+    pulse_at_ms: int = 0
+    """Time of the queue's next pulse, 0 for never; volatile."""
+    waits_for_key: bool = False
+    """True if a receive left dead letters in their place, as their key was not there yet;
+    volatile."""
+    expired_leases: deque[int] = field(default_factory=deque)
+    """FIFO: messages whose lease is over, until an event says so; volatile."""
+    over_received: deque[int] = field(default_factory=deque)
+    """Standard: visible messages that were received often enough to go to the back;
+    volatile."""
 
     def __repr__(self) -> str:
         return (

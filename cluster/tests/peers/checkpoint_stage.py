@@ -146,7 +146,7 @@ class CheckpointHost:
             settings=CHECKPOINTS,
         )
         self.work_s = 0.0
-        """What each step of giving takes."""
+        """Duration of each step of giving."""
         self.asked: list[tuple[str, Request]] = []
         self.under_way = 0
         self.under_way_max = 0
@@ -154,7 +154,7 @@ class CheckpointHost:
         self.known_sources: list[str] = []
         self.known_leader: str | None = None
         self.write_s = 0.0
-        """What each step of fetching takes."""
+        """Duration of each step of fetching."""
 
     async def _work(self, work: Callable[[], T], /) -> T:
         await asyncio.sleep(self.work_s)

@@ -36,7 +36,7 @@ COUNT = prepared.counters(QUEUE)
 
 
 class KnownLeaders:
-    """What a host believes."""
+    """Leaders as a host believes them to be."""
 
     def __init__(self) -> None:
         self._leader: str | None = None
@@ -123,7 +123,7 @@ class Host:
         return ServiceUnavailable("short") if is_refused else None
 
     def ask(self, request: Request) -> Asked:
-        """What the gateway of this host does."""
+        """Ask as the gateway of this host does."""
         asked = Asked()
         self._asked += 1
         request = msgspec.structs.replace(request, request_id=f"{self.name}-{self._asked}")

@@ -1,4 +1,4 @@
-"""Who is let in, and why not."""
+"""Hosts are let in or refused, with the reason."""
 
 from __future__ import annotations
 

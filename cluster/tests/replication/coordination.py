@@ -21,7 +21,7 @@ class _State(NamedTuple):
 
 
 class Coordination:
-    """What an etcd cluster has of one shard."""
+    """The records of one shard in an etcd cluster."""
 
     def __init__(self, random: Random) -> None:
         self.random = random

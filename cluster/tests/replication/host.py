@@ -112,7 +112,7 @@ class Host:
         """Something it acknowledged is gone from its disk."""
         self._random = random
         self._queue: deque[Callable[[], None]] = deque()
-        """What reached a process that is stopped."""
+        """Messages and callbacks that reached a stopped process."""
         self.life = 0
         self._pending: dict[int, tuple[bytes, Answer]] = {}
         self._copying = False

@@ -36,7 +36,7 @@ def no_learner_rule(patch: pytest.MonkeyPatch) -> None:
 
 
 def acknowledge_before_the_majority(patch: pytest.MonkeyPatch) -> None:
-    """What the leader has synced is committed."""
+    """An Entry is committed once the leader has synced it."""
     patch.setattr(
         "cluster.replication.leading.reached_by_majority",
         lambda reached, voters: max(reached.values()),
@@ -68,7 +68,7 @@ def _give_again(self: Following, voters: VoterSet, leader: str, given: Callable[
 
 
 def keep_the_term_after_a_restart(patch: pytest.MonkeyPatch) -> None:
-    """Who led last goes on in its term."""
+    """The last leader goes on in its term."""
 
     next_term = Asking._next_term
 
@@ -149,7 +149,7 @@ def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 
 def verified_by_another_leader(patch: pytest.MonkeyPatch) -> None:
-    """What one leader's log had is taken to be in the next one's."""
+    """Entries of one leader's log are taken to be in the next one's."""
 
     def given(self: Following, promise: Promise, given: Callable[[], None]) -> None:
         if self._pending is promise:

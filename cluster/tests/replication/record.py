@@ -1,4 +1,4 @@
-"""What the whole cluster did, and the rules that it must keep."""
+"""Record of the whole cluster, and the rules that it must keep."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Record:
     def __init__(self) -> None:
         self.findings: list[str] = []
         self.committed: dict[int, tuple[Position, bytes]] = {}
-        """What some replica took for committed, by index."""
+        """Entries that some replica took for committed, by index."""
         self.highest = BEGINNING
         """The acknowledged Entry with the highest index."""
         self._highest_of: dict[int, Position] = {}

@@ -54,7 +54,7 @@ class ShardHost:
         """Of its wall clock."""
         self.is_paused = False
         self._queue: deque[Callable[[], object]] = deque()
-        """What reached a process that is stopped."""
+        """Messages and callbacks that reached a stopped process."""
         self._speed = 1.0
         self._speed_since = self._monotonic_then = 0.0
         self._starting: asyncio.Task[None] | None = None
@@ -240,7 +240,7 @@ class ShardHost:
 
 
 class Reply:
-    """What became of a request."""
+    """Answers to a request."""
 
     def __init__(self) -> None:
         self.answers: list[Answer | QueueError] = []
@@ -284,7 +284,7 @@ class ShardCluster:
         self.given_back: Callable[[Request], object] = _ignore
         """Called with each request that gives messages back."""
         self.catch_up: Callable[[], Awaitable[bool]] = _at_once
-        """What a host does to see the latest definitions; False if it cannot."""
+        """Lets a host see the latest definitions; False if it cannot."""
         self.is_catalog_away = False
         """True while no record of the catalog can be written."""
         self.ended: Callable[[ShardHost], object] = _ignore
@@ -401,7 +401,7 @@ async def _at_once() -> bool:
 
 
 def _ignore(what: object) -> None:
-    """Nobody watches."""
+    """Does nothing."""
 
 
 def restart(cluster: ShardCluster, **options: int) -> None:
@@ -422,7 +422,7 @@ def fetching(cluster: ShardCluster) -> list[str]:
         return await never
 
     async def leave() -> None:
-        """Nobody uses the rows."""
+        """Returns at once: the rows are not in use."""
 
     for host in cluster.hosts.values():
         ways = Ways(partial(fetch, host.name), lambda replaced: None, leave, leave)

@@ -86,7 +86,7 @@ class Stage(Cluster):
         self.coordination.end_faults()
 
     def only(self, host: Host) -> None:
-        """Nobody else reaches coordination: it is the next leader."""
+        """Cut all others off from coordination, so that this host leads next."""
         self.coordination.unreachable.update(other.name for other in self.others(host))
 
     async def settled(self) -> None:

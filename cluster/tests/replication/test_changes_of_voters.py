@@ -33,7 +33,7 @@ def has_all(leader: Host, host: Host) -> bool:
 
 
 def slow_down(patch: pytest.MonkeyPatch, host: Host, before_s: float, after_s: float) -> None:
-    """What this host writes arrives late, and so do the answers."""
+    """Delay this host's writes and their answers."""
     assert host.replica is not None
     loop, leadership = asyncio.get_running_loop(), host.replica.leadership
     take = leadership.take

@@ -293,7 +293,7 @@ async def _fetches_others(
         return await never
 
     async def leave() -> None:
-        """Nobody uses its rows."""
+        """Returns at once: its rows are not in use."""
 
     damaged.store.replacement.ways = Ways(fetch, lambda replaced: None, leave, leave)
     cluster.coordination.unreachable.update(set(cluster.names) - {damaged.name})

@@ -58,7 +58,7 @@ async def test_a_cluster_grows_and_shrinks_and_its_shard_keeps_a_leader(stage: L
 async def test_all_hosts_that_lose_their_power_during_an_election_come_back(
     stage: LongNames,
 ) -> None:
-    """None of them may take its promise for damaged: there is nobody left to learn from."""
+    """None of them may take its promise for damaged: no other host is left to learn from."""
     for number in (4, 5):
         await stage.leader()
         stage.join(_name(number))

@@ -1,4 +1,4 @@
-"""What a new leader must know before it decides, and how a leader that cannot continue gives up."""
+"""A new leader learns before it decides, and a leader that cannot continue gives up."""
 
 from __future__ import annotations
 

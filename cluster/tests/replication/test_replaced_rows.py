@@ -125,7 +125,7 @@ def write_rows(folder: Path, chain: Chain, first: int, last: int) -> None:
 
 
 def rows_in(folder: Path) -> tuple[Position, list[bytes]]:
-    """What the rows are as of, and their values."""
+    """The Entry up to which the rows are, and their values."""
     with closing(RocksRows(folder)) as rows:
         values = [value for key, value in rows.scan(b"0", b"9")]
         return rows.applied(), values
@@ -185,7 +185,7 @@ class Shard:
         return Replaced(LOG_ID, position)
 
     async def start(self) -> tuple[Position, list[bytes]]:
-        """What a start does; returns the rows."""
+        """Do as a start does; returns the rows."""
         files = SystemFiles()
         replaced = finish_replacing(files, self.folder)
         assert not incoming_of(self.folder).exists()

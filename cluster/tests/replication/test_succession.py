@@ -1,4 +1,4 @@
-"""Who leads next where several could, and voters of hosts that were removed."""
+"""The next leader where several could lead, and voters of hosts that were removed."""
 
 from __future__ import annotations
 

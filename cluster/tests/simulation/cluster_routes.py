@@ -34,7 +34,7 @@ class Elsewhere:
 
 
 class Routes:
-    """What a process has in place of a `PeerRouter`: for its deliveries only."""
+    """Stands in for a process's `PeerRouter`, for its deliveries only."""
 
     def __init__(
         self, clusters: Sequence[ShardCluster], process: Process, number: int, random: Random
@@ -111,4 +111,4 @@ def _settle(future: asyncio.Future[Answer | QueueError], answer: Answer | QueueE
 
 
 def _ignore(answer: Answer | QueueError) -> None:
-    """Nobody waits for it."""
+    """Does nothing: the answer is not awaited."""

@@ -20,7 +20,7 @@ from visibility.contract.operations import ContinueQueue, DropQueue
 from visibility.contract.outcomes import Answer
 
 _PATIENCE_S = 10.0
-"""A request that nobody decided is held no longer."""
+"""Time after which an undecided request is given up."""
 _AGAIN_S = (0.01, 0.2)
 _LOOK_S = 0.05
 _LATEST = 0.7

@@ -236,4 +236,4 @@ def _image(file: _Bytes) -> _Image:
 
 
 def _ignore() -> None:
-    """Nobody watches."""
+    """Does nothing."""
