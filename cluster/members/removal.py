@@ -19,7 +19,7 @@ def reason_to_keep(
     records: Sequence[TermRecord | None],
     reports: Mapping[str, Mapping[int, ReplicaReport]],
 ) -> str:
-    """Why this host cannot be removed now and what to wait for; empty if it can be.
+    """The reason not to remove this host now, with what to wait for; empty if it can go.
 
     `hosts` are all members, `records` the shards' latest terms, `reports` the copies of the hosts
     that were reached; one that was just removed may be among these.

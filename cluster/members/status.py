@@ -144,7 +144,7 @@ class StatusPage:
         return sorted(self._membership.shown.hosts)
 
     async def reason_to_keep(self, host: str, hosts: Collection[str]) -> str:
-        """Why this one of the `hosts` cannot be removed now, empty if it can be. See `removal`."""
+        """The reason not to remove this one of the `hosts` now, see `removal`; empty if none."""
         reports = await self._reports()
         shards = range(len(self._leaders.leaders()))
         records = [self._leaders.record_of(shard) for shard in shards]

@@ -249,7 +249,7 @@ class CheckpointFetch:
             await self._start_of_log(index)
 
     async def _start_of_log(self, index: int) -> int:
-        """Where the leader's log begins; 0 if that is not known."""
+        """The first Entry of the leader's log; 0 if that is not known."""
         leader = self._hosts.leader()
         if leader is None:
             return 0
@@ -288,7 +288,7 @@ class CheckpointFetch:
     async def _fault(
         self, host: str, manifest: Manifest, incoming: Path, error: StoreFailed | DamagedRecord
     ) -> _OwnFault | _Failed:
-        """Why fetched rows cannot be read here. Raises OSError, _Failed."""
+        """The cause for which fetched rows cannot be read here. Raises OSError, _Failed."""
         if isinstance(error, StoreFailed) and not is_damage(error):
             return _OwnFault(str(error))
         for file in manifest.files:
