@@ -161,13 +161,13 @@ class Node:
         owner, worker = self.owner, self.worker
         try:
             worker.serve(
-                owner.catalog,
-                owner.keyring,
-                owner.credentials,
-                owner.users,
-                owner.deletions,
-                owner.accounting,
-                lambda: self._clock_leaps,
+                catalog=owner.catalog,
+                keyring=owner.keyring,
+                credentials=owner.credentials,
+                users=owner.users,
+                deletions=owner.deletions,
+                accounting=owner.accounting,
+                clock_leaps=lambda: self._clock_leaps,
             )
             await self._connect()
             await owner.declared_queues.make()
@@ -330,7 +330,13 @@ class Node:
         people = owner.people(worker.verifier, worker.access)
         worker.gateway.late_news = LateNews(owner.changes, worker.queue_actions)
         desk = worker.desk(
-            owner.catalog, owner.deletions, hosts, history, answers, people, owner.keyring
+            catalog=owner.catalog,
+            deletions=owner.deletions,
+            hosts=hosts,
+            history=history,
+            pages=answers,
+            people=people,
+            keyring=owner.keyring,
         )
         pages = self._admin.pages(
             worker.metrics, self._is_ready, answers, desk, worker.samples, hosts

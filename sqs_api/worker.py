@@ -112,8 +112,8 @@ class OwnStores:
 
 
 class Worker:
-    """Belongs to the event loop's thread. Call `load`, `serve`, `listen`, then `begin`; `stop`,
-    then close."""
+    """Belongs to the event loop's thread. Call `load`, `serve`, `listen`, then `begin`; at the end
+    `begin_to_stop`, then `stop`."""
 
     sealer: Sealer
     router: Router
@@ -122,6 +122,7 @@ class Worker:
     access: Access
     verifier: Verifier
     payloads: Payloads
+    queue_actions: QueueActions
     gateway: Gateway
     metrics: Metrics
     samples: QueueSamples
@@ -150,6 +151,7 @@ class Worker:
         self._stalls = StallWatch(clock.monotonic_s)
         self._log = structlog.get_logger("worker")
         self.transport = transport
+        self._origins = AllowedOrigins(settings.browser_origins)
         self.disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20, stores.can_grow)
 
     async def load(
@@ -192,6 +194,7 @@ class Worker:
 
     def serve(
         self,
+        *,
         catalog: Catalog,
         keyring: Keyring,
         credentials: CredentialSet,
@@ -222,9 +225,10 @@ class Worker:
             public_url=settings.public_url,
             payloads=self.payloads,
             access=self.access,
-            disk=self._disk_of_gateway(),
+            # In a cluster other hosts may have space: there the leader of each shard refuses.
+            disk=self.disk if settings.etcd is None else None,
             waiting_polls_max=settings.waiting_polls_max,
-            origins=AllowedOrigins(settings.browser_origins),
+            origins=self._origins,
         )
         rates = Rates(
             self._clock.monotonic_s,
@@ -234,11 +238,6 @@ class Worker:
         )
         self.gateway.limit(rates)
         self._show_metrics(catalog, deletions, rates, clock_leaps)
-
-    def _disk_of_gateway(self) -> DiskSpace:
-        """In a cluster other hosts may have space: there the leader of each shard refuses."""
-        settings = self._settings
-        return self.disk if settings.etcd is None else DiskSpace(settings.data, 0)
 
     def authenticate_for(self, service: str) -> Authenticate:
         """Establishes the callers of another service with the same credentials."""
@@ -259,7 +258,7 @@ class Worker:
         if settings.auth is AuthMode.SIGV4:
             return self.verifier.verify
         claimed = partial(open_caller, account=settings.account, region=settings.region)
-        origins = AllowedOrigins(settings.browser_origins).names
+        origins = self._origins.names
 
         def authenticate(
             method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
@@ -301,6 +300,7 @@ class Worker:
 
     def desk(
         self,
+        *,
         catalog: Catalog,
         deletions: Deletions,
         hosts: EveryHost,
@@ -311,22 +311,22 @@ class Worker:
     ) -> Desk:
         """The parts that the operators' API works with."""
         return Desk(
-            catalog,
-            self.router,
-            deletions,
-            self.payloads,
-            self.sealer,
-            Readings(self.router, catalog, self._clock.monotonic_s),
-            self._clock.wall_s,
-            self._entropy.bits128,
-            hosts,
-            self._settings.account,
-            self.queue_actions,
-            history,
-            pages,
-            ArchivedMessages(self._settings.lake),
-            people,
-            keyring.find,
+            catalog=catalog,
+            router=self.router,
+            deletions=deletions,
+            payloads=self.payloads,
+            sealer=self.sealer,
+            readings=Readings(self.router, catalog, self._clock.monotonic_s),
+            wall_s=self._clock.wall_s,
+            bits128=self._entropy.bits128,
+            hosts=hosts,
+            account=self._settings.account,
+            actions=self.queue_actions,
+            history=history,
+            pages=pages,
+            archive=ArchivedMessages(self._settings.lake),
+            people=people,
+            find_key=keyring.find,
         )
 
     async def listen(self, pages: OtherPages) -> str:

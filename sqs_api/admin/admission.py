@@ -102,14 +102,14 @@ class AdminSide:
 
     def _owner_metrics(self, desk: Desk, samples: QueueSamples, hosts: EveryHost) -> OwnerMetrics:
         return OwnerMetrics(
-            desk.catalog,
-            samples,
-            hosts,
-            self._access,
-            self._policies,
-            self._audit,
-            desk.wall_s,
-            self._settings.metrics_queues_max,
+            queues=desk.catalog,
+            samples=samples,
+            hosts=hosts,
+            admin=self._access,
+            access=self._policies,
+            audit=self._audit,
+            wall_s=desk.wall_s,
+            queues_max=self._settings.metrics_queues_max,
         )
 
     def leave_note(self, address: str, admin_address: str) -> None:

@@ -42,6 +42,7 @@ class OwnerMetrics:
 
     def __init__(
         self,
+        *,
         queues: QueueView,
         samples: QueueSamples,
         hosts: EveryHost,

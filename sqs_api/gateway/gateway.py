@@ -123,10 +123,11 @@ class Gateway:
         public_url: str | None,
         payloads: Payloads,
         access: Access,
-        disk: DiskSpace,
+        disk: DiskSpace | None,
         waiting_polls_max: int = 100_000,
         origins: AllowedOrigins | None = None,
     ) -> None:
+        """`disk` None: the leaders of the shards refuse what finds no space."""
         self._authenticate = authenticate
         self._queues = queues
         self._router = router
@@ -247,8 +248,9 @@ class Gateway:
         action.check(operation)
         if self._rates is not None:
             self._rates.check_account(caller)
-        if self._disk.is_short and action.takes_space:
-            raise self._disk.refuse()
+        disk = self._disk
+        if disk is not None and disk.is_short and action.takes_space:
+            raise disk.refuse()
         make_payload = PAYLOADS.get(action.request)
         if make_payload is None:
             self._access.admit(operation, caller, exchange.client, headers)
