@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from structlog.testing import capture_logs
 
 from sqs_api.tests.operators import make_dead_letters
 from sqs_api.tests.served import Served, serving
@@ -165,3 +166,27 @@ async def test_spans_wait_for_a_collector_that_is_away_and_are_bounded() -> None
     latest = [*map(str, range(5000 - 4095, 5000)), "last"]
     assert [span for batch in batches[1:] for span in batch] == latest
     assert max(map(len, batches)) == 512
+
+
+async def test_the_oldest_spans_are_dropped_also_if_more_come_during_a_failed_export() -> None:
+    sent: list[str] = []
+
+    async def post(body: bytes, headers: Mapping[str, str]) -> int:
+        if not sent:
+            sent.append("the first try")
+            for number in range(4096, 4196):
+                exporter.add({"spanId": str(number)})
+            return 503
+        spans = json.loads(body)["resourceSpans"][0]["scopeSpans"][0]["spans"]
+        sent.extend(span["spanId"] for span in spans)
+        return 200
+
+    exporter = SpanExporter(post, "0", "a")
+    for number in range(4096):
+        exporter.add({"spanId": str(number)})
+    await exporter.export()
+    with capture_logs() as logs:
+        await exporter.export()
+
+    assert sent[1:] == [*map(str, range(100, 4196))]
+    assert [line["dropped"] for line in logs] == [100]

@@ -56,7 +56,9 @@ class SpanExporter:
             batch = [self._spans.popleft() for _ in range(min(_BATCH_MAX, len(self._spans)))]
             reason = await self._send(batch)
             if reason:
-                self._spans.extendleft(reversed(batch[: _SPANS_MAX - len(self._spans)]))
+                dropped = max(0, len(self._spans) + len(batch) - _SPANS_MAX)
+                self._dropped += dropped
+                self._spans.extendleft(reversed(batch[dropped:]))
                 if not self._is_failing:
                     self._log.warning("spans_not_exported", reason=reason)
                 self._is_failing = True
