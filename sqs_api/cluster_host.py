@@ -38,7 +38,7 @@ from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores, replica_id_of
 from cluster.shards.clock import Clock, Entropy
-from cluster.shards.raised_ids import RaisedIds
+from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.backup_points import ClusterPoint

@@ -90,8 +90,8 @@ class Catalog(QueueView):
         self.spread: Spread | None = None
         """In a cluster: called with the revision of each change before its action returns."""
         self.ids_raised: Callable[[], Awaitable[None]] | None = None
-        """In a cluster: waits until the queues of all shards have issued ids. Raises
-        ServiceUnavailable."""
+        """In a cluster, until it has returned once: waits until the ids of all shards' queues count
+        as issued. Raises ServiceUnavailable."""
         self._written = self._shown_by_others = 0
         """The revision of the last change by this host, and the one that others show."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
@@ -249,14 +249,13 @@ class Catalog(QueueView):
 
     async def _issue(self, decide: Callable[[], Decision]) -> QueueDefinition:
         """The same for what may give a queue a new id: none that a shard has already."""
-        are_raised = self.ids_raised is None
         if self.ids_raised is not None and decide().entries:
             await self.ids_raised()
-            are_raised = True
+            self.ids_raised = None
 
         def decide_again() -> Decision:
             decision = decide()
-            if decision.entries and not are_raised:  # the queue went meanwhile
+            if decision.entries and self.ids_raised is not None:  # the queue went meanwhile
                 raise ServiceUnavailable()
             return decision
 

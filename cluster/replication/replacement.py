@@ -87,7 +87,7 @@ class Replacement:
 
     async def leave(self) -> None:
         """Wait until the rows are no longer used, and no others are being fetched."""
-        if self._task is not None and not self._task.done():
+        if self._task is not None:
             await asyncio.wait([self._task])
         if self.ways is not None:
             await self.ways.leave()

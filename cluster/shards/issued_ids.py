@@ -3,18 +3,28 @@
 A new queue with such an id would have the messages of another one. It happens if the catalog is
 older than the shards. A single host does not start then. In a cluster etcd was restored from an
 older snapshot, which must not stop it: the leader of a shard raises the number above which ids are
-issued, before it takes requests. No host makes queues before that, see `raised_ids`.
+issued, before it takes requests. Hosts wait for that before they make queues (`RaisedIds`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
+from auth.caller import Caller
 from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.model import Request
+from visibility.contract.operations import ReadQueues
+from visibility.rules.archive import the_shard
 
+if TYPE_CHECKING:
+    from cluster.shards.router import Router
+
+_CALLER = Caller("", "", "raised-ids")
+_NO_QUEUES = ReadQueues()
+"""The cheapest request that a leader decides."""
 _NAMED = 100
 """Queues that a line of the log names."""
 
@@ -86,6 +96,24 @@ async def raise_ids(
         action="make queues of later than the snapshot again, they are empty; see 'An etcd from "
         "an old snapshot' in the runbook",
     )
+
+
+class RaisedIds:
+    """Asks each shard for an answer, once: only a leader that has raised its ids gives one. Belongs
+    to the event loop's thread."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._unheard = set(router.shards)
+        """Shards whose leader has not answered yet."""
+
+    async def wait(self) -> None:
+        """Wait for the leaders that have not answered yet. Raises ServiceUnavailable if one does
+        not while the router holds the request."""
+        for shard in sorted(self._unheard):
+            request = Request(_NO_QUEUES, the_shard(shard), _CALLER, "raised-ids")
+            await self._router.ask(request)
+            self._unheard.discard(shard)
 
 
 def _held(number: int, queue_id: int, issued: int) -> str:

@@ -62,7 +62,11 @@ class RocksView:
         for number in range(1, _TRIES + 1):
             links = Path(self._scratch.name, str(number), self._folder.name)
             names = self._link(links)
-            failure = self._failure_to_open(links)
+            failure: StoreFailed | None = None
+            try:
+                self._open_linked(links)
+            except StoreFailed as error:
+                failure = error
             is_by_change = failure is not None and isinstance(failure.__cause__, OSError)
             if not (is_by_change or self._has_changed(names)):
                 break
@@ -80,16 +84,9 @@ class RocksView:
         except OSError as error:
             raise StoreFailed(f"cannot open {self._folder}: {self._named(error)}") from error
 
-    def _failure_to_open(self, links: Path) -> StoreFailed | None:
-        """Open linked files and the log; None if that worked. An OSError causes the failure if a
-        file went missing meanwhile."""
-        try:
-            self._open_rows_and_log(links)
-        except StoreFailed as failure:
-            return failure
-        return None
-
-    def _open_rows_and_log(self, links: Path) -> None:
+    def _open_linked(self, links: Path) -> None:
+        """Open linked files and the log. Raises StoreFailed, caused by an OSError if a file went
+        missing meanwhile."""
         try:
             link_copies(self._folder, links)
             self._rows, self.restored = open_readable(links, partial(_open_links, links))

@@ -126,6 +126,7 @@ async def test_one_fetch_at_a_time() -> None:
 
     assert len(stage.outcomes) == 1
     stage.replacement.cancel()
+    await stage.replacement.leave()
 
 
 @virtual
