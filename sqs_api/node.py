@@ -66,7 +66,7 @@ from visibility.state.rows import DamagedRecord
 _STOP_S = 10.0
 """Time that a stop waits for periodic work."""
 _GC_THRESHOLDS = (50_000, 20, 100)
-"""Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
+"""Start-up objects are frozen, and full collections are rare: they took up to 14 ms."""
 _REFUSALS = (
     FolderRefused,
     IdentitiesUnreadable,

@@ -54,8 +54,8 @@ hundred records, and 1.5 MB even if each is a queue with a long policy."""
 
 
 _CLOCKS_MS = 20_000
-"""Bound of the difference between two hosts' clocks (rule 29 of the log: each is 10 s from the
-median at most)."""
+"""Bound of the difference between two hosts' clocks: each is 10 s from the median at most (rule 29
+of cluster/RULES.md)."""
 
 
 class Waits(NamedTuple):

@@ -1,8 +1,7 @@
 """PAGES: the administrative pages, and the action that a policy must allow for each.
 
-A new page needs a row here and an answer in `admin_side.admin_answers`. All pages require a
-signature and refuse browsers (`admin_access.py`); those that change something are audited
-(`admin.py`).
+A new page needs a row here and an answer in `admission.py`. All pages require a signature and
+refuse browsers (`access.py`); those that change something are audited (`pages.py`).
 """
 
 from __future__ import annotations

@@ -135,8 +135,7 @@ def admin_answers(
     lake: Archiving | None,
     show_usage: Answer,
 ) -> dict[str, Answer]:
-    """The answers of the pages in `admin_actions.PAGES`, by action; those of the archive need a
-    lake."""
+    """The answers of the pages in `actions.PAGES`, by action; those of the archive need a lake."""
     answers: dict[str, Answer] = {
         BACKUP: partial(make_backup, backups),
         LIST_DELETED_QUEUES: partial(list_deleted, deletions),

@@ -1,5 +1,5 @@
 """Everything that is not SQS: /healthz, /readyz, the metrics, and the pages of
-`admin_actions.PAGES`."""
+`sqs_api/admin/actions.py`."""
 
 from __future__ import annotations
 

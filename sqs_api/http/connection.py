@@ -1,8 +1,8 @@
 """A connection of a client: plain SQS requests are answered at once, aiohttp reads everything else.
 
-aiohttp's handler chain costs more than all the rest of a SendMessage (PERF §1), so `SqsConnection`
-answers a complete, plainly formed POST synchronously from `data_received` through the gateway. An
-unusual request, or one that is not for SQS, goes to aiohttp together with the rest of that
+aiohttp's handler chain costs more than all the rest of a SendMessage, so `SqsConnection` answers a
+complete, plainly formed POST synchronously from `data_received` through the gateway. An unusual
+request, or one that is not for SQS, goes to aiohttp together with the rest of that
 connection (`fallback.py`). Both ways write the same bytes.
 
 State        Reader   _exchange  _received       Ends with

@@ -95,8 +95,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
 
     `sealed` is the number of the data key that opens `data`, 0 for none.
     `size` is the one AWS counts: UTF-8 bytes of the body plus names, types and values of the
-    attributes. `group` and `deduplication` are digests (see `grouping.py`), empty where the message
-    has no group or is not deduplicated.
+    attributes. `group` and `deduplication` are digests (see `id_digests.py`), empty where the
+    message has no group or is not deduplicated.
     """
 
     data: bytes

@@ -1,8 +1,7 @@
 """TABLE: the effects of time on a queue. Each step decides a bounded part and names its next time.
 
-A pulse runs before the requests of a turn. It decides on events like any others, so followers and
-recovery need no clock. The end of a standard lease is not here: it only makes a message visible
-(`advance.py`).
+A pulse runs before the requests of a turn, and decides on events like any others. The end of a
+standard lease is not here: it only makes a message visible (`advance.py`).
 """
 
 from __future__ import annotations

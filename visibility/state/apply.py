@@ -1,8 +1,7 @@
 """TABLE: event type to the one function that applies it to memory.
 
-Applying needs only the state and the event, so followers and recovery repeat exactly the leader's
-steps. A follower reads nothing from disk and its timers may lag: each function works from any state
-in which the event could have been decided.
+Applying needs only the state and the event: no clock, no disk. It happens on the leader, within the
+Turn that decided the event; followers apply row changes, and a start loads rows.
 """
 
 from __future__ import annotations

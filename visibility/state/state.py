@@ -278,7 +278,7 @@ class ShardState:
         sealing: Sealing | None = None,
     ) -> None:
         self.rows: Rows = rows  # type: ignore[assignment]
-        """The rows on disk; a follower, which only applies events, needs none."""
+        """The rows on disk; None in tests that only apply events."""
         self.definitions: Definitions = definitions  # type: ignore[assignment]
         self.sealing = sealing or AsStored()
         self.queues: dict[int, QueueState] = {}
