@@ -51,6 +51,21 @@ async def test_queues_are_listed_and_shown(served: Served) -> None:
     assert (await told(served, "queues", "show", "dead"))["visible"] == 3
 
 
+async def test_a_policy_about_another_queue_is_warned_of(served: Served) -> None:
+    grant = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*", "Resource": "'$queue_arn'"}
+    given = {"Policy": json.dumps({"Statement": {**grant, "Sid": "\x9b31mred"}})}
+    before = await say(served, "queues", "show", "dead")
+    await served.call("SetQueueAttributes", QueueUrl="dead", Attributes=given)
+
+    shown = await say(served, "queues", "show", "dead")
+
+    assert "warning" not in before.out
+    assert (
+        r"warning: these statements of the policy have no effect, since their Resource is not "
+        r"this queue: \x9b31mred" in shown.out
+    )
+
+
 async def test_messages_are_browsed_and_shown_without_control_characters(served: Served) -> None:
     page = await say(served, "messages", "browse", "dead", "--limit", "2")
     found = await told(served, "messages", "browse", "dead", "--text", "RED")
