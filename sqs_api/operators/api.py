@@ -155,6 +155,8 @@ class OperatorApi:
         route, parts = routes[request.method]
         if not route.only_reads and request.content_type != "application/json":
             return _answer(415, {"error": "The content type must be application/json."})
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            return _answer(415, {"error": "Content-Encoding is not supported."})
         body = await read_body(request, route.body_bytes_max + 1)
         if len(body) > route.body_bytes_max:
             return _answer(413, {"error": f"Send at most {route.body_bytes_max} bytes."})
