@@ -216,6 +216,7 @@ class OperatorApi:
             account=asked.caller.account,
             user=asked.caller.user,
             access_key_id=asked.caller.access_key_id,
+            login=self._admin.login(sent, asked.caller),
             source_ip=sent.source_ip,
             queue=asked.arn(sent.parts[0]) if sent.parts else None,
             messages_read=asked.bodies_read or None,

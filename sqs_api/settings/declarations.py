@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from auth.policy_document import Kind, PolicyRefused, read_policy
+from auth.policy_document import PolicyRefused, check_policy_of_user
 from visibility.contract.attributes import checked_tags, initial_attributes
 from visibility.contract.errors import QueueError
 from visibility.contract.naming import is_account
@@ -121,7 +121,7 @@ class DeclaredUser(_Declared):
         documents = {name: document_of(policy) for name, policy in self.policies.items()}
         for name, document in documents.items():
             try:
-                read_policy(document, Kind.IDENTITY)
+                check_policy_of_user(document)
             except PolicyRefused as error:
                 raise ValueError(f"policies.{name}: {error}") from error
         return documents

@@ -170,6 +170,7 @@ async def test_a_declared_key_that_was_disabled_stays_so(tmp_path: Path) -> None
             '[[users]]\nname = "a"\npolicies = { p = { Version = "1" } }',
             "policies.p: Version must be one of",
         ),
+        ('[[users]]\nname = "a"\npolicies = { p = {} }', "policies.p: it has no Statement"),
         ('[[users]]\nname = "a"\naccess_keys = [{ access_key_id = "AKIA" }]', "needs either"),
         ('secret_access_key = "x"', "comes from HOLDFAST_SECRET_ACCESS_KEY only"),
         ('access_key_id = "AKIA"', "needs HOLDFAST_SECRET_ACCESS_KEY too"),

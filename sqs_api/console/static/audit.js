@@ -80,13 +80,18 @@ export async function showAudit({ view, query, signal, fail }) {
   await read();
 }
 
+/** A caller on the service's machine, by login or number. */
+function callerOf(local) {
+  return local === undefined || local === null ? null : `${local} (local)`;
+}
+
 function entryRow(entry) {
   const { request_id: _, uid, ...details } = entry.details;
   const told = Object.entries(details).map(([name, value]) =>
     `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
   return row(COLUMNS, [
     entry.time.slice(0, 19).replace("T", " "),
-    entry.user ?? entry.access_key_id ?? (uid === undefined ? "" : `uid ${uid}`),
+    entry.user ?? callerOf(entry.login ?? uid) ?? entry.access_key_id ?? "",
     entry.action,
     nameOf((entry.queue ?? "").replaceAll("/", ":")),
     entry.denied ? el("strong", { class: "urgent" }, `denied: ${entry.outcome}`) : entry.outcome ?? "",
