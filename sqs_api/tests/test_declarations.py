@@ -230,7 +230,7 @@ def test_the_shipped_example_of_declarations_can_be_used(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("tag", ['"holdfast:archive" = "everything"', '"holdfast:protct" = "on"'])
 def test_a_wrong_tag_of_ours_is_refused_before_anything_is_made(tmp_path: Path, tag: str) -> None:
-    with pytest.raises(ConfigRefused, match=r"^queues\.0: .*holdfast:"):
+    with pytest.raises(ConfigRefused, match=r":1: queues\.0: .*holdfast:"):
         _settings(tmp_path, f'[[queues]]\nname = "q"\ntags = {{ {tag} }}\n')
 
 
