@@ -333,7 +333,7 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     ConfigRefused.
     """
     file = file_of(file)
-    elsewhere = _from_environment() | flags
+    elsewhere = environment_settings() | flags
     try:
         return _checked(_from_file(file), elsewhere)
     except ConfigRefused as error:
@@ -419,7 +419,8 @@ def without_secrets() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in secrets}
 
 
-def _from_environment() -> dict[str, Any]:
+def environment_settings() -> dict[str, str]:
+    """The settings that the environment gives, as it has them."""
     return {
         name.removeprefix(_PREFIX).lower(): value
         for name, value in os.environ.items()

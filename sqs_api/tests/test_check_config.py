@@ -92,15 +92,14 @@ async def test_a_missing_dead_letter_queue_is_refused_as_by_serve(tmp_path: Path
 async def test_declared_queues_are_checked_beside_those_of_the_folder(tmp_path: Path) -> None:
     file, data = tmp_path / "c.toml", tmp_path / "data"
     file.write_text(f'data = "{data}"\n{MISSING_TARGET}')
-    fifo = '[[queues]]\nname = "later"\ntags = {}\ndead_letter_queue = "steps.fifo"\n'
+    more = '[[queues]]\nname = "later"\ndead_letter_queue = "nowhere"\n'
     async with serving(data) as served:
         await served.call("CreateQueue", QueueName="orders-dead")
         await served.call("CreateQueue", QueueName="orders")
-        await served.call("CreateQueue", QueueName="steps.fifo", Attributes={"FifoQueue": "true"})
         beside = await asyncio.to_thread(run, "check-config", "--config", file)
     files = sorted(data.iterdir())
     alone = run("check-config", "--config", file)
-    file.write_text(f'data = "{data}"\n{MISSING_TARGET}\n{fifo}')
+    file.write_text(f'data = "{data}"\n{MISSING_TARGET}\n{more}')
     refused = run("check-config", "--config", file)
 
     assert (beside.status, alone.status) == (0, 0)
