@@ -50,11 +50,17 @@ def _entries(service: Service, wanted: dict[str, Any], missing: set[str]) -> Any
             return
 
 
+def _local(login: str | None, uid: int | None) -> str:
+    """A caller on the service's machine; empty for others."""
+    if login is None:
+        return "" if uid is None else f"uid {uid}"
+    return f"{login} (local)"
+
+
 def _line(entry: dict[str, Any]) -> tuple[str, ...]:
     details = {name: value for name, value in entry["details"].items() if name != "request_id"}
-    uid = details.pop("uid", "")
-    local = f"{entry['login'] or uid} (local)" if entry["login"] or uid != "" else ""
-    who = entry["user"] or local or entry["access_key_id"] or ""
+    uid = details.pop("uid", None)
+    who = entry["user"] or _local(entry["login"], uid) or entry["access_key_id"] or ""
     shown = ", ".join(f"{name}={value}" for name, value in details.items())
     return (
         entry["time"][:19].replace("T", " "),

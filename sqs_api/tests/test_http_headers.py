@@ -34,6 +34,7 @@ async def test_an_encoded_body_is_refused_by_the_name_of_the_header(
             answer = await client.ask(request)
             assert answer.status == 400
             assert b"Content-Encoding" in answer.body
+            assert answer.headers["Date"]
 
     assert list(service.catalog) == []
 

@@ -80,9 +80,10 @@ export async function showAudit({ view, query, signal, fail }) {
   await read();
 }
 
-/** A caller on the service's machine, by login or number. */
-function callerOf(local) {
-  return local === undefined || local === null ? null : `${local} (local)`;
+/** A caller on the service's machine; null for others. */
+function localCaller(login, uid) {
+  if (login) return `${login} (local)`;
+  return uid === undefined ? null : `uid ${uid}`;
 }
 
 function entryRow(entry) {
@@ -91,7 +92,7 @@ function entryRow(entry) {
     `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
   return row(COLUMNS, [
     entry.time.slice(0, 19).replace("T", " "),
-    entry.user ?? callerOf(entry.login ?? uid) ?? entry.access_key_id ?? "",
+    entry.user ?? localCaller(entry.login, uid) ?? entry.access_key_id ?? "",
     entry.action,
     nameOf((entry.queue ?? "").replaceAll("/", ":")),
     entry.denied ? el("strong", { class: "urgent" }, `denied: ${entry.outcome}`) : entry.outcome ?? "",
