@@ -204,8 +204,7 @@ class Gateway:
         self._write_refusal(exchange, refusal)
 
     def _begin_second(self, now_s: float) -> None:
-        self._next_second = int(now_s) + 1
-        self._date = date_line(now_s)
+        self._next_second, self._date = int(now_s) + 1, date_line(now_s)
 
     def _exchange(self, client: Client, headers: dict[bytes, bytes], body: bytes) -> Exchange:
         self.outstanding += 1
