@@ -117,7 +117,7 @@ def test_operators_see_and_repair_at_any_host(cluster: ClusterProcess) -> None:
         page = said(cluster, host, "messages", "browse", "dead")
         first = page["messages"][0]
         assert first["body"] == "abc"[number]
-        chosen = ("--sequence", str(first["sequence"]), "--to", "source")
+        chosen = (str(first["sequence"]), "--to", "source")
         assert said(cluster, host, "redrive", "plan", "dead", *chosen)["refused"] == {}
         moved = said(cluster, host, "redrive", "start", "dead", *chosen, "--wait")
         assert (moved["status"], moved["moved"]) == ("COMPLETED", 1)

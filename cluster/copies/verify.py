@@ -30,7 +30,12 @@ from storage.checks.consistency import check_archive, check_outbox, check_queue
 from storage.checks.damage import Finding, check_rows
 from storage.checks.missing import count_missing, missing_departed
 from storage.checks.readable_rows import Damage, ReadableRows
-from storage.copies.checked_database import DatabaseDamaged, check_copy, check_database
+from storage.copies.checked_database import (
+    DatabaseDamaged,
+    check_copy,
+    check_database,
+    open_unchanged,
+)
 from storage.copies.files import files_below, hash_file
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
 from storage.copies.second_copy import Found, copy_of, look
@@ -134,7 +139,7 @@ class FolderCheck:
         updates it."""
         copy = self._check_copy(file)
         try:
-            with closing(_open_unchanged(file)) as database:
+            with closing(open_unchanged(file)) as database:
                 state = None
                 try:
                     state = check_database(database)
@@ -162,7 +167,7 @@ class FolderCheck:
 
     def _check_copy(self, file: Path) -> Found:
         """Checked before the database itself, which is never behind in a folder in use."""
-        return look(copy_of(file), check_copy, _open_unchanged)
+        return look(copy_of(file), check_copy, open_unchanged)
 
     def _read_catalog(self, file: str, records: Iterable[Record]) -> Iterator[str]:
         for record in records:
@@ -277,11 +282,3 @@ class FolderCheck:
     def _queue(self, queue_id: int) -> str:
         known = self._known.get(queue_id)
         return f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
-
-
-def _open_unchanged(file: Path) -> sqlite3.Connection:
-    """Open a database for reading. Without a log beside it, it is not in use: then SQLite makes no
-    files there."""
-    log = file.with_name(file.name + "-wal")
-    mode = "mode=ro" if log.exists() else "mode=ro&immutable=1"
-    return sqlite3.connect(f"{file.absolute().as_uri()}?{mode}", uri=True)

@@ -23,11 +23,13 @@ from auth.errors import AccessDenied, InvalidClientTokenId, MissingAuthenticatio
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
 from sqs_api.admin.actions import AdminPage
+from sqs_api.admin.service_note import LOGIN_HEADER
 from sqs_api.gateway.access import Access
 from sqs_api.http.origins import KnownHosts
 
 _PASSED_ON = re.compile(rb"forwarded|via|x-real-ip|x-forwarded-.*")
 """Headers of proxies."""
+_LOGIN_CHARACTERS_MAX = 64
 _SWEEP_S = 60.0
 """Interval at which expired signatures are forgotten."""
 
@@ -128,6 +130,13 @@ class AdminAccess:
             return self._local.verify(*raw, request.body, self._wall_s())
         except InvalidClientTokenId:  # signed with another key
             return self._verifier.verify(*raw, request.body, self._wall_s())
+
+    def login(self, request: AdminRequest, caller: Caller) -> str | None:
+        """The user of this machine who runs the local command; None for requests of others."""
+        if caller.access_key_id != self._local_id:
+            return None
+        said = request.headers.get(LOGIN_HEADER.encode(), b"")
+        return said[:_LOGIN_CHARACTERS_MAX].decode("latin-1") or None
 
     def operator(self, request: AdminRequest, *, changes: bool) -> Operator:
         """The signer of a request of the operators' API, which the console's pages may send, too.

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from auth.signing import signed_headers
 from cluster.shards.clock import SystemClock, SystemEntropy
+from sqs_api.admin.service_note import LOGIN_HEADER, login_name
 from sqs_api.admin.service_place import Place, PlaceUnknown
 
 _CONNECT_S = 5.0
@@ -163,6 +164,7 @@ class AdminClient:
         headers = {"host": parts.netloc.rpartition("@")[2], "content-type": "application/json"}
         # Without it, two equal requests within a second would have the same signature.
         headers["x-holdfast-nonce"] = self._entropy.secret(_NONCE_BYTES).hex()
+        headers[LOGIN_HEADER] = login_name().encode("ascii", "replace").decode()
         key = self._place.find_key()
         if key is not None:
             key = key._replace(region=self._region or key.region)

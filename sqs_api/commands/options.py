@@ -193,11 +193,13 @@ def audited(command: Callable[..., object]) -> Callable[..., None]:
 def note(settings: Settings, event: str, **fields: Any) -> None:
     """Record an action that was done without the service."""
     from cluster.shards.clock import SystemClock
+    from sqs_api.admin.service_note import login_name
     from sqs_api.gateway.audit import FILE_NAME, audit_line
 
     if settings.audit is Switch.OFF:
         return
-    line = audit_line(SystemClock().wall_s(), event, uid=os.getuid(), **fields)
+    who = {"uid": os.getuid(), "login": login_name()}
+    line = audit_line(SystemClock().wall_s(), event, **who, **fields)
     try:
         with (settings.data / FILE_NAME).open("a", encoding="utf-8") as log:
             log.write(line + "\n")

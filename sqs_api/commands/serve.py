@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import signal
+import sqlite3
 import sys
 from collections.abc import Coroutine
+from contextlib import closing
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -15,8 +17,16 @@ from typing import Any
 import click
 
 from sqs_api.commands.options import CONFIG, Refused, load, show_key, show_place
-from sqs_api.settings.config import AuthMode, Settings, scalar_fields
+from sqs_api.settings.config import (
+    AuthMode,
+    ConfigRefused,
+    Settings,
+    environment_settings,
+    file_of,
+    scalar_fields,
+)
 from sqs_api.settings.logs import set_up_logs
+from sqs_api.settings.refusals import placed
 
 _FAILED = 1
 
@@ -50,7 +60,11 @@ def check_config(config_file: Path | None) -> None:
     """Say whether the service would start with this configuration."""
     settings = load(config_file, {})
     _check_data(settings.data)
-    _check_files(settings)
+    try:
+        _check_files(settings)
+        _check_queues(settings)
+    except ConfigRefused as error:
+        raise Refused(placed(str(error), file_of(config_file), environment_settings())) from error
     for name in type(settings).model_fields:
         click.echo(f"{name} = {getattr(settings, name)}")
 
@@ -69,7 +83,7 @@ def _check_data(data: Path) -> None:
 
 
 def _check_files(settings: Settings) -> None:
-    """Look at the files that the settings name, as `serve` does. Raises Refused."""
+    """Look at the files that the settings name, as `serve` does. Raises ConfigRefused."""
     from cluster.members.records import MembershipRefused
     from cluster.shards.clock import SystemClock
     from sqs_api.archiving.service import LakeRefused, check_lake
@@ -83,10 +97,32 @@ def _check_files(settings: Settings) -> None:
             return
         tls = Tls(certificate, key, settings.tls_client_ca)
     except (LakeRefused, TlsUnusable, MembershipRefused) as error:
-        raise Refused(str(error)) from error
+        raise ConfigRefused(str(error)) from error
     if tls.expires_now(SystemClock().wall_s()):
         expired = datetime.fromtimestamp(tls.expires_at_s, UTC).isoformat()
         click.echo(f"holdfast: {certificate} expired at {expired}", err=True)
+
+
+def _check_queues(settings: Settings) -> None:
+    """Check the declared queues beside those of the data folder; those of a cluster are in its
+    etcd, which is not asked. Raises ConfigRefused."""
+    from cluster.catalog.record_codec import CatalogUnreadable
+    from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
+    from cluster.shards.clock import SystemClock
+    from sqs_api.settings.rehearsal import check_declared_queues
+    from storage.copies.checked_database import open_unchanged
+
+    if not settings.queues or settings.etcd is not None:
+        return
+    catalog = settings.data / CATALOG_FILE
+    try:
+        records = []
+        if catalog.exists():
+            with closing(open_unchanged(catalog)) as database:
+                records = read_records(database).records
+        check_declared_queues(settings, records, int(SystemClock().wall_s() * 1000))
+    except (CatalogUnreadable, sqlite3.Error, OSError) as error:
+        click.echo(f"holdfast: the declared queues are not checked: {catalog}: {error}", err=True)
 
 
 def _check_membership(settings: Settings) -> None:

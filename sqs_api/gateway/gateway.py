@@ -200,7 +200,11 @@ class Gateway:
         """Answer a request whose body is not read."""
         exchange = self._exchange(client, headers, b"")
         exchange.wire = detect_wire(method, target, headers)
+        self._begin_second(self._wall_s())
         self._write_refusal(exchange, refusal)
+
+    def _begin_second(self, now_s: float) -> None:
+        self._next_second, self._date = int(now_s) + 1, date_line(now_s)
 
     def _exchange(self, client: Client, headers: dict[bytes, bytes], body: bytes) -> Exchange:
         self.outstanding += 1
@@ -229,8 +233,7 @@ class Gateway:
         method, target, headers, body = given
         now_s = self._wall_s()
         if now_s >= self._next_second:
-            self._next_second = int(now_s) + 1
-            self._date = date_line(now_s)
+            self._begin_second(now_s)
         try:
             caller = self._authenticate(method, target, headers, body, now_s)
             decoded = decode_request(method, target, headers, body)

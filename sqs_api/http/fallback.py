@@ -16,7 +16,7 @@ from sqs_api.http.connection import SqsConnection
 from sqs_api.http.limits import BODY_BYTES_MAX, ServerState, TooLarge
 from sqs_api.http.origins import AllowedOrigins
 from sqs_api.protocol.reply import HeaderLines, closing, with_connection
-from visibility.contract.errors import RequestTooLarge
+from visibility.contract.errors import InvalidRequest, RequestTooLarge
 
 _TOO_LARGE = f"The request is larger than {BODY_BYTES_MAX} bytes."
 _LARGE_BYTES = 256 << 10
@@ -26,6 +26,12 @@ _SCHEME_AND_HOST = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _METHODS = ("GET", "POST")
 """SQS knows no others; in particular a HEAD must not change anything."""
 _VERSIONS = (HttpVersion10, HttpVersion11)
+_ENCODED = (
+    "Content-Encoding is not supported: send the body as it is, without compression and without "
+    "this header."
+)
+_PLAIN_ENCODINGS = (b"", b"identity", b"amz-1.0")
+"""Values of Content-Encoding for a body as it is; AWS's examples of JSON requests have the last."""
 
 OtherPages = Callable[[BaseRequest], Awaitable[web.StreamResponse | None]]
 """Answers requests that are not SQS's; None for those that are."""
@@ -133,6 +139,9 @@ class Fallback:
             self._gateway.refuse_unread(client, method, target, headers, body)
             return Written(client)
         connection.request_is_read()
+        if headers.get(b"content-encoding", b"").lower() not in _PLAIN_ENCODINGS:
+            self._gateway.refuse_unread(client, method, target, headers, InvalidRequest(_ENCODED))
+            return Written(client)
         if len(body) > _LARGE_BYTES:
             async with self._one_large:
                 await asyncio.sleep(0)  # requests that wait meanwhile come first

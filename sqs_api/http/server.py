@@ -81,10 +81,19 @@ class SqsServer(web.Server):
             if isinstance(connection, SqsConnection):
                 connection.close_if_idle()
 
-    def _make_request(self, *parts: Any) -> BaseRequest:
-        request = super()._make_request(*parts)
+    def _make_request(
+        self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+    ) -> BaseRequest:
+        request = _Request(message, payload, protocol, writer, task, self._loop)
         cast(SqsConnection, request.protocol).request_begins(request)
         return request
+
+
+class _Request(BaseRequest):
+    """A request whose answers do not name the software and its versions."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        response.headers.pop("Server", None)
 
 
 class Server:

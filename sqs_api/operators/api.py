@@ -155,6 +155,8 @@ class OperatorApi:
         route, parts = routes[request.method]
         if not route.only_reads and request.content_type != "application/json":
             return _answer(415, {"error": "The content type must be application/json."})
+        if request.headers.get("Content-Encoding", "identity").lower() != "identity":
+            return _answer(415, {"error": "Content-Encoding is not supported."})
         body = await read_body(request, route.body_bytes_max + 1)
         if len(body) > route.body_bytes_max:
             return _answer(413, {"error": f"Send at most {route.body_bytes_max} bytes."})
@@ -214,6 +216,7 @@ class OperatorApi:
             account=asked.caller.account,
             user=asked.caller.user,
             access_key_id=asked.caller.access_key_id,
+            login=self._admin.login(sent, asked.caller),
             source_ip=sent.source_ip,
             queue=asked.arn(sent.parts[0]) if sent.parts else None,
             messages_read=asked.bodies_read or None,

@@ -40,7 +40,7 @@ _REFUSALS = {
     "404": "There is no such queue, message or redrive.",
     "409": "The service, or its present state, does not allow it.",
     "413": "The body is too long.",
-    "415": "The content type is not application/json.",
+    "415": "The content type is not application/json, or there is a Content-Encoding.",
     "503": "No host, or not the lake, can answer at present: try again.",
 }
 _OF_BODIES = ("413", "415")

@@ -29,6 +29,7 @@ from sqs_api.operators.shown_queues import EMPTY, ShownQueue, shown_queue
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import QueueReading
+from visibility.contract.queue_policy import statements_without_effect
 
 _PAGE_MAX = 500
 _ON_A_QUEUE = (
@@ -83,9 +84,11 @@ class QueuePage(TypedDict):
 
 
 class WholeQueue(ShownQueue):
-    """A queue with all settings, and the actions that the caller may do."""
+    """A queue with all settings, and the actions that the caller may do. `policy_without_effect`
+    names the statements of its policy whose Resource is not this queue."""
 
     attributes: dict[str, str]
+    policy_without_effect: list[str]
     tags: dict[str, str]
     created_at_ms: int
     modified_at_ms: int
@@ -116,6 +119,9 @@ async def show_queue(desk: Desk, asked: Asked) -> WholeQueue:
     return {
         **shown_queue(desk, queue, readings.get(queue.queue_id, EMPTY), _sources(desk)),
         "attributes": queue.attributes,
+        "policy_without_effect": statements_without_effect(
+            queue.attributes.get("Policy", ""), queue.arn
+        ),
         "tags": queue.tags,
         "created_at_ms": queue.created_at_ms,
         "modified_at_ms": queue.modified_at_ms,

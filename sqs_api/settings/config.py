@@ -23,9 +23,10 @@ from sqs_api.admin.service_place import DEFAULT_DATA
 from sqs_api.http.origins import AllowedOrigins
 from sqs_api.http.proxies import TrustedProxies
 from sqs_api.settings.cluster import ClusterSettings, wrong_combination
-from sqs_api.settings.declarations import DeclaredQueue, DeclaredUser, in_order
+from sqs_api.settings.declarations import TABLES, DeclaredQueue, DeclaredUser, in_order
 from sqs_api.settings.logs import LogFormat
 from sqs_api.settings.outgoing import TraceSettings, WebhookSettings, wrong_webhook
+from sqs_api.settings.refusals import placed, reason_of
 from storage.engines.durable import Durability
 from visibility.contract.limits import DAY
 from visibility.contract.naming import is_account
@@ -331,22 +332,28 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     `flags` holds the given options; without `file`, HOLDFAST_CONFIG may name one. Raises
     ConfigRefused.
     """
+    file = file_of(file)
+    elsewhere = environment_settings() | flags
+    try:
+        return _checked(_from_file(file), elsewhere)
+    except ConfigRefused as error:
+        raise ConfigRefused(placed(str(error), file, elsewhere)) from error.__cause__
+
+
+def file_of(given: Path | None) -> Path | None:
+    """The configuration file: the given one, else what HOLDFAST_CONFIG names."""
     named = os.environ.get(_FILE_VARIABLE)
-    if file is None and named:
-        file = Path(named)
-    from_file = _from_file(file)
+    return Path(named) if given is None and named else given
+
+
+def _checked(from_file: dict[str, Any], elsewhere: dict[str, Any]) -> Settings:
+    """The settings. Raises ConfigRefused, whose text begins with the key."""
     for name in _SECRETS & from_file.keys():
         raise ConfigRefused(f"{name}: comes from HOLDFAST_{name.upper()} only")
-    given = from_file | _from_environment() | flags
     try:
-        settings = Settings(**given)
+        settings = Settings(**from_file | elsewhere)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        text = "unknown setting" if first["type"] == "extra_forbidden" else first["msg"]
-        if first["type"] in _OUT_OF_BOUNDS:
-            text = _bounds(key) or text
-        raise ConfigRefused(f"{key}: {text.removeprefix('Value error, ')}") from error
+        raise ConfigRefused(reason_of(error, Settings.model_fields, TABLES)) from error
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise ConfigRefused("tls_certificate: needs tls_key, and the other way round")
     if settings.archive_every is not None and settings.lake is None:
@@ -360,7 +367,7 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     try:
         in_order(settings.queues)
     except ValueError as error:
-        raise ConfigRefused(f"queues: {error}") from error
+        raise ConfigRefused(f"queues.{error}") from error
     if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
         raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
     _check_cluster(settings)
@@ -380,25 +387,6 @@ def _check_cluster(settings: Settings) -> None:
         raise ConfigRefused(
             "etcd: needs master_key_file or HOLDFAST_MASTER_KEY, the same key on every host"
         )
-
-
-_OUT_OF_BOUNDS = {
-    "int_type",
-    "int_parsing",
-    "int_from_float",
-    "greater_than_equal",
-    "less_than_equal",
-}
-
-
-def _bounds(name: str) -> str | None:
-    """The numbers that a setting may have; None for one that is no number."""
-    field = Settings.model_fields.get(name)
-    if field is None:
-        return None
-    low = next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), 0)
-    high = next((bound.le for bound in field.metadata if hasattr(bound, "le")), None)
-    return f"must be a whole number from {low}{'' if high is None else f' to {high}'}"
 
 
 def _is_loopback(host: str) -> bool:
@@ -431,7 +419,8 @@ def without_secrets() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in secrets}
 
 
-def _from_environment() -> dict[str, Any]:
+def environment_settings() -> dict[str, str]:
+    """The settings that the environment gives, as it has them."""
     return {
         name.removeprefix(_PREFIX).lower(): value
         for name, value in os.environ.items()

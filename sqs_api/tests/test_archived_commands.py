@@ -83,6 +83,6 @@ async def test_a_replay_is_planned_and_done(
 
 
 async def test_unclear_choices_are_refused(served: Served) -> None:
-    for choice in ((), ("--all", "--text", "a"), ("--place", "1.a.0.1", "--all")):
+    for choice in ((), ("--all", "--text", "a"), ("1.a.0.1", "--all")):
         said = await say(served, "replay", "q", *choice)
         assert (said.status, "--all" in said.err) == (2, True)

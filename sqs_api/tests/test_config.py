@@ -255,10 +255,10 @@ def test_bad_value_is_refused_by_name(
 def test_unknown_setting_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert _refusal({}, _file(tmp_path, "prot = 1")) == "prot: unknown setting"
-    assert _refusal({}, _file(tmp_path, "[serve]\nport = 1")) == "serve: unknown setting"
-    monkeypatch.setenv("HOLDFAST_PROT", "1")
-    assert _refusal({}) == "prot: unknown setting"
+    file = _file(tmp_path, "frob = 1")
+    assert _refusal({}, file) == f"{file}:1: frob: unknown setting"
+    monkeypatch.setenv("HOLDFAST_FROB", "1")
+    assert _refusal({}) == "frob: unknown setting"
 
 
 @pytest.mark.parametrize("text", ["port", "port = ", "port = 1\nport = 2", "[", "\0", 'a = "\\q"'])
@@ -328,10 +328,11 @@ def test_origins_are_what_browsers_send(text: str) -> None:
 def test_the_master_key_comes_from_the_environment_only_and_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusal = _refusal({}, _file(tmp_path, f'master_key = "{"A" * 43}="'))
+    file = _file(tmp_path, f'master_key = "{"A" * 43}="')
+    refusal = _refusal({}, file)
     monkeypatch.setenv("HOLDFAST_MASTER_KEY", "open sesame")
 
-    assert refusal == "master_key: comes from HOLDFAST_MASTER_KEY only"
+    assert refusal == f"{file}:1: master_key: comes from HOLDFAST_MASTER_KEY only"
     assert "sesame" not in repr(load({}, None))
 
 

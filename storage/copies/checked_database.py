@@ -18,6 +18,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
@@ -87,6 +88,14 @@ def _row_digest(place: str, row: int, content: bytes) -> int:
 
 
 # -- reading ---------------------------------------------------------------------------------------
+
+
+def open_unchanged(file: Path) -> sqlite3.Connection:
+    """Open a database for reading. Without a log beside it, it is not in use: then SQLite makes no
+    files there. Raises sqlite3.Error."""
+    log = file.with_name(file.name + "-wal")
+    mode = "mode=ro" if log.exists() else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{file.absolute().as_uri()}?{mode}", uri=True)
 
 
 @contextmanager

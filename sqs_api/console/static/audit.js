@@ -80,13 +80,19 @@ export async function showAudit({ view, query, signal, fail }) {
   await read();
 }
 
+/** A caller on the service's machine; null for others. */
+function localCaller(login, uid) {
+  if (login) return `${login} (local)`;
+  return uid === undefined ? null : `uid ${uid}`;
+}
+
 function entryRow(entry) {
   const { request_id: _, uid, ...details } = entry.details;
   const told = Object.entries(details).map(([name, value]) =>
     `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
   return row(COLUMNS, [
     entry.time.slice(0, 19).replace("T", " "),
-    entry.user ?? entry.access_key_id ?? (uid === undefined ? "" : `uid ${uid}`),
+    entry.user ?? localCaller(entry.login, uid) ?? entry.access_key_id ?? "",
     entry.action,
     nameOf((entry.queue ?? "").replaceAll("/", ":")),
     entry.denied ? el("strong", { class: "urgent" }, `denied: ${entry.outcome}`) : entry.outcome ?? "",

@@ -109,6 +109,9 @@ function settings(queue) {
     facts(shown),
     documents.map(([name, value]) => [
       el("h2", {}, name),
+      name === "Policy" && queue.policy_without_effect.length > 0
+        && el("p", { class: "notice warning" }, "These statements have no effect, since their "
+          + `Resource is not this queue: ${queue.policy_without_effect.join(", ")}`),
       el("pre", { tabindex: "0" }, pretty(value)),
     ]),
     el("h2", {}, "Tags"),
