@@ -35,6 +35,7 @@ from storage.copies.files import files_below, hash_file
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
 from storage.copies.second_copy import Found, copy_of, look
 from storage.engines.folder import check_folder, damaged_formats, open_folder
+from storage.engines.refusing_disk import disk_refusal, naming_disk
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.rows.codec import QueueRow, decode_row
@@ -74,7 +75,8 @@ class FolderCheck:
         """Numbers of queues in the catalog, including queues without rows."""
 
     def findings(self) -> Iterator[str]:
-        """The findings, one line each."""
+        """The findings, one line each. Raises StoreFailed, sqlite3.Error, OSError if a disk takes
+        no writes, so that a part of the folder cannot be read."""
         if self._is_backup:
             yield from self._check_manifest()
         else:
@@ -85,6 +87,8 @@ class FolderCheck:
                 try:
                     views[number] = RocksView(folder)
                 except (StoreFailed, OSError) as error:
+                    if disk_refusal(error):
+                        raise
                     yield f"shard {number}: {error}"
                 else:
                     opened.callback(views[number].close)
@@ -132,9 +136,9 @@ class FolderCheck:
     def _check_database(self, file: Path) -> Iterator[str]:
         """Check a database and its second copy. A crash may leave the copy behind: the next start
         updates it."""
-        copy = self._check_copy(file)
         try:
-            with closing(_open_unchanged(file)) as database:
+            copy = self._check_copy(file)
+            with naming_disk(self._folder), closing(_open_unchanged(file)) as database:
                 state = None
                 try:
                     state = check_database(database)
@@ -150,6 +154,8 @@ class FolderCheck:
                     numbers = database.execute("SELECT number FROM data_keys")
                     self._data_keys = {number for (number,) in numbers}
         except (sqlite3.Error, OSError) as error:
+            if disk_refusal(error):
+                raise
             yield f"{file.name}: it cannot be read: {error}"
 
     def _check_records(self) -> Iterator[str]:
@@ -162,7 +168,8 @@ class FolderCheck:
 
     def _check_copy(self, file: Path) -> Found:
         """Checked before the database itself, which is never behind in a folder in use."""
-        return look(copy_of(file), check_copy, _open_unchanged)
+        with naming_disk(self._folder):
+            return look(copy_of(file), check_copy, _open_unchanged)
 
     def _read_catalog(self, file: str, records: Iterable[Record]) -> Iterator[str]:
         for record in records:

@@ -14,11 +14,9 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.options import CONFIG, Refused, load, show_key, show_place
+from sqs_api.commands.options import CONFIG, Failed, Refused, load, show_key, show_place
 from sqs_api.settings.config import AuthMode, Settings, scalar_fields
 from sqs_api.settings.logs import set_up_logs
-
-_FAILED = 1
 
 
 def _flag(name: str, kind: type, description: str, default: object) -> click.Option:
@@ -143,8 +141,7 @@ async def _serve(settings: Settings) -> int:
     try:
         address = await _unless(stopping, node.start())
     except NodeRefused as error:
-        click.echo(f"holdfast: {error}", err=True)
-        return _FAILED
+        raise Failed(str(error)) from error
     if address is None:
         return 0
     if node.first_key is not None:

@@ -7,7 +7,6 @@ other rows. With `accepts_loss` it continues without them and reports the losses
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ import structlog
 from storage.copies.healed_queue import make_agree, report_rebuilt
 from storage.engines.durable import Durability, DurableStore, RowStore, StoreOptions, log_folder
 from storage.engines.readable import is_damage
+from storage.engines.refusing_disk import disk_refusal
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import (
@@ -92,8 +92,7 @@ def _closing(rows: RowStore, disk: Disk) -> Iterator[None]:
         rows.close()
         disk.stop()
         if isinstance(error, LogMismatch | OSError | msgspec.MsgspecError):
-            is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-            way_out = "Free some space" if is_full else _WAYS_OUT
+            way_out = "Free some space" if disk_refusal(error) else _WAYS_OUT
             if isinstance(error, NewerFormat):
                 way_out = "Start a version that knows it: this one was started in its place"
             raise StoreFailed(f"cannot open {rows.folder}: {error}. {way_out}") from error
