@@ -35,8 +35,6 @@ _ORDINARY = ("in use by", "lake", "no usage")
 """Refusals that have nothing to do with the disk."""
 _SERVES_S, _ENDS_S = 20.0, 120.0
 """A service that runs for so long has started; a command that does has not ended."""
-_AT_ONCE = 4
-"""Commands that run at the same time."""
 
 Words = tuple[str, ...]
 
@@ -48,12 +46,14 @@ class State(NamedTuple):
     set_in: Callable[[SmallDisk], None]
     beside_a_service: bool = True
     """False if it cannot come about while a service has files open."""
+    at_once: int = 4
+    """Commands that run at the same time; 1 where one would give back what another lacks."""
 
 
 STATES = (
     State("full", SmallDisk.fill_up),
     State("read-only", SmallDisk.make_read_only, beside_a_service=False),
-    State("without inodes", SmallDisk.use_up_inodes),
+    State("without inodes", SmallDisk.use_up_inodes, at_once=1),
 )
 
 
@@ -81,8 +81,8 @@ def at_rest(state: State, words: Words = ()) -> list[str]:
         assert run_command("backup", "--data", str(node.data), str(backup)).returncode == 0
         node.kill()
         state.set_in(disk)
-        problems = _problems(_with(words, _folder_commands(node.data, backup, policy)))
-        problems += _problems(_output_commands(), disk.mounted_at / "output")
+        problems = _problems(state, _with(words, _folder_commands(node.data, backup, policy)))
+        problems += _problems(state, _output_commands(), disk.mounted_at / "output")
         disk.free()
         verified = run_command("verify", str(node.data))
         if verified.returncode != 0:
@@ -95,7 +95,7 @@ def beside_a_service(state: State, words: Words = ()) -> list[str]:
     """The same beside a service on such a disk, whose pages are called, too."""
     with _service() as (node, disk):
         state.set_in(disk)
-        problems = _problems(_with(words, _service_commands(node, disk.mounted_at)))
+        problems = _problems(state, _with(words, _service_commands(node, disk.mounted_at)))
         problems += _page_problems(node) + _action_problems(node)
         disk.free()
         return problems + _refusals_of(node) + _log_problems(node)
@@ -205,8 +205,8 @@ def _with(words: Words, commands: list[Words]) -> list[Words]:
     return [command for command in commands if not words or set(words) & set(command)]
 
 
-def _problems(commands: list[Words], output: Path | None = None) -> list[str]:
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
+def _problems(state: State, commands: list[Words], output: Path | None = None) -> list[str]:
+    with ThreadPoolExecutor(state.at_once) as pool:
         found = pool.map(lambda words: _problem(words, output), commands)
         return [problem for problem in found if problem]
 

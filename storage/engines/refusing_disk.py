@@ -12,7 +12,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 _FULL, _READ_ONLY = "no space on {}", "{} is read-only"
@@ -24,8 +24,8 @@ _NOT_DAMAGE = (
     *("SQLITE_FULL", "SQLITE_IOERR", "SQLITE_CANTOPEN", "SQLITE_READONLY"),
 )
 _PERHAPS_DAMAGE = ("SQLITE_IOERR_READ", "SQLITE_IOERR_SHORT_READ", "SQLITE_IOERR_CORRUPTFS")
-_PROBE = bytes(1 << 16)
-"""More than SQLite needs beside a database that it opens."""
+_PROBE_FILES, _PROBE = 4, bytes(1 << 16)
+"""As many files as SQLite makes beside a database and its second copy, and more than it writes."""
 
 
 def disk_refusal(error: BaseException) -> str | None:
@@ -81,12 +81,14 @@ def naming_disk(folder: Path) -> Iterator[None]:
 
 
 def _refused_now(folder: Path) -> OSError | None:
-    """The error of writing a file without a name there; None if that works, or is not allowed."""
+    """The error of writing files without names there; None if that works, or is not allowed."""
     try:
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(_PROBE)
-            probe.flush()
-            os.fsync(probe.fileno())
+        with ExitStack() as opened:
+            for _ in range(_PROBE_FILES):
+                probe = opened.enter_context(tempfile.TemporaryFile(dir=folder))
+                probe.write(_PROBE)
+                probe.flush()
+                os.fsync(probe.fileno())
     except OSError as error:
         error.filename = str(folder)
         return error if error.errno in _REASONS else None
