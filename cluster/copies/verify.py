@@ -96,13 +96,14 @@ class FolderCheck:
                         f"shard {number}: {name} is damaged; its copy was read"
                         for name in views[number].restored
                     )
-                    yield from (f"shard {number}: {each}" for each in views[number].log_findings())
             for database in databases_of(self._folder):
                 yield from self._check_database(database)
             if (self._folder / RECORDS_FILE).exists():
                 yield from self._check_records()
+            names = {queue_id: queue.name for queue_id, queue in self._known.items()}
             for number, view in views.items():
                 self.shards += 1
+                yield from (f"shard {number}: {each}" for each in view.log_findings(names))
                 yield from self._check_shard(number, view)
 
     # -- files -------------------------------------------------------------------------------------

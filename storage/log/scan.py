@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 from zlib import crc32
 
@@ -62,7 +61,7 @@ class _Break:
     """The place where reading a segment stopped."""
 
     reason: str = "there are no more segments"
-    heads: Heads = MappingProxyType({})
+    heads: Heads = field(default_factory=dict)
     is_short: bool = False
 
 
