@@ -17,7 +17,7 @@
 #   make kill9-redrive KILLS=10      kill -9 during one redrive of 100,000 messages: none lost, none twice, counts right
 #   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
 #   make damage ROUNDS=300          flip bits and cut files of closed and killed folders, then start on it (minutes)
-#   make disk-faults ROUNDS=30      a disk that is full or fails under load; needs root, libfiu (minutes)
+#   make disk-faults ROUNDS=30      all commands on full disks; full and failing ones under load; needs root, libfiu (minutes)
 #   make soak MINUTES=20            mixed traffic with faults: memory, descriptors, latency stay flat
 #   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
 #   make simulate SEEDS=2000        the worker on simulated time and disks, with crashes; SEED=123 replays one;
@@ -144,6 +144,7 @@ damage: $(VENV)/.dev
 	$(FAULT)damage --rounds $(ROUNDS) $(FAULT_ARGS)
 
 disk-faults: $(VENV)/.dev
+	$(FAULT)full_disks
 	$(FAULT)disk_faults --rounds $(ROUNDS) $(FAULT_ARGS)
 
 kill9-redrive: $(VENV)/.dev

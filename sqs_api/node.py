@@ -248,7 +248,7 @@ class Node:
         member = member_settings(settings)
         if member is None:
             refuse_member_folder(settings.data)
-            return OwnStores(options)
+            return OwnStores(options, self._queue_names)
         self._host = ClusterHost(
             settings,
             member,
@@ -259,6 +259,10 @@ class Node:
         )
         await self._host.join(folders, options)
         return self._host.stores
+
+    def _queue_names(self, shard: int) -> dict[int, str]:
+        queues = self.owner.catalog.all_queues()
+        return {queue.queue_id: queue.name for queue in queues if queue.shard == shard}
 
     async def _open_catalog(self) -> Coordination:
         if self._host is not None:

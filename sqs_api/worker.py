@@ -92,13 +92,18 @@ class Stores(Protocol):
 class OwnStores:
     """The stores of a single host."""
 
-    def __init__(self, options: StoreOptions) -> None:
+    def __init__(
+        self, options: StoreOptions, queue_names: Callable[[int], Mapping[int, str]]
+    ) -> None:
+        """`queue_names` gives the names of a shard's queues by id."""
         self._options = options
+        self._queue_names = queue_names
         self._opened: dict[int, DurableStore] = {}
 
     async def open(self, number: int, folder: Path) -> DurableStore:
         """Open the store of a shard. Raises StoreFailed."""
-        store = await asyncio.to_thread(open_store, folder, self._options)
+        options = self._options._replace(queue_names=self._queue_names(number))
+        store = await asyncio.to_thread(open_store, folder, options)
         self._opened[number] = store
         return store
 

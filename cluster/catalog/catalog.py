@@ -41,6 +41,7 @@ from cluster.coordination.coordination import (
 )
 from cluster.keys.keyring import Secrets
 from cluster.shards.clock import Clock, Entropy
+from storage.engines.refusing_disk import tells_of_refusal
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_policy import statements_without_effect
@@ -54,6 +55,8 @@ _SHOWN_S = 10.0
 """Bound of the time after which the watch reports a change that was committed."""
 _CAUGHT_UP_S = 5.0
 """Bound of the time for which requests wait for the view to catch up."""
+
+_NO_SPACE = "The service has no space for this change. Please try again."
 
 OnQueueChange = Callable[[QueueChange], None]
 Spread = Callable[[int], Awaitable[None]]
@@ -304,7 +307,7 @@ class Catalog(QueueView):
                     self._written = found.revision
                     return True
         self._report_unwritten(outcome.reason)
-        raise ServiceUnavailable()
+        raise ServiceUnavailable(_NO_SPACE if tells_of_refusal(outcome.reason) else None)
 
     def _report_unwritten(self, reason: str) -> None:
         if self._is_unwritable:

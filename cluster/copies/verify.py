@@ -40,6 +40,7 @@ from storage.copies.files import files_below, hash_file
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
 from storage.copies.second_copy import Found, copy_of, look
 from storage.engines.folder import check_folder, damaged_formats, open_folder
+from storage.engines.refusing_disk import disk_refusal, naming_disk
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.rows.codec import QueueRow, decode_row
@@ -79,7 +80,8 @@ class FolderCheck:
         """Numbers of queues in the catalog, including queues without rows."""
 
     def findings(self) -> Iterator[str]:
-        """The findings, one line each."""
+        """The findings, one line each. Raises StoreFailed, sqlite3.Error, OSError if a disk takes
+        no writes, so that a part of the folder cannot be read."""
         if self._is_backup:
             yield from self._check_manifest()
         else:
@@ -90,6 +92,8 @@ class FolderCheck:
                 try:
                     views[number] = RocksView(folder)
                 except (StoreFailed, OSError) as error:
+                    if disk_refusal(error):
+                        raise
                     yield f"shard {number}: {error}"
                 else:
                     opened.callback(views[number].close)
@@ -97,13 +101,14 @@ class FolderCheck:
                         f"shard {number}: {name} is damaged; its copy was read"
                         for name in views[number].restored
                     )
-                    yield from (f"shard {number}: {each}" for each in views[number].log_findings())
             for database in databases_of(self._folder):
                 yield from self._check_database(database)
             if (self._folder / RECORDS_FILE).exists():
                 yield from self._check_records()
+            names = {queue_id: queue.name for queue_id, queue in self._known.items()}
             for number, view in views.items():
                 self.shards += 1
+                yield from (f"shard {number}: {each}" for each in view.log_findings(names))
                 yield from self._check_shard(number, view)
 
     # -- files -------------------------------------------------------------------------------------
@@ -137,9 +142,9 @@ class FolderCheck:
     def _check_database(self, file: Path) -> Iterator[str]:
         """Check a database and its second copy. A crash may leave the copy behind: the next start
         updates it."""
-        copy = self._check_copy(file)
         try:
-            with closing(open_unchanged(file)) as database:
+            copy = self._check_copy(file)
+            with naming_disk(self._folder), closing(open_unchanged(file)) as database:
                 state = None
                 try:
                     state = check_database(database)
@@ -155,6 +160,8 @@ class FolderCheck:
                     numbers = database.execute("SELECT number FROM data_keys")
                     self._data_keys = {number for (number,) in numbers}
         except (sqlite3.Error, OSError) as error:
+            if disk_refusal(error):
+                raise
             yield f"{file.name}: it cannot be read: {error}"
 
     def _check_records(self) -> Iterator[str]:
@@ -167,7 +174,8 @@ class FolderCheck:
 
     def _check_copy(self, file: Path) -> Found:
         """Checked before the database itself, which is never behind in a folder in use."""
-        return look(copy_of(file), check_copy, open_unchanged)
+        with naming_disk(self._folder):
+            return look(copy_of(file), check_copy, open_unchanged)
 
     def _read_catalog(self, file: str, records: Iterable[Record]) -> Iterator[str]:
         for record in records:

@@ -16,6 +16,7 @@ from cluster.keys.keyring import CREDENTIALS, DIGESTS, Keyring, Secrets, data_ke
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
 from cluster.shards.clock import Clock, Entropy
 from storage.copies.second_copy import open_with_copy, tables
+from storage.engines.refusing_disk import naming_disk
 
 FILE_NAME = "keyring.sqlite"
 
@@ -60,13 +61,14 @@ class SqliteKeyring(Keyring):
         except (OSError, sqlite3.Error) as error:
             raise KeysUnusable(f"cannot open the keys in {file}: {error}") from error
         try:
-            self.digest_key = self._secret(DIGESTS)
-            self.secrets = Secrets(WrappingKey(self._secret(CREDENTIALS)), entropy)
-            if self._owner:
-                adopt(self._database, self._owner)
-            self._load()
-            if BUILT_IN_KEY not in self._keys:
-                self.add(BUILT_IN_KEY, "")
+            with naming_disk(file.parent):
+                self.digest_key = self._secret(DIGESTS)
+                self.secrets = Secrets(WrappingKey(self._secret(CREDENTIALS)), entropy)
+                if self._owner:
+                    adopt(self._database, self._owner)
+                self._load()
+                if BUILT_IN_KEY not in self._keys:
+                    self.add(BUILT_IN_KEY, "")
         except SealBroken as error:
             self._database.close()
             raise WrongMasterKey(f"the keys in {file} are not under this master key") from error

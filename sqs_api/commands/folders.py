@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from sqs_api.commands.options import Refused, shown_queues
+from sqs_api.commands.options import Failed, Refused, shown_queues
 
 _FOUND = 1
 """Status of a command that names damage or what is missing."""
@@ -19,7 +19,8 @@ _FOUND = 1
 def verify(folder: Path) -> None:
     """Say what is damaged in FOLDER, a data folder or a backup, one finding a line.
 
-    Ends with status 0 if all is sound, with 1 if not. Changes nothing, and may run beside the
+    Ends with status 0 if all is sound, with 1 if not, with 3 if a disk takes no writes so that not
+    all could be read. Changes nothing, and may run beside the
     service.
     """
     from cluster.copies.verify import FolderCheck
@@ -96,8 +97,7 @@ def convert(data: Path, accept_loss: bool) -> None:
     except FolderRefused as error:
         raise Refused(str(error)) from error
     except (StoreFailed, OSError) as error:
-        click.echo(f"holdfast: nothing was converted: {error}", err=True)
-        sys.exit(1)
+        raise Failed(f"nothing was converted: {error}") from error
     click.echo(f"{data} has format 4 now. What it had before is kept as a backup:")
     for file in kept:
         click.echo(f"    {file}")

@@ -4,6 +4,7 @@ file."""
 from __future__ import annotations
 
 import os
+import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import wraps
@@ -36,6 +37,14 @@ ACCOUNT = click.option("--account", help="Account, 12 digits [the configured one
 
 class Refused(click.ClickException):
     """Wrong use, in one line."""
+
+    exit_code = 2
+
+
+class Failed(click.ClickException):
+    """The right use, which failed, in one line."""
+
+    exit_code = 1
 
 
 def load(config_file: Path | None, flags: dict[str, Any]) -> Settings:
@@ -158,15 +167,22 @@ def user_of(store: IdentityStore, account: str, name: str) -> User:
 
 
 def pass_opened(command: Callable[..., object]) -> Callable[..., None]:
-    """As click.pass_obj, for a group whose object is a function that opens the data folder.
+    """As click.pass_obj, for a group whose object is a function that opens the data folder, and
+    whose last part are the settings.
 
     It runs once the command's own arguments are read, so that --help and wrong uses touch no
-    folder.
+    folder. Errors of the folder's databases are refusals.
     """
+    from storage.engines.refusing_disk import naming_disk
 
     @wraps(command)
     def run(**given: Any) -> None:
-        command(click.get_current_context().obj(), **given)
+        opened = click.get_current_context().obj()
+        try:
+            with naming_disk(opened[-1].data):
+                command(opened, **given)
+        except sqlite3.Error as error:
+            raise Refused(str(error)) from error
 
     return run
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.options import CONFIG, Refused, load, show_key, show_place
+from sqs_api.commands.options import CONFIG, Failed, Refused, load, show_key, show_place
 from sqs_api.settings.config import (
     AuthMode,
     ConfigRefused,
@@ -27,8 +27,6 @@ from sqs_api.settings.config import (
 )
 from sqs_api.settings.logs import set_up_logs
 from sqs_api.settings.refusals import placed
-
-_FAILED = 1
 
 
 def _flag(name: str, kind: type, description: str, default: object) -> click.Option:
@@ -179,8 +177,7 @@ async def _serve(settings: Settings) -> int:
     try:
         address = await _unless(stopping, node.start())
     except NodeRefused as error:
-        click.echo(f"holdfast: {error}", err=True)
-        return _FAILED
+        raise Failed(str(error)) from error
     if address is None:
         return 0
     if node.first_key is not None:

@@ -23,6 +23,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from storage.engines.refusing_disk import is_no_damage
+
 CHECKSUM_SCHEMA = "CREATE TABLE checksum (state BLOB NOT NULL)"
 COPY_SCHEMA = (
     "CREATE TABLE copied_schema (sql TEXT NOT NULL)",
@@ -31,7 +33,6 @@ COPY_SCHEMA = (
     "CREATE TABLE copied_checksum (state BLOB NOT NULL)",
 )
 _DIGEST_BYTES = 16
-_NOT_DAMAGE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_FULL")
 _SUMS = 1 << (8 * _DIGEST_BYTES)
 
 
@@ -206,6 +207,6 @@ def _damage() -> Iterator[None]:
     except (TypeError, ValueError, OverflowError) as error:  # from values of a wrong type
         raise DatabaseDamaged(f"it cannot be read: {error}") from error
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorname", "").startswith(_NOT_DAMAGE):
+        if is_no_damage(error):
             raise
         raise DatabaseDamaged(str(error)) from error

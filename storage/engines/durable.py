@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from storage.copies.healed_queue import Healed
@@ -121,6 +122,8 @@ class StoreOptions(NamedTuple):
     """Runs work that may take seconds."""
     new_log_id: Callable[[], bytes] = partial(os.urandom, 16)
     """Makes 16 random bytes."""
+    queue_names: Mapping[int, str] = MappingProxyType({})
+    """Names of queues by id, for the log."""
     replication: Replication = Replication.SYNC
     """Of a log that other hosts have too."""
 
