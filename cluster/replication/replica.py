@@ -119,7 +119,7 @@ class Replica:
 
     @property
     def has_room(self) -> bool:
-        """False while as much is under way as may be."""
+        """False while nothing can be proposed, or as much is under way as may be."""
         leading = self._leading
         return leading is not None and leading.has_room and not self.succession.is_handing_over
 
@@ -151,7 +151,7 @@ class Replica:
     def propose(self, body: bytes, queue_ids: Sequence[int] = ()) -> int:
         """Append an Entry and ship it; returns its index. Raises NotServing, LogFull, LogFailed."""
         leading = self._leading
-        if leading is None or not leading.is_serving or not self.has_room:
+        if leading is None or not self.has_room:
             raise NotServing
         try:
             return leading.append(body, queue_ids)
