@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sqs_api.commands.hosts import drain, remove, status, undrain, upgrade
+from sqs_api.commands.hosts import drain, remove, status, undrain, upgrade, wait
 from sqs_api.commands.options import Refused, load, show_key, show_place
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ def cluster() -> None:
     """Prepare, try and look after clusters of several hosts."""
 
 
-for _command in (status, drain, undrain, remove, upgrade):
+for _command in (status, drain, undrain, remove, wait, upgrade):
     cluster.add_command(_command)
 
 

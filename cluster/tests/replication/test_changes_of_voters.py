@@ -139,7 +139,7 @@ async def test_a_leader_that_lost_its_key_during_a_change_steps_down(stage: Stag
 
 @with_shards
 async def test_a_leader_goes_on_while_its_voters_change(cluster: ShardCluster) -> None:
-    """What comes before the first Entry of its new term is committed waits for that."""
+    """A request that comes before the first Entry of the new term is committed waits for that."""
     leader = await cluster.leader()
     gone = next(host for host in cluster.hosts.values() if host is not leader)
     replies: list[Reply] = []
