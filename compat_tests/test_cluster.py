@@ -7,11 +7,13 @@ import json
 import os
 import re
 import signal
+import socket
+import ssl
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -153,6 +155,43 @@ def said(cluster: ClusterProcess, host: str, *arguments: str) -> Any:
     return json.loads(done.stdout)
 
 
+@pytest.mark.parametrize("member", MEMBERS)
+def test_etcd_answers_only_who_has_its_certificates(cluster: ClusterProcess, member: str) -> None:
+    """Other users of this machine have none, and cannot read those in the folder."""
+    stranger = ssl.create_default_context()
+    stranger.check_hostname, stranger.verify_mode = False, ssl.CERT_NONE
+
+    for purpose in ("client", "peers"):
+        address = cluster.parts.etcd_address(member, purpose)
+        assert not _answers(address, None)
+        assert not _answers(address, stranger)
+    assert _answers(cluster.parts.etcd_address(member, "client"), cluster.parts.etcd_tls())
+
+
+def _answers(address: tuple[str, int], tls: ssl.SSLContext | None) -> bool:
+    request = b"GET /version HTTP/1.1\r\nHost: etcd\r\nConnection: close\r\n\r\n"
+    with closing(socket.create_connection(address)) as connection:
+        try:
+            if tls is not None:
+                connection = tls.wrap_socket(connection, server_hostname=address[0])
+            connection.sendall(request)
+            return b" 200 " in connection.recv(100)
+        except (ssl.SSLError, ConnectionError):
+            return False
+        finally:
+            connection.close()
+
+
+def test_no_secret_of_the_cluster_is_readable_or_shown(cluster: ClusterProcess) -> None:
+    assert not [file for file in cluster.data.rglob("*") if file.lstat().st_mode & 0o077]
+    key = (cluster.data / "etcd-certificates/client/peer.key").read_text().splitlines()[1]
+    shown = cluster.output() + cluster.log_tail(1000)
+    for pid in cluster.parts.cluster().processes.values():
+        shown += Path(f"/proc/{pid}/cmdline").read_text()
+    assert key not in shown
+    assert cluster.credentials.secret_access_key not in shown.replace(cluster.output(), "")
+
+
 @pytest.mark.parametrize("name", ["managed", "keyed"])
 def test_letters_move_under_a_key_that_was_just_made(cluster: ClusterProcess, name: str) -> None:
     """A leader has no data key under it yet, and needs one for letters of a managed queue."""
@@ -248,7 +287,8 @@ def test_hosts_are_killed_while_a_command_runs(cluster: ClusterProcess) -> None:
 
 
 def test_alerts_of_etcd_are_on_metrics_that_it_has(cluster: ClusterProcess) -> None:
-    with urlopen(f"{cluster.parts.etcd_url('etcd-1')}/metrics") as answer:
+    page = f"{cluster.parts.etcd_url('etcd-1')}/metrics"
+    with urlopen(page, context=cluster.parts.etcd_tls()) as answer:
         page = answer.read().decode()
     (group,) = yaml.safe_load(RULES.read_text())["groups"]
 

@@ -107,8 +107,7 @@ def try_cluster(
 
     Starts three members of etcd, three hosts and, if haproxy is installed, a balancer, all on
     loopback. A process that ends is started again. Settings of the hosts come from the environment,
-    such as HOLDFAST_AWS_WAITS=off. It is for trying and testing: all hosts share one machine, and
-    etcd has no password.
+    such as HOLDFAST_AWS_WAITS=off. It is for trying and testing: all hosts share one machine.
     """
     from cluster.shards.clock import SystemClock, SystemEntropy
     from sqs_api.trial.layout import Machine, TrialRefused, opened

@@ -90,6 +90,17 @@ def test_a_second_start_finds_the_same_keys_ports_and_certificates(tmp_path: Pat
     assert not [file for file in folder.rglob("*") if file.stat().st_mode & 0o077]
 
 
+def test_a_folder_whose_etcd_has_no_certificates_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path, SystemClock(), SystemEntropy()) as layout:
+        shutil.rmtree(layout.etcd_certificates)
+
+    with (
+        pytest.raises(TrialRefused, match=r"has no certificates: .* name another folder with"),
+        opened(tmp_path, SystemClock(), SystemEntropy()),
+    ):
+        pytest.fail("it was opened")
+
+
 def test_a_folder_is_for_one_cluster_at_a_time(tmp_path: Path) -> None:
     with (
         opened(tmp_path, SystemClock(), SystemEntropy()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Mapping
 from errno import EADDRINUSE
 from pathlib import Path
@@ -79,7 +80,7 @@ class TrialCluster:
         layout, program = self._layout, etcd_program()
         await self._start_all(
             {name: etcd_member(program, layout, name) for name in MEMBERS},
-            [f"http://{layout.address(name, 'client')}/health" for name in MEMBERS],
+            [f"https://{layout.address(name, 'client')}/health" for name in MEMBERS],
         )
         await self._start_all(
             {name: host(layout, name, self._environment) for name in HOSTS},
@@ -140,7 +141,9 @@ class TrialCluster:
         await asyncio.gather(*map(self._wait_for, pages))
 
     async def _wait_for(self, page: str) -> None:
-        while not await _is_well(page):  # noqa: ASYNC110  a process of its own has no event for us
+        tls = self._layout.etcd_client.context() if page.startswith("https:") else None
+        # A process of its own has no event for us.
+        while not await _is_well(page, tls):  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
 
 
@@ -160,13 +163,13 @@ def _refuse_used_port(endpoint: SplitResult) -> None:
         raise TrialRefused(f"{port} is in use: {advice}") from error
 
 
-async def _is_well(page: str) -> bool:
+async def _is_well(page: str, tls: ssl.SSLContext | None) -> bool:
     """True if the page is answered with 200."""
     parts = urlsplit(page)
     request = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
     try:
         async with asyncio.timeout(_ANSWER_S):
-            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=tls)
             try:
                 writer.write(request.encode())
                 return b" 200 " in await reader.readline()

@@ -90,13 +90,27 @@ def etcd_program() -> str:
 
 
 def etcd_member(program: str, layout: Layout, name: str) -> Program:
-    """One member of etcd, on loopback and without authentication: for one user's machine."""
+    """One member of etcd, which speaks only to those with a certificate from this folder: other
+    users of the machine have none."""
     urls = {
-        (member, purpose): f"http://{layout.address(member, purpose)}"
+        (member, purpose): f"https://{layout.address(member, purpose)}"
         for member in MEMBERS
         for purpose in ("client", "peers")
     }
-    given = ETCD_SETTINGS | {
+    files = layout.etcd_certificates / name
+    tls = {
+        f"ETCD_{whose}{setting}": value
+        for whose in ("", "PEER_")
+        for setting, value in {
+            "TRUSTED_CA_FILE": str(files / "ca.pem"),
+            "CERT_FILE": str(files / "peer.pem"),
+            "KEY_FILE": str(files / "peer.key"),
+            "CLIENT_CERT_AUTH": "true",
+        }.items()
+    }
+    given = {
+        **ETCD_SETTINGS,
+        **tls,
         "ETCD_NAME": name,
         "ETCD_DATA_DIR": str(layout.data(name)),
         "ETCD_LISTEN_CLIENT_URLS": urls[name, "client"],
@@ -115,7 +129,7 @@ def etcd_member(program: str, layout: Layout, name: str) -> Program:
 
 def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
     """One host; writes its settings for commands. Further ones come from the environment."""
-    files = layout.certificates / name
+    files, etcd = layout.certificates / name, layout.etcd_client
     address, port = layout.address(name, "http").split(":")
     flags = {
         "host": address,
@@ -123,7 +137,10 @@ def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
         "data": layout.data(name),
         "master-key-file": layout.master_key,
         "trusted-proxies": LOOPBACK,
-        "etcd": ",".join(f"http://{layout.address(member, 'client')}" for member in MEMBERS),
+        "etcd": ",".join(f"https://{layout.address(member, 'client')}" for member in MEMBERS),
+        "etcd-ca": etcd.ca,
+        "etcd-certificate": etcd.certificate,
+        "etcd-key": etcd.key,
         "host-name": name,
         "cluster-hosts": ",".join(HOSTS),
         "peer-address": layout.address(name, "peers"),
