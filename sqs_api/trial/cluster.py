@@ -35,6 +35,7 @@ _LOOK_S = 0.1
 _STOP_S = 30.0
 """Longer than a host takes: it finishes running requests for up to 10 s."""
 _ANSWER_S = 2.0
+_STOPPING_ANSWER_S = 0.5
 
 
 class TrialCluster:
@@ -93,11 +94,25 @@ class TrialCluster:
             )
 
     async def stop(self) -> None:
-        """Stop the balancer, then the hosts, then etcd."""
-        for names in ((BALANCER,), HOSTS, MEMBERS):
-            ending = [self._children[name] for name in names if name in self._children]
-            await asyncio.gather(*(child.stop(_STOP_S) for child in ending))
+        """Stop the balancer, then the hosts, then etcd, and say what is waited for."""
+        await self._stop_all((BALANCER,))
+        await self._stop_all(HOSTS)
+        # A leader of etcd looks for a successor for 7 s, if the others stop at the same time.
+        leaders = [name for name in MEMBERS if await self._leads_etcd(name)]
+        await self._stop_all([name for name in MEMBERS if name not in leaders])
+        await self._stop_all(leaders)
         self._layout.note(None)
+
+    async def _stop_all(self, names: Iterable[str]) -> None:
+        ending = [self._children[name] for name in names if name in self._children]
+        if ending:
+            self._say(f"waits for the end of {', '.join(child.name for child in ending)}")
+        await asyncio.gather(*(child.stop(_STOP_S) for child in ending))
+
+    async def _leads_etcd(self, name: str) -> bool:
+        page = f"https://{self._layout.address(name, 'client')}/metrics"
+        answer = await _answer(page, self._layout.etcd_client.context(), _STOPPING_ANSWER_S)
+        return b"\netcd_server_is_leader 1\n" in answer
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -143,7 +158,7 @@ class TrialCluster:
     async def _wait_for(self, page: str) -> None:
         tls = self._layout.etcd_client.context() if page.startswith("https:") else None
         # A process of its own has no event for us.
-        while not await _is_well(page, tls):  # noqa: ASYNC110
+        while b" 200 " not in (await _answer(page, tls, _ANSWER_S)).partition(b"\n")[0]:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
 
 
@@ -163,17 +178,17 @@ def _refuse_used_port(endpoint: SplitResult) -> None:
         raise TrialRefused(f"{port} is in use: {advice}") from error
 
 
-async def _is_well(page: str, tls: ssl.SSLContext | None) -> bool:
-    """True if the page is answered with 200."""
+async def _answer(page: str, tls: ssl.SSLContext | None, limit_s: float) -> bytes:
+    """Head and body of the answer of a page; empty if there is none in time."""
     parts = urlsplit(page)
     request = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
     try:
-        async with asyncio.timeout(_ANSWER_S):
+        async with asyncio.timeout(limit_s):
             reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=tls)
             try:
                 writer.write(request.encode())
-                return b" 200 " in await reader.readline()
+                return await reader.read()
             finally:
                 writer.close()
     except OSError:  # a timeout is one
-        return False
+        return b""
