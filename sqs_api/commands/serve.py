@@ -8,28 +8,23 @@ import signal
 import sys
 from collections.abc import Coroutine
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sqs_api.commands.options import CONFIG, Refused, load, show_key, show_place
-from sqs_api.settings.config import AuthMode, Settings, scalar_fields
+from sqs_api.commands.options import (
+    CONFIG,
+    Refused,
+    load,
+    setting_flags,
+    show_key,
+    show_place,
+)
+from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.settings.logs import set_up_logs
 
 _FAILED = 1
-
-
-def _flag(name: str, kind: type, description: str, default: object) -> click.Option:
-    """The flag of one setting. The settings do all further checks: there is one judge of values."""
-    shown = "none" if default is None else default
-    parsed: Any = str
-    if issubclass(kind, StrEnum):
-        parsed = click.Choice([value.value for value in kind])
-    return click.Option(
-        [f"--{name.replace('_', '-')}"], type=parsed, help=f"{description} [{shown}]"
-    )
 
 
 @click.command()
@@ -41,7 +36,7 @@ def serve(config_file: Path | None, **flags: Any) -> None:
     sys.exit(_run(settings))
 
 
-serve.params += [_flag(*field) for field in scalar_fields()]
+serve.params += setting_flags()
 
 
 @click.command("check-config")

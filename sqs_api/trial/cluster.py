@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from cluster.shards.clock import Clock
+from sqs_api.settings.config import AuthMode
 from sqs_api.trial.child import Child
 from sqs_api.trial.layout import (
     BALANCER,
@@ -45,12 +46,15 @@ class TrialCluster:
         self,
         layout: Layout,
         port: int,
+        flags: Mapping[str, str],
         environment: Mapping[str, str],
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
-        """`port` is the balancer's, 0 for a free one; `environment` is given to the hosts."""
+        """`port` is the balancer's, 0 for a free one; `flags`, settings by name, and `environment`
+        are given to the hosts."""
         self._layout = layout
+        self._flags = flags
         self._environment = environment
         self._clock = clock
         self._say = say
@@ -78,20 +82,19 @@ class TrialCluster:
         """Start everything, and return once clients are answered. Raises TrialRefused."""
         if self._balancer is not None:
             _refuse_used_port(urlsplit(self.endpoint))
-        layout, program = self._layout, etcd_program()
+        layout, etcd = self._layout, etcd_program()
         await self._start_all(
-            {name: etcd_member(program, layout, name) for name in MEMBERS},
+            {name: etcd_member(etcd, layout, name) for name in MEMBERS},
             [f"https://{layout.address(name, 'client')}/health" for name in MEMBERS],
         )
         await self._start_all(
-            {name: host(layout, name, self._environment) for name in HOSTS},
+            {name: host(layout, name, self._flags, self._environment) for name in HOSTS},
             [f"{address}/readyz" for address in self.hosts.values()],
         )
         if self._balancer is not None:
-            bind = urlsplit(self.endpoint).netloc
-            await self._start_all(
-                {BALANCER: balancer(self._balancer, layout, bind)}, [f"{self.endpoint}/readyz"]
-            )
+            bind, is_open = urlsplit(self.endpoint).netloc, self._flags.get("auth") == AuthMode.OPEN
+            program = balancer(self._balancer, layout, bind, is_hidden=is_open)
+            await self._start_all({BALANCER: program}, [f"{self.endpoint}/readyz"])
 
     async def stop(self) -> None:
         """Stop the balancer, then the hosts, then etcd, and say what is waited for."""

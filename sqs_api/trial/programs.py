@@ -47,8 +47,7 @@ defaults
     # A client that hangs up ends its request on the host, too: otherwise its long poll would go on
     # and take messages.
     option abortonclose
-    # Hosts believe X-Forwarded-For from the addresses in `trusted_proxies` only.
-    option forwardfor
+$forwarding
     http-reuse safe
 
 frontend sqs
@@ -68,6 +67,12 @@ resolvers names
     parse-resolv-conf
     hold valid 1s
 """)
+_FORWARDING = """\
+    # Hosts believe X-Forwarded-For from the addresses in `trusted_proxies` only.
+    option forwardfor"""
+_NO_FORWARDING = """\
+    # In open mode a host answers programs on this machine, and none of a proxy's. This one listens
+    # on loopback, so only they reach it."""
 
 
 class Program(NamedTuple):
@@ -128,8 +133,10 @@ def etcd_member(program: str, layout: Layout, name: str) -> Program:
     return Program(layout.on_machine(name, [program]), given)
 
 
-def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
-    """One host; writes its settings for commands. Further ones come from the environment."""
+def host(
+    layout: Layout, name: str, further: Mapping[str, str], environment: Mapping[str, str]
+) -> Program:
+    """One host with `further` settings; writes all of them for commands."""
     files, etcd = layout.certificates / name, layout.etcd_client
     address, port = layout.address(name, "http").split(":")
     flags = {
@@ -148,6 +155,7 @@ def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
         "peer-ca": files / "ca.pem",
         "peer-certificate": files / "peer.pem",
         "peer-key": files / "peer.key",
+        **{setting.replace("_", "-"): value for setting, value in further.items()},
     }
     write_settings(layout.settings(name), flags)
     flags["access-key-id"] = layout.kept.access_key_id
@@ -170,14 +178,16 @@ def balancer_program() -> str | None:
     return shutil.which("haproxy")
 
 
-def balancer_config(endpoint: str, servers: Mapping[str, str]) -> str:
-    """The configuration of haproxy, with the addresses of hosts by name."""
+def balancer_config(endpoint: str, servers: Mapping[str, str], *, is_hidden: bool = False) -> str:
+    """The configuration of haproxy, with the addresses of hosts by name. A hidden one does not tell
+    the hosts that it passes requests on."""
     lines = "".join(f"    server {name} {address}\n" for name, address in servers.items())
-    return _BALANCER.substitute(endpoint=endpoint, servers=lines)
+    forwarding = _NO_FORWARDING if is_hidden else _FORWARDING
+    return _BALANCER.substitute(endpoint=endpoint, forwarding=forwarding, servers=lines)
 
 
-def balancer(program: str, layout: Layout, endpoint: str) -> Program:
-    """haproxy in front of the hosts; writes its configuration."""
+def balancer(program: str, layout: Layout, endpoint: str, *, is_hidden: bool) -> Program:
+    """haproxy in front of the hosts, see `balancer_config`; writes its configuration."""
     servers = {name: layout.address(name, "http") for name in HOSTS}
-    layout.balancer_config.write_text(balancer_config(endpoint, servers))
+    layout.balancer_config.write_text(balancer_config(endpoint, servers, is_hidden=is_hidden))
     return Program([program, "-db", "-f", str(layout.balancer_config)], {})
