@@ -105,7 +105,7 @@ def _advice(gone: Sequence[str], away: Sequence[str]) -> str:
         return f"wait until {_listed(gone)}, just removed, counts no more"
     if not away:
         return (
-            "add a host first, and wait until its copy counts, or found a cluster of one host with "
-            "a backup"
+            "add a host first, and wait until its copy counts, or go on with a single host: "
+            "restore a backup with --single"
         )
     return f"wait until the copy on host {' and on host '.join(away)} runs and counts"

@@ -77,8 +77,8 @@ def test_one_of_two_hosts_goes_after_another_came() -> None:
     kept = _kept(_reports("a-0", "b-0"), two)
 
     assert kept == NO_MAJORITY + (
-        "add a host first, and wait until its copy counts, or found a cluster of one host with a "
-        "backup"
+        "add a host first, and wait until its copy counts, or go on with a single host: restore a "
+        "backup with --single"
     )
 
 
