@@ -76,7 +76,7 @@ serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast serve $(ARGS)
 
 # Without etcd on the machine it takes the one of a package, which is for trying and testing only.
-cluster: $(VENV)/.etcd
+cluster: $(VENV)/.etcd $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast cluster try $(ARGS)
 
 jobs: $(VENV)/.spark
@@ -86,7 +86,7 @@ jobs: $(VENV)/.spark
 test: $(CLIENTS) check
 	$(PARALLEL) --ignore compat_tests/test_style.py $(ARGS)
 
-# The endpoint and the access key are in the variables that `make cluster` prints; its hosts need HOLDFAST_AWS_WAITS=off.
+# The endpoint and the access key are in the variables that `make cluster` prints; that needs ARGS="--aws-waits off".
 # KILL_EVERY=20 kills a host of ./holdfast-cluster every 20 seconds meanwhile.
 cluster-test: $(CLIENTS) $(VENV)/.dev
 	@test -n "$$AWS_ENDPOINT_URL" || { echo 'paste the export lines of make cluster first' >&2; exit 2; }

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -211,6 +211,15 @@ def _prepare(database: sqlite3.Connection) -> None:
         database.execute("INSERT INTO revisions VALUES (0)")
     convert(database)
     database.execute("DELETE FROM records WHERE value IS NULL")
+
+
+def write_records(file: Path, records: Mapping[str, bytes]) -> None:
+    """Make a catalog's file with these records. Raises OSError, sqlite3.Error."""
+    with closing(open_with_copy(file, _prepare)) as database, database:
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("UPDATE revisions SET last = 1")
+        rows = [(key, value) for key, value in records.items()]
+        database.executemany("INSERT INTO records VALUES (?, ?, 1)", rows)
 
 
 def read_records(database: sqlite3.Connection) -> Snapshot:

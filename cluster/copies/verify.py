@@ -23,8 +23,9 @@ from cluster.catalog.records import LAST_ID
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.coordination.coordination import Record
 from cluster.copies.backup import databases_of
-from cluster.copies.records import RECORDS_FILE, DataKeys, catalog_in, read_copied
+from cluster.copies.records import RECORDS_FILE, catalog_in, read_copied
 from cluster.copies.restore import difference
+from cluster.keys import shared_key_records, sqlite_keyring
 from cluster.keys.sqlite_keyring import FILE_NAME as KEYRING_FILE
 from storage.checks.consistency import check_archive, check_outbox, check_queue
 from storage.checks.damage import Finding, check_rows
@@ -157,8 +158,7 @@ class FolderCheck:
                 if file.name == CATALOG_FILE:
                     yield from self._read_catalog(CATALOG_FILE, read_records(database).records)
                 if file.name == KEYRING_FILE:
-                    numbers = database.execute("SELECT number FROM data_keys")
-                    self._data_keys = {number for (number,) in numbers}
+                    self._data_keys = sqlite_keyring.numbers_in(database)
         except (sqlite3.Error, OSError) as error:
             if disk_refusal(error):
                 raise
@@ -167,7 +167,7 @@ class FolderCheck:
     def _check_records(self) -> Iterator[str]:
         """Check the records of a cluster's backup, or of a folder restored from it."""
         try:
-            self._data_keys = DataKeys(read_copied(self._folder))
+            self._data_keys = shared_key_records.numbers_in(read_copied(self._folder))
             yield from self._read_catalog(RECORDS_FILE, catalog_in(self._folder))
         except (CatalogUnreadable, OSError) as error:
             yield f"{RECORDS_FILE}: {error}"

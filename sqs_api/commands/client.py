@@ -21,13 +21,18 @@ ANSWER_S = 10.0
 _NONCE_BYTES = 12
 _FORBIDDEN = 403
 _CONFLICT = 409
+_UNABLE = 500
 
 
 class AdminRefused(Exception):
     """The request failed; the text gives the reason in one line."""
 
 
-class ServiceAway(AdminRefused):
+class NoAnswer(AdminRefused):
+    """Nothing answered, or something that cannot at present: the same request may succeed later."""
+
+
+class ServiceAway(NoAnswer):
     """The connection was refused: no service listens at this address."""
 
 
@@ -139,7 +144,7 @@ class AdminClient:
         except (OSError, HTTPException, ValueError) as error:
             is_away = isinstance(error, ConnectionRefusedError)
             text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            raise (ServiceAway if is_away else AdminRefused)(
+            raise (ServiceAway if is_away else NoAnswer)(
                 f"cannot ask {url}: {' '.join(text.split())} ({self._place.named_by})"
             ) from error
         content = _decoded(answer)
@@ -153,7 +158,8 @@ class AdminClient:
                 key = self._place.find_key()
                 signed = "no access key was found here" if key is None else self._place.named_by
                 reason = f"{reason} ({signed})"
-            raise AdminRefused(f"{url}: {status} {reason}")
+            refused = NoAnswer if status >= _UNABLE else AdminRefused
+            raise refused(f"{url}: {status} {reason}")
         return answer
 
     def _exchange(

@@ -4,9 +4,13 @@ file."""
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
+from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sqs_api.settings import config
-from sqs_api.settings.config import ConfigRefused, Settings, Switch, shards_of
+from sqs_api.settings.config import ConfigRefused, Settings, Switch, scalar_fields, shards_of
 from visibility.contract.naming import is_account
 
 if TYPE_CHECKING:
@@ -33,6 +37,22 @@ URL = click.option(
     "--url", help="Address of the service [AWS_ENDPOINT_URL, else as noted in the data folder]."
 )
 ACCOUNT = click.option("--account", help="Account, 12 digits [the configured one].")
+
+
+def setting_flags(without: Collection[str] = ()) -> list[click.Parameter]:
+    """A flag for each setting but these."""
+    return [_flag(*field) for field in scalar_fields() if field[0] not in without]
+
+
+def _flag(name: str, kind: type, description: str, default: object) -> click.Option:
+    """The flag of one setting. The settings do all further checks: there is one judge of values."""
+    shown = "none" if default is None else default
+    parsed: Any = str
+    if issubclass(kind, StrEnum):
+        parsed = click.Choice([value.value for value in kind])
+    return click.Option(
+        [f"--{name.replace('_', '-')}"], type=parsed, help=f"{description} [{shown}]"
+    )
 
 
 class Refused(click.ClickException):
@@ -65,10 +85,21 @@ def show_key(key: Any) -> None:
 
 
 def show_place(region: str, url: str) -> None:
-    """A service's region and address as lines for a shell."""
+    """A service's region and address as lines for a shell, in which `holdfast` works from then
+    on."""
     click.echo(f"export AWS_DEFAULT_REGION={region}")
     click.echo(f"export AWS_REGION={region}")
     click.echo(f"export AWS_ENDPOINT_URL={url}")
+    click.echo(f"# {_WITHOUT_IT}")
+    program = Path(sys.executable).with_name("holdfast")
+    if program.exists() and shutil.which("holdfast") is None:
+        click.echo(f'export PATH="$PATH":{shlex.quote(str(program.parent))}')
+
+
+_WITHOUT_IT = (
+    "AWS CLI 1, and 2 before 2.13, do not read it for SQS: "
+    'aws --endpoint-url "$AWS_ENDPOINT_URL" sqs list-queues'
+)
 
 
 class Lifetime(click.ParamType[float]):

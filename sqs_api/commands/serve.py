@@ -10,34 +10,29 @@ import sys
 from collections.abc import Coroutine
 from contextlib import closing
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 import click
 
-from sqs_api.commands.options import CONFIG, Failed, Refused, load, show_key, show_place
+from sqs_api.commands.options import (
+    CONFIG,
+    Failed,
+    Refused,
+    load,
+    setting_flags,
+    show_key,
+    show_place,
+)
 from sqs_api.settings.config import (
     AuthMode,
     ConfigRefused,
     Settings,
     environment_settings,
     file_of,
-    scalar_fields,
 )
 from sqs_api.settings.logs import set_up_logs
 from sqs_api.settings.refusals import placed
-
-
-def _flag(name: str, kind: type, description: str, default: object) -> click.Option:
-    """The flag of one setting. The settings do all further checks: there is one judge of values."""
-    shown = "none" if default is None else default
-    parsed: Any = str
-    if issubclass(kind, StrEnum):
-        parsed = click.Choice([value.value for value in kind])
-    return click.Option(
-        [f"--{name.replace('_', '-')}"], type=parsed, help=f"{description} [{shown}]"
-    )
 
 
 @click.command()
@@ -49,7 +44,7 @@ def serve(config_file: Path | None, **flags: Any) -> None:
     sys.exit(_run(settings))
 
 
-serve.params += [_flag(*field) for field in scalar_fields()]
+serve.params += setting_flags()
 
 
 @click.command("check-config")
