@@ -12,6 +12,7 @@ from auth.errors import AccessDenied
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin.access import AdminRequest, Operator
 from sqs_api.gateway.access import Access
+from sqs_api.operators.remembered import Repeatable
 from visibility.contract.errors import InvalidParameterValue, KmsAccessDenied
 from visibility.contract.model import QueueDefinition
 
@@ -34,6 +35,8 @@ class Asked:
         """Details for the audit log; never the body of a message."""
         self.bodies_read: list[str] = []
         """Ids of the messages whose bodies are in the answer."""
+        self.repeatable: Repeatable | None = None
+        """The key of a change that may be sent again."""
         self._queues = queues
         query = sent.target.partition(b"?")[2].decode("latin-1")
         self._parameters = dict(parse_qsl(query, keep_blank_values=True))
