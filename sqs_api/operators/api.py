@@ -15,7 +15,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -31,6 +31,7 @@ from sqs_api.operators import (
     archive_answers,
     aside_answers,
     audit_answers,
+    caller_answers,
     group_answers,
     history_answers,
     host_answers,
@@ -61,33 +62,14 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 
-
-class ShownCaller(TypedDict):
-    """The signer of a request; `is_trusted` in open mode and for local commands."""
-
-    account: str
-    region: str
-    user: str | None
-    is_trusted: bool
-
-
-async def show_caller(desk: Desk, asked: Asked) -> ShownCaller:
-    """The signer of the request."""
-    return {
-        "account": asked.caller.account,
-        "region": asked.caller.region,
-        "user": asked.caller.user,
-        "is_trusted": asked.is_trusted,
-    }
-
-
 ANSWERS: dict[str, AnswerRoute] = {
-    "show caller": show_caller,
+    "show caller": caller_answers.show_caller,
     "list queues": queue_answers.list_queues,
     "list dead letters": queue_answers.list_dead_letters,
     "list depths": history_answers.list_depths,
     "show queue": queue_answers.show_queue,
     "purge queue": queue_answers.purge_queue,
+    "restore queue": queue_answers.restore_queue,
     "set attributes": queue_changes.set_attributes,
     "tag queue": queue_changes.tag_queue,
     "untag queue": queue_changes.untag_queue,

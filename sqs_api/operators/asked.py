@@ -109,6 +109,16 @@ class Asked:
             action, self.arn(name), self.account, self.caller, self.sent, self.sent.headers
         )
 
+    def may_administer(self, action: str, account: str, *, root_only: bool = False) -> bool:
+        """True if `administer` lets the caller pass."""
+        if self.is_trusted:
+            return True
+        if root_only and self.caller.user is not None:
+            return False
+        return self.access.allows_action(
+            action, "*", account, self.caller, self.sent, self.sent.headers
+        )
+
     def may_open(self, queue: QueueDefinition) -> bool:
         """True if the caller may use the key of the queue's messages."""
         if self.is_trusted:
