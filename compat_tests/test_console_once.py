@@ -7,36 +7,12 @@ from typing import Any
 import pytest
 
 from compat_tests.chromium import Tab
-from compat_tests.console_world import count, make_dead_letters, sqs, tab_of
+from compat_tests.console_world import Held, count, make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
 
 LATENCY_MS = 200
-
-
-class Held:
-    """Requests of a tab that wait on their way to the service until they are let go."""
-
-    def __init__(self, tab: Tab, path: str, method: str = "POST") -> None:
-        self.routes: list[Any] = []
-        self._method = method
-        self._tab = tab
-        tab.page.route(path, self._hold)
-
-    def _hold(self, route: Any) -> None:
-        if route.request.method == self._method:
-            self.routes.append(route)
-        else:
-            route.continue_()
-
-    def wait(self, number: int = 1) -> None:
-        """Wait until so many were sent."""
-        while len(self.routes) < number:
-            self._tab.page.wait_for_timeout(10)
-
-    def let_go(self, at: int = 0) -> None:
-        self.routes[at].continue_()
 
 
 def click_three_times(tab: Tab, name: str) -> None:
