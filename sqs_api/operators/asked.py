@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -15,6 +17,7 @@ from sqs_api.gateway.access import Access
 from sqs_api.operators.remembered import Repeatable
 from visibility.contract.errors import InvalidParameterValue, KmsAccessDenied
 from visibility.contract.model import QueueDefinition
+from visibility.contract.operations import Operation, SendMessage
 
 T = TypeVar("T")
 Taken = TypeVar("Taken", bound=msgspec.Struct)
@@ -39,6 +42,7 @@ class Asked:
         """The key of a change that may be sent again."""
         self._queues = queues
         query = sent.target.partition(b"?")[2].decode("latin-1")
+        self._steps = Counter[bytes]()
         self._parameters = dict(parse_qsl(query, keep_blank_values=True))
 
     # -- parameters --------------------------------------------------------------------------------
@@ -68,6 +72,24 @@ class Asked:
     def account(self) -> str:
         """The account that the request is about."""
         return self.text("account") or self.caller.account
+
+    # -- repetitions -------------------------------------------------------------------------------
+
+    @property
+    def age_ms(self) -> int:
+        """The time since the first request that this one repeats; 0 for a first one."""
+        return 0 if self.repeatable is None else self.repeatable.age_ms
+
+    def request_id(self, operation: Operation, queue: QueueDefinition) -> str | None:
+        """The id under which a shard remembers a step of a change: the same for a repetition. None
+        if the change has no key."""
+        if self.repeatable is None:
+            return None
+        said = (self.repeatable.key, self.caller.arn, self.sent.target.decode("latin-1"))
+        message = operation if isinstance(operation, SendMessage) else None  # a replay sends many
+        step = msgspec.json.encode((*said, queue.arn, type(operation).__name__, message))
+        self._steps[step] += 1
+        return hashlib.sha256(b"%d" % self._steps[step] + step + self.sent.body).hexdigest()[:32]
 
     # -- queues and permissions --------------------------------------------------------------------
 

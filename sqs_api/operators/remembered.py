@@ -7,6 +7,10 @@
 Keys are those of one caller. Answers are kept for ten minutes and in bounds, in this process only.
 A refusal is not kept: the same request may be tried again. A repetition that says its age is
 refused where the answer to its first request may have been forgotten, such as by a restart.
+
+A repetition may reach another host of a cluster. If it says its age, the shards tell what they did
+(`visibility/rules/retries.py`): sends, deletes, quarantine and redrives happen once. Everything
+else happens again there.
 """
 
 from __future__ import annotations
@@ -21,6 +25,9 @@ from visibility.contract.errors import InvalidParameterValue, QueueError, Reques
 
 KEY, AGE = "Idempotency-Key", "Idempotency-Age"
 KEPT_S = 600.0
+AGE_S_MAX = 60.0
+"""An older repetition is refused unless its answer is known here: in a cluster, the shard would
+have to look through so much of its log."""
 KEYS_MAX = 200
 """Of a caller; the oldest are forgotten first."""
 UNDER_WAY_MAX = 50
@@ -156,7 +163,7 @@ class RememberedAnswers:
         found = caller.requests.get(request.key)
         if found is None:
             first_s = now_s - request.age_ms / 1000
-            if request.age_ms and first_s <= max(caller.forgotten_s, now_s - KEPT_S):
+            if request.age_ms and first_s <= max(caller.forgotten_s, now_s - AGE_S_MAX):
                 raise OutcomeUnknown
             if caller.under_way >= UNDER_WAY_MAX:
                 raise RequestThrottled("Too many requests of this caller are under way.")
