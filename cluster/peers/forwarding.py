@@ -54,6 +54,9 @@ from visibility.state.waiters import OnAnswer, Ticket
 class PeerRouter(Router):
     """Belongs to the event loop's thread."""
 
+    age_s_max = 10.0
+    """A leader has an index of the requests of this time, see `EARLIER_MS`."""
+
     def __init__(
         self,
         shards: Iterable[Shard],

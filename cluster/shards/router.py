@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
+from math import inf
 
 from cluster.shards.report import QueueReport, ShardReport
 from cluster.shards.shard import Shard
@@ -27,6 +28,9 @@ def takes_all(operation: Operation) -> None:
 
 class Router:
     """Finds the shard of a request."""
+
+    age_s_max = inf
+    """The age up to which `ask` finds out cheaply about an earlier try by a client."""
 
     def __init__(self, shards: Iterable[Shard], refusal: RefusalOf = takes_all) -> None:
         """`refusal` is this host's answer to what it cannot take now."""

@@ -138,7 +138,7 @@ class OperatorApi:
         self._access = access
         self._queues = queues
         self._audit = audit
-        self._remembered = RememberedAnswers(now_s)
+        self._remembered = RememberedAnswers(now_s, desk.router.age_s_max)
 
     async def __call__(self, request: BaseRequest, sent: AdminRequest) -> web.Response:
         """The answer to a request whose body is not read yet."""

@@ -25,9 +25,6 @@ from visibility.contract.errors import InvalidParameterValue, QueueError, Reques
 
 KEY, AGE = "Idempotency-Key", "Idempotency-Age"
 KEPT_S = 600.0
-AGE_S_MAX = 60.0
-"""An older repetition is refused unless its answer is known here: in a cluster, the shard would
-have to look through so much of its log."""
 KEYS_MAX = 200
 """Of a caller; the oldest are forgotten first."""
 UNDER_WAY_MAX = 50
@@ -138,9 +135,11 @@ class _Caller:
 class RememberedAnswers:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        """`now_s` is a monotonic clock."""
+    def __init__(self, now_s: Callable[[], float], age_s_max: float = KEPT_S) -> None:
+        """`now_s` is a monotonic clock. A repetition older than `age_s_max` is refused unless its
+        answer is known here."""
         self._now_s = now_s
+        self._age_s_max = min(age_s_max, KEPT_S)
         self._begun_s = self._swept_s = now_s()
         self._callers: dict[str, _Caller] = {}
         self._bytes = 0
@@ -163,7 +162,7 @@ class RememberedAnswers:
         found = caller.requests.get(request.key)
         if found is None:
             first_s = now_s - request.age_ms / 1000
-            if request.age_ms and first_s <= max(caller.forgotten_s, now_s - AGE_S_MAX):
+            if request.age_ms and first_s <= max(caller.forgotten_s, now_s - self._age_s_max):
                 raise OutcomeUnknown
             if caller.under_way >= UNDER_WAY_MAX:
                 raise RequestThrottled("Too many requests of this caller are under way.")
