@@ -146,10 +146,9 @@ class PeerRouter(Router):
                 self._answer_later(ticket, refused)
                 return
             request = self._as_it_waits(ticket) if ticket.is_late else ticket.request
-            on_answer = partial(self._decided_here, ticket)
             age_ms = self._age_ms(ticket) if ticket.is_retry else 0
-            # A retry is told what it did.
-            ticket.here = shard.submit(request, on_answer, age_ms, refused)
+            ticket.here = shard.submit(request, partial(self._decided_here, ticket), age_ms)
+            ticket.here.if_first = refused  # a retry is told what it did
             return
         host, ticket.hint = ticket.hint or self._leaders.leader_of(number), ""
         if host is None or host == self._host:

@@ -302,16 +302,10 @@ class Shard(Observed):
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def submit(
-        self,
-        request: Request,
-        on_answer: OnAnswer,
-        age_ms: int = 0,
-        if_first: QueueError | None = None,
-    ) -> Ticket:
+    def submit(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
         """Have a request decided; `on_answer` is called once, later, when its outcome is
-        committed. `age_ms` marks a retry, `if_first` may refuse it, see `Ticket`."""
-        ticket = Ticket(request, on_answer, age_ms=age_ms, if_first=if_first)
+        committed. `age_ms` marks a retry, see `Ticket`."""
+        ticket = Ticket(request, on_answer, age_ms=age_ms)
         if self.phase is not _LEADING or (
             self._refuses_new and type(request.operation) is not ReturnMessages
         ):
