@@ -54,6 +54,9 @@ from visibility.state.waiters import OnAnswer, Ticket
 class PeerRouter(Router):
     """Belongs to the event loop's thread."""
 
+    age_s_max = 10.0
+    """A leader has an index of the requests of this time, see `EARLIER_MS`."""
+
     def __init__(
         self,
         shards: Iterable[Shard],
@@ -107,8 +110,9 @@ class PeerRouter(Router):
 
     # -- down --------------------------------------------------------------------------------------
 
-    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
-        """See `Router`."""
+    def submit(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
+        """See `Router`. `age_ms` is the time since a client sent the same request first, with the
+        same id, if its answer did not arrive."""
         give_up_s = now_s = self._monotonic_s()
         give_up_s += self._settings.hold_s
         wait_ends_s = 0.0
@@ -118,7 +122,12 @@ class PeerRouter(Router):
                 wait_ends_s = now_s + wait_s
                 give_up_s = max(give_up_s, wait_ends_s + self._settings.late_s)
         ticket = Routed(
-            request, on_answer, begun_s=now_s, give_up_s=give_up_s, wait_ends_s=wait_ends_s
+            request,
+            on_answer,
+            begun_s=now_s - age_ms / 1000,
+            give_up_s=give_up_s,
+            wait_ends_s=wait_ends_s,
+            is_retry=age_ms > 0,
         )
         self._try(ticket)
         return ticket
@@ -132,14 +141,14 @@ class PeerRouter(Router):
         number = ticket.request.queue.shard
         shard = self.shards.get(number)
         if shard is not None and shard.ready:
-            # A retry is told what it did.
-            refused = None if ticket.is_retry else self._refusal(ticket.request.operation)
-            if refused is not None:
+            refused = self._refusal(ticket.request.operation)
+            if refused is not None and not ticket.is_retry:
                 self._answer_later(ticket, refused)
                 return
             request = self._as_it_waits(ticket) if ticket.is_late else ticket.request
             age_ms = self._age_ms(ticket) if ticket.is_retry else 0
             ticket.here = shard.submit(request, partial(self._decided_here, ticket), age_ms)
+            ticket.here.if_first = refused  # a retry is told what it did
             return
         host, ticket.hint = ticket.hint or self._leaders.leader_of(number), ""
         if host is None or host == self._host:
@@ -181,9 +190,9 @@ class PeerRouter(Router):
         operation = msgspec.structs.replace(ticket.request.operation, wait_time_seconds=left_s)
         return msgspec.structs.replace(ticket.request, operation=operation)
 
-    def _submit_or_refuse(self, request: Request, on_answer: OnAnswer) -> None:
+    def _submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
         """See `Router`. Whoever leads the shard refuses."""
-        self.submit(request, on_answer)
+        self.submit(request, on_answer, age_ms)
 
     def cancel(self, ticket: Ticket) -> bool:
         """See `Router`. A poll at another host is answered all the same, empty."""

@@ -1,4 +1,4 @@
-"""An Entry of the log is lost with its head, which names its queues: later Entries and the rows tell
+"""An Entry of the log is lost with its head, which names its queues: later Entries and the rows say
 which these may have been."""
 
 from __future__ import annotations

@@ -209,6 +209,17 @@ async def test_a_sample_says_that_it_is_one(
     assert (found["scanned"], found["is_whole"]) == (2, False)
 
 
+async def test_a_sample_of_all_messages_says_that_there_are_no_more(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sqs_api.operators.browsing.SCANNED_MAX", 2)
+    await operators.served.send("a", "b")
+
+    found = await operators.seen("queues/q/groups")
+
+    assert (found["scanned"], found["is_whole"]) == (2, True)
+
+
 async def test_groups_by_content_need_the_right_to_read_bodies(data: Path) -> None:
     key = add_user(data, "viewer", "holdfast:BrowseMessages")
     async with serving(data) as served:

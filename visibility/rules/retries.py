@@ -142,7 +142,7 @@ class TurnAnswers:
             self._memory.record(self._now_ms, self._request_ids, self._answers)
 
     def decision(self, ticket: Ticket) -> Decide:
-        """The rule for a retry. Raises ServiceUnavailable, DamagedRecord."""
+        """The rule for a retry. Raises QueueError, DamagedRecord."""
         operation = type(ticket.request.operation)
         row = MEMORABLE.get(operation)
         if row is None:
@@ -154,6 +154,8 @@ class TurnAnswers:
                 if operation is ReceiveMessage:
                     self._note_repeated(ticket.request.request_id)
                 return partial(row.repeat, short)
+        if ticket.if_first is not None:
+            raise ticket.if_first
         ticket.age_ms = 0  # from here on it is a first try, also if it waits for messages
         return DECIDE[operation]
 

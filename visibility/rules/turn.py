@@ -296,7 +296,7 @@ class _Turn:
                 return None
 
     def _decision_on_retry(self, ticket: Ticket) -> Decide:
-        """The rule for a request that may have been decided before. Raises ServiceUnavailable."""
+        """The rule for a request that may have been decided before. Raises QueueError."""
         request_id = ticket.request.request_id
         if any(other.request.request_id == request_id for other in self.deferred):
             return _after_first_try

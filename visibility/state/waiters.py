@@ -42,6 +42,9 @@ class Ticket(msgspec.Struct):
     """Time at which its wait ends, set once it waits."""
     age_ms: int = 0
     """Time since the first try if that may have been decided: this is a retry. Else 0."""
+    if_first: QueueError | None = None
+    """The answer to a retry whose first try was not decided, such as that space is short; None to
+    decide it."""
     is_cancelled: bool = False
     """True once the client hung up: it then does not start to wait."""
 
