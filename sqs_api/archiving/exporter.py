@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from auth.caller import Caller
-from cluster.catalog.queue_view import QueueView
+from cluster.catalog.catalog import Catalog
 from cluster.shards.clock import Clock
 from cluster.shards.report import ShardReport
 from cluster.shards.router import Router
@@ -77,7 +77,7 @@ class Exporter:
         self,
         settings: Settings,
         router: Router,
-        catalog: QueueView,
+        catalog: Catalog,
         clock: Clock,
         *,
         store_of: Callable[[int], FlushedRows],
@@ -90,7 +90,9 @@ class Exporter:
         self._store_of = store_of
         self._disk = disk
         self._catalog = catalog
-        self._flows = Flows(catalog, clock)
+        self._flows = Flows(catalog, router, clock)
+        if settings.snapshot_every_s:
+            catalog.subscribe(self._flows.note)
         self._log = structlog.get_logger("hand_over")
         self._running = asyncio.Lock()
         self._worker: asyncio.subprocess.Process | None = None

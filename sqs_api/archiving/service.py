@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from cluster.catalog.queue_view import QueueView
+from cluster.catalog.catalog import Catalog
 from cluster.shards.clock import Clock
 from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
@@ -67,7 +67,7 @@ class Archiving:
         self,
         settings: Settings,
         router: Router,
-        catalog: QueueView,
+        catalog: Catalog,
         clock: Clock,
         *,
         store_of: Callable[[int], FlushedRows],
