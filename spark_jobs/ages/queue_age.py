@@ -48,6 +48,7 @@ _LATEST = [
     "oldest_stored_s",
     "oldest_receivable_s",
     "backlog",
+    "watched_s",
     "growth_per_hour",
     "arrivals_per_s",
     "departures_per_s",

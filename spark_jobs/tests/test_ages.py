@@ -251,6 +251,7 @@ def test_queue_that_is_new_is_watched_as_long_as_its_shard(spark: SparkSession, 
     row = hours_of(spark, lake)["new", 0]
 
     assert (row["watched_s"], row["arrivals_per_s"]) == (1200, 1.0)
+    assert row["growth_per_hour"] is None  # of twenty minutes there is no growth an hour
 
 
 def test_queue_that_was_drained_or_deleted_has_no_backlog(spark: SparkSession, lake: Lake) -> None:
