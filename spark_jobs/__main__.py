@@ -48,6 +48,7 @@ def main() -> None:
     """Run a job. SIGTERM exits cleanly: Spark stops, and the run removes its file in LAKE/runs."""
     from spark_jobs.lib.failures import JobFailed
     from spark_jobs.lib.options import Environment
+    from spark_jobs.lib.scratch import remove_leftovers
     from spark_jobs.lib.spark import SparkUnusable
     from storage.lake.table import LakeUnusable, ObjectStore
 
@@ -55,6 +56,7 @@ def main() -> None:
     variables = dict(os.environ)
     # It names the queue service, but S3 clients would take it for the object store.
     os.environ.pop("AWS_ENDPOINT_URL", None)
+    remove_leftovers()
     environment = Environment(ObjectStore.from_environment(variables), variables)
     jobs = _Jobs(name="jobs", help="Run a Spark job over the lake.")
     try:

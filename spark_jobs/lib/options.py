@@ -16,6 +16,7 @@ import click
 from botocore.exceptions import BotoCoreError
 
 from auth.signing import SigningKey
+from spark_jobs.lib.master import WrongMaster, addresses_of
 from sqs_api.admin.service_place import DEFAULT_REGION, Place, PlaceUnknown, find_place
 from storage.lake.table import Lake, LakeUnusable, ObjectStore
 
@@ -131,9 +132,19 @@ def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return earlier(command)
 
 
+def _check_master(_: click.Context, __: click.Parameter, master: str | None) -> str | None:
+    if master is not None:
+        try:
+            addresses_of(master)
+        except WrongMaster as error:
+            raise click.BadParameter(str(error)) from error
+    return master
+
+
 master_option: _Option = click.option(
     "--master",
     metavar="URL",
+    callback=_check_master,
     help="Spark master [that of spark-submit, else the processors of this machine].",
 )
 
