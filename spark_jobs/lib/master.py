@@ -14,6 +14,9 @@ from urllib.parse import urlsplit
 
 PATIENCE_S = 5.0
 """Time in which a master must accept a connection."""
+_HEAD_OF_A_FRAME = bytes([0, 0, 0, 0, 0, 0, 0, 21])
+"""Spark waits silently for the rest; the web page beside a master, an easy mistake, does not."""
+_SILENCE_S = 1.0
 _LOCAL = re.compile(
     r"local(\[(\*|[1-9][0-9]*)( *, *[1-9][0-9]*)?\])?"
     r"|local-cluster\[ *[1-9][0-9]*( *, *[1-9][0-9]*){2} *\]"
@@ -67,7 +70,8 @@ def reach(master: str) -> None:
     answers: SimpleQueue[OSError | None] = SimpleQueue()
     for address in addresses:
         # Looking up a name cannot be interrupted, so nobody waits for the thread.
-        threading.Thread(target=_connect, args=(address, answers), daemon=True).start()
+        given = (address, master.startswith(_STANDALONE), answers)
+        threading.Thread(target=_connect, args=given, daemon=True).start()
     until_s = time.monotonic() + PATIENCE_S
     reason = f"no answer in {PATIENCE_S:g} s"
     for _ in addresses:
@@ -81,11 +85,21 @@ def reach(master: str) -> None:
     raise MasterUnreachable(f"cannot reach the Spark master {master}: {reason}")
 
 
-def _connect(address: Address, answers: SimpleQueue[OSError | None]) -> None:
+def _connect(address: Address, is_standalone: bool, answers: SimpleQueue[OSError | None]) -> None:
     try:
-        with socket.create_connection(address, timeout=PATIENCE_S):
-            answers.put(None)
+        with socket.create_connection(address, timeout=PATIENCE_S) as stream:
+            is_web = is_standalone and _is_web_server(stream)
+        answers.put(OSError("a web server answers there") if is_web else None)
     except OSError as error:
         answers.put(error)
     except ValueError as error:  # a name that cannot be one, such as with empty labels
         answers.put(OSError(str(error)))
+
+
+def _is_web_server(stream: socket.socket) -> bool:
+    stream.settimeout(_SILENCE_S)
+    stream.sendall(_HEAD_OF_A_FRAME)
+    try:
+        return stream.recv(4) == b"HTTP"
+    except TimeoutError:
+        return False

@@ -68,10 +68,12 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
         set_java_home(scratch)
         is_ours = _switch_off_log(scratch)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        conf = _conf(job, master, scratch)
         try:
-            session = SparkSession.builder.config(conf=_conf(job, master, scratch)).getOrCreate()
+            session = SparkSession.builder.config(conf=conf).getOrCreate()
         except Exception as error:
-            raise SparkUnusable(f"cannot start Spark: {first_line(error)}") from error
+            where = conf.get("spark.master")
+            raise SparkUnusable(f"cannot start Spark on {where}: {first_line(error)}") from error
         if is_ours:
             session.sparkContext.setLogLevel("OFF")
         # The exception has the same text.

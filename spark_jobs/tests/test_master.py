@@ -100,10 +100,22 @@ def test_yarn_without_its_configuration_is_said_at_once(monkeypatch: pytest.Monk
         pass
 
 
-def test_one_of_several_masters_suffices() -> None:
+def test_one_of_several_masters_suffices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masters, "_SILENCE_S", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         port = listening.getsockname()[1]
         reach(f"spark://127.0.0.1:{closed_port()},127.0.0.1:{port}")
+
+
+def test_the_web_page_of_a_master_is_not_the_master() -> None:
+    def answer() -> None:
+        with listening.accept()[0] as stream:
+            stream.sendall(b"HTTP/1.1 400 Illegal character CNTL=0x0\r\n\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        threading.Thread(target=answer, daemon=True).start()
+        with pytest.raises(MasterUnreachable, match="a web server answers there"):
+            reach(f"spark://127.0.0.1:{listening.getsockname()[1]}")
 
 
 def test_a_lookup_that_hangs_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
