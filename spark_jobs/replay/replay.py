@@ -31,6 +31,7 @@ from spark_jobs.replay.selection import (
     DayCount,
     Selection,
     Span,
+    UnknownQueue,
     WrongPredicate,
     count_by_day,
     in_order,
@@ -45,9 +46,11 @@ from spark_jobs.replay.sending import (
     batches,
     find_destination,
     group_of,
+    has_queue,
     send,
 )
 from storage.lake.archive_schema import DELETED, EXPIRED, REPLAYS
+from storage.lake.near_names import did_you_mean
 from storage.lake.table import Lake
 
 _NAMED_MAX = 20
@@ -167,6 +170,33 @@ class Plan(NamedTuple):
         """The selected messages with a column `replayed`. Raises WrongPredicate."""
         rows = matching(read_archive(session, self.lake, self.files), self.selection)
         return with_replayed(session, rows, ledger.read())
+
+
+def find(
+    lake: Lake, selection: Selection, endpoint: str, to: str | None
+) -> tuple[list[TableFile], Destination]:
+    """Files that may have selected messages, and the queue to send to, by default their own.
+
+    There are no files of a queue of which nothing was archived yet. Raises JobFailed, also for a
+    queue that neither the archive nor the service has.
+    """
+    try:
+        files = selected_files(lake, selection)
+    except UnknownQueue as error:
+        return [], _find_for_unknown(selection.queue, endpoint, to, did_you_mean(error.near))
+    return files, find_destination(endpoint, to or selection.queue)
+
+
+def _find_for_unknown(queue: str, endpoint: str, to: str | None, hint: str) -> Destination:
+    if to is None:
+        try:
+            return find_destination(endpoint, queue)
+        except JobFailed as error:
+            raise JobFailed(f"{error}{hint}") from error
+    destination = find_destination(endpoint, to)
+    if not has_queue(destination, queue):
+        raise JobFailed(f"neither the archive nor the service has a queue {queue}{hint}")
+    return destination
 
 
 def new_run() -> str:
@@ -309,11 +339,12 @@ def command(context: click.Context, /, **given: Any) -> None:
         given["reason"],
         given["where"],
     )
+    files, destination = find(given["lake"], selection, given["place"].url, given["to"])
     plan = Plan(
         given["lake"],
         selection,
-        selected_files(given["lake"], selection),
-        find_destination(given["place"].url, given["to"] or given["queue"]),
+        files,
+        destination,
         given["name"],
         given["rate"],
         given["limit"],
