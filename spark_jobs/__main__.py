@@ -11,6 +11,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from types import FrameType
 from typing import NoReturn
 
@@ -57,7 +58,7 @@ def main() -> None:
     # It names the queue service, but S3 clients would take it for the object store.
     os.environ.pop("AWS_ENDPOINT_URL", None)
     remove_leftovers()
-    environment = Environment(ObjectStore.from_environment(variables), variables)
+    environment = Environment(ObjectStore.from_environment(variables), _umask(variables), variables)
     jobs = _Jobs(name="jobs", help="Run a Spark job over the lake.")
     try:
         sys.exit(jobs.main(prog_name="holdfast jobs", obj=environment, standalone_mode=False))
@@ -70,6 +71,18 @@ def main() -> None:
         _refuse(str(error), _FAILED)
     except click.Abort:
         sys.exit(_FAILED)
+
+
+def _umask(variables: Mapping[str, str]) -> int:
+    """The lake's umask, which the process gets, too: delta-rs and Java know no other."""
+    from storage.lake.permissions import OWNER_ONLY, UMASK_VARIABLE, read_umask
+
+    try:
+        umask = read_umask(variables.get(UMASK_VARIABLE) or OWNER_ONLY)
+    except ValueError as error:
+        _refuse(f"{UMASK_VARIABLE}: {error}", _WRONG_USE)
+    os.umask(umask)
+    return umask
 
 
 def _refuse(reason: str, status: int) -> NoReturn:

@@ -18,6 +18,7 @@ from botocore.exceptions import BotoCoreError
 from auth.signing import SigningKey
 from spark_jobs.lib.master import WrongMaster, addresses_of
 from sqs_api.admin.service_place import DEFAULT_REGION, Place, PlaceUnknown, find_place
+from storage.lake.permissions import OWNER_ONLY, read_umask
 from storage.lake.table import Lake, LakeUnusable, ObjectStore
 
 
@@ -25,6 +26,7 @@ class Environment(NamedTuple):
     """Settings from environment variables."""
 
     store: ObjectStore = ObjectStore()
+    umask: int = read_umask(OWNER_ONLY)
     variables: Mapping[str, str] = {}
 
 
@@ -54,7 +56,7 @@ class Output:
 def _open_lake(context: click.Context, _: click.Parameter, url: str) -> Lake:
     environment = context.find_object(Environment) or Environment()
     try:
-        lake = Lake(url, environment.store)
+        lake = Lake(url, environment.store, environment.umask)
     except LakeUnusable as error:
         raise click.BadParameter(str(error)) from error
     if lake.is_local and not Path(lake.url).is_dir():

@@ -36,6 +36,7 @@ from storage.copies.export_task import (
 )
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import StoreFailed
+from storage.lake.permissions import read_umask
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.operations import AcknowledgeArchive, SealArchive
@@ -237,6 +238,7 @@ class Exporter:
             ),
             queue_ages_max=self._settings.metrics_queues_max,
             account=self._settings.account,
+            umask=read_umask(self._settings.lake_umask),
         )
         if takes_snapshot:
             await self._add_snapshot(wanted)

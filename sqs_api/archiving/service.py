@@ -85,7 +85,9 @@ class Archiving:
         every, lake = self._settings.archive_every, self._settings.lake
         periodic.every(EXPORT_CHECK_S, self._exporter.look)
         if every is not None and lake is not None:
-            schedule = self._schedule = Schedule(lake, self._settings.data, self._clock)
+            schedule = self._schedule = Schedule(
+                lake, self._settings.data, self._clock, self._settings.lake_umask
+            )
             periodic.every(seconds_of(every), schedule.run)
             if self._settings.etcd is not None:
                 # Of all hosts, the one that leads the first shard runs the jobs.
