@@ -112,6 +112,8 @@ def _conf(job: str, master: str | None, scratch: Path) -> SparkConf:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Account ids may begin with zeros.
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        # Tasks are short, so that progress moves.
+        "spark.sql.files.maxPartitionBytes": "32m",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.driver.extraJavaOptions": (
             f"-Dderby.system.home={scratch} -Djava.io.tmpdir={scratch}"

@@ -23,7 +23,7 @@ from spark_jobs.archive.reading import TableFile
 from spark_jobs.archive.table import read_archive
 from spark_jobs.lib.failures import JobFailed, spark_failures
 from spark_jobs.lib.options import Instant, Output, lake_option, master_option, place_option
-from spark_jobs.lib.progress import Progress, Work
+from spark_jobs.lib.progress import Progress, Work, query_progress
 from spark_jobs.lib.spark import OpenSession, spark_session
 from spark_jobs.replay.claim import Claim
 from spark_jobs.replay.ledger import Ledger, with_replayed
@@ -210,7 +210,8 @@ def dry_run(plan: Plan, open_session: OpenSession, tell: Tell) -> str:
     total = _NOTHING
     if plan.files:
         with open_session() as session:
-            days = count_by_day(plan.rows(session, Ledger(plan.lake, plan.folder, "dry")))
+            rows = plan.rows(session, Ledger(plan.lake, plan.folder, "dry"))
+            days = _count(plan, session, rows)
         total = _total(days)
         for day in days:
             tell(
@@ -233,7 +234,7 @@ def run_replay(plan: Plan, open_session: OpenSession, warn: Tell) -> tuple[str, 
         ledger = Ledger(plan.lake, plan.folder, run)
         with plan.claim(run) as claim, open_session() as session:
             rows = plan.rows(session, ledger)
-            total = _total(count_by_day(rows))
+            total = _total(_count(plan, session, rows))
             rate = Rate(plan.rate)
             sending = Sending(plan.destination, ledger, claim, rate, plan.name, warn)
             _send_selected(rows, total, plan.limit, sending, tally)
@@ -244,6 +245,12 @@ def run_replay(plan: Plan, open_session: OpenSession, warn: Tell) -> tuple[str, 
         f"{held_back}{_not_sent(total)}"
     )
     return summary, tally
+
+
+def _count(plan: Plan, session: SparkSession, rows: DataFrame) -> list[DayCount]:
+    size = sum(file.size for file in plan.files)
+    with query_progress(session, "replay", len(plan.files), size):
+        return count_by_day(rows)
 
 
 def _send_selected(
