@@ -124,9 +124,13 @@ class _Queues:
 def _batches(lake: Lake, file: LakeFile, count_bytes: Count) -> Iterator[pa.RecordBatch]:
     with lake.open(file.path) as stream:
         opened = pq.ParquetFile(stream, read_dictionary=_NAMES)
+        left = file.size
         for rows in opened.iter_batches(_BATCH_ROWS, columns=_READ, use_threads=False):
             yield rows
-            count_bytes(file.size * rows.num_rows // opened.metadata.num_rows)
+            read = file.size * rows.num_rows // opened.metadata.num_rows
+            count_bytes(read)
+            left -= read
+        count_bytes(left)
 
 
 def _numbered(rows: pa.RecordBatch, queues: _Queues) -> pa.Table:

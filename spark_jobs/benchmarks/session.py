@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import tempfile
 from collections.abc import Iterator
@@ -26,7 +25,6 @@ def benchmark_session(*, is_standalone: bool, local: str | None = None) -> Itera
     with ExitStack() as stack:
         master = local
         if is_standalone:
-            os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-cluster-"))
             master = stack.enter_context(standalone_cluster(Path(folder), workers=_WORKERS))
         session = stack.enter_context(spark_session("benchmark", master))

@@ -105,7 +105,7 @@ def _resolved(host: str, port: int) -> tuple[int, Any]:
 
 
 class _Task:
-    """What the running task of this process did."""
+    """The running task of this process, and how far it is."""
 
     def __init__(self, attempt: int) -> None:
         self.attempt = attempt

@@ -30,6 +30,8 @@ OpenSession = Callable[[], AbstractContextManager[SparkSession]]
 
 LOCAL = "local[*,4]"
 """All processors of this machine; a task is tried up to four times, as on a cluster."""
+_HERE = ("local", "spark://127.0.0.1:")
+"""Beginnings of masters on this machine: what they need listens on loopback only."""
 _PACKAGES = ("spark_jobs", "storage")
 _NOT_SHIPPED = {"benchmarks", "tests"}
 """The packages that executors get, without these folders."""
@@ -119,7 +121,7 @@ def _conf(job: str, master: str | None, scratch: Path) -> SparkConf:
             f"-Dderby.system.home={scratch} -Djava.io.tmpdir={scratch}"
         ),
     }
-    if conf.get("spark.master", "").startswith("local"):
+    if conf.get("spark.master", "").startswith(_HERE):
         defaults |= {
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",

@@ -26,9 +26,6 @@ from storage.lake.table import Lake
 
 Row = dict[str, Any]
 
-_ROUNDED = 1_000
-"""Bytes that are counted short at most."""
-
 
 def rows_of(spark: SparkSession, lake: Lake) -> list[Row]:
     """The rows of AGE. All bytes of the files are counted once."""
@@ -37,7 +34,7 @@ def rows_of(spark: SparkSession, lake: Lake) -> list[Row]:
     with LiveCount(spark) as read:
         cells, moved = (each(spark, lake, hours, read.add) for each in (count_cells, movements))
         rows: list[Row] = queue_hours(cells, moved).toArrow().to_pylist()
-        assert size - _ROUNDED <= read.value <= size
+        assert read.value == size
     return rows
 
 
