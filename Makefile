@@ -27,7 +27,8 @@
 #   make sdks                       the guide's example of each SDK that the machine can build (minutes)
 #   make bench                      beside ElasticMQ (Maven or ELASTICMQ_JAR) and moto (half an hour)
 #   make bench-cluster              processor time of a leader and its followers beside one host (minutes)
-#   make bench-jobs                 the archive and queue-age jobs beside plain Spark (minutes)
+#   make bench-jobs                 the archive and queue-age jobs beside plain Spark, here and on a standalone master
+#                                   with workers (minutes)
 #   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 #   make lock                       resolve the locks anew (needs uv)
 
@@ -175,8 +176,10 @@ bench-cluster: $(VENV)/.dev
 	    --scenario send life-batch --connections 256 --rounds 9 $(ARGS)
 
 bench-jobs: $(VENV)/.dev
-	$(BIN)/python -m spark_jobs.benchmarks.archive_speed
-	$(BIN)/python -m spark_jobs.benchmarks.queue_age_speed
+	for place in "" --standalone; do \
+	    $(BIN)/python -m spark_jobs.benchmarks.archive_speed $$place $(ARGS) && \
+	    $(BIN)/python -m spark_jobs.benchmarks.queue_age_speed $$place $(ARGS) || exit; \
+	done
 
 size: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.size $(ARGS)

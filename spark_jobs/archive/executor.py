@@ -14,6 +14,7 @@ from pyspark import TaskContext
 from spark_jobs.archive.parts import Part, PartWriter
 from spark_jobs.archive.reading import Damaged, TableFile, read_table_file, verified_checksum
 from spark_jobs.archive.segments import Segment, read_segment
+from spark_jobs.lib.live_count import Count
 from storage.lake.table import Lake
 
 File = TypeVar("File", Segment, TableFile)
@@ -26,17 +27,22 @@ class Written(NamedTuple):
     damaged: dict[str, str]
 
 
-def write_segments(lake: Lake, run: str, task: tuple[int, Sequence[Segment]]) -> Written:
+def write_segments(
+    lake: Lake, run: str, task: tuple[int, Sequence[Segment]], count_rows: Count
+) -> Written:
     """Write the rows of segments as parts. Raises LakeUnusable."""
 
     def write(segment: Segment, writer: PartWriter) -> None:
         for rows in read_segment(lake, segment):
             writer.add(rows)
+            count_rows(rows.num_rows)
 
     return _written(lake, run, task, write)
 
 
-def merge_files(lake: Lake, run: str, task: tuple[int, Sequence[TableFile]]) -> Written:
+def merge_files(
+    lake: Lake, run: str, task: tuple[int, Sequence[TableFile]], count_rows: Count
+) -> Written:
     """Write the rows of table files as new parts, after checking checksums. Raises LakeUnusable."""
 
     def write(file: TableFile, writer: PartWriter) -> None:
@@ -45,6 +51,7 @@ def merge_files(lake: Lake, run: str, task: tuple[int, Sequence[TableFile]]) -> 
             verified_checksum(rows)
             count += rows.num_rows
             writer.add(rows)
+            count_rows(rows.num_rows)
         if count != file.rows:
             raise Damaged(f"it has {count} rows instead of {file.rows}")
 

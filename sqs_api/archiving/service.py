@@ -8,7 +8,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from cluster.catalog.queue_view import QueueView
+from cluster.catalog.catalog import Catalog
 from cluster.shards.clock import Clock
 from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
@@ -67,7 +67,7 @@ class Archiving:
         self,
         settings: Settings,
         router: Router,
-        catalog: QueueView,
+        catalog: Catalog,
         clock: Clock,
         *,
         store_of: Callable[[int], FlushedRows],
@@ -85,7 +85,9 @@ class Archiving:
         every, lake = self._settings.archive_every, self._settings.lake
         periodic.every(EXPORT_CHECK_S, self._exporter.look)
         if every is not None and lake is not None:
-            schedule = self._schedule = Schedule(lake, self._settings.data, self._clock)
+            schedule = self._schedule = Schedule(
+                lake, self._settings.data, self._clock, self._settings.lake_umask
+            )
             periodic.every(seconds_of(every), schedule.run)
             if self._settings.etcd is not None:
                 # Of all hosts, the one that leads the first shard runs the jobs.

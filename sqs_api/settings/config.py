@@ -28,6 +28,7 @@ from sqs_api.settings.logs import LogFormat
 from sqs_api.settings.outgoing import TraceSettings, WebhookSettings, wrong_webhook
 from sqs_api.settings.refusals import placed, reason_of
 from storage.engines.durable import Durability
+from storage.lake.permissions import OWNER_ONLY, UMASK
 from visibility.contract.limits import DAY
 from visibility.contract.naming import is_account
 
@@ -231,6 +232,8 @@ class _ServiceSettings(BaseSettings):
     lake: Annotated[str | None, AfterValidator(_lake)] = None
     """Folder or s3://BUCKET/PREFIX of the archive: messages that expire go there instead of being
     lost. By default none."""
+    lake_umask: Annotated[str, Field(pattern=f"^{UMASK}$")] = OWNER_ONLY
+    """Umask of new files and folders of a lake that is a folder: with "027" the group may read."""
     archive_bodies: Bodies = Bodies.READABLE
     """Form of archived messages of queues without a KmsMasterKeyId."""
     archive_keys: str = ""
