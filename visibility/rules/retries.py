@@ -69,6 +69,7 @@ from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
 from visibility.rules.receive_fifo import attempt_remembered
+from visibility.rules.retention import TooOld
 from visibility.rules.send import batch_result
 from visibility.state.events import Event, VisibilityChanged
 from visibility.state.rows import MessagesMissing
@@ -248,6 +249,7 @@ def _receive_again(
     now_ms, queue = stamp.now_ms, shard.queue(request.queue.queue_id)
     hidden_s = operation.visibility_timeout
     hide_ms = request.queue.settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
+    too_old = TooOld(shard, queue, request.queue.settings, stamp)
     leases = [
         msgspec.structs.replace(
             lease,
@@ -257,6 +259,7 @@ def _receive_again(
             ),
         )
         for lease in _standing(queue, short, now_ms)
+        if not too_old.passes(lease.retained_from_ms)
     ]
     if not leases:
         return Deliveries([], []), ()

@@ -72,7 +72,7 @@ class ClusterSimulation(Simulation):
         if latest.process is not self._followed:
             assert latest.process is not None
             self._followed = latest.process
-            self.time.follow(latest.process.clock)
+            self._follow(latest.process.clock)
         return latest if self._chance.random() < _LATEST else self._chance.choice(leading)
 
     def _given_back(self, request: Request) -> None:

@@ -17,6 +17,10 @@ PLAIN, FAIR, RESCUED = "plain", "fair", "rescued"
 FAILING, LETTERS = "failing", "letters"
 ORDER, FAILING_FIFO, LETTERS_FIFO = "order.fifo", "failing.fifo", "letters.fifo"
 NAMES = (PLAIN, FAIR, RESCUED, FAILING, LETTERS, ORDER, FAILING_FIFO, LETTERS_FIFO)
+SHORT, SHORT_FIFO = "short", "short.fifo"
+SHORT_NAMES = (SHORT, SHORT_FIFO)
+"""Queues whose messages expire, in runs that have them."""
+RETENTION_S = 60
 TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
 """Queues to which messages move."""
 _REACH = {
@@ -25,8 +29,8 @@ _REACH = {
 }
 
 
-def define_queues(machine: Machine, history: History) -> None:
-    """Make all queues."""
+def define_queues(machine: Machine, history: History, *, has_short: bool = False) -> None:
+    """Make all queues; with a short retention as well, if so."""
     visibility = str(VISIBILITY_S)
     for name in NAMES:
         history.queues[name] = Queue(name, name, _REACH.get(name, frozenset()), name == ORDER)
@@ -34,6 +38,17 @@ def define_queues(machine: Machine, history: History) -> None:
     for queue_id, name in enumerate(NAMES, 1):
         if name not in (FAILING, FAILING_FIFO):
             _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility))
+    for queue_id, name in enumerate(SHORT_NAMES if has_short else (), len(NAMES) + 1):
+        history.queues[name] = Queue(
+            name, name, is_ordered=name == SHORT_FIFO, retention_s=RETENTION_S
+        )
+        short = queue_named(
+            name,
+            queue_id,
+            VisibilityTimeout=visibility,
+            MessageRetentionPeriod=str(RETENTION_S),
+        )
+        _define(machine, short)
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
         _define(
             machine,

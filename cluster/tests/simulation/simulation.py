@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import Any, NamedTuple
 
+from cluster.shards.clock import SystemClock
 from cluster.tests.replication.early_watch import Early
 from cluster.tests.simulation.flips import flip_a_bit
 from cluster.tests.simulation.time import ShardTime
@@ -114,10 +115,16 @@ class Simulation:
             if not worker.is_over:
                 worker.check()
                 self.note("up")
-                self.time.follow(worker.clock)
+                self._follow(worker.clock)
                 self._up.set()
                 return
         raise AssertionError("the worker does not start")
+
+    def _follow(self, clock: SystemClock) -> None:
+        """The shard's time is this clock's from now on."""
+        back_s = self.time.follow(clock)
+        if back_s:
+            self.history.set_back.append((self.time.read(), back_s))
 
     def _cut(self) -> None:
         self.crash(is_power_loss=True)
