@@ -14,6 +14,7 @@ from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.outbox_planted import PLANTS as OUTBOX_PLANTS
 from cluster.tests.simulation.outbox_planted import UNLOCKING
 from cluster.tests.simulation.planted import PLANTS, Plant
+from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
 from cluster.tests.simulation.retention_planted import PLANTS as RETENTION_PLANTS
 from cluster.tests.simulation.run import Shape, simulate
 from cluster.tests.simulation.withheld_planted import PLANTS as WITHHELD_PLANTS
@@ -115,3 +116,13 @@ def test_a_planted_bug_about_retention_is_found(
     plant(monkeypatch)
 
     assert _is_found(plant, Shape(has_short=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", REFUSED_PLANTS, ids=[each.__name__ for each in REFUSED_PLANTS])
+def test_a_planted_bug_about_refused_receives_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    assert _is_found(plant, Shape(has_sole=True))

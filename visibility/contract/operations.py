@@ -362,6 +362,10 @@ class ReturnMessages(Operation, frozen=True):
     """
 
 
+class UndoReceive(Operation, frozen=True):
+    """As a retry of an answered receive, by its request id: return what that got; answers None."""
+
+
 class BrowseMessages(Operation, frozen=True):
     """Look at messages without receiving them; answers `outcomes.BrowsedPage`.
 

@@ -26,7 +26,7 @@ import msgspec
 from visibility.content.id_digests import attempt_digest
 from visibility.contract import limits
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.model import Content, Request
+from visibility.contract.model import Content, Receipt, Request
 from visibility.contract.operations import (
     CancelMessageMoveTask,
     ChangeMessageVisibility,
@@ -43,6 +43,7 @@ from visibility.contract.operations import (
     SendMessage,
     SendMessageBatch,
     StartMessageMoveTask,
+    UndoReceive,
 )
 from visibility.contract.outcomes import (
     Answer,
@@ -66,6 +67,7 @@ from visibility.contract.results import (
 )
 from visibility.contract.stored_message import Lease
 from visibility.contract.withheld import ReleaseMessages, WithholdMessages
+from visibility.rules.acknowledge import give_back
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
 from visibility.rules.receive_fifo import attempt_remembered
@@ -152,7 +154,7 @@ class TurnAnswers:
             raise ServiceUnavailable
         for short in self._earlier(ticket.request.request_id):
             if isinstance(short, row.forms):
-                if operation is ReceiveMessage:
+                if operation in (ReceiveMessage, UndoReceive):
                     self._note_repeated(ticket.request.request_id)
                 return partial(row.repeat, short)
         ticket.age_ms = 0  # from here on it is a first try, also if it waits for messages
@@ -292,6 +294,15 @@ def _standing(queue: QueueState, short: ShortReceive, now_ms: int) -> list[Lease
     ]
 
 
+def _undo_receive(
+    short: ShortReceive, shard: ShardState, request: Request, stamp: Stamp
+) -> Outcome:
+    """Give back what the receive got, unless a purge or another receive has it since."""
+    is_purged = short.queue_id != request.queue.queue_id
+    receipts = () if is_purged else (Receipt(*delivery) for delivery in short.deliveries)
+    return give_back(shard, request, stamp, receipts)
+
+
 # -- deletes and changes ---------------------------------------------------------------------------
 
 
@@ -403,6 +414,7 @@ MEMORABLE: dict[type[Operation], Memorable] = {
     ResendMessage: _SEND,
     ReceiveMessage: Memorable(_short_receive, (ShortReceive,), _receive_again),
     ReturnMessages: _NOTHING,
+    UndoReceive: Memorable(_short_nothing, (ShortReceive,), _undo_receive),
     DeleteMessage: _NOTHING,
     DeleteMessageBatch: Memorable(_short_batch, (ShortFailures,), _delete_batch_again),
     ChangeMessageVisibility: _NOTHING,

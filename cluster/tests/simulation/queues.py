@@ -21,6 +21,9 @@ SHORT, SHORT_FIFO = "short", "short.fifo"
 SHORT_NAMES = (SHORT, SHORT_FIFO)
 """Queues whose messages expire, in runs that have them."""
 RETENTION_S = 60
+SOLE, SOLE_FIFO = "sole", "sole.fifo"
+SOLE_NAMES = (SOLE, SOLE_FIFO)
+"""Queues with one consumer, in runs that have them."""
 TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
 """Queues to which messages move."""
 _REACH = {
@@ -29,8 +32,10 @@ _REACH = {
 }
 
 
-def define_queues(machine: Machine, history: History, *, has_short: bool = False) -> None:
-    """Make all queues; with a short retention as well, if so."""
+def define_queues(
+    machine: Machine, history: History, *, has_short: bool = False, has_sole: bool = False
+) -> None:
+    """Make all queues; those with a short retention or one consumer only if so."""
     visibility = str(VISIBILITY_S)
     for name in NAMES:
         history.queues[name] = Queue(name, name, _REACH.get(name, frozenset()), name == ORDER)
@@ -49,6 +54,9 @@ def define_queues(machine: Machine, history: History, *, has_short: bool = False
             MessageRetentionPeriod=str(RETENTION_S),
         )
         _define(machine, short)
+    for queue_id, name in enumerate(SOLE_NAMES if has_sole else (), len(NAMES + SHORT_NAMES) + 1):
+        history.queues[name] = Queue(name, name, is_ordered=name == SOLE_FIFO)
+        _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility))
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
         _define(
             machine,

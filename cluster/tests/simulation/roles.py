@@ -195,6 +195,23 @@ async def let_expire(client: Client, steps: int) -> None:
         await asyncio.sleep(client.random.choice((0.0, 0.5, 2.0, 10.0)))
 
 
+async def consume_alone(client: Client, steps: int) -> None:
+    """Send, receive for long and delete: what a receive that failed hides or counts, shows."""
+    place: int | None = 1
+    for _ in range(2 * steps):
+        if client.random.random() < 0.5:
+            queue = queues.SOLE
+            await client.send(queue, [client.new_body() for _ in range(3)])
+        else:
+            queue = queues.SOLE_FIFO
+            place = place and await client.send_in_order(queue, f"{client.name}", place)
+        for _ in range(2):
+            held = await client.receive(queue, 10, timeout_s=600)
+            if held:
+                await client.delete_batch(held)
+        await _pause(client)
+
+
 async def send_alike(client: Client, steps: int) -> None:
     """Send messages of one size, singly: an Entry may then end where a forgotten one of the same
     size did."""
@@ -227,6 +244,11 @@ def drawn_operator(seed: int) -> bool:
 def drawn_short(seed: int) -> bool:
     """True in a quarter of the seeds: messages expire in this one."""
     return Random(f"retention {seed}").random() < 0.25
+
+
+def drawn_sole(seed: int) -> bool:
+    """True in a quarter of the seeds: a consumer works alone in this one."""
+    return Random(f"sole consumer {seed}").random() < 0.25
 
 
 def alike_roles() -> list[Role]:
