@@ -29,7 +29,6 @@ _UNTIL_FOUND = 100
 _SOONER = {
     "apply_before_the_commit": 2,
     "answer_when_deposed": 2,
-    "keep_memory_when_deposed": 33,
     "say_not_decided_of_everything": 14,
     "forget_names_at_a_failover": 7,
     "deliver_before_the_commit": 10,

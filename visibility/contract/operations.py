@@ -363,7 +363,7 @@ class ReturnMessages(Operation, frozen=True):
 
 
 class UndoReceive(Operation, frozen=True):
-    """As a retry of an answered receive, by its request id: return what that got; answers None."""
+    """Return what the receive with this request's id got, as a retry of it; answers None."""
 
 
 class BrowseMessages(Operation, frozen=True):
