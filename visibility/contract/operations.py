@@ -362,6 +362,10 @@ class ReturnMessages(Operation, frozen=True):
     """
 
 
+class UndoReceive(Operation, frozen=True):
+    """Return what the receive with this request's id got, as a retry of it; answers None."""
+
+
 class BrowseMessages(Operation, frozen=True):
     """Look at messages without receiving them; answers `outcomes.BrowsedPage`.
 
