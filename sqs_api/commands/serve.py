@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from sqs_api.commands.options import CONFIG, Failed, Refused, load, show_key, show_place
-from sqs_api.settings.config import AuthMode, Settings, scalar_fields
+from sqs_api.settings.config import AuthMode, Settings, scalar_fields, shards_of
 from sqs_api.settings.logs import set_up_logs
 
 
@@ -47,19 +47,23 @@ serve.params += [_flag(*field) for field in scalar_fields()]
 def check_config(config_file: Path | None) -> None:
     """Say whether the service would start with this configuration."""
     settings = load(config_file, {})
-    _check_data(settings.data)
+    _check_data(settings)
     _check_files(settings)
     for name in type(settings).model_fields:
         click.echo(f"{name} = {getattr(settings, name)}")
 
 
-def _check_data(data: Path) -> None:
+def _check_data(settings: Settings) -> None:
     """Look at the data folder if there is one: else the start makes it. Raises Refused."""
-    from storage.engines.folder import FORMAT_FILE, FolderRefused, check_folder
+    from sqs_api.settings.reserve import check_reserve
+    from storage.engines.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
 
+    data, shards = settings.data, shards_of(settings)
     try:
         if (data / FORMAT_FILE).exists():
             check_folder(data)
+            shards = len(open_folder(data))
+        check_reserve(settings, shards)
     except OSError as error:
         raise Refused(f"cannot use data folder {data}: {error.strerror}") from error
     except FolderRefused as error:
