@@ -79,6 +79,11 @@ def test_service_on_a_full_disk_and_commands_beside_it_say_so() -> None:
     assert full_disks.beside_a_service(full_disks.STATES[0], _SHORT) == []
 
 
+@pytest.mark.skipif(why_no_small_disk() is not None, reason=str(why_no_small_disk()))
+def test_full_disk_takes_messages_again_once_all_are_deleted() -> None:
+    assert full_disks.refused_until_deleted() == []
+
+
 @pytest.mark.skipif(
     disk_faults.why_no_libfiu() is not None, reason=str(disk_faults.why_no_libfiu())
 )

@@ -69,6 +69,8 @@ _STOP_S = 10.0
 _DISCONNECT_S = 0.05
 """Time that a stop waits for idle connections to close."""
 _DISK_CHECK_S = 1.0
+_GIVE_BACK_S = 5.0
+"""Interval of flushes on a disk that is short."""
 _DATA_KEY_CHECK_S = 15.0
 """Interval of renewing old data keys; KmsDataKeyReusePeriodSeconds is a minute or more."""
 
@@ -87,6 +89,9 @@ class Stores(Protocol):
 
     def can_grow(self) -> bool:
         """False when a log finds no space to grow."""
+
+    def give_back_space(self) -> None:
+        """The disk is short: remove what the shards do not need."""
 
 
 class OwnStores:
@@ -114,6 +119,11 @@ class OwnStores:
     def can_grow(self) -> bool:
         """False when a log finds no space to grow."""
         return all(store.can_grow for store in self._opened.values())
+
+    def give_back_space(self) -> None:
+        """The disk is short: remove what the shards do not need."""
+        for store in self._opened.values():
+            store.give_back_space()
 
 
 class Worker:
@@ -351,7 +361,12 @@ class Worker:
         periodic.every(_DATA_KEY_CHECK_S, renew_data_keys)
         periodic.every(SERVER_CHECK_S, self.transport.look)
         periodic.every(_DISK_CHECK_S, self.disk.look)
+        periodic.every(_GIVE_BACK_S, self._give_back_space)
         periodic.every(STALL_CHECK_S, self._stalls.look)
+
+    def _give_back_space(self) -> None:
+        if self.disk.is_short:
+            self._stores.give_back_space()
 
     def begin_to_stop(self) -> None:
         """Take no new connections, end long polls early."""

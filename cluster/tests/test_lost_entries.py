@@ -1,5 +1,5 @@
-"""An Entry of the log is lost with its head, which names its queues: later Entries and the rows say
-which these may have been."""
+"""An Entry of the log is lost with its head, which names its queues: later Entries and the rows
+tell which these may have been."""
 
 from __future__ import annotations
 

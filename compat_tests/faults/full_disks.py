@@ -64,7 +64,8 @@ def main() -> int:
     if reason:
         say(f"skipped: {reason}")
         return 77
-    broken: list[str] = []
+    broken = refused_until_deleted()
+    say(f"full, then emptied: {broken or 'no promise broken'}")
     for state in STATES:
         found = at_rest(state) + (beside_a_service(state) if state.beside_a_service else [])
         say(f"{state.name}: {found or 'no promise broken'}")
@@ -88,6 +89,28 @@ def at_rest(state: State, words: Words = ()) -> list[str]:
         if verified.returncode != 0:
             problems.append(f"verify, once there is space: {verified.stdout}{verified.stderr}")
         node.start()
+        return problems + _refusals_of(node)
+
+
+def refused_until_deleted() -> list[str]:
+    """Send until the disk is short, delete all, and send again; returns what was wrong."""
+    with _service() as (node, _):
+        client = Boto3Client(node.url, node.credentials)
+        url = client.call("CreateQueue", QueueName="full")["QueueUrl"]
+        try:
+            while True:
+                client.call("SendMessage", QueueUrl=url, MessageBody="x" * 1_000_000)
+        except ClientError as error:
+            problems = [] if error.status == 503 else [f"not retriable: {error}"]
+        made = run_command("users", "--data", str(node.data), "add", "carol")
+        if made.returncode != 0:
+            problems.append(f"no space is left for a user: {made.stderr}")
+        client.call("CreateQueue", QueueName="another")
+        while messages := client.call("ReceiveMessage", QueueUrl=url).get("Messages"):
+            for message in messages:
+                handle = message["ReceiptHandle"]
+                client.call("DeleteMessage", QueueUrl=url, ReceiptHandle=handle)
+        client.close()
         return problems + _refusals_of(node)
 
 

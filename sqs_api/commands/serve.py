@@ -30,6 +30,7 @@ from sqs_api.settings.config import (
     Settings,
     environment_settings,
     file_of,
+    shards_of,
 )
 from sqs_api.settings.logs import set_up_logs
 from sqs_api.settings.refusals import placed
@@ -52,7 +53,7 @@ serve.params += setting_flags()
 def check_config(config_file: Path | None) -> None:
     """Say whether the service would start with this configuration."""
     settings = load(config_file, {})
-    _check_data(settings.data)
+    _check_data(settings)
     try:
         _check_files(settings)
         _check_queues(settings)
@@ -62,13 +63,17 @@ def check_config(config_file: Path | None) -> None:
         click.echo(f"{name} = {getattr(settings, name)}")
 
 
-def _check_data(data: Path) -> None:
+def _check_data(settings: Settings) -> None:
     """Look at the data folder if there is one: else the start makes it. Raises Refused."""
-    from storage.engines.folder import FORMAT_FILE, FolderRefused, check_folder
+    from sqs_api.settings.reserve import check_reserve
+    from storage.engines.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
 
+    data, shards = settings.data, shards_of(settings)
     try:
         if (data / FORMAT_FILE).exists():
             check_folder(data)
+            shards = len(open_folder(data))
+        check_reserve(settings, shards)
     except OSError as error:
         raise Refused(f"cannot use data folder {data}: {error.strerror}") from error
     except FolderRefused as error:

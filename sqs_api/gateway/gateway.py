@@ -252,7 +252,7 @@ class Gateway:
         if self._rates is not None:
             self._rates.check_account(caller)
         disk = self._disk
-        if disk is not None and disk.is_short and action.takes_space:
+        if disk is not None and action.takes_space and disk.refuses(action.request):
             raise disk.refuse()
         make_payload = PAYLOADS.get(action.request)
         if make_payload is None:

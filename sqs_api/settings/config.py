@@ -199,8 +199,8 @@ class _ServiceSettings(BaseSettings):
     """Start on a folder that has less than was acknowledged: an old copy, or a file that was cut or
     damaged at its end."""
     disk_reserve_mib: Annotated[int, Field(ge=0)] = 128
-    """MiB of free space below which sends are refused, while receives and deletes still pass; 0 for
-    none."""
+    """MiB of free space below which sends are refused, while receives and deletes still pass; at
+    least 16 a shard, and 32."""
     aws_waits: Switch = Switch.ON
     """AWS's waits of 60 s: between two purges, and before a deleted queue's name is used again."""
     master_key: SecretStr | None = None

@@ -242,7 +242,7 @@ def queue_ids_of(rows: RowReader) -> Iterator[int]:
         )
         if found is None:
             return
-        queue_id = queue_of(found[0])
+        queue_id = queue_of(found[0].ljust(8, b"\0"))
         yield queue_id
         at = queue_range(queue_id)[1]
 

@@ -215,6 +215,15 @@ class DurableStore(FlushedRows):
         refused."""
         return self._log is None or self._log.can_grow
 
+    def give_back_space(self) -> None:
+        """The disk is short: have the rows flushed, so that the log needs less and RocksDB can
+        remove what was deleted, and remove unused files of the log."""
+        if self._log is None or self._is_ending:
+            return
+        self._log.give_back()
+        if self.unflushed_rows and self._flushing is None:
+            self._begin_flush(self._applied if self._under_way else self._log.last)
+
     def _wants_flush(self) -> bool:
         options = self._options
         is_long = self._log is not None and self._log.live_bytes >= options.flush_bytes
