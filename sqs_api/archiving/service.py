@@ -22,8 +22,8 @@ from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings, WhenFull, seconds_of
-from storage.copies.files import FOLDER_MODE
 from storage.engines.flushed_rows import FlushedRows
+from storage.lake.permissions import make_folder, read_umask
 
 _SCHEDULE_CHECK_S = 1.0
 """Interval of finding out that another host runs the jobs now."""
@@ -55,7 +55,9 @@ def archive_limits(settings: Settings) -> ArchiveLimits | None:
         return None
     if "://" not in settings.lake:
         with suppress(OSError):  # a lake that is away now may be back later
-            Path(settings.lake).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            folder = Path(settings.lake)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, read_umask(settings.lake_umask))
     retains = settings.archive_when_full is WhenFull.RETAIN
     return ArchiveLimits(settings.archive_max_mib << 20, retains)
 

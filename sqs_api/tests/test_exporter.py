@@ -24,6 +24,7 @@ from sqs_api.archiving import exporter as exporter_module
 from sqs_api.archiving import schedule as schedule_module
 from sqs_api.archiving.exporter import _WORKER, Exporter, ExportFailed, InLake
 from sqs_api.archiving.schedule import Schedule
+from sqs_api.archiving.service import archive_limits
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.settings.config import Settings
 from sqs_api.tests.serving import until
@@ -133,6 +134,7 @@ async def test_files_and_folders_of_the_lake_have_the_umask_of_the_settings(
     exporter: Exporter, tmp_path: Path
 ) -> None:
     exporter._settings = exporter._settings.model_copy(update={"lake_umask": "027"})
+    archive_limits(exporter._settings)  # makes the lake
 
     await exporter._run(takes_snapshot=True)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -20,12 +19,10 @@ from urllib.parse import urlsplit
 import pyarrow.fs as arrow_fs
 from pyarrow import ArrowException, NativeFile
 
-from storage.lake.permissions import OWNER_ONLY, read_umask
+from storage.lake.permissions import FILE, OWNER_ONLY, make_folder, read_umask
 
 _CHUNK_BYTES = 8 << 20
 _DRAFT = ".draft-"
-_FOLDER, _FILE = 0o777, 0o666
-"""Modes of new folders and files before the umask."""
 
 
 class LakeUnusable(Exception):
@@ -196,7 +193,7 @@ class Lake:
             folder = target.parent if self.is_local else None
             descriptor, name = tempfile.mkstemp(prefix=_DRAFT, dir=folder)
             if self.is_local:
-                os.fchmod(descriptor, _FILE & ~self._umask)
+                os.fchmod(descriptor, FILE & ~self._umask)
             os.close(descriptor)
         draft = Path(name)
         try:
@@ -215,10 +212,7 @@ class Lake:
             folder.parent.mkdir(parents=True, exist_ok=True)
         else:
             self._make(folder.parent)
-        with suppress(FileExistsError):  # another writer made it
-            folder.mkdir()
-            inherited = folder.stat().st_mode & stat.S_ISGID
-            folder.chmod(_FOLDER & ~self._umask | inherited)
+        make_folder(folder, self._umask)
 
     def _put(self, draft: Path, target: Path) -> None:
         if not self.is_local:
