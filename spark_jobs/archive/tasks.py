@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pyspark.sql import SparkSession
 
@@ -18,6 +18,21 @@ _TASK_BYTES = 192 << 20
 """Approximate size of a task: more makes fewer, larger files; less balances the load better."""
 _TASK_BYTES_MIN = 16 << 20
 """Less does not make a task, even if a processor is idle."""
+
+
+class Small(NamedTuple):
+    """Limits up to which work needs no Spark, whose start takes longer."""
+
+    rows: int
+    bytes: int
+
+    def holds(self, rows: int, size: int) -> bool:
+        """True if this much work is small."""
+        return rows <= self.rows and size <= self.bytes
+
+
+SMALL = Small(100_000, 128 << 20)
+"""The rows are in memory two or three times."""
 
 
 def split_work(work: Sequence[In], size: Callable[[In], int], processors: int) -> list[list[In]]:

@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from spark_jobs.archive.archive import archive
+from spark_jobs.archive.runs import Run
 from spark_jobs.benchmarks.session import benchmark_session
 from storage.lake.archive_schema import (
     CHECKSUM_MODULUS,
@@ -46,7 +47,6 @@ SEGMENT_ROWS = 60_000
 QUEUES = 6
 DAYS = 3
 BODY_BYTES = 1000
-RUN = "archive-" + "0" * 32
 
 
 def bodies(count: int, chance: random.Random) -> list[str]:
@@ -125,7 +125,8 @@ def floor(session: SparkSession, lake: Lake, target: Path) -> None:
 
 def ours(session: SparkSession, lake: Lake, rows: int) -> None:
     """The job from its plan to its commit."""
-    archived = archive(lake, RUN, lambda: nullcontext(session), {}, print)
+    with Run(lake, "archive") as run:
+        archived = archive(lake, run, lambda: nullcontext(session), {}, print)
     assert archived.rows == rows, archived
 
 

@@ -39,8 +39,8 @@ from storage.lake.archive_schema import (
     row_checksum,
     segment_folder,
     segment_name,
-    transaction_id,
 )
+from storage.lake.archive_table import archived_batch, load_archive
 from storage.lake.near_names import near_names
 from storage.lake.table import Lake, LakeUnusable
 from visibility.content.content import Extras
@@ -251,14 +251,11 @@ def files(lake: Lake, wanted: ArchiveSearch, others: set[str]) -> Iterator[_File
     in it are added to `others`. Raises LakeUnusable, DeltaError, OSError."""
     # Listed before the table is read: a segment that is removed meanwhile is in the table.
     segments = [found for file in lake.list(SEGMENTS) if (found := _SEGMENT.fullmatch(file.path))]
-    uri, options = lake.uri(ARCHIVE), lake.storage_options()
-    table = None
-    if DeltaTable.is_deltatable(uri, options):
-        table = DeltaTable(uri, storage_options=options)
+    table = load_archive(lake)
     own = {"account": wanted.account, "region": wanted.region, "queue": wanted.queue}
     for source, shard, batch in (found.groups() for found in segments):
-        name = transaction_id(source, int(shard))
-        if table is None or int(batch) > (table.transaction_version(name) or 0):
+        archived = archived_batch(table, source, int(shard)) if table else None
+        if int(batch) > (archived or 0):
             path = f"{segment_folder(source, int(shard))}/{segment_name(int(batch))}"
             yield _File(path, *wanted.spans.get(path, _ALL_TIME), own)
     if table is not None:
