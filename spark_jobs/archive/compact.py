@@ -121,8 +121,11 @@ def merge(
                 break
             run.leaves_orphans = True
             if small.holds(sum(f.rows for each in wave for f in each), sum(map(_bytes, wave))):
-                tasks = [list(chain(*wave))]
-                results = [merge_here(lake, f"part-{run.name}-{waves}", tasks[0])]
+                names = (f"part-{run.name}-{waves}-{number}" for number in range(len(wave)))
+                tasks, results = (
+                    wave,
+                    [merge_here(lake, *each) for each in zip(names, wave, strict=True)],
+                )
             else:
                 session = session or stack.enter_context(open_session())
                 tasks, results = _merge_with_spark(session, lake, run.name, wave)

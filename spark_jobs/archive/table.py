@@ -47,7 +47,7 @@ _TRIES = 20
 
 
 class Seen(NamedTuple):
-    """What must be the same when a run commits as when it began: the table, and its fence."""
+    """The table and its fence when a run began: both must be the same when it commits."""
 
     table_id: str
     fence: int

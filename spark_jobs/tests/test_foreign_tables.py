@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,6 +14,8 @@ from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import RemoveAction
 
 from spark_jobs.archive import archive as steps
+from spark_jobs.archive.compact import Keep, run_compact
+from spark_jobs.archive.reading import read_table_files
 from spark_jobs.archive.table import open_archive, table_files
 from spark_jobs.tests.lakes import SOURCE, archived_rows, names, write_batches
 from spark_jobs.tests.services import ArchiveJob
@@ -85,6 +89,32 @@ def test_foreign_table_is_named_and_left_alone_and_no_message_goes(
     assert job.service.told == []
     assert len(job.lake.list(SEGMENTS)) == 2
     assert _contents(job.lake) == before
+
+
+@pytest.mark.parametrize("make", FOREIGN)
+def test_compaction_leaves_a_foreign_table_alone(lake: Lake, make: Callable[[Lake], None]) -> None:
+    make(lake)
+    before = _contents(lake)
+
+    with pytest.raises(LakeUnusable, match=lake.uri(ARCHIVE)):
+        run_compact(
+            lake, no_session, keep=Keep(1, 0, 0), today=datetime.now(UTC).date(), warn=print
+        )
+
+    assert _contents(lake) == before
+
+
+def test_run_without_segments_does_not_look_at_the_table(job: ArchiveJob) -> None:
+    _other_columns(job.lake)
+    job.open_session = no_session
+
+    assert str(job.run()).startswith("nothing to archive")
+
+    assert job.warnings == []
+
+
+def no_session() -> Any:
+    raise AssertionError("Spark is not started when there is nothing to do")
 
 
 def _replace(lake: Lake, make: Callable[[Lake], object]) -> None:
@@ -174,6 +204,32 @@ def test_column_that_a_later_version_added_is_compatible(job: ArchiveJob) -> Non
     found = archived_rows(job.lake)
     assert names(found) == names(rows)
     assert {row["priority"] for row in found} == {None}
+
+
+def test_rows_of_a_later_version_are_read_and_not_rewritten(job: ArchiveJob) -> None:
+    rows = write_batches(job.lake, 2, 5)
+    job.run()
+    later = open_archive(job.lake).to_pyarrow_table()
+    later = later.append_column("priority", pa.array([7] * later.num_rows, pa.int32()))
+    write_deltalake(job.lake.uri(ARCHIVE), later, mode="overwrite", schema_mode="overwrite")
+    write_deltalake(job.lake.uri(ARCHIVE), later, mode="append")
+    files = table_files(open_archive(job.lake))
+    warnings: list[str] = []
+
+    listed = [pa.RecordBatch.from_pylist([file._asdict() for file in files])]
+    found = [row for batch in read_table_files(job.lake, iter(listed)) for row in batch.to_pylist()]
+    run_compact(
+        job.lake,
+        no_session,
+        keep=Keep(None, 168, 35),
+        today=datetime.now(UTC).date(),
+        warn=warnings.append,
+    )
+
+    assert names(found) == names([*rows, *rows])
+    assert [found[0].get("priority"), len(warnings)] == [None, len(files) // 2]
+    assert "it has other columns" in warnings[0]
+    assert table_files(open_archive(job.lake)) == files
 
 
 def test_batches_whose_segments_are_gone_are_not_acknowledged(job: ArchiveJob) -> None:

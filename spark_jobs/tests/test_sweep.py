@@ -98,6 +98,27 @@ def test_run_without_a_heartbeat_for_ten_minutes_is_dead(
     assert lake.list(RUNS) == []
 
 
+def test_run_that_ended_without_its_sweep_has_the_next_one_sweep(
+    lake: Lake, written: tuple[Plan, list[Part]]
+) -> None:
+    with Run(lake, "archive") as ended:
+        ended.leaves_orphans = True
+
+    with Run(lake, "archive") as run:
+        assert sweep(lake, run) == len(written[1])
+
+    assert lake.list(RUNS) == []
+
+
+def test_run_without_orphans_lists_nothing_unless_another_one_died(
+    lake: Lake, written: tuple[Plan, list[Part]]
+) -> None:
+    with Run(lake, "archive") as run:
+        assert sweep(lake, run) == 0
+
+    assert len(orphans(lake)) == len(written[1])
+
+
 def test_drafts_of_killed_writers_go_and_what_is_not_ours_stays(
     lake: Lake, written: tuple[Plan, list[Part]]
 ) -> None:

@@ -97,7 +97,7 @@ def _check_unused(lake: Lake) -> None:
 
 
 def _difference(table: DeltaTable) -> str | None:
-    """What differs from the archive. A later version's table may have more columns."""
+    """The first difference to the archive. A later version's table may have more columns."""
     if (readers := table.protocol().min_reader_version) > 1:
         return f"it needs readers of Delta's version {readers}"
     partitions = table.metadata().partition_columns
