@@ -138,3 +138,14 @@ def test_an_expired_certificate_is_reported(
     expired = datetime.fromtimestamp(at_s, UTC).isoformat()
     assert said.err == f"holdfast: {pair.certificate} expired at {expired}\n"
     assert (said.status, f"tls_key = {pair.key}" in said.out) == (0, True)
+
+
+def test_reserve_that_the_log_needs_is_refused_alike(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(f'data = "{tmp_path / "data"}"\ndisk_reserve_mib = 5\nshards = 3\n')
+
+    checked, served = run("check-config", "--config", file), run("serve", "--config", file)
+
+    assert (checked.status, served.status) == (2, 1)
+    assert "disk_reserve_mib: must be at least 48 with shards = 3" in checked.err
+    assert checked.err == served.err

@@ -90,17 +90,6 @@ def test_check_config_refuses_what_serve_would(tmp_path: Path, text: str) -> Non
     assert said == run("serve", "--config", file)
 
 
-def test_reserve_that_the_log_needs_is_refused_alike(tmp_path: Path) -> None:
-    file = tmp_path / "c.toml"
-    file.write_text(f'data = "{tmp_path / "data"}"\ndisk_reserve_mib = 5\nshards = 3\n')
-
-    checked, served = run("check-config", "--config", file), run("serve", "--config", file)
-
-    assert (checked.status, served.status) == (2, 1)
-    assert "disk_reserve_mib: must be at least 48 with shards = 3" in checked.err
-    assert checked.err == served.err
-
-
 def test_jobs_without_spark_name_both_ways_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sqs_api.commands.jobs.find_spec", lambda name: None)
 
