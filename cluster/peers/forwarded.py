@@ -101,7 +101,7 @@ class ForwardedRequests:
         if refused is not None:
             call.answer(encode_outcome(request, request, refused))
             return
-        ticket = shard.submit(request, on_answer, age_ms)
+        ticket = shard.submit(request, on_answer, age_ms, call)
         call.on_cancel = partial(_cancel, call, shard, ticket)
 
 

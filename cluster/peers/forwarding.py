@@ -48,7 +48,7 @@ from visibility.contract.operations import (
 from visibility.contract.outcomes import Answer
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.receive import wait_ms
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import OnAnswer, Room, Ticket
 
 
 class PeerRouter(Router):
@@ -107,7 +107,7 @@ class PeerRouter(Router):
 
     # -- down --------------------------------------------------------------------------------------
 
-    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
         """See `Router`."""
         give_up_s = now_s = self._monotonic_s()
         give_up_s += self._settings.hold_s
@@ -118,8 +118,9 @@ class PeerRouter(Router):
                 wait_ends_s = now_s + wait_s
                 give_up_s = max(give_up_s, wait_ends_s + self._settings.late_s)
         ticket = Routed(
-            request, on_answer, begun_s=now_s, give_up_s=give_up_s, wait_ends_s=wait_ends_s
-        )
+            request, on_answer, room=room,
+            begun_s=now_s, give_up_s=give_up_s, wait_ends_s=wait_ends_s,
+        )  # fmt: skip
         self._try(ticket)
         return ticket
 
@@ -139,7 +140,8 @@ class PeerRouter(Router):
                 return
             request = self._as_it_waits(ticket) if ticket.is_late else ticket.request
             age_ms = self._age_ms(ticket) if ticket.is_retry else 0
-            ticket.here = shard.submit(request, partial(self._decided_here, ticket), age_ms)
+            decided = partial(self._decided_here, ticket)
+            ticket.here = shard.submit(request, decided, age_ms, ticket.room)
             return
         host, ticket.hint = ticket.hint or self._leaders.leader_of(number), ""
         if host is None or host == self._host:
