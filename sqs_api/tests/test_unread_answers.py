@@ -11,9 +11,12 @@ from typing import Any
 import pytest
 
 from auth.caller import Caller
+from cluster.shards.router import Router
 from sqs_api.gateway.memory import COUNTED_BYTES_MIN, PAGES, RequestMemory
 from sqs_api.tests.listening import Port, listening
 from sqs_api.tests.serving import Client, Service, json_request, query_request, until
+from visibility.contract.model import Request
+from visibility.state.waiters import OnAnswer, Room, Ticket
 
 LARGE = 400_000
 GREEDY, OTHER = "111111111111", "222222222222"
@@ -120,6 +123,37 @@ async def test_receive_without_room_hides_and_counts_nothing(service: Service) -
         assert counts == ["1", "1"]
         assert await _counts(service, url) == (1, 2)
         assert memory.held_bytes == 0
+
+
+class _ElsewhereRouter(Router):
+    """Of a host that leads nothing: leaders do not know the room of its clients."""
+
+    def is_led_elsewhere(self, number: int) -> bool:
+        return True
+
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
+        return super().submit(request, on_answer)
+
+
+async def test_messages_that_a_leader_elsewhere_handed_out_are_given_back_without_room(
+    service: Service,
+) -> None:
+    url = await service.make_queue(VisibilityTimeout="600")
+    await _fill(service, url, 10)
+    memory, caller = service.gateway.memory, _caller(GREEDY)
+    service.gateway._router = _ElsewhereRouter([service.shard])
+    async with listening(service, memory_bytes=MEMORY) as port:
+        client = await port.connect()
+        memory.hold(caller, MEMORY // 8)  # room for a message, but not for all
+
+        refused = await client.ask(_receive(url))
+
+        assert refused.json["__type"].endswith("RequestThrottled")
+        assert await _counts(service, url) == (10, 0)
+        memory.hold(caller, 1)
+        asked = service.gateway.outstanding
+        assert (await client.ask(_receive(url, MaxNumberOfMessages=1))).status != 200
+        assert (asked, memory.held_bytes) == (0, MEMORY // 8 + 1), "not even asked"
 
 
 async def test_long_poll_takes_no_room_until_it_finds_messages(service: Service) -> None:
