@@ -178,7 +178,7 @@ class NodeProcess:
 
     def log_tail(self, lines: int = 30) -> str:
         """The end of the log, for failure reports."""
-        if not self.log.exists():
+        if not self.log.is_file():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 

@@ -44,6 +44,7 @@ from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.memory import RequestMemory
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
@@ -242,6 +243,7 @@ class Worker:
             access=self.access,
             # In a cluster other hosts may have space: there the leader of each shard refuses.
             disk=self.disk if settings.etcd is None else None,
+            memory=RequestMemory(settings.request_memory_bytes),
             waiting_polls_max=settings.waiting_polls_max,
             origins=self._origins,
         )

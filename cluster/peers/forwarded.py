@@ -100,7 +100,7 @@ class ForwardedRequests:
         if refused is not None and not age_ms:
             call.answer(encode_outcome(request, request, refused))
             return
-        ticket = shard.submit(request, on_answer, age_ms)
+        ticket = shard.submit(request, on_answer, age_ms, call)
         ticket.if_first = refused  # a retry is told what it did
         call.on_cancel = partial(_cancel, call, shard, ticket)
 

@@ -49,7 +49,7 @@ from visibility.contract.operations import (
 from visibility.contract.outcomes import Answer
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.receive import wait_ms
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import OnAnswer, Room, Ticket
 
 
 class PeerRouter(Router):
@@ -113,7 +113,13 @@ class PeerRouter(Router):
 
     # -- down --------------------------------------------------------------------------------------
 
-    def submit(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
+    def submit(
+        self,
+        request: Request,
+        on_answer: OnAnswer,
+        room: Room | None = None,
+        age_ms: int = 0,
+    ) -> Ticket:
         """See `Router`. `age_ms` is the time since a client sent the same request first, with the
         same id, if its answer did not arrive."""
         give_up_s = now_s = self._monotonic_s()
@@ -127,6 +133,7 @@ class PeerRouter(Router):
         ticket = Routed(
             request,
             on_answer,
+            room=room,
             begun_s=now_s - age_ms / 1000,
             give_up_s=give_up_s,
             wait_ends_s=wait_ends_s,
@@ -151,7 +158,8 @@ class PeerRouter(Router):
                 return
             request = self._as_it_waits(ticket) if ticket.is_late else ticket.request
             age_ms = self._age_ms(ticket) if ticket.is_retry else 0
-            ticket.here = shard.submit(request, partial(self._decided_here, ticket), age_ms)
+            decided = partial(self._decided_here, ticket)
+            ticket.here = shard.submit(request, decided, age_ms, ticket.room)
             ticket.here.if_first = refused  # a retry is told what it did
             return
         host, ticket.hint = ticket.hint or self._leaders.leader_of(number), ""
@@ -196,7 +204,7 @@ class PeerRouter(Router):
 
     def _submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
         """See `Router`. Whoever leads the shard refuses."""
-        self.submit(request, on_answer, age_ms)
+        self.submit(request, on_answer, age_ms=age_ms)
 
     def cancel(self, ticket: Ticket) -> bool:
         """See `Router`. A poll at another host is answered all the same, empty."""

@@ -16,7 +16,7 @@ from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import OnAnswer, Room, Ticket
 
 RefusalOf = Callable[[Operation], QueueError | None]
 """The answer to an operation that a leader cannot take now; None if it can."""
@@ -51,13 +51,13 @@ class Router:
         """True if another host decides the requests of a shard, as far as this one knows."""
         return False
 
-    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
-        """Have a request decided by its queue's shard.
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
+        """Have a request decided by its queue's shard. `room` is asked by a shard of this host.
 
         `on_answer` is called exactly once, later and on the event loop, when the outcome is as
         durable as configured; it gets a QueueError if the request is refused.
         """
-        return self.shards[request.queue.shard].submit(request, on_answer)
+        return self.shards[request.queue.shard].submit(request, on_answer, room=room)
 
     def _submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
         """The gateway knows by itself what is refused, before it seals messages. The shards of a

@@ -42,7 +42,7 @@ from visibility.rules.kept_queues import unfinished_purges
 from visibility.rules.turn import begin, run
 from visibility.state.stamp import Stamp
 from visibility.state.state import ShardState
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import OnAnswer, Room, Ticket
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -306,10 +306,12 @@ class Shard(Observed):
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def submit(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
+    def submit(
+        self, request: Request, on_answer: OnAnswer, age_ms: int = 0, room: Room | None = None
+    ) -> Ticket:
         """Have a request decided; `on_answer` is called once, later, when its outcome is
-        committed. `age_ms` marks a retry, see `Ticket`."""
-        ticket = Ticket(request, on_answer, age_ms=age_ms)
+        committed. `age_ms` and `room`: see `Ticket`."""
+        ticket = Ticket(request, on_answer, age_ms=age_ms, room=room)
         if self.phase is not _LEADING or (
             self._refuses_new and type(request.operation) not in GIVING_BACK
         ):

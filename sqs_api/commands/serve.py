@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 import sqlite3
 import sys
@@ -11,9 +12,10 @@ from collections.abc import Coroutine
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import structlog
 
 from sqs_api.commands.options import (
     CONFIG,
@@ -34,6 +36,9 @@ from sqs_api.settings.config import (
 )
 from sqs_api.settings.logs import set_up_logs
 from sqs_api.settings.refusals import placed
+
+if TYPE_CHECKING:
+    from sqs_api.node import Node
 
 
 @click.command()
@@ -165,8 +170,21 @@ async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, str]) -> s
     return None
 
 
-async def _serve(settings: Settings) -> int:
+def _announce(settings: Settings, node: Node, address: str) -> None:
+    """Say on standard output that the service listens, with a new access key. Raises OSError."""
     from sqs_api.admin.service_note import local_url
+
+    if node.first_key is not None:
+        click.echo("# A new access key; its secret is shown only now:")
+        show_key(node.first_key)
+        show_place(settings.region, local_url(address))
+    elif settings.etcd is not None and settings.auth is AuthMode.SIGV4:
+        click.echo("# Access keys are the cluster's; another one: holdfast credentials add")
+    click.echo(f"listening on {address}")
+    sys.stdout.flush()
+
+
+async def _serve(settings: Settings) -> int:
     from sqs_api.node import Node, NodeRefused
 
     stopping = asyncio.Event()
@@ -180,14 +198,11 @@ async def _serve(settings: Settings) -> int:
         raise Failed(str(error)) from error
     if address is None:
         return 0
-    if node.first_key is not None:
-        click.echo("# A new access key; its secret is shown only now:")
-        show_key(node.first_key)
-        show_place(settings.region, local_url(address))
-    elif settings.etcd is not None and settings.auth is AuthMode.SIGV4:
-        click.echo("# Access keys are the cluster's; another one: holdfast credentials add")
-    click.echo(f"listening on {address}")
-    sys.stdout.flush()
+    try:
+        _announce(settings, node, address)
+    except OSError as error:  # a full disk must not end the service, now or by a flush at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        structlog.get_logger("serve").warning("start_not_shown", error=str(error))
     gc.enable()
     await stopping.wait()
     await node.stop()

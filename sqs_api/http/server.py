@@ -53,7 +53,7 @@ class SqsServer(web.Server):
         origins: AllowedOrigins | None = None,
     ) -> None:
         self.limits = limits or ListenerLimits()
-        self._state = state = ServerState(self.limits, proxies or TrustedProxies())
+        self._state = state = ServerState(self.limits, proxies or TrustedProxies(), gateway.memory)
         fallback = Fallback(gateway, other_pages, origins or AllowedOrigins(), state)
         # A body is signed in its sent form, so it is not unpacked here.
         super().__init__(
@@ -122,7 +122,6 @@ class Server:
             request_timeout_s=settings.request_timeout_s,
             idle_timeout_s=settings.idle_timeout_s,
             client_bytes_per_s_min=settings.client_bytes_per_s_min,
-            request_memory_bytes=settings.request_memory_bytes,
         )
         if limits.connections_max < settings.connections_max:
             self._log.warning("few_file_descriptors", connections_max=limits.connections_max)

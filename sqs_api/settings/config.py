@@ -291,8 +291,8 @@ class _ServiceSettings(BaseSettings):
     """Seconds without a request after which a connection ends; longer than SDKs and balancers keep
     one, so they end it."""
     request_memory_bytes: Annotated[int, Field(ge=8 << 20)] = 256 << 20
-    """Bytes of requests above 16 KiB being received and answered, all clients together; then they
-    get a retriable 503."""
+    """Bytes of requests above 16 KiB being received and answered, and of answers above that are not
+    read, all clients together; then they get a retriable 503, receives RequestThrottled."""
     waiting_polls_max: Annotated[int, Field(ge=1)] = 100_000
     """Requests under way above which long polls do not wait; those that find nothing get
     RequestThrottled."""

@@ -276,6 +276,7 @@ class ShardState:
         "to_wake",
         "waits",
         "window_bytes",
+        "without_room",
     )
 
     def __init__(
@@ -299,6 +300,9 @@ class ShardState:
         """Queues with long polls in which a message may have become visible, in order."""
         self.due: dict[int, None] = {}
         """Queues that need a pulse, in order."""
+        self.without_room: dict[tuple[int, str], int] = {}
+        """By queue and user the size of a message that found no room: until there is some, receives
+        are refused without looking at messages."""
         self.archive = ArchiveState()
         self.outbox = Outbox()
         """Messages on their way to other shards."""

@@ -132,7 +132,7 @@ class Host:
         def on_answer(answer: Answer | QueueError) -> None:
             asked.answers.append(answer)
 
-        asked.ticket = self.router.submit(request, on_answer, age_ms)
+        asked.ticket = self.router.submit(request, on_answer, age_ms=age_ms)
         assert not asked.answers, "answers come later"
         return asked
 
