@@ -119,12 +119,15 @@ def test_another_master_key_is_refused(
         written(hosts, folder, b"x" * 32)
 
 
+_POLICY = '{"Statement": {"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}}'
+
+
 def test_users_and_access_keys_go_on(hosts: SharedHosts, tmp_path: Path) -> None:
     secrets, clock = some_secrets(), SettableClock()
     records = SharedIdentities(hosts.records(IdentitiesUnreadable))
     with closing(IdentityStore(records, secrets, clock, SystemEntropy())) as shared:
         user = shared.add_user(ACCOUNT, "ann", {"team": "x"})
-        shared.put_policy(user, "all", '{"Statement": []}')
+        shared.put_policy(user, "all", _POLICY)
         key = shared.add_key(ACCOUNT, user=user)
         records.uses.write({key.access_key_id: 20_000}, {key.access_key_id})
         kept = records.read().all_users(), records.read().all_keys()

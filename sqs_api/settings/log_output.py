@@ -7,6 +7,7 @@ waiting, are dropped and counted; the next line that can be written says how man
 from __future__ import annotations
 
 import atexit
+import io
 import os
 import select
 import sys
@@ -117,5 +118,9 @@ class LogOutput:
 
 
 def standard_error() -> int | None:
-    """Its descriptor; None if it was closed, when its number may be another file's."""
-    return None if sys.stderr is None else sys.stderr.fileno()
+    """Its descriptor; None if it was closed, when its number may be another file's, or replaced by
+    something that is no file."""
+    try:
+        return None if sys.stderr is None else sys.stderr.fileno()
+    except io.UnsupportedOperation:
+        return None
