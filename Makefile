@@ -23,7 +23,7 @@
 ##   make kill9-redrive KILLS=10     kill -9 during one redrive of 100,000 messages: none lost, none twice, counts right
 ##   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
 ##   make damage ROUNDS=300          flip bits and cut files of closed and killed folders, then start on it (minutes)
-##   make disk-faults ROUNDS=30      a disk that is full or fails under load; needs root, libfiu (minutes)
+##   make disk-faults ROUNDS=30      all commands on full disks, full and failing ones under load; needs root and libfiu
 ##   make cluster-faults ROUNDS=50   a cluster under boto3 load: kills, stops, restarts, partitions; the latter need root
 ##   make soak MINUTES=20            mixed traffic with faults: memory, descriptors, latency stay flat
 ##   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
@@ -33,7 +33,7 @@
 ## Figures, for minutes:
 ##   make bench                      beside ElasticMQ (Maven or ELASTICMQ_JAR) and moto (half an hour)
 ##   make bench-cluster              processor time of a leader and its followers beside one host (minutes)
-##   make bench-jobs                 the archive and queue-age jobs beside plain Spark (minutes)
+##   make bench-jobs                 the archive and queue-age jobs beside plain Spark, here and on a standalone master
 ##   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 ## Upkeep:
 ##   make lock                       resolve the locks anew (needs uv)
@@ -87,7 +87,7 @@ serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast serve $(ARGS)
 
 # Without etcd on the machine it takes the one of a package, which is for trying and testing only.
-cluster: $(VENV)/.etcd
+cluster: $(VENV)/.etcd $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast cluster try $(ARGS)
 
 jobs: $(VENV)/.spark
@@ -97,7 +97,7 @@ jobs: $(VENV)/.spark
 test: $(CLIENTS) check
 	$(PARALLEL) --ignore compat_tests/test_style.py $(ARGS)
 
-# The endpoint and the access key are in the variables that `make cluster` prints; its hosts need HOLDFAST_AWS_WAITS=off.
+# The endpoint and the access key are in the variables that `make cluster` prints; that needs ARGS="--aws-waits off".
 # KILL_EVERY=20 kills a host of ./holdfast-cluster every 20 seconds meanwhile.
 cluster-test: $(CLIENTS) $(VENV)/.dev
 	@test -n "$$AWS_ENDPOINT_URL" || { echo 'paste the export lines of make cluster first' >&2; exit 2; }
@@ -153,6 +153,7 @@ damage: $(VENV)/.dev
 	$(FAULT)damage --rounds $(ROUNDS) $(FAULT_ARGS)
 
 disk-faults: $(VENV)/.dev
+	$(FAULT)full_disks
 	$(FAULT)disk_faults --rounds $(ROUNDS) $(FAULT_ARGS)
 
 kill9-redrive: $(VENV)/.dev
@@ -183,8 +184,10 @@ bench-cluster: $(VENV)/.dev
 	    --scenario send life-batch --connections 256 --rounds 9 $(ARGS)
 
 bench-jobs: $(VENV)/.dev
-	$(BIN)/python -m spark_jobs.benchmarks.archive_speed
-	$(BIN)/python -m spark_jobs.benchmarks.queue_age_speed
+	for place in "" --standalone; do \
+	    $(BIN)/python -m spark_jobs.benchmarks.archive_speed $$place $(ARGS) && \
+	    $(BIN)/python -m spark_jobs.benchmarks.queue_age_speed $$place $(ARGS) || exit; \
+	done
 
 size: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.size $(ARGS)

@@ -78,3 +78,11 @@ def test_second_service_on_the_same_folder_is_refused(node: NodeProcess) -> None
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     assert status(node, node.credentials) == 200
+
+
+def test_output_that_a_disk_does_not_take_is_one_line_and_status_3() -> None:
+    with open("/dev/full", "w") as full:
+        done = run_command("example-config", output=full)
+
+    assert done.returncode == 3
+    assert done.stderr == "holdfast: no space on the disk\n"

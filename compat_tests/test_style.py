@@ -54,6 +54,9 @@ BLIND_EXCEPT = {
         "the root of a peer's answer: a bug costs one question, not the connection"
     ),
     "cluster/coordination/etcd_watch.py": "the root of a watch: a listener's bug does not end it",
+    "sqs_api/gateway/exchange.py": (
+        "the root of an answer: a bug becomes InternalError and a log line"
+    ),
     "sqs_api/gateway/gateway.py": (
         "the root of a request: a bug becomes InternalError and a log line"
     ),

@@ -1,9 +1,13 @@
-"""The `holdfast` command. Wrong use ends with status 2 and one line."""
+"""The `holdfast` command. An error is one line on standard error.
+
+Exit status: 0 done, 1 failed or found something, 2 wrong use, 3 a disk takes no writes.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from importlib import metadata
 
 import click
@@ -20,6 +24,7 @@ from sqs_api.commands.lake_archived import lake_archived
 from sqs_api.commands.lake_export import lake_export
 from sqs_api.commands.lake_search import lake_search
 from sqs_api.commands.messages import messages
+from sqs_api.commands.options import Failed
 from sqs_api.commands.policy import policy
 from sqs_api.commands.queues import queues
 from sqs_api.commands.redrive import redrive
@@ -31,6 +36,7 @@ from sqs_api.commands.users import users
 
 _FAILED = 1
 _WRONG_USE = 2
+_DISK_REFUSED = 3
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -88,11 +94,28 @@ def main() -> None:
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.format_message(), err=True)
         sys.exit(_WRONG_USE)
-    except click.ClickException as error:
-        click.echo(f"holdfast: {error.format_message()}", err=True)
-        sys.exit(_WRONG_USE)
     except click.Abort:
         sys.exit(_FAILED)
+    except Exception as error:
+        _end_if_refused_by_disk(error)
+        if isinstance(error, click.ClickException):
+            click.echo(f"holdfast: {error.format_message()}", err=True)
+            sys.exit(_FAILED if isinstance(error, Failed) else _WRONG_USE)
+        raise
+
+
+def _end_if_refused_by_disk(error: Exception) -> None:
+    """Say that a disk takes no writes, and end, if that is the reason."""
+    from storage.engines.refusing_disk import disk_refusal
+
+    reason = disk_refusal(error)
+    if reason is None:
+        return
+    text = f": {error.format_message()}" if isinstance(error, click.ClickException) else ""
+    with suppress(OSError):  # standard error is on that disk
+        click.echo(f"holdfast: {reason}{text}", err=True)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # drop what it did not take
+    sys.exit(_DISK_REFUSED)
 
 
 if __name__ == "__main__":

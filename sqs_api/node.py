@@ -51,6 +51,7 @@ from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
 from sqs_api.settings.membership import member_settings
 from sqs_api.settings.outgoing import secret_of
+from sqs_api.settings.reserve import check_reserve, flush_bytes
 from sqs_api.traces.span_exporter import ANSWER_S, EXPORT_S, TRACES_PATH, SpanExporter
 from sqs_api.traces.spans import Spans
 from sqs_api.webhook.dead_letters import WATCH_S, DeadLetterWatch
@@ -202,6 +203,7 @@ class Node:
         self._opened.callback(transport.close)
         folders = open_folder(settings.data, shards_of(settings))
         _refuse_unsynced(settings, len(folders))
+        check_reserve(settings, len(folders))
         refuse_if_in_use(settings.data, folders.values())
         renew_format(settings.data)
         archive = archive_limits(settings)
@@ -240,6 +242,7 @@ class Node:
         settings = self._settings
         options = StoreOptions(
             settings.durability,
+            flush_bytes=flush_bytes(settings),
             accepts_loss=settings.accept_loss is Switch.ON,
             monotonic_s=self._clock.monotonic_s,
             sync_s=sync_s,
@@ -248,7 +251,7 @@ class Node:
         member = member_settings(settings)
         if member is None:
             refuse_member_folder(settings.data)
-            return OwnStores(options)
+            return OwnStores(options, self._queue_names)
         self._host = ClusterHost(
             settings,
             member,
@@ -259,6 +262,10 @@ class Node:
         )
         await self._host.join(folders, options)
         return self._host.stores
+
+    def _queue_names(self, shard: int) -> dict[int, str]:
+        queues = self.owner.catalog.all_queues()
+        return {queue.queue_id: queue.name for queue in queues if queue.shard == shard}
 
     async def _open_catalog(self) -> Coordination:
         if self._host is not None:

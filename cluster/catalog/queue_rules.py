@@ -94,7 +94,7 @@ def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decisio
     target is missing or denies, and what `initial_attributes` and `check_policy_of_queue` raise.
     """
     complete = initial_attributes(new.name[2], new.attributes)
-    _check_policy(new.name, new.attributes)
+    _check_policy(new.attributes)
     existing = view.find(new.name)
     if existing is not None:
         differs = conflicting_attribute(existing.attributes, new.attributes)
@@ -175,7 +175,7 @@ def set_attributes(
     current = _current(view, queue)
     attributes = changed_attributes(current.attributes, given)
     name = name_of(current)
-    _check_policy(name, given)
+    _check_policy(given)
     _check_redrive_policy(view, name, given, attributes)
     return _changed(current, now_ms, attributes=attributes)
 
@@ -396,8 +396,7 @@ def _arn(name: QueueName) -> str:
     return f"arn:aws:sqs:{region}:{account}:{queue}"
 
 
-def _check_policy(name: QueueName, given: Mapping[str, str]) -> None:
-    """Refuse a policy that is given and not about this queue. Policies that are stored stay as they
-    are."""
+def _check_policy(given: Mapping[str, str]) -> None:
+    """Refuse a bad policy that is given. Policies that are stored stay as they are."""
     if given.get("Policy"):
-        check_policy_of_queue(given["Policy"], _arn(name))
+        check_policy_of_queue(given["Policy"])

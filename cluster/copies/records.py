@@ -20,7 +20,6 @@ from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.coordination.coordination import Record
 from cluster.coordination.etcd_coordination import WRITERS
 from cluster.keys.shared_identities import PREFIX as IDENTITIES
-from cluster.keys.shared_key_records import DATA, block_of
 from cluster.keys.shared_key_records import PREFIX as KEYRING
 from storage.copies.files import write_file
 from storage.log import OLDEST_FORMAT
@@ -88,15 +87,3 @@ def catalog_in(folder: Path) -> list[Record]:
 def formats_in(folder: Path) -> int:
     """The newest formats that the rows may have. Raises OSError, CatalogUnreadable."""
     return int(read_copied(folder).get(FORMATS_KEY, b"%d" % OLDEST_FORMAT))
-
-
-class DataKeys:
-    """The numbers of the data keys in a cluster's records, of which only blocks are stored."""
-
-    def __init__(self, records: Iterable[str]) -> None:
-        """`records` are keys."""
-        begin = KEYRING + DATA
-        self._blocks = {int(key.removeprefix(begin)) for key in records if key.startswith(begin)}
-
-    def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and block_of(number) in self._blocks

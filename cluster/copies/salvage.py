@@ -29,6 +29,7 @@ from storage.copies.salvaged_queue import QueueCopy, Target
 from storage.copies.second_copy import copy_of, repair
 from storage.engines.folder import FolderRefused, check_folder, is_unused, open_folder, write_format
 from storage.engines.in_use import refuse_if_in_use
+from storage.engines.refusing_disk import disk_refusal, naming_disk
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.rows.keys import queue_of
@@ -115,6 +116,8 @@ def _copy_files(source: Path, data: Path, done: Salvaged) -> None:
         try:
             _copy_database(file, data / file.name)
         except sqlite3.Error as error:
+            if disk_refusal(error):
+                raise
             if not file.name.startswith("usage"):
                 raise SalvageRefused(
                     f"{file} is damaged, and nothing can be used without it: {error}. Restore a "
@@ -137,13 +140,14 @@ def _copy_database(file: Path, target: Path) -> None:
         part = file.with_name(file.name + ending)
         if part.exists():
             copy_file(part, target.with_name(target.name + ending))
-    if copy_of(target).exists():
-        repair(target)
-    with closing(sqlite3.connect(target)) as database:
-        database.execute("PRAGMA journal_mode = DELETE")
-        for (text,) in database.execute("PRAGMA integrity_check"):
-            if text != "ok":
-                raise sqlite3.DatabaseError(text)
+    with naming_disk(target.parent):
+        if copy_of(target).exists():
+            repair(target)
+        with closing(sqlite3.connect(target)) as database:
+            database.execute("PRAGMA journal_mode = DELETE")
+            for (text,) in database.execute("PRAGMA integrity_check"):
+                if text != "ok":
+                    raise sqlite3.DatabaseError(text)
     sync_file(target)
 
 

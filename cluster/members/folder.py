@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from cluster.catalog.sqlite_coordination import CATALOG_FILE
+from cluster.copies.records import RECORDS_FILE
 from cluster.members.records import Identity, MembershipRefused
 from cluster.shards.clock import Entropy
 from storage.copies.second_copy import is_there
@@ -40,6 +41,12 @@ def open_identity(folder: Path, entropy: Entropy) -> Identity:
 def refuse_member_folder(folder: Path) -> None:
     """Raise MembershipRefused if this is the folder of a host of a cluster: alone, it would begin
     with queues and keys of its own."""
+    if (folder / RECORDS_FILE).exists():
+        raise MembershipRefused(
+            f"{folder} is restored from a cluster's backup: found a cluster with it (etcd, "
+            "cluster_hosts and the other settings of a host), or restore the backup for a single "
+            "host with holdfast restore --single"
+        )
     if (folder / MEMBER_FILE).exists():
         raise MembershipRefused(
             f"{folder} belongs to a host of a cluster: give the host's --config, or all its "

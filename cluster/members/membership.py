@@ -125,7 +125,7 @@ class Membership:
         self._peers: dict[str, Address] = {}
         self._listeners: list[OnPeers] = []
         self._announcing: asyncio.Task[None] | None = None
-        self._is_registered = False
+        self._is_registered = self._is_leaving = False
         self._is_whole = True
         """False while coordination lacks the record of this cluster."""
         self._log = structlog.get_logger("members")
@@ -222,7 +222,9 @@ class Membership:
         lease = await self._lease.current()
         if isinstance(lease, Unavailable):
             return False
-        transaction = registration(self._shown, self._host(), self._revisions)
+        transaction = registration(
+            self._shown, self._host(), self._revisions, is_leaving=self._is_leaving
+        )
         leases = {ALIVE + self.name: lease.lease_id}
         outcome = await self._records.commit(transaction._replace(leases=leases))
         if isinstance(outcome, LeaseLost):
@@ -260,6 +262,11 @@ class Membership:
         self._lease.on_gone.append(self._announce)
         self._show_peers(self._shown.peers_of(self.name))
         await self._records.watch(found, self._on_change)
+
+    async def tell_leaving(self) -> None:
+        """Tell the others that this host is about to stop, if etcd answers."""
+        self._is_leaving = True
+        await self._announced_once()
 
     # -- stay --------------------------------------------------------------------------------------
 

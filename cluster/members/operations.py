@@ -43,13 +43,16 @@ async def set_drained(records: Coordination, name: str, *, is_drained: bool) -> 
 
 
 async def remove(records: Coordination, name: str, hosts: Collection[str]) -> None:
-    """Remove a host: its replicas no longer count, and its folder may not come back.
+    """Remove a host: its folder may not come back, and each shard's leader drops its copy. Of one
+    that is removed already nothing is left to do.
 
     `hosts` are those of which `removal` knew: two removals at once may be one too many.
     Raises MembershipRefused.
     """
 
     def changes(members: Members) -> dict[str, bytes | None]:
+        if name in members.removed and name not in members.hosts:
+            return {}
         host = _host(members, name)
         if name in members.alive and not host.is_drained:
             raise MembershipRefused(f"host {name} is running: drain it first, or stop it")
@@ -91,6 +94,8 @@ async def _change(
         members = read_members({record.key: record.value for record in found.records})
         revisions = {record.key: record.revision for record in found.records}
         changed = changes(members)
+        if not changed:
+            return changed
         depends = [key for key in revisions if key.startswith(HOSTS)]
         conditions = {key: revisions.get(key, 0) for key in (*depends, FORMATS)}
         outcome = await records.commit(Transaction(conditions, changed))

@@ -86,6 +86,8 @@ class Alive(msgspec.Struct, frozen=True):
 
     host_id: str
     version: str
+    is_leaving: bool = False
+    """It is about to stop."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -116,9 +118,11 @@ class Members(NamedTuple):
         return {each: self.hosts[each].address for each in sorted(self.hosts) if each != name}
 
     def able_to_lead(self) -> list[str]:
-        """Names of the hosts that run and are not drained."""
+        """Names of the hosts that run, are not about to stop and are not drained."""
         return sorted(
-            name for name in self.alive if name in self.hosts and not self.hosts[name].is_drained
+            name
+            for name, alive in self.alive.items()
+            if not alive.is_leaving and name in self.hosts and not self.hosts[name].is_drained
         )
 
 
@@ -252,14 +256,16 @@ def is_taken(members: Members, name: str, host_id: str) -> bool:
     return alive is not None and alive.host_id != host_id
 
 
-def registration(members: Members, me: Host, revisions: Mapping[str, int]) -> Transaction:
+def registration(
+    members: Members, me: Host, revisions: Mapping[str, int], *, is_leaving: bool = False
+) -> Transaction:
     """Write the records of this host; its lease is the caller's to add."""
     known = members.hosts.get(me.name)
     if known is not None and known.host_id == me.host_id:
         me = msgspec.structs.replace(me, is_drained=known.is_drained)
     changes: dict[str, bytes | None] = {
         HOSTS + me.name: msgspec.json.encode(me),
-        ALIVE + me.name: msgspec.json.encode(Alive(me.host_id, me.version)),
+        ALIVE + me.name: msgspec.json.encode(Alive(me.host_id, me.version, is_leaving)),
     }
     if me.name in members.removed:
         changes[REMOVED + me.name] = None

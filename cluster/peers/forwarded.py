@@ -96,12 +96,12 @@ class ForwardedRequests:
             else:
                 _pass_on(call, shard, request, ticket, answer)
 
-        # A retry is told what it did.
-        refused = None if age_ms else self._refusal(request.operation)
-        if refused is not None:
+        refused = self._refusal(request.operation)
+        if refused is not None and not age_ms:
             call.answer(encode_outcome(request, request, refused))
             return
-        ticket = shard.submit(request, on_answer, age_ms)
+        ticket = shard.submit(request, on_answer, age_ms, call)
+        ticket.if_first = refused  # a retry is told what it did
         call.on_cancel = partial(_cancel, call, shard, ticket)
 
 

@@ -151,6 +151,10 @@ class Wire(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush)
         return None
 
+    def has_room(self, size: int) -> bool:
+        """True if a frame of this size can be sent now."""
+        return size <= self._settings.outbox_max - self._outbox_bytes
+
     def withdraw(self, number: int) -> bool:
         """Take a request out of the outbox; False if it left already."""
         try:

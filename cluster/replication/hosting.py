@@ -258,6 +258,12 @@ class ReplicatedStores:
         """False when a log finds no space to grow."""
         return all(store.can_grow for store in self._opened.values())
 
+    def give_back_space(self) -> None:
+        """The disk is short: remove unused files of the logs."""
+        for store in self._opened.values():
+            if store.replica.journal.is_open:
+                store.replica.log.give_back()
+
     def reports(self) -> dict[int, ReplicaReport]:
         """The replicas of this host by shard."""
         return {number: store.report() for number, store in self._opened.items()}

@@ -108,9 +108,11 @@ class Leading:
 
     @property
     def has_room(self) -> bool:
-        """False while as much is under way as may be."""
+        """False before the term's first Entry is committed, and while as much is under way as may
+        be."""
         timing, size = self._replica.timing, sum(size for _, size in self._sizes)
-        return len(self._sizes) < timing.under_way_max and size < timing.under_way_bytes
+        is_short = len(self._sizes) < timing.under_way_max and size < timing.under_way_bytes
+        return self.is_serving and is_short
 
     @property
     def is_idle(self) -> bool:

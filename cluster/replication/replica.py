@@ -115,26 +115,27 @@ class Replica:
     @property
     def serving(self) -> bool:
         """True while Entries can be proposed here."""
-        return self._leading is not None and self._leading.is_serving
+        return self.leading is not None and self.leading.is_serving
 
     @property
     def has_room(self) -> bool:
-        """False while as much is under way as may be."""
-        leading = self._leading
+        """False while nothing can be proposed, or as much is under way as may be."""
+        leading = self.leading
         return leading is not None and leading.has_room and not self.succession.is_handing_over
 
     @property
     def is_idle(self) -> bool:
         """True for a leader to whom nothing is under way."""
-        return self._leading is not None and self._leading.is_idle
+        return self.leading is not None and self.leading.is_idle
 
     @property
     def caught_up(self) -> list[str]:
         """Peers to which this leader could hand over."""
-        return self._leading.caught_up() if self._leading is not None else []
+        return self.leading.caught_up() if self.leading is not None else []
 
     @property
-    def _leading(self) -> Leading | None:
+    def leading(self) -> Leading | None:
+        """Its part as a leader, which it has from the term's first Entry on; None without it."""
         return self._part if isinstance(self._part, Leading) and not self._recovery else None
 
     def now(self) -> float:
@@ -150,8 +151,7 @@ class Replica:
 
     def propose(self, body: bytes, queue_ids: Sequence[int] = ()) -> int:
         """Append an Entry and ship it; returns its index. Raises NotServing, LogFull, LogFailed."""
-        leading = self._leading
-        if leading is None or not leading.is_serving or not self.has_room:
+        if (leading := self.leading) is None or not self.has_room:
             raise NotServing
         try:
             return leading.append(body, queue_ids)
@@ -161,17 +161,17 @@ class Replica:
 
     def confirm(self, done: Callable[[bool], None]) -> None:
         """Call back once a majority has confirmed the term, with False if this host was deposed."""
-        if self._leading is None or not self._leading.is_serving:
+        if self.leading is None or not self.leading.is_serving:
             done(False)
         else:
-            self._leading.confirm(done)
+            self.leading.confirm(done)
 
     def release(self, index: int) -> None:
         """The rows hold everything up to `index` durably.
 
         The log keeps what a lagging voter needs, up to a size; a follower keeps that size.
         """
-        leading, retained = self._leading, self.timing.retained_bytes
+        leading, retained = self.leading, self.timing.retained_bytes
         if leading is not None:
             index = leading.needed_by_peers(index, retained)
         else:
@@ -402,7 +402,7 @@ class Replica:
     def _renewal(self, held: Holder, renewal: Renewal) -> None:
         """Without coordination a leader goes on; a key that is gone may be another's. While the
         voters change it may bear the next term of this leader: the outcome tells."""
-        is_changing = self._leading is not None and self._leading.is_changing
+        is_changing = self.leading is not None and self.leading.is_changing
         if renewal is Renewal.LOST and held == self._held and not is_changing:
             self.logger.warning(
                 "lease_lost",

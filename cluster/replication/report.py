@@ -50,6 +50,8 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     """Only the leader knows them."""
     replication: str = Replication.SYNC
     """The way in which this host answers while it leads."""
+    is_changing_voters: bool = False
+    """A leader that is writing another set of voters."""
 
 
 def report_of(store: ReplicatedStore) -> ReplicaReport:
@@ -70,4 +72,5 @@ def report_of(store: ReplicatedStore) -> ReplicaReport:
         has_no_good_copy=store.damaged.has_no_good_copy,
         peers=replica.peer_reports(),
         replication=store.replication,
+        is_changing_voters=replica.leading is not None and replica.leading.is_changing,
     )

@@ -95,8 +95,6 @@ class QueueReport(msgspec.Struct, frozen=True):
     """A queue that holds or held messages; counts are those of `visibility.state.counts.Counts`."""
 
     queue_id: int
-    continues: int
-    """The purged queue whose place and counts this one took, 0 for none."""
     visible: int
     in_flight: int
     delayed: int
@@ -197,7 +195,6 @@ def _report(queue: QueueState) -> QueueReport:
     counts = queue.counts
     return QueueReport(
         queue.queue_id,
-        queue.continues,
         queue.visible,
         queue.in_flight,
         queue.delayed,

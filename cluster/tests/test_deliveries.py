@@ -72,7 +72,7 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
         async def ask_here(self, request: Request) -> Answer:
             return OutboxPage([ARRIVAL], []) if takes < 2 else OutboxPage([], [])
 
-        async def ask(self, request: Request) -> Answer:
+        async def ask(self, request: Request, age_ms: int = 0) -> Answer:
             nonlocal takes
             asked_s.append(asyncio.get_running_loop().time())
             if len(asked_s) < 8:

@@ -19,10 +19,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_jobs.ages.counting import (
     CELL,
     MOVEMENT,
+    Count,
     ShardHour,
     SnapshotPart,
     count_snapshots,
     count_times,
+    read_all,
     read_flows,
 )
 from storage.lake.archive_schema import CHECKSUM_MODULUS, FLOWS, SNAPSHOTS, Columns, arrow_schema
@@ -32,7 +34,7 @@ HOUR_MS = 3_600_000
 _PART_BYTES = 16 << 20
 """About two million messages, so that several processors share an hour of a large shard."""
 
-_Read = Callable[[Lake], Iterator[pa.RecordBatch]]
+_Rows = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 @dataclass(slots=True)
@@ -83,41 +85,38 @@ def hour_of(at_ms: int) -> int:
 # -- Spark -----------------------------------------------------------------------------------------
 
 
-def count_cells(session: SparkSession, lake: Lake, hours: Sequence[Hour]) -> DataFrame:
+def count_cells(
+    session: SparkSession, lake: Lake, hours: Sequence[Hour], count_bytes: Count
+) -> DataFrame:
     """CELL of the hours' snapshots and flows."""
     shards = [shard for hour in hours for shard in hour.shards.values()]
     reads = [
         *(partial(count_snapshots, part) for shard in shards for part in _snapshot_parts(shard)),
         *(partial(count_times, shard) for shard in shards if shard.flows),
     ]
-    return _frame(
-        session, lake, reads, CELL, sum(file.size for hour in hours for file in hour.files)
-    )
+    size = sum(file.size for hour in hours for file in hour.files)
+    return _frame(session, partial(read_all, reads, lake, count_bytes), len(reads), CELL, size)
 
 
-def movements(session: SparkSession, lake: Lake, hours: Sequence[Hour]) -> DataFrame:
+def movements(
+    session: SparkSession, lake: Lake, hours: Sequence[Hour], count_bytes: Count
+) -> DataFrame:
     """MOVEMENT of the hours' flows."""
     shards = [shard for hour in hours for shard in hour.shards.values() if shard.flows]
     reads = [partial(read_flows, shard) for shard in shards]
     size = sum(file.size for shard in shards for file in shard.flows)
-    return _frame(session, lake, reads, MOVEMENT, size)
+    return _frame(session, partial(read_all, reads, lake, count_bytes), len(reads), MOVEMENT, size)
 
 
 def _frame(
-    session: SparkSession, lake: Lake, reads: Sequence[_Read], columns: Columns, size: int
+    session: SparkSession, rows: _Rows, reads: int, columns: Columns, size: int
 ) -> DataFrame:
-    """A DataFrame of the rows read; `size` is the bytes of all files."""
+    """A DataFrame of the rows of so many reads; `size` is the bytes of all files."""
     schema = from_arrow_schema(arrow_schema(columns))
     if not reads:
         return session.createDataFrame([], schema)
-
-    def rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from reads[number](lake)
-
     tasks = max(size // _PART_BYTES, session.sparkContext.defaultParallelism)
-    return session.range(0, len(reads), 1, min(tasks, len(reads))).mapInArrow(rows, schema)
+    return session.range(0, reads, 1, min(tasks, reads)).mapInArrow(rows, schema)
 
 
 def _snapshot_parts(shard: ShardHour) -> Iterator[SnapshotPart]:

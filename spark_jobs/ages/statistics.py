@@ -18,6 +18,7 @@ QUEUE = ["account", "region", "queue"]
 _KEYS = [*QUEUE, "hour"]
 _SUMMED = ["sent", "received", "deleted", "expired", "purged", "moved_in", "moved_out"]
 _AGE_PERCENTILES = ["age_p50_s", "age_p90_s", "age_p99_s", "age_max_s"]
+_HALF_HOUR_S = 1800.0
 PERCENTILES = {"p50": 50, "p90": 90, "p99": 99, "max": 100}
 _STATES = ["visible", "in_flight", "delayed"]
 
@@ -79,8 +80,8 @@ As of the hour's last snapshot: `stored`, `oldest_stored_s`, `oldest_receivable_
 From flows, which cover `watched_s` of the hour: the counts `sent` to `moved_out`, and rates
 (`..._per_s`): arrivals are sent or moved in; departures are deleted, expired, purged or moved out.
 `visible`, `in_flight`, `delayed` and their sum `backlog` are those at the hour's end;
-`growth_per_hour` is the growth of the backlog. Without flows these are null, and `backlog` is
-`stored`.
+`growth_per_hour` is arrivals less departures, null if less than half an hour was watched. Without
+flows these are null, and `backlog` is `stored`.
 """
 
 
@@ -170,7 +171,9 @@ def _rates() -> dict[str, Column]:
     watched_s = f.nullif(f.col("watched_s"), f.lit(0.0))
     backlog = f.col("visible") + f.col("in_flight") + f.col("delayed")
     return {name: count / watched_s for name, count in per_s.items()} | {
-        "growth_per_hour": (arrivals - departures) / watched_s * 3600,
+        "growth_per_hour": f.when(
+            watched_s >= _HALF_HOUR_S, (arrivals - departures) / watched_s * 3600
+        ),
         "backlog": f.coalesce(backlog, "stored"),
     }
 

@@ -1,9 +1,11 @@
 """archive: moves exported messages, exactly once, into the Delta table LAKE/archive.
 
-Seal, read the segments' footers, write their rows as parts of the table (in Spark tasks), commit
-the parts with each shard's highest batch, acknowledge, remove the segments, sweep. A run may end
-between any two steps, and two runs may overlap: the table's log has the highest batch of each
-shard, so the next run does the rest, and Delta refuses a commit that would repeat a batch.
+Seal, read the segments' footers, write their rows as parts of the table (with Spark, unless they
+are few), commit the parts with each shard's highest batch, compare the table with the segments,
+acknowledge, remove the segments, sweep. A run may end between any two steps, and two runs may
+overlap: the table's log has the highest batch of each shard, so the next run does the rest, and
+Delta refuses a commit that would repeat a batch. Without segments in the lake, a run reads no table
+and starts no Spark.
 """
 
 from __future__ import annotations
@@ -11,27 +13,26 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import NamedTuple
 
 import click
-from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.executor import Written, write_segments
-from spark_jobs.archive.parts import BatchId, Part
+from spark_jobs.archive.acknowledging import acknowledge, find_absent
+from spark_jobs.archive.executor import write_segments_here
+from spark_jobs.archive.parts import Part
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segments import Segment, ShardId, Warn, find_segments, waiting_segments
-from spark_jobs.archive.service_client import Refused, Service, ServiceUnusable, TableVersion
-from spark_jobs.archive.table import add_action, archived_batch, commit, fence, open_archive
-from spark_jobs.archive.tasks import run_tasks, split_work
-from spark_jobs.lib.delta import load_table
+from spark_jobs.archive.service_client import Service, ServiceUnusable
+from spark_jobs.archive.shuffle import write_shuffled
+from spark_jobs.archive.table import Seen, add_action, commit, open_archive, seen
+from spark_jobs.archive.tasks import SMALL, Small
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.options import Output, lake_option, master_option, place_option
-from spark_jobs.lib.progress import Work
 from spark_jobs.lib.spark import OpenSession, spark_session
 from sqs_api.admin.service_place import Place
-from storage.lake.archive_schema import ARCHIVE, CHECKSUM_MODULUS
+from storage.lake.archive_schema import CHECKSUM_MODULUS, BatchId
+from storage.lake.archive_table import archived_batch
 from storage.lake.table import Lake
 
 _TRIES = 5
@@ -44,7 +45,8 @@ class Plan(NamedTuple):
     segments: list[Segment]
     before: dict[ShardId, int | None]
     """Highest batch of each shard in the table."""
-    fence: int
+    table: Seen | None
+    """None if there are no segments in the lake."""
 
     @property
     def after(self) -> dict[ShardId, int]:
@@ -69,46 +71,27 @@ def plan(
     """Find the segments that are in the lake but not in the table.
 
     `known` has the highest batch of each shard that the service knows to be archived; if an earlier
-    table had it, this one lacks the batches up to it. Raises LakeUnusable.
+    table had it, this one lacks the batches up to it. Creates the table if there are segments.
+    Raises LakeUnusable.
     """
     while True:
         warnings: list[str] = []
         files = find_segments(lake)  # before the table: segments removed later are in the table
-        table = load_table(lake)
-        shards = {file.shard for file in files}
-        before = {shard: archived_batch(table, shard) if table else None for shard in shards}
+        if not files:
+            return Plan([], {}, None)
+        table = open_archive(lake)
+        before = {shard: archived_batch(table, *shard) for shard in {file.shard for file in files}}
         for shard, batch in before.items():
             if batch is not None and batch < known.get(shard, 0):
                 missing = f"batches {batch + 1} to {known[shard]} of {shard[0]}"
                 warnings.append(f"{missing} were archived before, but are not in this table")
-        done = {shard: max(before[shard] or 0, known.get(shard, 0)) for shard in shards}
+        done = {shard: max(before[shard] or 0, known.get(shard, 0)) for shard in before}
         segments = waiting_segments(lake, files, done, unreadable, warnings.append)
-        if not warnings or _version(load_table(lake)) == _version(table):
+        if not warnings or open_archive(lake).version() == table.version():
             break  # else another run may have archived and removed the unreadable segments
     for warning in warnings:
         warn(warning)
-    return Plan(segments, before, fence(table) if table else 0)
-
-
-def _version(table: DeltaTable | None) -> int | None:
-    return table.version() if table else None
-
-
-def write(session: SparkSession, lake: Lake, run: str, segments: Sequence[Segment]) -> Written:
-    """Write the segments as parts, in Spark tasks. Raises JobFailed."""
-    processors = session.sparkContext.defaultParallelism
-    tasks = [(task, _work(task)) for task in split_work(segments, _bytes, processors)]
-    results = run_tasks(session, "archive", tasks, partial(write_segments, lake, run))
-    damaged = {path: text for result in results for path, text in result.damaged.items()}
-    return Written([part for result in results for part in result.parts], damaged)
-
-
-def _bytes(segment: Segment) -> int:
-    return segment.bytes
-
-
-def _work(segments: Sequence[Segment]) -> Work:
-    return Work(len(segments), sum(s.rows for s in segments), sum(map(_bytes, segments)))
+    return Plan(segments, before, seen(table))
 
 
 def verify(segments: Sequence[Segment], parts: Sequence[Part]) -> None:
@@ -120,7 +103,7 @@ def verify(segments: Sequence[Segment], parts: Sequence[Part]) -> None:
             rows[batch] += count
             checksums[batch] += checksum
     for segment in segments:
-        batch = (*segment.shard, segment.batch)
+        batch = BatchId(*segment.shard, segment.batch)
         count, checksum = rows.pop(batch, 0), checksums[batch] % CHECKSUM_MODULUS
         if (count, checksum) != (segment.rows, segment.checksum):
             written = f"{count} rows with checksum {checksum} were written"
@@ -131,82 +114,52 @@ def verify(segments: Sequence[Segment], parts: Sequence[Part]) -> None:
 
 def commit_parts(lake: Lake, plan: Plan, parts: Sequence[Part]) -> int | None:
     """Commit the parts; None if the table has changed since the plan. Raises LakeUnusable."""
+    if plan.table is None:
+        return None
     return commit(
         lake,
         [add_action(part) for part in parts],
         plan.after,
-        plan.fence,
+        plan.table,
         lambda table: all(
-            archived_batch(table, shard) == plan.before[shard] for shard in plan.after
+            archived_batch(table, *shard) == plan.before[shard] for shard in plan.after
         ),
     )
 
 
 def archive(
-    lake: Lake, run: str, open_session: OpenSession, known: Mapping[ShardId, int], warn: Warn
+    lake: Lake,
+    run: Run,
+    open_session: OpenSession,
+    known: Mapping[ShardId, int],
+    warn: Warn,
+    small: Small = SMALL,
 ) -> Archived:
     """Plan, write, verify and commit. Raises JobFailed, LakeUnusable, SparkUnusable."""
     unreadable: dict[str, str] = {}
     with ExitStack() as stack:
         session: SparkSession | None = None
-        for _ in range(_TRIES):
+        for attempt in range(_TRIES):
             planned = plan(lake, known, unreadable, warn)
             if not planned.segments:
                 return Archived()
-            open_archive(lake)
-            session = session or stack.enter_context(open_session())
-            parts, damaged = write(session, lake, run, planned.segments)
+            run.leaves_orphans = True
+            rows = sum(segment.rows for segment in planned.segments)
+            if small.holds(rows, sum(segment.bytes for segment in planned.segments)):
+                name = f"part-{run.name}-{attempt}"
+                parts, damaged = write_segments_here(lake, name, planned.segments)
+            else:
+                session = session or stack.enter_context(open_session())
+                parts, damaged = write_shuffled(session, lake, run.name, planned.segments)
             if damaged:
                 unreadable |= damaged
                 continue
             verify(planned.segments, parts)
             version = commit_parts(lake, planned, parts)
             if version is not None:
-                rows = sum(segment.rows for segment in planned.segments)
+                run.leaves_orphans = session is not None or attempt > 0
                 return Archived(rows, len(planned.segments), version)
     raise JobFailed("the lake changes faster than it can be archived")
-
-
-def acknowledge(lake: Lake, service: Service, warn: Warn, tell: Warn) -> int:
-    """Tell the service which batches are in the table, then remove their segments; their number.
-
-    Raises LakeUnusable, ServiceUnusable.
-    """
-    table = load_table(lake)
-    if table is None:
-        return 0
-    removed = 0
-    files = find_segments(lake)
-    in_table = {shard: archived_batch(table, shard) or 0 for shard in {f.shard for f in files}}
-    files = [file for file in files if file.batch <= in_table[file.shard]]
-    if not files:
-        return 0
-    known = service.archived()
-    version = TableVersion(lake.uri(ARCHIVE), str(table.metadata().id), table.version())
-    for shard in sorted({file.shard for file in files}):
-        if shard not in known:
-            tell(f"segments of {shard[0]} stay: another service or earlier data folder wrote them")
-            continue
-        try:
-            service.acknowledge(shard, in_table[shard], version)
-        except Refused as error:
-            warn(f"the service refuses the acknowledgement of archived batches: {error}")
-            continue
-        for file in files:
-            if file.shard == shard:
-                lake.remove(file.path)
-                removed += 1
-    return removed
-
-
-def find_absent(lake: Lake, sealed: Mapping[ShardId, int], warn: Warn) -> None:
-    """Warn of batches that the service has written to another lake. Raises LakeUnusable."""
-    table = load_table(lake)
-    here = {(file.shard, file.batch) for file in find_segments(lake)}
-    for shard, batch in sealed.items():
-        in_table = archived_batch(table, shard) if table else None
-        if (in_table or 0) < batch and (shard, batch) not in here:
-            warn(f"the service has written batch {batch} of {shard[0]}, but not to {lake.url}")
 
 
 # -- the job ---------------------------------------------------------------------------------------
@@ -239,6 +192,7 @@ def run_archive(
     seal: bool,
     warn: Warn,
     tell: Warn,
+    small: Small = SMALL,
 ) -> Summary:
     """Run the job; a call of `warn` reports something left undone.
 
@@ -252,8 +206,8 @@ def run_archive(
             known = service.archived()
         except ServiceUnusable as error:
             warn(f"{error}; archiving the segments that are in the lake")
-        archived = archive(lake, run.name, open_session, known, warn)
-        find_absent(lake, sealed, warn)
+        archived = archive(lake, run, open_session, known, warn, small)
+        find_absent(lake, sealed, known, warn)
         acknowledged = 0
         try:
             acknowledged = acknowledge(lake, service, warn, tell)

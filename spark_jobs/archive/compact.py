@@ -20,19 +20,28 @@ import click
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.executor import merge_files
+from spark_jobs.archive.executor import Written, merge_files, merge_here
 from spark_jobs.archive.parts import PART_BYTES, Part, Partition
 from spark_jobs.archive.reading import TableFile
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segments import Warn
-from spark_jobs.archive.table import Action, add_action, commit, fence, remove_action, table_files
-from spark_jobs.archive.tasks import run_tasks, split_work
+from spark_jobs.archive.table import (
+    Action,
+    add_action,
+    commit,
+    file_paths,
+    remove_action,
+    seen,
+    table_files,
+)
+from spark_jobs.archive.tasks import SMALL, Small, run_tasks, split_work
 from spark_jobs.lib.delta import delta_errors, load_table
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.options import Output, lake_option, master_option, unused_place_option
 from spark_jobs.lib.progress import Work
 from spark_jobs.lib.spark import OpenSession, spark_session
 from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, FLOWS, QUEUE_AGE, SNAPSHOTS
+from storage.lake.archive_table import load_archive
 from storage.lake.table import Lake
 
 SMALL_BYTES = 64 << 20
@@ -88,32 +97,39 @@ def _bytes(files: Bin) -> int:
 
 def drop_days(lake: Lake, before: date) -> int:
     """Remove earlier days from the table; the number of files. Raises LakeUnusable, JobFailed."""
-    table = load_table(lake)
+    table = load_archive(lake)
     old = [] if table is None else [f for f in table_files(table) if f.day < before]
     if table is None or not old or not _replace(lake, table, old, [], data_change=True):
         return 0
     return len(old)
 
 
-def merge(lake: Lake, run: str, open_session: OpenSession, warn: Warn) -> tuple[int, int]:
+def merge(
+    lake: Lake, run: Run, open_session: OpenSession, warn: Warn, small: Small = SMALL
+) -> tuple[int, int]:
     """Merge small files; the numbers of files merged and written.
 
     Raises JobFailed, LakeUnusable, SparkUnusable.
     """
-    merged = made = 0
+    merged = made = waves = 0
     damaged: dict[str, str] = {}
     with ExitStack() as stack:
         session: SparkSession | None = None
-        while (table := load_table(lake)) is not None:
+        while (table := load_archive(lake)) is not None:
             wave = first_wave(bins(file for file in table_files(table) if file.path not in damaged))
             if not wave:
                 break
-            session = session or stack.enter_context(open_session())
-            processors = session.sparkContext.defaultParallelism
-            tasks = [list(chain(*task)) for task in split_work(wave, _bytes, processors)]
-            work = [Work(len(task), sum(f.rows for f in task), _bytes(task)) for task in tasks]
-            pairs = list(zip(tasks, work, strict=True))
-            results = run_tasks(session, "compact", pairs, partial(merge_files, lake, run))
+            run.leaves_orphans = True
+            if small.holds(sum(f.rows for each in wave for f in each), sum(map(_bytes, wave))):
+                names = (f"part-{run.name}-{waves}-{number}" for number in range(len(wave)))
+                tasks, results = (
+                    wave,
+                    [merge_here(lake, *each) for each in zip(names, wave, strict=True)],
+                )
+            else:
+                session = session or stack.enter_context(open_session())
+                tasks, results = _merge_with_spark(session, lake, run.name, wave)
+            waves += 1
             for path, text in (item for result in results for item in result.damaged.items()):
                 damaged[path] = text
                 warn(f"{lake.uri(ARCHIVE)}/{path} is not merged: {text}")
@@ -128,6 +144,17 @@ def merge(lake: Lake, run: str, open_session: OpenSession, warn: Warn) -> tuple[
     return merged, made
 
 
+def _merge_with_spark(
+    session: SparkSession, lake: Lake, run: str, wave: Sequence[Bin]
+) -> tuple[list[Bin], list[Written]]:
+    """The files of each task, and its result."""
+    processors = session.sparkContext.defaultParallelism
+    tasks = [list(chain(*task)) for task in split_work(wave, _bytes, processors)]
+    work = [Work(len(task), sum(f.rows for f in task), _bytes(task)) for task in tasks]
+    pairs = list(zip(tasks, work, strict=True))
+    return tasks, run_tasks(session, "compact", pairs, partial(merge_files, lake, run))
+
+
 def _replace(
     lake: Lake, table: DeltaTable, old: list[TableFile], new: list[Part], *, data_change: bool
 ) -> bool:
@@ -139,8 +166,8 @@ def _replace(
         lake,
         actions,
         {},
-        fence(table),
-        lambda newest: paths <= {file.path for file in table_files(newest)},
+        seen(table),
+        lambda newest: paths <= file_paths(newest),
     )
     return version is not None
 
@@ -150,7 +177,7 @@ def vacuum(lake: Lake, hours: int) -> int:
 
     Returns the number of files. Raises LakeUnusable.
     """
-    tables = [load_table(lake, name) for name in (ARCHIVE, QUEUE_AGE, DEAD_LETTERS)]
+    tables = [load_archive(lake), load_table(lake, QUEUE_AGE), load_table(lake, DEAD_LETTERS)]
     return sum(_vacuum(table, hours) for table in tables if table is not None)
 
 
@@ -189,16 +216,23 @@ class Keep(NamedTuple):
 
 
 def run_compact(
-    lake: Lake, open_session: OpenSession, *, keep: Keep, today: date, warn: Warn
+    lake: Lake,
+    open_session: OpenSession,
+    *,
+    keep: Keep,
+    today: date,
+    warn: Warn,
+    small: Small = SMALL,
 ) -> str:
     """Run the job; its summary. Raises JobFailed, LakeUnusable, SparkUnusable."""
     with Run(lake, "compact") as run:
         dropped = 0
         if keep.days is not None:
             dropped = drop_days(lake, today - timedelta(days=keep.days))
-        merged, made = merge(lake, run.name, open_session, warn)
+        merged, made = merge(lake, run, open_session, warn, small)
         vacuumed = vacuum(lake, keep.vacuum_hours)
         days = drop_old_days(lake, today - timedelta(days=keep.snapshots_days))
+        run.leaves_orphans = True  # of whichever run: this one always sweeps
         orphans = sweep(lake, run)
     return (
         f"{merged:,} files merged into {made:,}, {dropped:,} dropped by age, "

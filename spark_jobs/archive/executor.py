@@ -1,71 +1,147 @@
 """Task code of the archive's jobs. Imports only pyarrow and pyspark, since executors have no more.
 
-Damage is a value: the task removes its drafts and returns the file's path. Other failures may be
-transient, so they are raised and Spark retries the task.
+Damage is a value: the path of the file and the reason. Other failures may be transient, so they are
+raised and Spark retries the task.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple, TypeVar
+import pickle
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import NamedTuple
 
+import pyarrow as pa
 from pyspark import TaskContext
 
 from spark_jobs.archive.parts import Part, PartWriter
 from spark_jobs.archive.reading import Damaged, TableFile, read_table_file, verified_checksum
 from spark_jobs.archive.segments import Segment, read_segment
+from spark_jobs.lib.live_count import Count
+from storage.lake.archive_schema import SEGMENT, arrow_schema
 from storage.lake.table import Lake
 
-File = TypeVar("File", Segment, TableFile)
+ROWS: pa.Schema = arrow_schema(SEGMENT).append(pa.field("damage", pa.binary()))
+"""Rows on their way from segments to parts. Only `damage` is given in one that reports damage."""
+WRITTEN: pa.Schema = pa.schema([("written", pa.binary())])
+_ORDER = [(name, "ascending") for name in ("account", "queue", "sent_at")]
 
 
 class Written(NamedTuple):
-    """The parts that a task wrote, or the damaged file with the reason; then there are no parts."""
+    """The parts that tasks wrote, and the damaged files with the reason."""
 
     parts: list[Part]
     damaged: dict[str, str]
 
 
-def write_segments(lake: Lake, run: str, task: tuple[int, Sequence[Segment]]) -> Written:
-    """Write the rows of segments as parts. Raises LakeUnusable."""
-
-    def write(segment: Segment, writer: PartWriter) -> None:
-        for rows in read_segment(lake, segment):
-            writer.add(rows)
-
-    return _written(lake, run, task, write)
-
-
-def merge_files(lake: Lake, run: str, task: tuple[int, Sequence[TableFile]]) -> Written:
-    """Write the rows of table files as new parts, after checking checksums. Raises LakeUnusable."""
-
-    def write(file: TableFile, writer: PartWriter) -> None:
-        count = 0
-        for rows in read_table_file(lake, file):
-            verified_checksum(rows)
-            count += rows.num_rows
-            writer.add(rows)
-        if count != file.rows:
-            raise Damaged(f"it has {count} rows instead of {file.rows}")
-
-    return _written(lake, run, task, write)
+def union(results: Sequence[Written]) -> Written:
+    """The results of all tasks as one."""
+    return reduce(
+        lambda all_, one: Written(all_.parts + one.parts, all_.damaged | one.damaged),
+        results,
+        Written([], {}),
+    )
 
 
-def _written(
-    lake: Lake,
-    run: str,
-    task: tuple[int, Sequence[File]],
-    write: Callable[[File, PartWriter], None],
+# -- archive ---------------------------------------------------------------------------------------
+
+
+def read_segments(
+    lake: Lake, count: Count, segments: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The verified rows of segments given as rows with their fields, in ROWS's columns."""
+    for batch in segments:
+        for fields in batch.to_pylist():
+            segment = Segment.from_fields(fields)
+            try:
+                for rows in read_segment(lake, segment):
+                    count(rows.num_rows)
+                    none = pa.nulls(rows.num_rows, pa.binary())
+                    yield pa.RecordBatch.from_arrays([*rows.columns, none], schema=ROWS)
+            except Damaged as error:
+                report = pickle.dumps((segment.path, str(error)))
+                yield pa.RecordBatch.from_pylist([{"damage": report}], ROWS)
+
+
+def write_parts(
+    lake: Lake, run: str, count: Count, rows: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Write sorted rows of ROWS's columns as parts; one row of WRITTEN. Raises LakeUnusable."""
+    context = TaskContext.get()
+    assert context is not None
+    damaged: dict[str, str] = {}
+    name = f"part-{run}-{context.partitionId()}-{context.taskAttemptId()}"
+    with PartWriter(lake, name) as writer:
+        for batch in rows:
+            whole = batch.cast(ROWS)
+            reports = whole["damage"].drop_null().to_pylist()
+            damaged |= dict(map(pickle.loads, reports))
+            if not damaged:  # else the parts are of no use
+                count(whole.num_rows)
+                writer.add(whole.select(list(SEGMENT)))
+        written = Written(writer.finish(), damaged)
+    yield pa.RecordBatch.from_pylist([{"written": pickle.dumps(written)}], WRITTEN)
+
+
+def write_segments_here(lake: Lake, name: str, segments: Sequence[Segment]) -> Written:
+    """Write the rows of a few segments as parts, in this process. Raises LakeUnusable."""
+    rows: list[pa.RecordBatch] = []
+    damaged: dict[str, str] = {}
+    for segment in segments:
+        try:
+            rows += read_segment(lake, segment)
+        except Damaged as error:
+            damaged[segment.path] = str(error)
+    if damaged:
+        return Written([], damaged)
+    with PartWriter(lake, name) as writer:
+        table = pa.Table.from_batches(rows, arrow_schema(SEGMENT))
+        for batch in table.sort_by(_ORDER).to_batches():
+            writer.add(batch)
+        return Written(writer.finish(), {})
+
+
+# -- compact ---------------------------------------------------------------------------------------
+
+
+def _uncounted(rows: int) -> None:
+    """The default: nobody looks on."""
+
+
+def merge_files(
+    lake: Lake, run: str, task: tuple[int, Sequence[TableFile]], count_rows: Count
 ) -> Written:
+    """Write the rows of table files as new parts, after checking checksums. Raises LakeUnusable.
+
+    The result of a damaged file has no parts.
+    """
     number, files = task
     context = TaskContext.get()
-    attempt = context.taskAttemptId() if context else 0  # unique within the run
+    assert context is not None
+    return merge_here(lake, f"part-{run}-{number}-{context.taskAttemptId()}", files, count_rows)
+
+
+def merge_here(
+    lake: Lake, name: str, files: Sequence[TableFile], count_rows: Count = _uncounted
+) -> Written:
+    """The same, in any process, with this beginning of the parts' names."""
     path = ""
     try:
-        with PartWriter(lake, f"part-{run}-{number}-{attempt}") as writer:
+        with PartWriter(lake, name) as writer:
             for file in files:
                 path = file.path
-                write(file, writer)
+                _add(lake, file, writer, count_rows)
             return Written(writer.finish(), {})
     except Damaged as error:
         return Written([], {path: str(error)})
+
+
+def _add(lake: Lake, file: TableFile, writer: PartWriter, count_rows: Count) -> None:
+    count = 0
+    for rows in read_table_file(lake, file):
+        verified_checksum(rows)
+        count += rows.num_rows
+        writer.add(rows)
+        count_rows(rows.num_rows)
+    if count != file.rows:
+        raise Damaged(f"it has {count} rows instead of {file.rows}")

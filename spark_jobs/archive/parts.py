@@ -1,5 +1,7 @@
 """Parts: files of the archive table as tasks write them, of one account, queue and day each.
 
+Rows come sorted by these, so a task has one part open at a time, and writes it to its full size.
+
 A part is durable when it is returned, but not yet in a version of the table. A part that never gets
 into one is an orphan, which `runs.sweep` removes; its name has the run that wrote it.
 """
@@ -18,25 +20,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from storage.lake.archive_schema import ARCHIVE, SEGMENT, TABLE_PARTITIONS, arrow_schema
+from storage.lake.archive_schema import ARCHIVE, SEGMENT, TABLE_PARTITIONS, BatchId, arrow_schema
 from storage.lake.table import Lake
 
-BatchId = tuple[str, int, int]
-"""Source, shard, number."""
 Partition = tuple[str, str, str]
 """Account, queue and day (as text)."""
 
 PART_BYTES = 256 << 20
-"""Approximate size of a full file."""
+"""Size of the rows from which Spark and compact make a file."""
 
 
 class Limits(NamedTuple):
     """Limits of a task's memory and files."""
 
-    part_bytes: int = PART_BYTES
-    pending_bytes: int = 96 << 20
-    """Rows gathered before they are split by partition; needs twice as much memory."""
-    open_files: int = 200
+    part_bytes: int = 2 * PART_BYTES
+    """A larger file is ended. Seldom reached, since it would leave a small one behind it."""
+    pending_bytes: int = 32 << 20
+    """Rows gathered before they are written: a row group, if they are of one partition."""
 
 
 COLUMNS: pa.Schema = arrow_schema(
@@ -73,7 +73,10 @@ class Part(NamedTuple):
 
 
 class PartWriter:
-    """Splits rows among parts. Removes its drafts if the block ends with an error."""
+    """Writes rows as parts, one for each partition if they are sorted.
+
+    Removes its draft if the block ends with an error.
+    """
 
     def __init__(self, lake: Lake, name: str, limits: Limits = Limits()) -> None:  # noqa: B008
         self._limits = limits
@@ -81,7 +84,7 @@ class PartWriter:
         self._name = name
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
-        self._open: dict[Partition, _OpenPart] = {}
+        self._open: _OpenPart | None = None
         self._begun = 0
         self._finished: list[Part] = []
 
@@ -94,45 +97,44 @@ class PartWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for part in self._open.values():
-            part.stack.__exit__(kind, error, traceback)
+        if self._open is not None:
+            self._open.stack.__exit__(kind, error, traceback)
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Add rows of a segment; account, queue and sent_at are never null. Raises LakeUnusable."""
         self._pending.append(rows)
         self._pending_bytes += rows.nbytes
         if self._pending_bytes >= self._limits.pending_bytes:
-            self._split()
+            self._write()
 
     def finish(self) -> list[Part]:
         """Write the remaining rows; all parts. Raises LakeUnusable."""
-        self._split()
-        for partition in list(self._open):
-            self._finish(partition)
+        self._write()
+        self._end()
         return self._finished
 
-    def _split(self) -> None:
+    def _write(self) -> None:
         if not self._pending:
             return
         rows = pa.Table.from_batches(self._pending)
         self._pending, self._pending_bytes = [], 0
-        for partition, some in _by_partition(rows):
-            if partition not in self._open:
-                if len(self._open) >= self._limits.open_files:
-                    self._finish(next(iter(self._open)))
-                self._open[partition] = self._begin(partition)
-            part = self._open[partition]
-            part.write(some.select(COLUMNS.names))
-            if part.size >= self._limits.part_bytes:
-                self._finish(partition)
+        for partition, some in _runs(rows):
+            if self._open is None or self._open.partition != partition:
+                self._end()
+                self._open = self._begin(partition)
+            self._open.write(some.select(COLUMNS.names))
+            if self._open.size >= self._limits.part_bytes:
+                self._end()
 
     def _begin(self, partition: Partition) -> _OpenPart:
         self._begun += 1
         folder = "/".join(f"{k}={v}" for k, v in zip(TABLE_PARTITIONS, partition, strict=True))
         return _OpenPart(self._lake, f"{folder}/{self._name}-{self._begun}.parquet", partition)
 
-    def _finish(self, partition: Partition) -> None:
-        part = self._open.pop(partition)
+    def _end(self) -> None:
+        if self._open is None:
+            return
+        part, self._open = self._open, None
         with part.stack:
             finished = part.finish()
         self._finished.append(finished)
@@ -143,7 +145,7 @@ class _OpenPart:
 
     def __init__(self, lake: Lake, path: str, partition: Partition) -> None:
         self._path = path
-        self._partition = partition
+        self.partition = partition
         self._rows = 0
         self._batches: dict[BatchId, tuple[int, int]] = {}
         self._ranges: dict[str, tuple[datetime, datetime]] = {}
@@ -181,7 +183,7 @@ class _OpenPart:
         self._writer.close()
         written = pq.read_metadata(self._draft).num_rows
         assert written == self._rows, f"{written} of {self._rows} rows were written"
-        return Part(self._path, self.size, self._partition, written, self._stats(), self._batches)
+        return Part(self._path, self.size, self.partition, written, self._stats(), self._batches)
 
     def _stats(self) -> str:
         """Delta's statistics: minimum and maximum in milliseconds, rounded outwards."""
@@ -207,27 +209,16 @@ def _checksums(rows: pa.Table) -> Iterator[tuple[BatchId, int, int]]:
     sums = rows.group_by(columns).aggregate([("checksum", "count"), ("checksum", "sum")])
     for row in sums.select([*columns, "checksum_count", "checksum_sum"]).to_pylist():
         source, shard, batch, count, checksum = row.values()
-        yield (source, shard, batch), count, checksum
+        yield BatchId(source, shard, batch), count, checksum
 
 
-def _by_partition(rows: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
-    """The rows of each account, queue and day, in order."""
+def _runs(rows: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
+    """Successive rows of the same account, queue and day."""
     days = rows["sent_at"].cast(pa.date32()).cast(pa.string())
-    keys = pc.binary_join_element_wise(rows["account"], rows["queue"], days, "/").combine_chunks()
-    encoded = keys.dictionary_encode()
-    partitions = [_partition(key) for key in encoded.dictionary.to_pylist()]
-    if len(partitions) == 1:
-        yield partitions[0], rows
-        return
-    rows = rows.combine_chunks()
-    order = pc.sort_indices(encoded.indices)
-    counts = pc.value_counts(encoded.indices.take(order)).field("counts").to_pylist()
+    keys = pc.binary_join_element_wise(rows["account"], rows["queue"], days, "/")
+    runs = pc.run_end_encode(keys.combine_chunks())
     begin = 0
-    for partition, count in zip(partitions, counts, strict=True):
-        yield partition, rows.take(order.slice(begin, count))
-        begin += count
-
-
-def _partition(key: str) -> Partition:
-    account, queue, day = key.split("/")
-    return account, queue, day
+    for key, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+        account, queue, day = key.split("/")
+        yield (account, queue, day), rows.slice(begin, end - begin)
+        begin = end

@@ -53,8 +53,12 @@ class Damaged(Exception):
 
 def read_table_file(lake: Lake, file: TableFile) -> Iterator[pa.RecordBatch]:
     """The rows of a file of the archive with all columns, those in its path too. Raises Damaged."""
+    yield from _with_partition(file, read_rows(lake, f"{ARCHIVE}/{file.path}", COLUMNS))
+
+
+def _with_partition(file: TableFile, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     schema = arrow_schema(TABLE)
-    for batch in read_rows(lake, f"{ARCHIVE}/{file.path}", COLUMNS):
+    for batch in rows:
         in_path = {
             name: pa.repeat(pa.scalar(getattr(file, name), schema.field(name).type), batch.num_rows)
             for name in TABLE_PARTITIONS
@@ -64,26 +68,36 @@ def read_table_file(lake: Lake, file: TableFile) -> Iterator[pa.RecordBatch]:
 
 
 def read_table_files(lake: Lake, files: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The rows of files given as rows of TableFile's columns. Raises Damaged."""
+    """The rows of files given as rows of TableFile's columns. Raises Damaged.
+
+    Columns that a later version added are left out.
+    """
     for batch in files:
-        for file in batch.to_pylist():
-            yield from read_table_file(lake, TableFile(**file))
+        for file in (TableFile(**fields) for fields in batch.to_pylist()):
+            rows = read_rows(lake, f"{ARCHIVE}/{file.path}", COLUMNS, has_more=True)
+            yield from _with_partition(file, rows)
 
 
-def read_rows(lake: Lake, path: str, schema: pa.Schema, size: int = 0) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    lake: Lake, path: str, schema: pa.Schema, size: int = 0, *, has_more: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The rows of a Parquet file with these columns, in batches of bounded size. Raises Damaged.
 
-    `size` is that of the decoded content, which the encoding may hide.
+    `size` is that of the decoded content, which the encoding may hide. With `has_more`, the file
+    may have other columns, too.
     """
     try:
         with lake.open(path) as stream, pq.ParquetFile(stream) as file:
-            if not file.schema_arrow.equals(schema):
+            found = file.schema_arrow
+            if has_more:
+                found = pa.schema([each for each in found if each.name in schema.names])
+            if not found.equals(schema):
                 raise Damaged("it has other columns")
             groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
             size = max(size, sum(group.total_byte_size for group in groups), 1)
             at_once = max(1, min(_READ_ROWS, _READ_BYTES * file.metadata.num_rows // size))
             for group in range(file.num_row_groups):  # given all groups, pyarrow reads ahead
-                yield from file.iter_batches(at_once, [group], use_threads=False)
+                yield from file.iter_batches(at_once, [group], schema.names, use_threads=False)
     except LakeUnusable as error:
         raise Damaged(str(error)) from error
 

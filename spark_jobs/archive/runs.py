@@ -8,6 +8,9 @@ reads the newest version of the table. A listed file that no version has, while 
 alive, is an orphan. But a run may only seem dead. So the sweep raises the fence on that very
 version, which fails if such a run has just committed and makes its later commit fail; only then it
 deletes the files.
+
+It lists all files of the archive, so only a run that may have left orphans sweeps, or finds a dead
+run. One that ends without the sweep it needs leaves a note that says so.
 """
 
 from __future__ import annotations
@@ -18,13 +21,16 @@ import threading
 import uuid
 from contextlib import suppress
 
-from spark_jobs.archive.table import commit_to, fence, removed_files, table_files
-from spark_jobs.lib.delta import NotCommitted, load_table
+from spark_jobs.archive.table import commit_to, fence, file_paths, removed_files
+from spark_jobs.lib.delta import NotCommitted
 from storage.lake.archive_schema import ARCHIVE, RUNS
+from storage.lake.archive_table import load_archive
 from storage.lake.table import Lake, LakeUnusable
 
 PART_NAME = re.compile(r".*/part-(archive|compact)-[0-9a-f]{32}-[^/]*\.parquet")
 """Files of our jobs; the sweep leaves others alone."""
+_ENDED = ".ended.json"
+"""End of the note of a run that needs a sweep; others end with .json."""
 _BEAT_S = 30.0
 _DEAD_S = 600.0
 
@@ -34,6 +40,8 @@ class Run:
 
     def __init__(self, lake: Lake, job: str) -> None:
         self.name = f"{job}-{uuid.uuid4().hex}"
+        self.leaves_orphans = False
+        """True once the run may have written a file that it does not commit."""
         self._lake = lake
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
@@ -47,6 +55,8 @@ class Run:
         self._ended.set()
         self._thread.join()
         with suppress(LakeUnusable):  # without a heartbeat it is dead in ten minutes
+            if self.leaves_orphans:
+                self._lake.write(f"{RUNS}/{self.name}{_ENDED}", b"{}")
             self._lake.remove(self._path)
 
     def others(self) -> tuple[list[str], list[str]]:
@@ -57,7 +67,11 @@ class Run:
         self._write_heartbeat()
         beats = {file.path: file.modified_s for file in self._lake.list(RUNS)}
         now_s = beats.pop(self._path, max(beats.values(), default=0.0))
-        alive = [path for path, modified_s in beats.items() if now_s - modified_s < _DEAD_S]
+        alive = [
+            path
+            for path, modified_s in beats.items()
+            if now_s - modified_s < _DEAD_S and not path.endswith(_ENDED)
+        ]
         return alive, [path for path in beats if path not in alive]
 
     @property
@@ -74,14 +88,19 @@ class Run:
 
 
 def sweep(lake: Lake, run: Run) -> int:
-    """Remove orphans, unless other runs are alive; their number. Raises LakeUnusable."""
+    """Remove orphans, if there can be any and no other run is alive; their number.
+
+    Raises LakeUnusable.
+    """
+    if not run.leaves_orphans and not run.others()[1]:
+        return 0
     parts = [file.path for file in lake.list(ARCHIVE) if PART_NAME.fullmatch(file.path)]
     drafts = [file.path for file in lake.list_drafts(ARCHIVE)]
     alive, dead = run.others()
-    table = load_table(lake)
+    table = load_archive(lake)
     if alive or table is None:
         return 0
-    kept = {*(file.path for file in table_files(table)), *removed_files(table)}
+    kept = {*file_paths(table), *removed_files(table)}
     orphans = [path for path in parts if path.removeprefix(f"{ARCHIVE}/") not in kept] + drafts
     if orphans:
         try:
@@ -92,4 +111,5 @@ def sweep(lake: Lake, run: Run) -> int:
             lake.remove(path)
     for path in dead:
         lake.remove(path)
+    run.leaves_orphans = False
     return len(orphans)

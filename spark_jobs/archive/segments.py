@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -51,6 +51,23 @@ class Segment(NamedTuple):
     rows: int
     checksum: int
     bytes: int
+
+    def fields(self) -> dict[str, str | int]:
+        """A row of SEGMENT_FIELDS."""
+        source, shard = self.shard
+        return self._asdict() | {"source": source, "shard": shard}
+
+    @classmethod
+    def from_fields(cls, row: dict[str, Any]) -> Segment:
+        """The segment of such a row."""
+        source, shard = row.pop("source"), row.pop("shard")
+        return cls(shard=(source, shard), **row)
+
+
+SEGMENT_FIELDS = (
+    "path string, source string, shard int, batch long, rows long, checksum long, bytes long"
+)
+"""Spark's schema of a segment."""
 
 
 def find_segments(lake: Lake) -> list[SegmentFile]:

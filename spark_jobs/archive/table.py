@@ -1,5 +1,7 @@
 """The archive as a Delta table: open, read and change it.
 
+Everything here raises ForeignTable, a LakeUnusable, if the table is not the archive's.
+
 Each commit restates the version of one application transaction, the fence. So Delta refuses a
 commit if another of ours came first since its snapshot was read, on any store and without clocks;
 the table is then read again, and the commit repeated if its condition still holds. A sweep raises
@@ -12,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import NamedTuple
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Transaction
@@ -23,7 +26,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from spark_jobs.archive.parts import Part
 from spark_jobs.archive.reading import TableFile, read_table_files
 from spark_jobs.archive.segments import ShardId
-from spark_jobs.lib.delta import NotCommitted, delta_errors, load_table, open_table
+from spark_jobs.lib.delta import NotCommitted, delta_errors, open_table
 from spark_jobs.lib.failures import JobFailed
 from storage.lake.archive_schema import (
     ARCHIVE,
@@ -32,6 +35,7 @@ from storage.lake.archive_schema import (
     arrow_schema,
     transaction_id,
 )
+from storage.lake.archive_table import load_archive, table_id
 from storage.lake.table import Lake
 
 FENCE = "holdfast:sweep"
@@ -42,21 +46,20 @@ _TRIES = 20
 """Conflicts are few, since each is with a job that takes seconds."""
 
 
+class Seen(NamedTuple):
+    """The table and its fence when a run began: both must be the same when it commits."""
+
+    table_id: str
+    fence: int
+
+
 def open_archive(lake: Lake) -> DeltaTable:
     """The newest version of the archive, created if there is none. Raises LakeUnusable."""
-    return open_table(
-        lake,
-        ARCHIVE,
-        TABLE,
-        TABLE_PARTITIONS,
-        "Messages that left their queues, each once: (source, shard, position)",
-    )
-
-
-def archived_batch(table: DeltaTable, shard: ShardId) -> int | None:
-    """The highest batch of the shard that is in the table."""
-    batch: int | None = table.transaction_version(transaction_id(*shard))
-    return batch
+    table = load_archive(lake)
+    if table is not None:
+        return table
+    about = "Messages that left their queues, each once: (source, shard, position)"
+    return open_table(lake, ARCHIVE, TABLE, TABLE_PARTITIONS, about)
 
 
 def fence(table: DeltaTable) -> int:
@@ -64,25 +67,30 @@ def fence(table: DeltaTable) -> int:
     return table.transaction_version(FENCE) or 0
 
 
+def seen(table: DeltaTable) -> Seen:
+    """The table's id and fence."""
+    return Seen(table_id(table), fence(table))
+
+
 def commit(
     lake: Lake,
     actions: Sequence[Action],
     shards: Mapping[ShardId, int],
-    fence_at: int,
+    at: Seen,
     is_current: Callable[[DeltaTable], bool],
 ) -> int | None:
     """Commit the next version, with the highest batch of each shard; its number.
 
-    None, and no change, after a sweep since `fence_at`, or if `is_current` is false of the newest
-    version. Raises JobFailed, LakeUnusable.
+    None, and no change, if the table was replaced or swept since `at`, or if `is_current` is false
+    of the newest version. Raises JobFailed, LakeUnusable.
     """
     reason = ""
     for _ in range(_TRIES):
-        table = load_table(lake)
-        if table is None or fence(table) != fence_at or not is_current(table):
+        table = load_archive(lake)
+        if table is None or seen(table) != at or not is_current(table):
             return None
         try:
-            return commit_to(table, actions, shards, fence_at)
+            return commit_to(table, actions, shards, at.fence)
         except NotCommitted as error:
             reason = str(error)
     raise JobFailed(reason)
@@ -134,9 +142,14 @@ def table_files(table: DeltaTable) -> list[TableFile]:
     ]
 
 
+def file_paths(table: DeltaTable) -> set[str]:
+    """The paths of the files of this version."""
+    return set(pa.table(table.get_add_actions(flatten=True))["path"].to_pylist())
+
+
 def archived_files(lake: Lake) -> list[TableFile]:
     """The files of the newest version of the archive. Raises JobFailed if there is no archive."""
-    table = load_table(lake)
+    table = load_archive(lake)
     if table is None:
         raise JobFailed(f"there is no archive in {lake.url} yet")
     return table_files(table)

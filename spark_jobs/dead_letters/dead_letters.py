@@ -44,7 +44,8 @@ def compute(
     """Rows of GROUPS from these files. Raises JobFailed."""
     with spark_failures("cannot group dead letters"):
         frame = dead_letter_groups(read_archive(session, lake, files), grouping)
-        with query_progress(session, "dead-letters", len(files), 0):
+        size = sum(file.size for file in files)
+        with query_progress(session, "dead-letters", len(files), size):
             groups = frame.toArrow()
     return groups.cast(arrow_schema(GROUPS)).sort_by(
         [

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError
 
-from storage.lake.archive_schema import ARCHIVE, Columns, arrow_schema
+from storage.lake.archive_schema import Columns, arrow_schema
 from storage.lake.table import Lake, LakeUnusable
 
 
@@ -19,7 +19,7 @@ class NotCommitted(Exception):
     """Another commit came first; the text is Delta's."""
 
 
-def load_table(lake: Lake, name: str = ARCHIVE) -> DeltaTable | None:
+def load_table(lake: Lake, name: str) -> DeltaTable | None:
     """The newest version of a table; None if there is no table yet. Raises LakeUnusable."""
     uri, options = lake.uri(name), lake.storage_options()
     with delta_errors(uri):

@@ -16,7 +16,9 @@ import click
 from botocore.exceptions import BotoCoreError
 
 from auth.signing import SigningKey
+from spark_jobs.lib.master import WrongMaster, addresses_of
 from sqs_api.admin.service_place import DEFAULT_REGION, Place, PlaceUnknown, find_place
+from storage.lake.permissions import OWNER_ONLY, read_umask
 from storage.lake.table import Lake, LakeUnusable, ObjectStore
 
 
@@ -24,6 +26,7 @@ class Environment(NamedTuple):
     """Settings from environment variables."""
 
     store: ObjectStore = ObjectStore()
+    umask: int = read_umask(OWNER_ONLY)
     variables: Mapping[str, str] = {}
 
 
@@ -53,7 +56,7 @@ class Output:
 def _open_lake(context: click.Context, _: click.Parameter, url: str) -> Lake:
     environment = context.find_object(Environment) or Environment()
     try:
-        lake = Lake(url, environment.store)
+        lake = Lake(url, environment.store, environment.umask)
     except LakeUnusable as error:
         raise click.BadParameter(str(error)) from error
     if lake.is_local and not Path(lake.url).is_dir():
@@ -131,9 +134,19 @@ def _data_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return earlier(command)
 
 
+def _check_master(_: click.Context, __: click.Parameter, master: str | None) -> str | None:
+    if master is not None:
+        try:
+            addresses_of(master)
+        except WrongMaster as error:
+            raise click.BadParameter(str(error)) from error
+    return master
+
+
 master_option: _Option = click.option(
     "--master",
     metavar="URL",
+    callback=_check_master,
     help="Spark master [that of spark-submit, else the processors of this machine].",
 )
 

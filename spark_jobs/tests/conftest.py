@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.node_process import NodeProcess
+from spark_jobs.archive.tasks import Small
 from spark_jobs.lib.spark import OpenSession, spark_session
 from spark_jobs.tests import faults
 from spark_jobs.tests.services import ArchiveJob, FakeService
@@ -22,6 +23,9 @@ from storage.lake.table import Lake
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 # Executors have our modules without the tests.
 cloudpickle.register_pickle_by_value(faults)  # type: ignore[no-untyped-call]
+
+
+NOTHING = Small(0, 0)
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +54,21 @@ def service() -> Iterator[FakeService]:
 
 @pytest.fixture
 def job(lake: Lake, service: FakeService, open_session: OpenSession) -> ArchiveJob:
+    """It writes the few rows of tests without Spark."""
     return ArchiveJob(lake, service, open_session)
+
+
+@pytest.fixture
+def spark_job(job: ArchiveJob) -> ArchiveJob:
+    """The same job, but it writes all rows with Spark."""
+    job.small = NOTHING
+    return job
+
+
+@pytest.fixture(params=["here", "spark"])
+def either_job(job: ArchiveJob, request: pytest.FixtureRequest) -> ArchiveJob:
+    """The job without and with Spark."""
+    return request.getfixturevalue("spark_job") if request.param == "spark" else job
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spark_jobs.archive.table import removed_files, table_files
-from spark_jobs.lib.delta import load_table
 from storage.lake.archive_schema import (
     ARCHIVE,
     CHECKSUM_MODULUS,
@@ -25,6 +24,7 @@ from storage.lake.archive_schema import (
     segment_folder,
     segment_name,
 )
+from storage.lake.archive_table import load_archive
 from storage.lake.table import Lake
 
 Row = dict[str, Any]
@@ -113,7 +113,7 @@ def write_batches(lake: Lake, batches: int, count: int, **given: Any) -> list[Ro
 
 def archived_rows(lake: Lake) -> list[Row]:
     """All rows of the archive, in the order of their names."""
-    table = load_table(lake)
+    table = load_archive(lake)
     if table is None:
         return []
     rows: list[Row] = table.to_pyarrow_table().to_pylist()
@@ -132,7 +132,7 @@ def names(rows: Sequence[Row]) -> list[tuple[str, int, int]]:
 
 def orphans(lake: Lake) -> list[str]:
     """Files in the archive's folder that no version of the table has, drafts included."""
-    table = load_table(lake)
+    table = load_archive(lake)
     assert table is not None
     kept = {*(file.path for file in table_files(table)), *removed_files(table)}
     files = [*lake.list(ARCHIVE), *lake.list_drafts(ARCHIVE)]

@@ -11,6 +11,7 @@ from pyspark import cloudpickle
 
 from spark_jobs.archive.archive import archive
 from spark_jobs.archive.runs import Run
+from spark_jobs.archive.tasks import Small
 from spark_jobs.lib.spark import spark_session
 from spark_jobs.tests import faults
 
@@ -22,10 +23,11 @@ def main() -> None:
     with Run(lake, "archive") as run:
         archive(
             lake,
-            run.name,
+            run,
             lambda: spark_session("archive", "local-cluster[2,1,1024]"),
             {},
             sys.exit,
+            Small(0, 0),
         )
 
 

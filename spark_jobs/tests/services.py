@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from spark_jobs.archive.archive import Summary, run_archive
 from spark_jobs.archive.service_client import Service
+from spark_jobs.archive.tasks import SMALL
 from spark_jobs.lib.spark import OpenSession
 from sqs_api.admin.service_place import Place
 from storage.lake.table import Lake
@@ -31,6 +33,8 @@ class FakeService:
         self.signed_by: list[str | None] = []
         self.fails: set[str] = set()
         """Paths that are answered 503."""
+        self.before: dict[str, list[Callable[[], object]]] = {}
+        """By path: what to do before the first answer, before the second, and so on."""
         self.stall = ""
         """A path whose answers wait until this is another one."""
         service = self
@@ -74,6 +78,8 @@ class FakeService:
             request.wfile.write(encoded)
 
     def _result(self, path: str, body: Any) -> tuple[int, dict[str, Any]]:
+        if steps := self.before.get(path):
+            steps.pop(0)()
         if path in self.fails:
             return 503, {"error": "the disk is full"}
         if path == "/_holdfast/archive/seal":
@@ -100,6 +106,7 @@ class ArchiveJob:
         self.lake = lake
         self.service = service
         self.open_session = open_session
+        self.small = SMALL
         self.warnings: list[str] = []
         self.told: list[str] = []
 
@@ -112,4 +119,5 @@ class ArchiveJob:
             seal=seal,
             warn=self.warnings.append,
             tell=self.told.append,
+            small=self.small,
         )

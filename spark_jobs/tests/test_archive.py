@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.archive import archive, commit_parts, plan, run_archive, write
+from spark_jobs.archive.archive import archive, commit_parts, plan, run_archive
+from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segments import Segment
 from spark_jobs.archive.service_client import Service
 from spark_jobs.archive.table import open_archive
-from spark_jobs.lib.delta import load_table
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.faults import FailingAlways, FailingOnce, KilledOnce
@@ -33,6 +33,7 @@ from spark_jobs.tests.lakes import (
 )
 from spark_jobs.tests.services import ArchiveJob, place_of
 from storage.lake.archive_schema import DELETED, SEGMENT, SEGMENTS
+from storage.lake.archive_table import load_archive
 from storage.lake.table import Lake
 
 RUN = "archive-" + "0" * 32
@@ -46,7 +47,8 @@ def no_session() -> Any:
 # -- content of the table --------------------------------------------------------------------------
 
 
-def test_each_message_is_in_the_table_once_with_all_its_columns(job: ArchiveJob) -> None:
+def test_each_message_is_in_the_table_once_with_all_its_columns(either_job: ArchiveJob) -> None:
+    job = either_job
     rows = [
         *messages(
             30, queue="orders.fifo", message_group_id="g", sequence_number="18446744073709551615"
@@ -58,6 +60,7 @@ def test_each_message_is_in_the_table_once_with_all_its_columns(job: ArchiveJob)
             34, dead_letter_queue_source_arn="arn:aws:sqs:eu-west-1:1:q", first_received_at=None
         ),
     ]
+    job = either_job
     write_segment(job.lake, rows)
     job.service.sealed[SOURCE, 0] = 1
 
@@ -70,12 +73,13 @@ def test_each_message_is_in_the_table_once_with_all_its_columns(job: ArchiveJob)
     assert job.warnings == []
 
 
-def test_table_is_partitioned_and_says_what_its_files_span(job: ArchiveJob) -> None:
+def test_table_is_partitioned_and_says_what_its_files_span(either_job: ArchiveJob) -> None:
+    job = either_job
     write_batches(job.lake, 2, 20)
 
     job.run()
 
-    table = load_table(job.lake)
+    table = load_archive(job.lake)
     assert table is not None
     files = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     assert table.metadata().partition_columns == ["account", "queue", "day"]
@@ -105,8 +109,10 @@ def test_spark_reads_the_files_of_the_table_by_itself(job: ArchiveJob, spark: Sp
         assert (read["attributes"] or {}).keys() == dict(row["attributes"] or []).keys()
 
 
-def test_rows_of_many_queues_and_days_go_into_their_own_files(job: ArchiveJob) -> None:
+def test_rows_of_many_queues_and_days_go_into_their_own_files(either_job: ArchiveJob) -> None:
+    job = either_job
     rows = [message(i, queue=f"q{i % 7}", account=f"{i % 2:012d}") for i in range(1, 400)]
+    job = either_job
     write_segment(job.lake, rows)
 
     job.run()
@@ -237,8 +243,9 @@ def test_run_that_ended_before_its_commit_leaves_orphans_that_the_next_one_sweep
 ) -> None:
     rows = write_batches(job.lake, 3, 5)
     open_archive(job.lake)
-    with job.open_session() as session:
-        write(session, job.lake, RUN, plan(job.lake, {}, {}, print).segments)
+    with Run(job.lake, "archive") as run:
+        write_segments_here(job.lake, f"part-{run.name}-0", plan(job.lake, {}, {}, print).segments)
+        run.leaves_orphans = True
     assert archived_rows(job.lake) == []
     left = len(orphans(job.lake))
 
@@ -252,7 +259,8 @@ def test_run_that_ended_before_its_commit_leaves_orphans_that_the_next_one_sweep
 def test_run_that_ended_after_its_commit_is_finished_by_the_next_one(job: ArchiveJob) -> None:
     rows = write_batches(job.lake, 3, 5)
     job.service.sealed[SOURCE, 0] = 3
-    archive(job.lake, RUN, job.open_session, {}, print)
+    with Run(job.lake, "archive") as run:
+        archive(job.lake, run, job.open_session, {}, print)
     job.open_session = no_session
 
     summary = job.run()
@@ -263,8 +271,9 @@ def test_run_that_ended_after_its_commit_is_finished_by_the_next_one(job: Archiv
 
 @pytest.mark.parametrize("fault", [FailingOnce, KilledOnce])
 def test_task_that_fails_or_is_killed_is_tried_again_and_leaves_orphans_only(
-    job: ArchiveJob, fault: type[Lake]
+    spark_job: ArchiveJob, fault: type[Lake]
 ) -> None:
+    job = spark_job
     rows = write_batches(job.lake, 3, 20)
     job.lake = fault(job.lake.url)
 
@@ -275,7 +284,10 @@ def test_task_that_fails_or_is_killed_is_tried_again_and_leaves_orphans_only(
     assert orphans(job.lake) == []
 
 
-def test_task_that_fails_again_and_again_ends_the_job_with_its_reason(job: ArchiveJob) -> None:
+def test_task_that_fails_again_and_again_ends_the_job_with_its_reason(
+    spark_job: ArchiveJob,
+) -> None:
+    job = spark_job
     write_batches(job.lake, 1, 5)
     lake = job.lake
     job.lake = FailingAlways(lake.url)
@@ -292,11 +304,10 @@ def test_of_two_runs_that_write_the_same_batches_one_commits(job: ArchiveJob) ->
     rows = write_batches(job.lake, 3, 5)
     open_archive(job.lake)
     plans = [plan(job.lake, {}, {}, print) for _ in range(2)]
-    with job.open_session() as session:
-        parts = [
-            write(session, job.lake, RUN[:-1] + str(i), p.segments).parts
-            for i, p in enumerate(plans)
-        ]
+    parts = [
+        write_segments_here(job.lake, f"part-{RUN}-{i}", p.segments).parts
+        for i, p in enumerate(plans)
+    ]
 
     versions = [commit_parts(job.lake, *both) for both in zip(plans, parts, strict=True)]
 
@@ -304,6 +315,7 @@ def test_of_two_runs_that_write_the_same_batches_one_commits(job: ArchiveJob) ->
     assert plan(job.lake, {}, {}, print).segments == []
     assert names(archived_rows(job.lake)) == names(rows)
     with Run(job.lake, "archive") as run:
+        run.leaves_orphans = True
         assert sweep(job.lake, run) == len(parts[1])
     assert names(archived_rows(job.lake)) == names(rows)
 
@@ -315,8 +327,10 @@ def test_runs_with_different_batches_both_commit(job: ArchiveJob) -> None:
     rows += write_batches(job.lake, 1, 5, shard=1)
     both = plan(job.lake, {}, {}, print)
     second = both._replace(segments=[s for s in both.segments if s.shard == (SOURCE, 1)])
-    with job.open_session() as session:
-        parts = [write(session, job.lake, RUN, each.segments).parts for each in (first, second)]
+    parts = [
+        write_segments_here(job.lake, f"part-{RUN}-{i}", each.segments).parts
+        for i, each in enumerate((first, second))
+    ]
 
     assert commit_parts(job.lake, first, parts[0]) == 1
     assert commit_parts(job.lake, second, parts[1]) == 2

@@ -10,13 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from pyspark.sql import SparkSession
 
-from spark_jobs.archive.archive import archive, commit_parts, plan, write
+from spark_jobs.archive.archive import archive, commit_parts, plan
 from spark_jobs.archive.compact import Keep, bins, first_wave, run_compact
+from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.archive.reading import TableFile
 from spark_jobs.archive.runs import Run, sweep
-from spark_jobs.archive.table import archived_batch, open_archive, removed_files, table_files
+from spark_jobs.archive.table import open_archive, removed_files, table_files
+from spark_jobs.archive.tasks import SMALL, Small
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.lakes import (
     SOURCE,
@@ -27,6 +28,7 @@ from spark_jobs.tests.lakes import (
     write_segment,
 )
 from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, QUEUE_AGE
+from storage.lake.archive_table import archived_batch
 from storage.lake.table import Lake
 
 RUN = "archive-" + "0" * 32
@@ -40,6 +42,7 @@ class Compaction:
     def __init__(self, lake: Lake, open_session: OpenSession) -> None:
         self.lake = lake
         self.open_session = open_session
+        self.small = SMALL
         self.rows: list[dict[str, Any]] = []
         self.warnings: list[str] = []
         for batch in range(1, 6):
@@ -50,18 +53,25 @@ class Compaction:
         for row in rows:
             row["sent_at"] = row["sent_at"].replace(day=20 + row["position"] % 2)
         write_segment(self.lake, rows)
-        assert archive(self.lake, RUN, self.open_session, {}, print).batches == 1
+        with Run(self.lake, "archive") as run:
+            assert archive(self.lake, run, self.open_session, {}, print).batches == 1
         self.rows += rows
 
     def run(self, keep: Keep = ALL) -> str:
         self.warnings = []
         return run_compact(
-            self.lake, self.open_session, keep=keep, today=TODAY, warn=self.warnings.append
+            self.lake,
+            self.open_session,
+            keep=keep,
+            today=TODAY,
+            warn=self.warnings.append,
+            small=self.small,
         )
 
 
 @pytest.fixture
 def compaction(lake: Lake, open_session: OpenSession) -> Compaction:
+    """It merges the few rows of tests without Spark."""
     return Compaction(lake, open_session)
 
 
@@ -70,6 +80,7 @@ def no_session() -> Any:
 
 
 def test_small_files_become_one_for_each_partition(compaction: Compaction) -> None:
+    compaction.small = Small(0, 0)
     before = archived_rows(compaction.lake)
 
     summary = compaction.run()
@@ -97,7 +108,7 @@ def test_what_was_archived_up_to_where_outlives_checkpoints_and_the_log(
     log = [file.name for file in lake.list(f"{ARCHIVE}/_delta_log")]
 
     assert "00000000000000000001.json" not in log
-    assert archived_batch(open_archive(lake), (SOURCE, 0)) == 5
+    assert archived_batch(open_archive(lake), SOURCE, 0) == 5
     assert plan(lake, {}, {}, print).segments == []
     compaction.archive(6)
     assert names(archived_rows(lake)) == names(compaction.rows)
@@ -137,17 +148,17 @@ def test_only_days_that_are_too_old_are_dropped(compaction: Compaction) -> None:
 
     kept = [row for row in compaction.rows if row["sent_at"].day == 21]
     assert names(archived_rows(compaction.lake)) == names(kept)
-    assert archived_batch(open_archive(compaction.lake), (SOURCE, 0)) == 5
+    assert archived_batch(open_archive(compaction.lake), SOURCE, 0) == 5
 
 
 def test_archive_run_that_began_before_a_compaction_still_commits(
-    compaction: Compaction, spark: SparkSession
+    compaction: Compaction,
 ) -> None:
     lake = compaction.lake
     rows = messages(4, batch=6)
     write_segment(lake, rows)
     planned = plan(lake, {}, {}, print)
-    parts = write(spark, lake, RUN, planned.segments).parts
+    parts = write_segments_here(lake, f"part-{RUN}-0", planned.segments).parts
     with Run(lake, "archive"):
         assert compaction.run().startswith("10 files merged into 2")
 
@@ -157,6 +168,7 @@ def test_archive_run_that_began_before_a_compaction_still_commits(
 
 
 def test_compaction_that_another_one_overtook_changes_nothing(compaction: Compaction) -> None:
+    compaction.small = Small(0, 0)
     lake, first = compaction.lake, compaction.open_session
 
     def overtaken() -> Any:
@@ -174,6 +186,7 @@ def test_compaction_that_another_one_overtook_changes_nothing(compaction: Compac
 
 
 def test_damaged_file_of_the_table_is_named_and_left_as_it_is(compaction: Compaction) -> None:
+    compaction.small = Small(0, 0)
     lake = compaction.lake
     damaged = table_files(open_archive(lake))[0].path
     path = Path(lake.path(f"{ARCHIVE}/{damaged}"))

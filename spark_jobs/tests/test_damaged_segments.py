@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql import SparkSession
 
-from spark_jobs.archive.archive import plan, verify, write
+from spark_jobs.archive.archive import plan, verify
+from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.tests.lakes import (
     SOURCE,
@@ -186,6 +186,17 @@ def unsafe_queue(lake: Lake) -> str:
 def test_damaged_segment_is_named_and_holds_back_its_own_shard_only(
     damage: Callable[[Lake], str], reason: str, job: ArchiveJob
 ) -> None:
+    _damaged(damage, reason, job)
+
+
+@pytest.mark.parametrize("damage", [changed_body, zeroed_page])
+def test_executor_that_finds_damage_names_the_segment(
+    damage: Callable[[Lake], str], spark_job: ArchiveJob
+) -> None:
+    _damaged(damage, "batch-000000000002.parquet", spark_job)
+
+
+def _damaged(damage: Callable[[Lake], str], reason: str, job: ArchiveJob) -> None:
     kept = [*write_batches(job.lake, 1, 20), *write_batches(job.lake, 1, 20, shard=1)]
     path = damage(job.lake)
     write_segment(job.lake, messages(20, batch=3))
@@ -198,12 +209,10 @@ def test_damaged_segment_is_named_and_holds_back_its_own_shard_only(
     assert job.lake.read(path) is not None
 
 
-def test_rows_that_were_written_twice_or_not_at_all_are_not_committed(
-    lake: Lake, spark: SparkSession
-) -> None:
+def test_rows_that_were_written_twice_or_not_at_all_are_not_committed(lake: Lake) -> None:
     write_batches(lake, 2, 5)
     segments = plan(lake, {}, {}, print).segments
-    parts = write(spark, lake, RUN, segments).parts
+    parts = write_segments_here(lake, f"part-{RUN}-0", segments).parts
 
     verify(segments, parts)
     for wrong in (parts[1:], [*parts, parts[0]]):

@@ -15,9 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from compat_tests.ports import free_ports
-from spark_jobs.archive.archive import commit_parts, plan, run_archive, write
+from spark_jobs.archive.archive import commit_parts, plan, run_archive
 from spark_jobs.archive.compact import Keep, run_compact
+from spark_jobs.archive.runs import Run
 from spark_jobs.archive.service_client import Service
+from spark_jobs.archive.shuffle import write_shuffled
 from spark_jobs.archive.table import commit_to, fence, open_archive
 from spark_jobs.lib.delta import NotCommitted
 from spark_jobs.lib.spark import OpenSession
@@ -94,7 +96,7 @@ def test_archive_and_compact_work_in_an_object_store(
 
     assert run().startswith("61 messages of 4 batches are in version 1 of the table, 4 segments")
     told = service.told[-1]
-    claimed = Claimed(SOURCE, 0, 4, told["table_id"], told["version"])
+    claimed = Claimed(SOURCE, 0, 4, told["table_id"], told["version"], forgotten=4)
     assert refute(s3, claimed) is None
     assert refute(s3, msgspec.structs.replace(claimed, batch=5)) is not None
     fifth = [message(62, batch=5)]
@@ -118,7 +120,7 @@ def test_one_of_two_runs_commits_and_the_others_files_are_swept(
     open_archive(s3)
     plans = [plan(s3, {}, {}, print) for _ in range(2)]
     parts = [
-        write(spark, s3, RUN[:-1] + str(number), each.segments).parts
+        write_shuffled(spark, s3, RUN[:-1] + str(number), each.segments).parts
         for number, each in enumerate(plans)
     ]
     stale = open_archive(s3)
@@ -127,6 +129,8 @@ def test_one_of_two_runs_commits_and_the_others_files_are_swept(
     with pytest.raises(NotCommitted):
         commit_to(stale, [], plans[1].after, fence(stale))
 
+    with Run(s3, "archive") as refused:
+        refused.leaves_orphans = True
     client = Service(service.place)
     summary = run_archive(s3, client, open_session, seal=True, warn=print, tell=print)
     assert summary.orphans == len(parts[1])

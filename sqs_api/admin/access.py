@@ -23,11 +23,13 @@ from auth.errors import AccessDenied, InvalidClientTokenId, MissingAuthenticatio
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
 from sqs_api.admin.actions import AdminPage
+from sqs_api.admin.service_note import LOGIN_HEADER
 from sqs_api.gateway.access import Access
 from sqs_api.http.origins import KnownHosts
 
 _PASSED_ON = re.compile(rb"forwarded|via|x-real-ip|x-forwarded-.*")
 """Headers of proxies."""
+_LOGIN_CHARACTERS_MAX = 64
 _SWEEP_S = 60.0
 """Interval at which expired signatures are forgotten."""
 
@@ -129,7 +131,14 @@ class AdminAccess:
         except InvalidClientTokenId:  # signed with another key
             return self._verifier.verify(*raw, request.body, self._wall_s())
 
-    def operator(self, request: AdminRequest, *, changes: bool) -> Operator:
+    def login(self, request: AdminRequest, caller: Caller) -> str | None:
+        """The user of this machine who runs the local command; None for requests of others."""
+        if caller.access_key_id != self._local_id:
+            return None
+        said = request.headers.get(LOGIN_HEADER.encode(), b"")
+        return said[:_LOGIN_CHARACTERS_MAX].decode("latin-1") or None
+
+    def operator(self, request: AdminRequest) -> Operator:
         """The signer of a request of the operators' API, which the console's pages may send, too.
         Raises AuthError."""
         self.check_host(request)
@@ -139,11 +148,16 @@ class AdminAccess:
         is_trusted = self._verifier is None or caller.access_key_id == self._local_id
         if is_trusted and not request.is_local:
             raise AccessDenied("Without an access key this is for programs on this machine.")
-        if changes and self._verifier is not None:
-            self._sent.add(read_claim(request.target, request.headers), self._wall_s())
         return Operator(caller, is_trusted)
 
     def admit(self, page: AdminPage, request: AdminRequest, caller: Caller) -> None:
+        """Check that the caller may use the page, and that the request was not sent before. Raises
+        AuthError."""
+        self.check_use(page, request, caller)
+        if not page.only_reads:
+            self.accept_once(request)
+
+    def check_use(self, page: AdminPage, request: AdminRequest, caller: Caller) -> None:
         """Check that the caller may use the page. Raises AuthError."""
         if self._verifier is None or caller.access_key_id == self._local_id:
             if not request.is_local:
@@ -152,7 +166,10 @@ class AdminAccess:
             raise AccessDenied("This is for the root of the account only.")
         else:
             self._access.administer(page.action, caller, request, request.headers, self._account)
-        if self._verifier is not None and not page.only_reads:
+
+    def accept_once(self, request: AdminRequest) -> None:
+        """Raise AccessDenied if a request that changes something was accepted before."""
+        if self._verifier is not None:
             self._sent.add(read_claim(request.target, request.headers), self._wall_s())
 
 

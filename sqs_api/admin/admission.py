@@ -69,6 +69,7 @@ class AdminSide:
             region=settings.region,
             wall_s=clock.wall_s,
         )
+        self._now_s = clock.monotonic_s
 
     def pages(
         self,
@@ -82,7 +83,9 @@ class AdminSide:
         """The handler of all requests other than SQS's; `answers` are by action."""
         reader = AuditReader(self._settings.data, self._settings.host_name)
         hosts.serve(READ_AUDIT, reader.answer)
-        api = OperatorApi(desk, self._access, self._policies, desk.catalog, self._audit)
+        api = OperatorApi(
+            desk, self._access, self._policies, desk.catalog, self._audit, self._now_s
+        )
         signs_in = self._settings.auth is not AuthMode.OPEN
         console = ConsolePages(self._access, signs_in=signs_in, region=self._settings.region)
         return AdminPages(

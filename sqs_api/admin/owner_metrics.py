@@ -71,7 +71,7 @@ class OwnerMetrics:
             return web.Response(status=405, headers={"Allow": "GET"})
         caller: Caller | None = None
         try:
-            operator = self._admin.operator(sent, changes=False)
+            operator = self._admin.operator(sent)
             caller = operator.caller
             readable = await self._readable(operator, sent)
         except AuthError as refusal:

@@ -124,6 +124,7 @@ class AdminPages:
             account=caller.account,
             user=caller.user,
             access_key_id=caller.access_key_id,
+            login=self._access.login(sent, caller),
             source_ip=sent.source_ip,
             path=sent.target.decode("latin-1"),
             asked=_object(sent.body) or None,

@@ -13,6 +13,7 @@ import os
 from base64 import b32encode, urlsafe_b64encode
 from contextlib import suppress
 from pathlib import Path
+from pwd import getpwuid
 from urllib.parse import urlsplit
 
 import msgspec
@@ -22,6 +23,9 @@ from cluster.shards.clock import Entropy
 from storage.copies.files import write_file
 
 FILE_NAME = "service.json"
+LOGIN_HEADER = "x-holdfast-login"
+"""The user of this machine who runs a local command, as that says itself: the key in the note is
+for those who may read the data folder."""
 _PRINCIPAL = "local-command"
 _ID_BYTES = 10
 _SECRET_BYTES = 30
@@ -45,6 +49,14 @@ def local_url(url: str) -> str:
     """The address for programs on this machine: the loopback one if a service listens on all
     addresses."""
     return url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+
+
+def login_name() -> str:
+    """The name of the user of this machine who runs this process; the number of one without."""
+    try:
+        return getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return str(os.getuid())
 
 
 def make_local_key(account: str, entropy: Entropy) -> AccessKey:

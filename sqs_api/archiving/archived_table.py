@@ -12,6 +12,9 @@ import msgspec
 from sqs_api.archiving.lake_process import LakeSilent, ask_lake
 from storage.lake.archived_batch import ArchivedTask, Claimed
 
+_CHECK_S = 600.0
+"""The check reads columns of all files in the batches' queues and days."""
+
 
 class NotInTable(Exception):
     """The table contradicts the claim; the text says in which respect."""
@@ -29,7 +32,7 @@ class ArchivedTable:
         self._one = asyncio.Lock()
 
     async def check(self, claimed: Claimed) -> None:
-        """Verify that the table has these batches. Raises NotInTable, TableUnreadable."""
+        """Verify that the table shows these batches whole. Raises NotInTable, TableUnreadable."""
         async with self._one:  # one process at a time
             refutation = await self._refute(claimed)
         if refutation is not None:
@@ -37,7 +40,9 @@ class ArchivedTable:
 
     async def _refute(self, claimed: Claimed) -> str | None:
         try:
-            answer = await ask_lake("lake-archived", self._lake, ArchivedTask(self._lake, claimed))
+            answer = await ask_lake(
+                "lake-archived", self._lake, ArchivedTask(self._lake, claimed), _CHECK_S
+            )
         except LakeSilent as error:
             raise TableUnreadable(str(error)) from error
         return msgspec.json.decode(answer, type=str | None)

@@ -18,7 +18,7 @@ import msgspec
 import structlog
 
 from auth.caller import Caller
-from cluster.catalog.queue_view import QueueView
+from cluster.catalog.catalog import Catalog
 from cluster.shards.clock import Clock
 from cluster.shards.report import ShardReport
 from cluster.shards.router import Router
@@ -36,6 +36,7 @@ from storage.copies.export_task import (
 )
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import StoreFailed
+from storage.lake.permissions import read_umask
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.operations import AcknowledgeArchive, SealArchive
@@ -77,7 +78,7 @@ class Exporter:
         self,
         settings: Settings,
         router: Router,
-        catalog: QueueView,
+        catalog: Catalog,
         clock: Clock,
         *,
         store_of: Callable[[int], FlushedRows],
@@ -90,7 +91,9 @@ class Exporter:
         self._store_of = store_of
         self._disk = disk
         self._catalog = catalog
-        self._flows = Flows(catalog, clock)
+        self._flows = Flows(catalog, router, clock)
+        if settings.snapshot_every_s:
+            catalog.subscribe(self._flows.note)
         self._log = structlog.get_logger("hand_over")
         self._running = asyncio.Lock()
         self._worker: asyncio.subprocess.Process | None = None
@@ -235,6 +238,7 @@ class Exporter:
             ),
             queue_ages_max=self._settings.metrics_queues_max,
             account=self._settings.account,
+            umask=read_umask(self._settings.lake_umask),
         )
         if takes_snapshot:
             await self._add_snapshot(wanted)

@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 
-_READ_S = 60.0
+READ_S = 60.0
 """After this the lake counts as unavailable, and the caller has to ask again later."""
 _PYTHON = [sys.executable, "-EP", "-m", "sqs_api"]
 
@@ -16,14 +16,16 @@ class LakeSilent(Exception):
     """The lake cannot be read at present; the text gives the reason in one line."""
 
 
-async def ask_lake(command: str, lake: str, task: msgspec.Struct) -> bytes:
+async def ask_lake(
+    command: str, lake: str, task: msgspec.Struct, within_s: float = READ_S
+) -> bytes:
     """Give a hidden command the task as JSON; returns its output. Raises LakeSilent."""
     pipe = asyncio.subprocess.PIPE
     worker = await asyncio.create_subprocess_exec(
         *_PYTHON, command, stdin=pipe, stdout=pipe, stderr=pipe
     )
     try:
-        async with asyncio.timeout(_READ_S):
+        async with asyncio.timeout(within_s):
             output, errors = await worker.communicate(msgspec.json.encode(task))
     except TimeoutError as error:
         raise LakeSilent(f"{lake} does not answer") from error

@@ -20,7 +20,7 @@ _DETAIL_CHARACTERS = 80
 @click.command()
 @click.option("--since", "since_ms", type=AT, help="From then on: 2h ago, or a time (UTC).")
 @click.option("--until", "until_ms", type=AT, help="Up to then.")
-@click.option("--user", help="A user's name, an access key id, or an account.")
+@click.option("--user", help="A user's name, an access key id, an account, or a login.")
 @click.option("--action", help="A part of the action, such as Purge.")
 @click.option("--queue", help="The name of a queue.")
 @click.option("--denied", is_flag=True, help="Only calls refused because of their caller.")
@@ -50,13 +50,21 @@ def _entries(service: Service, wanted: dict[str, Any], missing: set[str]) -> Any
             return
 
 
+def _local(login: str | None, uid: int | None) -> str:
+    """A caller on the service's machine; empty for others."""
+    if login is None:
+        return "" if uid is None else f"uid {uid}"
+    return f"{login} (local)"
+
+
 def _line(entry: dict[str, Any]) -> tuple[str, ...]:
     details = {name: value for name, value in entry["details"].items() if name != "request_id"}
-    who = entry["user"] or entry["access_key_id"] or details.pop("uid", "")
+    uid = details.pop("uid", None)
+    who = entry["user"] or _local(entry["login"], uid) or entry["access_key_id"] or ""
     shown = ", ".join(f"{name}={value}" for name, value in details.items())
     return (
         entry["time"][:19].replace("T", " "),
-        plain(str(who)),
+        plain(who),
         plain(entry["action"]),
         plain((entry["queue"] or "").replace("/", ":").rpartition(":")[2]),
         plain(("denied: " if entry["denied"] else "") + (entry["outcome"] or "")),

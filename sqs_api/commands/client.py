@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from auth.signing import signed_headers
 from cluster.shards.clock import SystemClock, SystemEntropy
+from sqs_api.admin.service_note import LOGIN_HEADER, login_name
 from sqs_api.admin.service_place import Place, PlaceUnknown
 
 _CONNECT_S = 5.0
@@ -20,13 +21,18 @@ ANSWER_S = 10.0
 _NONCE_BYTES = 12
 _FORBIDDEN = 403
 _CONFLICT = 409
+_UNABLE = 500
 
 
 class AdminRefused(Exception):
     """The request failed; the text gives the reason in one line."""
 
 
-class ServiceAway(AdminRefused):
+class NoAnswer(AdminRefused):
+    """Nothing answered, or something that cannot at present: the same request may succeed later."""
+
+
+class ServiceAway(NoAnswer):
     """The connection was refused: no service listens at this address."""
 
 
@@ -138,7 +144,7 @@ class AdminClient:
         except (OSError, HTTPException, ValueError) as error:
             is_away = isinstance(error, ConnectionRefusedError)
             text = (error.strerror if isinstance(error, OSError) else None) or str(error)
-            raise (ServiceAway if is_away else AdminRefused)(
+            raise (ServiceAway if is_away else NoAnswer)(
                 f"cannot ask {url}: {' '.join(text.split())} ({self._place.named_by})"
             ) from error
         content = _decoded(answer)
@@ -152,7 +158,8 @@ class AdminClient:
                 key = self._place.find_key()
                 signed = "no access key was found here" if key is None else self._place.named_by
                 reason = f"{reason} ({signed})"
-            raise AdminRefused(f"{url}: {status} {reason}")
+            refused = NoAnswer if status >= _UNABLE else AdminRefused
+            raise refused(f"{url}: {status} {reason}")
         return answer
 
     def _exchange(
@@ -163,6 +170,7 @@ class AdminClient:
         headers = {"host": parts.netloc.rpartition("@")[2], "content-type": "application/json"}
         # Without it, two equal requests within a second would have the same signature.
         headers["x-holdfast-nonce"] = self._entropy.secret(_NONCE_BYTES).hex()
+        headers[LOGIN_HEADER] = login_name().encode("ascii", "replace").decode()
         key = self._place.find_key()
         if key is not None:
             key = key._replace(region=self._region or key.region)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from sqs_api.commands.hosts import drain, remove, status, undrain, upgrade
-from sqs_api.commands.options import Refused, load, show_key, show_place
+from sqs_api.commands.hosts import drain, remove, status, undrain, upgrade, wait
+from sqs_api.commands.options import Refused, load, setting_flags, show_key, show_place
+from sqs_api.settings.cluster import ClusterSettings
+from sqs_api.settings.config import AuthMode, Settings
 
 if TYPE_CHECKING:
     from cluster.shards.clock import Clock
@@ -23,7 +26,7 @@ def cluster() -> None:
     """Prepare, try and look after clusters of several hosts."""
 
 
-for _command in (status, drain, undrain, remove, upgrade):
+for _command in (status, drain, undrain, remove, wait, upgrade):
     cluster.add_command(_command)
 
 
@@ -92,50 +95,60 @@ def certificates(hosts: tuple[str, ...], out: Path, days: int) -> None:
     show_default=True,
     help="Port of the balancer; 0 picks a free one.",
 )
-@click.option(
-    "--replication",
-    type=click.Choice(["sync", "async"]),
-    default="sync",
-    show_default=True,
-    help="As of `holdfast serve`.",
-)
 @click.option("--machine", "machines", type=(str, str, str), multiple=True, hidden=True)
 def try_cluster(
-    data: Path, port: int, replication: str, machines: tuple[tuple[str, str, str], ...]
+    data: Path, port: int, machines: tuple[tuple[str, str, str], ...], **flags: str | None
 ) -> None:
     """Run a cluster of three hosts on this machine until SIGTERM or SIGINT.
 
     Starts three members of etcd, three hosts and, if haproxy is installed, a balancer, all on
-    loopback. A process that ends is started again. Settings of the hosts come from the environment,
-    such as HOLDFAST_AWS_WAITS=off. It is for trying and testing: all hosts share one machine, and
-    etcd has no password.
+    loopback. A process that ends is started again. Flags of `holdfast serve`, such as
+    --aws-waits off, are given to each host, and so is the environment. It is for trying and
+    testing: all hosts share one machine.
     """
     from cluster.shards.clock import SystemClock, SystemEntropy
     from sqs_api.trial.layout import Machine, TrialRefused, opened
 
     apart = {host: Machine(address, namespace) for host, address, namespace in machines}
-    region = load(None, {}).region
+    given = {name: value for name, value in flags.items() if value is not None}
+    place = load(None, {name: given[name] for name in ("auth", "region") if name in given})
+    given["auth"] = place.auth.value
     clock = SystemClock()
     try:
         with opened(data, clock, SystemEntropy(), apart) as layout:
-            trial = _trial(layout, port, replication, clock)
-            asyncio.run(_try(trial, layout.kept, region))
+            trial = _trial(layout, port, given, clock)
+            asyncio.run(_try(trial, layout.kept, place))
     except TrialRefused as error:
         raise Refused(str(error)) from error
 
 
-def _trial(layout: Layout, port: int, replication: str, clock: Clock) -> TrialCluster:
+_OF_THE_TRIAL = {
+    "host",
+    "port",
+    "data",
+    "master_key_file",
+    "access_key_id",
+    "trusted_proxies",
+    "tls_certificate",
+    "tls_key",
+    "tls_client_ca",
+    *ClusterSettings.model_fields,
+} - {"replication"}
+"""Settings that the trial itself gives to its hosts, or that its balancer cannot follow."""
+try_cluster.params += setting_flags(without=_OF_THE_TRIAL)
+
+
+def _trial(layout: Layout, port: int, flags: dict[str, str], clock: Clock) -> TrialCluster:
     from sqs_api.settings.config import without_secrets
     from sqs_api.trial.cluster import TrialCluster
 
     def say(line: str) -> None:
         click.echo(f"holdfast: {line}", err=True)
 
-    environment = {**without_secrets(), "HOLDFAST_REPLICATION": replication}
-    return TrialCluster(layout, port, environment, clock, say)
+    return TrialCluster(layout, port, flags, without_secrets(), clock, say)
 
 
-async def _try(trial: TrialCluster, kept: Kept, region: str) -> None:
+async def _try(trial: TrialCluster, kept: Kept, place: Settings) -> None:
     """Run the cluster until a signal. Raises TrialRefused."""
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -146,7 +159,7 @@ async def _try(trial: TrialCluster, kept: Kept, region: str) -> None:
         await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
         if starting.done():
             await starting
-            _greet(trial, kept, region)
+            _greet(trial, kept, place)
             await asked
     finally:
         starting.cancel()
@@ -154,12 +167,14 @@ async def _try(trial: TrialCluster, kept: Kept, region: str) -> None:
         await trial.stop()
 
 
-def _greet(trial: TrialCluster, kept: Kept, region: str) -> None:
-    click.echo("# The access key of this cluster:")
+def _greet(trial: TrialCluster, kept: Kept, place: Settings) -> None:
+    is_open = place.auth is AuthMode.OPEN
+    click.echo(f"# {'Any access key will do' if is_open else 'The access key of this cluster'}:")
     show_key(kept)
-    show_place(region, trial.endpoint)
+    show_place(place.region, trial.endpoint)
     others = [url for url in trial.hosts.values() if url != trial.endpoint]
     balanced = "" if trial.is_balanced else "there is no haproxy; "
     click.echo(f"# {balanced}{'hosts' if trial.is_balanced else 'other hosts'}: {' '.join(others)}")
-    click.echo(f"# another key: holdfast credentials --config {trial.settings} add")
+    settings = shlex.quote(str(trial.settings))
+    click.echo(f"# another key: holdfast credentials --config {settings} add")
     click.echo(f"listening on {trial.endpoint}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sqlite3
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +79,7 @@ def add(obj: Any, name: str) -> None:
         raise Refused("NAME: must be letters, digits or /_- and not begin with aws/")
     try:
         key = obj[0].add(name, obj[1])
-    except (ValueError, SealBroken, sqlite3.Error) as error:
+    except (ValueError, SealBroken) as error:
         raise Refused(str(error)) from error
     click.echo(f"added {key.name} with the id {key.key_id}, of account {key.account}")
 
@@ -97,7 +96,7 @@ def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
         keyring.rotate(key_id)
         if rewrap:
             click.echo(f"{keyring.rewrap(key_id)} data keys are under the new version")
-    except (SealBroken, sqlite3.Error) as error:
+    except SealBroken as error:
         raise Refused(str(error)) from error
     click.echo(f"rotated {name}")
 
@@ -147,7 +146,7 @@ def grant(obj: Any, name: str, grantee: str, operations: tuple[str, ...]) -> Non
     made = Grant(grantee, operations or OPERATIONS)
     try:
         keyring.grant(key_id, made)
-    except (ValueError, sqlite3.Error) as error:
+    except ValueError as error:
         raise Refused(str(error)) from error
     click.echo(f"granted {name} to {grantee}: {', '.join(made.operations)}")
 
@@ -162,7 +161,7 @@ def revoke(obj: Any, name: str, grantee: str) -> None:
     keyring, key_id = _known(obj, name)
     try:
         keyring.revoke(key_id, grantee)
-    except (ValueError, sqlite3.Error) as error:
+    except ValueError as error:
         raise Refused(str(error)) from error
     click.echo(f"{name} is not granted to {grantee} any more")
 
@@ -197,7 +196,7 @@ def change_master(obj: Any, new_file: Path | None) -> None:
             raise Refused("--to: needed, since the master key is not the folder's own")
         secret = SystemEntropy().secret(KEY_BYTES)
         replace_master_key(settings.data, secret, partial(keyring.change_master, secret))
-    except (KeysUnusable, SealBroken, sqlite3.Error) as error:
+    except (KeysUnusable, SealBroken) as error:
         raise Refused(str(error)) from error
     click.echo(f"the keys of {settings.data} are under a new master.key")
 

@@ -44,7 +44,8 @@ def lake_export() -> None:
         **given,
     )
     try:
-        lake = Lake(task.export.lake, ObjectStore.from_environment(config.environment()))
+        store = ObjectStore.from_environment(config.environment())
+        lake = Lake(task.export.lake, store, task.export.umask)
         done = export(
             task.export, lake, lambda: open_keyring(settings, SystemClock(), SystemEntropy())
         )

@@ -4,8 +4,13 @@ file."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+import shlex
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Collection, Iterator
 from contextlib import closing, contextmanager
+from enum import StrEnum
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sqs_api.settings import config
-from sqs_api.settings.config import ConfigRefused, Settings, Switch, shards_of
+from sqs_api.settings.config import ConfigRefused, Settings, Switch, scalar_fields, shards_of
 from visibility.contract.naming import is_account
 
 if TYPE_CHECKING:
@@ -34,8 +39,32 @@ URL = click.option(
 ACCOUNT = click.option("--account", help="Account, 12 digits [the configured one].")
 
 
+def setting_flags(without: Collection[str] = ()) -> list[click.Parameter]:
+    """A flag for each setting but these."""
+    return [_flag(*field) for field in scalar_fields() if field[0] not in without]
+
+
+def _flag(name: str, kind: type, description: str, default: object) -> click.Option:
+    """The flag of one setting. The settings do all further checks: there is one judge of values."""
+    shown = "none" if default is None else default
+    parsed: Any = str
+    if issubclass(kind, StrEnum):
+        parsed = click.Choice([value.value for value in kind])
+    return click.Option(
+        [f"--{name.replace('_', '-')}"], type=parsed, help=f"{description} [{shown}]"
+    )
+
+
 class Refused(click.ClickException):
     """Wrong use, in one line."""
+
+    exit_code = 2
+
+
+class Failed(click.ClickException):
+    """The right use, which failed, in one line."""
+
+    exit_code = 1
 
 
 def load(config_file: Path | None, flags: dict[str, Any]) -> Settings:
@@ -56,10 +85,21 @@ def show_key(key: Any) -> None:
 
 
 def show_place(region: str, url: str) -> None:
-    """A service's region and address as lines for a shell."""
+    """A service's region and address as lines for a shell, in which `holdfast` works from then
+    on."""
     click.echo(f"export AWS_DEFAULT_REGION={region}")
     click.echo(f"export AWS_REGION={region}")
     click.echo(f"export AWS_ENDPOINT_URL={url}")
+    click.echo(f"# {_WITHOUT_IT}")
+    program = Path(sys.executable).with_name("holdfast")
+    if program.exists() and shutil.which("holdfast") is None:
+        click.echo(f'export PATH="$PATH":{shlex.quote(str(program.parent))}')
+
+
+_WITHOUT_IT = (
+    "AWS CLI 1, and 2 before 2.13, do not read it for SQS: "
+    'aws --endpoint-url "$AWS_ENDPOINT_URL" sqs list-queues'
+)
 
 
 class Lifetime(click.ParamType[float]):
@@ -158,15 +198,22 @@ def user_of(store: IdentityStore, account: str, name: str) -> User:
 
 
 def pass_opened(command: Callable[..., object]) -> Callable[..., None]:
-    """As click.pass_obj, for a group whose object is a function that opens the data folder.
+    """As click.pass_obj, for a group whose object is a function that opens the data folder, and
+    whose last part are the settings.
 
     It runs once the command's own arguments are read, so that --help and wrong uses touch no
-    folder.
+    folder. Errors of the folder's databases are refusals.
     """
+    from storage.engines.refusing_disk import naming_disk
 
     @wraps(command)
     def run(**given: Any) -> None:
-        command(click.get_current_context().obj(), **given)
+        opened = click.get_current_context().obj()
+        try:
+            with naming_disk(opened[-1].data):
+                command(opened, **given)
+        except sqlite3.Error as error:
+            raise Refused(str(error)) from error
 
     return run
 
@@ -193,11 +240,13 @@ def audited(command: Callable[..., object]) -> Callable[..., None]:
 def note(settings: Settings, event: str, **fields: Any) -> None:
     """Record an action that was done without the service."""
     from cluster.shards.clock import SystemClock
+    from sqs_api.admin.service_note import login_name
     from sqs_api.gateway.audit import FILE_NAME, audit_line
 
     if settings.audit is Switch.OFF:
         return
-    line = audit_line(SystemClock().wall_s(), event, uid=os.getuid(), **fields)
+    who = {"uid": os.getuid(), "login": login_name()}
+    line = audit_line(SystemClock().wall_s(), event, **who, **fields)
     try:
         with (settings.data / FILE_NAME).open("a", encoding="utf-8") as log:
             log.write(line + "\n")

@@ -70,3 +70,9 @@ def show(service: Service, *, queue: str, as_json: bool) -> None:
             click.echo()
             lines = [(plain(name), plain(text)) for name, text in found[title].items()]
             show_table((title, ""), lines)
+    if found["policy_without_effect"]:
+        labels = plain(", ".join(found["policy_without_effect"]))
+        click.echo(
+            "\nwarning: these statements of the policy have no effect, since their Resource is "
+            f"not this queue: {labels}"
+        )

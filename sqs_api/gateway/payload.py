@@ -148,7 +148,7 @@ class Payloads:
         for entry in operation.entries or ():
             try:
                 if type(entry) is ChangeMessageVisibilityBatchRequestEntry:
-                    check_visibility_timeout(entry.visibility_timeout or 0)
+                    check_visibility_timeout(entry.visibility_timeout)
                 parts.append(key.receipt(entry.receipt_handle or ""))
             except QueueError as refusal:
                 parts.append(refusal)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from sqs_api.gateway.memory import RequestMemory
 from sqs_api.http.proxies import TrustedProxies
 
 BODY_BYTES_MAX = 7 << 20
@@ -32,7 +33,7 @@ class Refused(StrEnum):
     """A TLS handshake that failed: no common version or cipher, no valid client certificate, hung
     up."""
     MEMORY = "memory"
-    """Bodies being received hold all the memory that they may use."""
+    """Requests and answers hold all the memory that they may use."""
 
 
 class TimedOut(StrEnum):
@@ -77,31 +78,6 @@ class ListenerLimits(NamedTuple):
     request_timeout_s: int = 20
     idle_timeout_s: int = 120
     client_bytes_per_s_min: int = 16 << 10
-    request_memory_bytes: int = 256 << 20
-
-
-class RequestMemory:
-    """Bytes of bodies that were received and not answered yet, over all connections.
-
-    Bodies below a few KiB are not counted: the number of connections bounds them.
-    """
-
-    __slots__ = ("_bytes_max", "held_bytes")
-
-    def __init__(self, bytes_max: int) -> None:
-        self._bytes_max = bytes_max
-        self.held_bytes = 0
-
-    def take(self, size: int) -> bool:
-        """Hold more bytes; False, with nothing taken, above the limit."""
-        if self.held_bytes + size > self._bytes_max:
-            return False
-        self.held_bytes += size
-        return True
-
-    def give_back(self, size: int) -> None:
-        """Release bytes that are answered, or whose client is gone."""
-        self.held_bytes -= size
 
 
 class ServerState:
@@ -109,11 +85,13 @@ class ServerState:
 
     __slots__ = ("counters", "is_stopping", "limits", "memory", "proxies", "seconds")
 
-    def __init__(self, limits: ListenerLimits, proxies: TrustedProxies) -> None:
+    def __init__(
+        self, limits: ListenerLimits, proxies: TrustedProxies, memory: RequestMemory
+    ) -> None:
         self.limits = limits
         self.proxies = proxies
         self.counters = ListenerCounters()
-        self.memory = RequestMemory(limits.request_memory_bytes)
+        self.memory = memory
         self.seconds = 1
         """Counted by the server's sweep, so that a pause of this process is not blamed on
         clients."""

@@ -53,7 +53,7 @@ class SqsServer(web.Server):
         origins: AllowedOrigins | None = None,
     ) -> None:
         self.limits = limits or ListenerLimits()
-        self._state = state = ServerState(self.limits, proxies or TrustedProxies())
+        self._state = state = ServerState(self.limits, proxies or TrustedProxies(), gateway.memory)
         fallback = Fallback(gateway, other_pages, origins or AllowedOrigins(), state)
         # A body is signed in its sent form, so it is not unpacked here.
         super().__init__(
@@ -81,10 +81,19 @@ class SqsServer(web.Server):
             if isinstance(connection, SqsConnection):
                 connection.close_if_idle()
 
-    def _make_request(self, *parts: Any) -> BaseRequest:
-        request = super()._make_request(*parts)
+    def _make_request(
+        self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+    ) -> BaseRequest:
+        request = _Request(message, payload, protocol, writer, task, self._loop)
         cast(SqsConnection, request.protocol).request_begins(request)
         return request
+
+
+class _Request(BaseRequest):
+    """A request whose answers do not name the software and its versions."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        response.headers.pop("Server", None)
 
 
 class Server:
@@ -113,7 +122,6 @@ class Server:
             request_timeout_s=settings.request_timeout_s,
             idle_timeout_s=settings.idle_timeout_s,
             client_bytes_per_s_min=settings.client_bytes_per_s_min,
-            request_memory_bytes=settings.request_memory_bytes,
         )
         if limits.connections_max < settings.connections_max:
             self._log.warning("few_file_descriptors", connections_max=limits.connections_max)

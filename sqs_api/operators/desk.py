@@ -57,8 +57,9 @@ class Desk(NamedTuple):
         self, asked: Asked, operation: Operation, queue: QueueDefinition, **more: Any
     ) -> Answer:
         """Have the shard of a queue decide, on whichever host leads it. Raises QueueError."""
-        request = Request(operation, queue, asked.caller, f"{self.bits128():032x}", **more)
-        return await self.router.ask(request)
+        request_id = asked.request_id(operation, queue) or f"{self.bits128():032x}"
+        request = Request(operation, queue, asked.caller, request_id, **more)
+        return await self.router.ask(request, asked.age_ms)
 
 
 AnswerRoute = Callable[..., Awaitable[Any]]

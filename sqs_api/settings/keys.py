@@ -76,7 +76,7 @@ def _open_shared_keyring(
 
     Raises KeysUnusable.
     """
-    master = _given_master_key(settings)
+    master = given_master_key(settings)
     assert master is not None, "the settings are checked"
     open_records = partial(
         _coordination, settings, shared_key_records.PREFIX, clock, entropy, writer
@@ -153,13 +153,13 @@ def _master_key(settings: Settings, entropy: Entropy) -> bytes:
     has_keys = is_there(settings.data / FILE_NAME)
     if not has_keys and is_there(settings.data / CATALOG_FILE):
         raise KeysUnusable(f"{settings.data} has queues, but their keys in {FILE_NAME} are missing")
-    given = _given_master_key(settings)
+    given = given_master_key(settings)
     if given is not None:
         return given
     return folder_master_key(settings.data, entropy, may_make=not has_keys)
 
 
-def _given_master_key(settings: Settings) -> bytes | None:
+def given_master_key(settings: Settings) -> bytes | None:
     """The master key that the settings give; None if it is the folder's own. Raises
     KeysUnusable."""
     if settings.master_key is not None:

@@ -70,11 +70,13 @@ async def listening(
     service: Service,
     *,
     limits: ListenerLimits | None = None,
+    memory_bytes: int = 256 << 20,
     tls: Tls | None = None,
     proxies: str = "",
     with_short_cut: bool = True,
 ) -> AsyncIterator[Port]:
-    """A listener on a free port."""
+    """A listener on a free port, with this number of bytes for requests and answers."""
+    service.gateway.memory.bytes_max = memory_bytes
     kind = SqsServer if with_short_cut else AiohttpServer
     server = kind(service.gateway, service.pages, limits, TrustedProxies(proxies))
     service.servers.append(server)

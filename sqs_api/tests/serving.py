@@ -33,6 +33,7 @@ from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.memory import RequestMemory
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
@@ -274,6 +275,7 @@ async def running(
         access=access,
         disk=disk,
         payloads=Payloads(sealer),
+        memory=RequestMemory(256 << 20),
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )

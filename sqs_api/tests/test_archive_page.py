@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,14 +13,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 import pytest_asyncio
-from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from deltalake import write_deltalake
 
-from sqs_api.archiving import lake_process
+from sqs_api.archiving import archived_table, lake_process
 from sqs_api.archiving.archived_table import ArchivedTable, TableUnreadable
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import until
-from storage.lake.archive_schema import transaction_id
+from storage.lake.archive_schema import ARCHIVE, BatchId
 from storage.lake.archived_batch import Claimed
+from storage.lake.table import Lake
+from storage.tests.archive_tables import commit, rows_of
 
 CLAIMED = Claimed("source", 0, 1, "id", 1)
 
@@ -48,22 +51,28 @@ async def _waiting(served: Served) -> dict[str, Any]:
     return dict(shard)
 
 
-async def _archive(served: Served, lake: Path, batch: int) -> dict[str, Any]:
-    """Commit a batch as the job does; returns the job's message to the service."""
+async def _archive(
+    served: Served, folder: Path, batch: int, rows_up_to: int | None = None
+) -> dict[str, Any]:
+    """Commit batches as the job does; returns the job's message to the service."""
     source = (await _waiting(served))["source"]
-    properties = CommitProperties(app_transactions=[Transaction(transaction_id(source, 0), batch)])
-    rows = pa.table({"body": ["one", "two"]})
-    uri = str(lake / "archive")
-    await asyncio.to_thread(write_deltalake, uri, rows, mode="append", commit_properties=properties)
-    table = DeltaTable(uri)
+    lake = Lake(str(folder))
+    last = batch if rows_up_to is None else rows_up_to
+    batches = [BatchId(source, 0, number) for number in range(1, last + 1)]
+    rows = rows_of(lake, batches) if batches else None
+    table = await asyncio.to_thread(commit, lake, rows, BatchId(source, 0, batch))
     return {
         "source": source,
         "shard": 0,
         "batch": batch,
-        "table": uri,
+        "table": lake.uri(ARCHIVE),
         "table_id": str(table.metadata().id),
         "version": table.version(),
     }
+
+
+def _segment(said: dict[str, Any], lake: Path, number: int) -> str:
+    return str(lake / BatchId(said["source"], 0, number).path)
 
 
 async def _acknowledge(served: Served, said: dict[str, Any]) -> tuple[int, Any]:
@@ -94,15 +103,27 @@ async def test_an_invented_acknowledgement_loses_nothing(served: Served, lake: P
         answered, answer = await _acknowledge(served, said | invented)
         assert (answered, list(answer)) == (status, ["error"]), invented
 
-    said = await _archive(served, lake, 2)
+    said = await _archive(served, lake, 1, rows_up_to=0)
     status, answer = await _acknowledge(served, said)
-    assert (status, answer["error"]) == (
-        409,
-        "there is no batch 2: the last one that was sealed is 1",
-    )
+    assert (status, "the table has 0 rows" in answer["error"]) == (409, True)
+    said = await _archive(served, lake, 2, rows_up_to=1)
+    status, answer = await _acknowledge(served, said)
+    assert (status, _segment(said, lake, 2) in answer["error"]) == (409, True)
     for log in (lake / "archive" / "_delta_log").iterdir():
         log.write_text("{")
     assert (await _acknowledge(served, said | {"batch": 1}))[0] == 503, "it is away"
+    assert (await _waiting(served))["messages"] == 2
+
+
+@pytest.mark.slow  # a process reads the table
+async def test_a_foreign_table_loses_nothing(served: Served, lake: Path) -> None:
+    said = await _archive(served, lake, 1)
+    shutil.rmtree(lake / "archive")
+    write_deltalake(str(lake / "archive"), pa.table({"id": [1]}))
+
+    status, answer = await _acknowledge(served, said)
+
+    assert (status, "is not the archive of this lake" in answer["error"]) == (503, True)
     assert (await _waiting(served))["messages"] == 2
 
 
@@ -127,7 +148,7 @@ async def test_the_process_that_reads_ends_with_who_asked(monkeypatch: pytest.Mo
 
 async def test_a_lake_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lake_process, "_PYTHON", ["sh", "-c", "exec sleep 600"])
-    monkeypatch.setattr(lake_process, "_READ_S", 0.05)
+    monkeypatch.setattr(archived_table, "_CHECK_S", 0.05)
 
     with pytest.raises(TableUnreadable, match="does not answer"):
         await ArchivedTable("/lake").check(CLAIMED)

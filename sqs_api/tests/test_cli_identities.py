@@ -64,6 +64,11 @@ def test_users_have_keys_and_policies(data: Path, tmp_path: Path) -> None:
     assert run(*users, "add", "ann", "--tag", "team=a").out == (
         "added arn:aws:iam::000000000000:user/ann\n"
     )
+    nothing = tmp_path / "nothing.json"
+    nothing.write_text('{"Version": "2012-10-17"}')
+    refused = run(*users, "put-policy", "ann", "all", nothing)
+    assert (refused.status, refused.out) == (2, "")
+    assert "it has no Statement" in refused.err
     assert run(*users, "put-policy", "ann", "all", policy).status == 0
     key = KEY.findall(run("credentials", "--data", data, "add", "--user", "ann").out)[0]
     assert (

@@ -160,7 +160,9 @@ def test_the_password_comes_from_the_environment_only_and_is_not_shown(
 ) -> None:
     file = tmp_path / "c.toml"
     file.write_text('etcd_password = "open sesame"\n')
-    with pytest.raises(ConfigRefused, match=r"^etcd_password: comes from HOLDFAST_ETCD_PASSWORD"):
+    with pytest.raises(
+        ConfigRefused, match=r":1: etcd_password: comes from HOLDFAST_ETCD_PASSWORD"
+    ):
         load({}, file)
     monkeypatch.setenv("HOLDFAST_ETCD_PASSWORD", "open sesame")
 

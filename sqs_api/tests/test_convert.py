@@ -127,10 +127,10 @@ def test_loss_must_be_accepted(old: Path) -> None:
     assert said == Said(
         1,
         "",
-        f"holdfast: nothing was converted: {old}/shard-0 came back shorter: it holds {held} "
+        f"nothing was converted: {old}/shard-0 came back shorter: it holds {held} "
         "changes, but answers told "
         f"of {held + 3}. Restore a backup, or convert with --accept-loss to go on without the "
-        "rest\n",
+        "rest",
     )
     assert run("convert", old, "--accept-loss").status == 0
 

@@ -306,6 +306,15 @@ async def test_a_form_cannot_ask_for_changes(open_node: Served) -> None:
     assert await open_node.count("dead") == 2
 
 
+async def test_an_encoded_change_is_refused_by_the_name_of_the_header(open_node: Served) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+
+    told = await Operators(open_node).post("queues/dead/purge", {"confirm": "dead"}, headers)
+
+    assert told.status == 415
+    assert told.json == {"error": "Content-Encoding is not supported."}
+
+
 async def test_open_mode_is_for_this_machine(open_node: Served) -> None:
     told = await Operators(open_node)._ask("GET", "queues", b"", {"x-forwarded-for": "203.0.113.7"})
 

@@ -98,7 +98,9 @@ def test_backup_without_a_manifest_is_not_used(closed: Path, target: Path, tmp_p
 def test_service_does_not_start_on_a_backup(closed: Path, target: Path) -> None:
     run("backup", target, "--data", closed)
 
-    with pytest.raises(NodeRefused, match=r"has shards but no format\.json"):
+    with pytest.raises(
+        NodeRefused, match="is a backup: make a data folder of it with holdfast restore"
+    ):
         asyncio.run(Node(Settings(port=0, data=target, auth=AuthMode.OPEN)).start())
     assert run("verify", target).status == 0
 

@@ -169,7 +169,7 @@ class Shards:
     def queues(self, queues: Sequence[QueueDefinition]) -> list[QueueReport]:
         self.asked.append(len(queues))
         counts: Any = dict.fromkeys(("in_flight", "delayed", "quarantined", *COUNTS), 0)
-        return [QueueReport(queue.queue_id, 0, visible=1, **counts) for queue in queues]
+        return [QueueReport(queue.queue_id, visible=1, **counts) for queue in queues]
 
 
 def definition(number: int, name: str, **given: str) -> QueueDefinition:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Mapping
 from errno import EADDRINUSE
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from cluster.shards.clock import Clock
+from sqs_api.settings.config import AuthMode
 from sqs_api.trial.child import Child
 from sqs_api.trial.layout import (
     BALANCER,
@@ -34,6 +36,7 @@ _LOOK_S = 0.1
 _STOP_S = 30.0
 """Longer than a host takes: it finishes running requests for up to 10 s."""
 _ANSWER_S = 2.0
+_STOPPING_ANSWER_S = 0.5
 
 
 class TrialCluster:
@@ -43,12 +46,15 @@ class TrialCluster:
         self,
         layout: Layout,
         port: int,
+        flags: Mapping[str, str],
         environment: Mapping[str, str],
         clock: Clock,
         say: Callable[[str], None],
     ) -> None:
-        """`port` is the balancer's, 0 for a free one; `environment` is given to the hosts."""
+        """`port` is the balancer's, 0 for a free one; `flags`, settings by name, and `environment`
+        are given to the hosts."""
         self._layout = layout
+        self._flags = flags
         self._environment = environment
         self._clock = clock
         self._say = say
@@ -76,27 +82,40 @@ class TrialCluster:
         """Start everything, and return once clients are answered. Raises TrialRefused."""
         if self._balancer is not None:
             _refuse_used_port(urlsplit(self.endpoint))
-        layout, program = self._layout, etcd_program()
+        layout, etcd = self._layout, etcd_program()
         await self._start_all(
-            {name: etcd_member(program, layout, name) for name in MEMBERS},
-            [f"http://{layout.address(name, 'client')}/health" for name in MEMBERS],
+            {name: etcd_member(etcd, layout, name) for name in MEMBERS},
+            [f"https://{layout.address(name, 'client')}/health" for name in MEMBERS],
         )
         await self._start_all(
-            {name: host(layout, name, self._environment) for name in HOSTS},
+            {name: host(layout, name, self._flags, self._environment) for name in HOSTS},
             [f"{address}/readyz" for address in self.hosts.values()],
         )
         if self._balancer is not None:
-            bind = urlsplit(self.endpoint).netloc
-            await self._start_all(
-                {BALANCER: balancer(self._balancer, layout, bind)}, [f"{self.endpoint}/readyz"]
-            )
+            bind, is_open = urlsplit(self.endpoint).netloc, self._flags.get("auth") == AuthMode.OPEN
+            program = balancer(self._balancer, layout, bind, is_hidden=is_open)
+            await self._start_all({BALANCER: program}, [f"{self.endpoint}/readyz"])
 
     async def stop(self) -> None:
-        """Stop the balancer, then the hosts, then etcd."""
-        for names in ((BALANCER,), HOSTS, MEMBERS):
-            ending = [self._children[name] for name in names if name in self._children]
-            await asyncio.gather(*(child.stop(_STOP_S) for child in ending))
+        """Stop the balancer, then the hosts, then etcd, and say what is waited for."""
+        await self._stop_all((BALANCER,))
+        await self._stop_all(HOSTS)
+        # A leader of etcd looks for a successor for 7 s, if the others stop at the same time.
+        leaders = [name for name in MEMBERS if await self._leads_etcd(name)]
+        await self._stop_all([name for name in MEMBERS if name not in leaders])
+        await self._stop_all(leaders)
         self._layout.note(None)
+
+    async def _stop_all(self, names: Iterable[str]) -> None:
+        ending = [self._children[name] for name in names if name in self._children]
+        if ending:
+            self._say(f"waits for the end of {', '.join(child.name for child in ending)}")
+        await asyncio.gather(*(child.stop(_STOP_S) for child in ending))
+
+    async def _leads_etcd(self, name: str) -> bool:
+        page = f"https://{self._layout.address(name, 'client')}/metrics"
+        answer = await _answer(page, self._layout.etcd_client.context(), _STOPPING_ANSWER_S)
+        return b"\netcd_server_is_leader 1\n" in answer
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -140,7 +159,9 @@ class TrialCluster:
         await asyncio.gather(*map(self._wait_for, pages))
 
     async def _wait_for(self, page: str) -> None:
-        while not await _is_well(page):  # noqa: ASYNC110  a process of its own has no event for us
+        tls = self._layout.etcd_client.context() if page.startswith("https:") else None
+        # A process of its own has no event for us.
+        while b" 200 " not in (await _answer(page, tls, _ANSWER_S)).partition(b"\n")[0]:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
 
 
@@ -160,17 +181,17 @@ def _refuse_used_port(endpoint: SplitResult) -> None:
         raise TrialRefused(f"{port} is in use: {advice}") from error
 
 
-async def _is_well(page: str) -> bool:
-    """True if the page is answered with 200."""
+async def _answer(page: str, tls: ssl.SSLContext | None, limit_s: float) -> bytes:
+    """Head and body of the answer of a page; empty if there is none in time."""
     parts = urlsplit(page)
     request = f"GET {parts.path} HTTP/1.1\r\nHost: {parts.netloc}\r\nConnection: close\r\n\r\n"
     try:
-        async with asyncio.timeout(_ANSWER_S):
-            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        async with asyncio.timeout(limit_s):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port, ssl=tls)
             try:
                 writer.write(request.encode())
-                return b" 200 " in await reader.readline()
+                return await reader.read()
             finally:
                 writer.close()
     except OSError:  # a timeout is one
-        return False
+        return b""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from storage.engines.folder import sync_folder
+from storage.engines.refusing_disk import naming_disk
 
 _CHUNK_BYTES = 1 << 20
 FOLDER_MODE = 0o700
@@ -77,6 +78,7 @@ def copy_database(source: Path, target: Path) -> None:
     """
     _new_file(target).close()
     with (
+        naming_disk(target.parent),
         closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=rw", uri=True)) as database,
         closing(sqlite3.connect(target)) as copy,
     ):

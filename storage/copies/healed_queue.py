@@ -98,7 +98,7 @@ class Healed(NamedTuple):
 def report_rebuilt(
     healed: Iterable[Healed],
     log: structlog.stdlib.BoundLogger,
-    name_of: Callable[[int], str] = lambda _: "",
+    name_of: Callable[[int], str],
 ) -> None:
     """Name each queue in the log; `name_of` returns an empty name for a queue it does not know."""
     for each in healed:
@@ -173,7 +173,7 @@ def heal(rows: Rows, known: Mapping[int, bool], gone: Gone = NOTHING_GONE) -> li
     def reason_of_archive(rows: RowReader) -> str | None:
         return gone.reason_of_archive() or _damage_of_archive(rows)
 
-    queue_ids = sorted({*known, *_queue_ids(rows)})
+    queue_ids = sorted({*known, *queue_ids_of(rows)})
     return _rebuilt(rows, queue_ids, reason_of, reason_of_archive, known, gone)
 
 
@@ -182,7 +182,9 @@ def make_agree(rows: Rows) -> list[Healed]:
 
     Queues without a row of their own are left to the load.
     """
-    return _rebuilt(rows, list(_queue_ids(rows)), _disagreement, _disagreement_of_archive, {}, None)
+    return _rebuilt(
+        rows, list(queue_ids_of(rows)), _disagreement, _disagreement_of_archive, {}, None
+    )
 
 
 def _rebuilt(
@@ -231,7 +233,7 @@ def _first(findings: Iterator[Finding]) -> str | None:
     return next((found.what for found in findings), None)
 
 
-def _queue_ids(rows: RowReader) -> Iterator[int]:
+def queue_ids_of(rows: RowReader) -> Iterator[int]:
     """Ids of the queues with a readable row."""
     at = queue_range(THE_SHARD + 1)[0]
     while True:
@@ -240,7 +242,7 @@ def _queue_ids(rows: RowReader) -> Iterator[int]:
         )
         if found is None:
             return
-        queue_id = queue_of(found[0])
+        queue_id = queue_of(found[0].ljust(8, b"\0"))
         yield queue_id
         at = queue_range(queue_id)[1]
 

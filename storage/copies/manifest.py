@@ -17,9 +17,9 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from storage.copies.files import write_file
-from storage.engines.folder import sync_folder
+from storage.engines.folder import BACKUP_FILE, sync_folder
 
-MANIFEST_FILE = "backup.json"
+MANIFEST_FILE = BACKUP_FILE
 MANIFEST_FORMAT = 1
 CLUSTER_FORMAT = 2
 """Format of a cluster's backup, which versions that do not know it refuse."""

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from storage.copies.healed_queue import Healed
@@ -121,6 +122,8 @@ class StoreOptions(NamedTuple):
     """Runs work that may take seconds."""
     new_log_id: Callable[[], bytes] = partial(os.urandom, 16)
     """Makes 16 random bytes."""
+    queue_names: Mapping[int, str] = MappingProxyType({})
+    """Names of queues by id, for the log."""
     replication: Replication = Replication.SYNC
     """Of a log that other hosts have too."""
 
@@ -211,6 +214,15 @@ class DurableStore(FlushedRows):
         """False while the disk has no space for another segment of the log: then sends are
         refused."""
         return self._log is None or self._log.can_grow
+
+    def give_back_space(self) -> None:
+        """The disk is short: have the rows flushed, so that the log needs less and RocksDB can
+        remove what was deleted, and remove unused files of the log."""
+        if self._log is None or self._is_ending:
+            return
+        self._log.give_back()
+        if self.unflushed_rows and self._flushing is None:
+            self._begin_flush(self._applied if self._under_way else self._log.last)
 
     def _wants_flush(self) -> bool:
         options = self._options

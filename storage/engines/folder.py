@@ -36,6 +36,8 @@ from zlib import crc32
 from storage.rows.keys import FORMAT_VERSION
 
 FORMAT_FILE = "format.json"
+BACKUP_FILE = "backup.json"
+"""The manifest, which only a backup has."""
 _COPY = "format.json.copy"
 _MISSING = "it is missing"
 _log = logging.getLogger("holdfast.files")
@@ -85,6 +87,8 @@ def _reason(folder: Path, error: OSError) -> str:
 
 def _create(folder: Path, shards: int) -> None:
     names = sorted(child.name for child in folder.iterdir())
+    if BACKUP_FILE in names:
+        raise FolderRefused(f"{folder} is a backup: make a data folder of it with holdfast restore")
     if any(name.startswith("shard-") for name in names):
         raise FolderRefused(f"data folder {folder} has shards but no {FORMAT_FILE}")
     foreign = [name for name in names if _MAY_BE_THERE.fullmatch(name) is None]

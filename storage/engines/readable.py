@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from rocksdict import Options
 
+from storage.engines.refusing_disk import disk_refusal
 from storage.engines.restored_files import RestoredFiles
 from storage.engines.store import StoreFailed
 
@@ -58,7 +59,7 @@ def _opened(folder: Path, open_rows: Callable[[], _T]) -> _T:
 
 def is_damage(error: Exception) -> bool:
     """True for an error of RocksDB that means damaged or missing files."""
-    return any(text in str(error) for text in _DAMAGE)
+    return any(text in str(error) for text in _DAMAGE) and disk_refusal(error) is None
 
 
 def ways_out(folder: Path) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from rocksdict import AccessType, Rdict
 
+from storage.checks.lost_entries import changed_queues, perhaps_changed
 from storage.engines.durable import log_folder
 from storage.engines.live_files import OF_ONE_OPENING, link_copies, read_note
 from storage.engines.opening import read_above
@@ -131,10 +133,13 @@ class RocksView:
             at = entry.position
         return Changes(ops)
 
-    def log_findings(self) -> Iterator[str]:
-        """Missing Entries of the log, and damage without loss."""
+    def log_findings(self, names: Mapping[int, str] = MappingProxyType({})) -> Iterator[str]:
+        """Missing Entries of the log, and damage without loss. `names` are those of queues by
+        id."""
+        perhaps = perhaps_changed(self._reader, self.log, names)
         for lost in self.log.lost:
-            queues = ", ".join(map(str, sorted(lost.queue_ids))) or "unknown"
+            unsure = perhaps if lost.headless else []
+            queues = changed_queues(sorted(lost.queue_ids), unsure, names)
             yield (
                 f"entries {lost.first} to {lost.last} of its log are lost ({lost.reason}); "
                 f"queues: {queues}"

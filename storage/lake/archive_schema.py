@@ -15,7 +15,7 @@ footer of a segment names its batch, and the number of rows and the checksum tha
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ FLOW: Columns = {
 }
 """A queue between two flushes of its shard: the number of messages at the end, the counts of events
 in between, and the times that deleted messages had been in it (`bucket_of`; the two lists
-correspond)."""
+correspond). The messages of a deleted queue count as purged, and as moved in if it is restored."""
 
 CHECKSUM_MODULUS = 1 << 62
 """A batch's checksum is the sum of its rows' checksums modulo this, so their order does not
@@ -177,6 +177,19 @@ def segment_folder(source: str, shard: int) -> str:
 def segment_name(batch: int) -> str:
     """The file of a batch in that folder. Names sort like numbers."""
     return f"batch-{batch:012d}.parquet"
+
+
+class BatchId(NamedTuple):
+    """A sealed batch of a shard, which is a segment until it is in the table."""
+
+    source: str
+    shard: int
+    number: int
+
+    @property
+    def path(self) -> str:
+        """The path of its segment."""
+        return f"{segment_folder(self.source, self.shard)}/{segment_name(self.number)}"
 
 
 def transaction_id(source: str, shard: int) -> str:

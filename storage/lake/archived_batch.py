@@ -1,4 +1,4 @@
-"""Checks claims of archived batches against the Delta table's log. Imports the lake's packages
+"""Checks claims of archived batches against the archive's table. Imports the lake's packages
 lazily."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from storage.lake.archive_schema import ARCHIVE, transaction_id
+from storage.lake.archive_schema import ARCHIVE, BatchId
 
 if TYPE_CHECKING:
     from storage.lake.table import Lake
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
 
 class Claimed(msgspec.Struct, frozen=True):
     """A claim: this version of the table with this id has all batches of the shard up to this
-    one."""
+    one. The service has forgotten those up to `forgotten` already."""
 
     source: str
     shard: int
     batch: int
     table_id: str
     version: int
+    forgotten: int = 0
 
 
 class ArchivedTask(msgspec.Struct, frozen=True):
@@ -32,34 +33,28 @@ class ArchivedTask(msgspec.Struct, frozen=True):
 
 
 def refute(lake: Lake, claimed: Claimed) -> str | None:
-    """The reason why the claim is wrong; None if the table confirms it. Raises LakeUnusable if it
-    cannot be read."""
-    from deltalake import DeltaTable
-    from deltalake.exceptions import DeltaError
+    """The reason why the claim is wrong; None if the newest version of the table confirms it.
 
-    from storage.lake.table import LakeUnusable
+    The rows of each batch that the service has not forgotten must be those of its segment. Raises
+    LakeUnusable if the table cannot be read, or is not the archive's.
+    """
+    from storage.lake.archive_table import archived_batch, confirm, load_archive, table_id
 
-    uri, options = lake.uri(ARCHIVE), lake.storage_options()
-    try:
-        if not DeltaTable.is_deltatable(uri, options):
-            return f"there is no table {uri}"
-        now = DeltaTable(uri, storage_options=options)
-        table_id = str(now.metadata().id)
-        if table_id != claimed.table_id:
-            return f"the table {uri} has the id {table_id}, and not {claimed.table_id}"
-        if not 0 <= claimed.version <= now.version():
-            return (
-                f"the table {uri} has no version {claimed.version}: the last one is {now.version()}"
-            )
-        then = DeltaTable(uri, version=claimed.version, storage_options=options)
-        for table in (then, now):
-            batch = table.transaction_version(transaction_id(claimed.source, claimed.shard)) or 0
-            if batch < claimed.batch:
-                return (
-                    f"version {table.version()} of the table {uri} has the batches of "
-                    f"{claimed.source} "
-                    f"up to {batch}, and not {claimed.batch}"
-                )
-    except (DeltaError, OSError) as error:
-        raise LakeUnusable(f"{uri}: {' '.join(str(error).split())}") from error
-    return None
+    uri = lake.uri(ARCHIVE)
+    table = load_archive(lake)
+    if table is None:
+        return f"there is no table {uri}"
+    if table_id(table) != claimed.table_id:
+        return f"the table {uri} has the id {table_id(table)}, and not {claimed.table_id}"
+    if not 0 <= claimed.version <= table.version():
+        last = table.version()
+        return f"the table {uri} has no version {claimed.version}: the last one is {last}"
+    up_to = archived_batch(table, claimed.source, claimed.shard) or 0
+    if up_to < claimed.batch:
+        return (
+            f"version {table.version()} of the table {uri} has the batches of {claimed.source} "
+            f"up to {up_to}, and not {claimed.batch}"
+        )
+    numbers = range(claimed.forgotten + 1, claimed.batch + 1)
+    batches = [BatchId(claimed.source, claimed.shard, number) for number in numbers]
+    return next(iter(confirm(lake, table, batches).values()), None)

@@ -156,7 +156,7 @@ class Log:
             if segment in self._unsynced:
                 self._unsynced.remove(segment)
             self._older_bytes -= segment.used
-            self._spares.give_back(segment)
+            self._spares.release(segment)
         self._segments = kept
         self._spares.want()
 
@@ -228,6 +228,10 @@ class Log:
     def spare_bytes(self) -> int:
         """Bytes of segments that hold nothing: disk space which is the log's already."""
         return self._spares.spare_bytes
+
+    def give_back(self) -> None:
+        """Remove the segments that hold nothing, apart from a spare: the disk is short."""
+        self._spares.give_back()
 
     @property
     def can_grow(self) -> bool:

@@ -92,7 +92,7 @@ def _open(
     first = copy.segments[0].first
     for segment in [each for each in needed if each.first >= first]:
         needed.remove(segment)
-        spares.give_back(segment)  # a newer segment has its Entries
+        spares.release(segment)  # a newer segment has its Entries
     for segment in needed:
         segment.last = min(segment.last, first - 1)
     return {

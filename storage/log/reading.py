@@ -19,7 +19,7 @@ from storage.log.disk import Disk
 from storage.log.entry import BEGINNING, Entry, Position, read_entry
 from storage.log.header import Header
 from storage.log.identity import Identity, read_identity
-from storage.log.scan import Found, Gap, Run, Scan, find_segments, ranges, read_segment
+from storage.log.scan import Found, Gap, Heads, Run, Scan, find_segments, ranges, read_segment
 
 
 class LogMismatch(Exception):
@@ -34,6 +34,8 @@ class Lost(NamedTuple):
     queue_ids: frozenset[int]
     """Queues that they touched, as far as heads can be read."""
     reason: str
+    headless: int = 0
+    """The number of those whose heads cannot be read either."""
 
 
 @dataclass(slots=True)
@@ -216,17 +218,23 @@ def _judge(reading: Reading, scan: Scan, told: Position) -> None:
             continue
         proven = part.last if part.is_short else min(part.last, reading.proven)
         if proven >= part.first:
-            reading.lost.append(Lost(part.first, proven, part.queue_ids, part.reason))
+            reading.lost.append(_lost(part.first, proven, part.heads, part.reason))
         if proven < part.last:
             reading.ended_because = part.reason
             break
     known = max(highest.index, reading.lost[-1].last if reading.lost else 0)
     if known < reading.proven:
-        reading.lost.append(Lost(known + 1, reading.proven, frozenset(), reading.ended_because))
+        heads = scan.heads_at_end
+        reading.lost.append(_lost(known + 1, reading.proven, heads, reading.ended_because))
     if scan.answered_checksum not in (None, told.checksum):
         reason = "it is not the Entry that an answer told of"
-        reading.lost.append(Lost(told.index, told.index, frozenset(), reason))
+        reading.lost.append(_lost(told.index, told.index, {}, reason))
     if reading.lost:
         above = max(highest.index, scan.highest_index, reading.proven, reading.lost[-1].last)
         highest = Position(reading.highest_term, above, highest.checksum)
     reading.end = highest
+
+
+def _lost(first: int, last: int, heads: Heads, reason: str) -> Lost:
+    known = [heads[index] for index in range(first, last + 1) if index in heads]
+    return Lost(first, last, frozenset().union(*known), reason, last - first + 1 - len(known))

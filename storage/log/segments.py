@@ -9,7 +9,6 @@ cannot be written either is given up.
 from __future__ import annotations
 
 import asyncio
-import errno
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,7 +18,7 @@ from pathlib import Path
 
 import structlog
 
-from storage.log.disk import Disk
+from storage.log.disk import NO_ROOM, Disk
 from storage.log.header import Header, encode_header
 
 SEGMENT_BYTES = 16 << 20
@@ -28,7 +27,6 @@ _SPARES = 1
 _RETRY_S = 1.0
 _FAILURES_MAX = 2
 """Failures in a row after which a file is given up."""
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NOT_OPEN = -1
 _PIECE_BYTES = 1 << 20
 _NAME = re.compile(r"segment-([0-9]{8})")
@@ -101,7 +99,7 @@ class Spares:
         """A segment that is ready; blocks to make one if there is none. Raises OSError."""
         return self._ready.pop(0) if self._ready else self._make_now()
 
-    def give_back(self, segment: Segment) -> None:
+    def release(self, segment: Segment) -> None:
         """Nothing needs what the segment holds."""
         segment.is_written = True
         segment.first = segment.last = segment.used = 0
@@ -122,6 +120,12 @@ class Spares:
         self.is_preparing = True
         segment = self._choose()
         self._disk.prepare(partial(self._make, segment), partial(self._made, segment))
+
+    def give_back(self) -> None:
+        """Remove the files that nothing needs, apart from a spare."""
+        kept = 0 if self._ready or self.is_preparing else _SPARES
+        while len(self._free) > kept:
+            self._remove(self._free.pop())
 
     def close(self, on_idle: Callable[[], None]) -> None:
         """Close the files once nothing works on them, then call `on_idle`, perhaps at once."""
@@ -168,13 +172,24 @@ class Spares:
 
     def _take_back(self, segment: Segment) -> bool:
         """Keep a file that could not be prepared, or give it up: then True, and another can be
-        tried at once."""
+        tried at once. A new one that found no room is removed, so that others have what it took."""
+        if segment.size < self.segment_bytes:
+            self._remove(segment)
+            return False
         if segment.failures < _FAILURES_MAX:
             self._free.append(segment)
             return False
         self._given_up.append(segment)
         self._logger.warning("log_file_given_up", file=str(self._folder / segment.name))
         return True
+
+    def _remove(self, segment: Segment) -> None:
+        if segment.handle == _NOT_OPEN:
+            return
+        with suppress(OSError):  # it is tried again when the log is opened
+            self._disk.unlink(self._folder / segment.name)
+        with suppress(OSError):  # a failed disk lets go of the file all the same
+            self._disk.close(segment.handle)
 
     def _make_now(self) -> Segment:
         while True:
@@ -197,7 +212,7 @@ class Spares:
         try:
             self._write_zeros(segment)
         except OSError as error:
-            if is_whole and error.errno not in _NO_ROOM:
+            if is_whole and error.errno not in NO_ROOM:
                 self._count_failure(segment)
             raise
 

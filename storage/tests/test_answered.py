@@ -315,7 +315,7 @@ async def test_a_flipped_bit_costs_one_entry_and_its_queue_is_named(
     content[value_at] ^= 1
     file.write_bytes(content)
 
-    with pytest.raises(StoreFailed, match=f"1 entries .* changed queues {1 + int(key) % QUEUES}"):
+    with pytest.raises(StoreFailed, match=f"1 entries .* changed: queue {1 + int(key) % QUEUES}"):
         opened(folder)
 
     assert held(opened(folder, accepts_loss=True)) == ROWS - 1

@@ -41,6 +41,7 @@ from visibility.contract.operations import (
     SendMessage,
     SendMessageBatch,
     StartMessageMoveTask,
+    UndoReceive,
 )
 from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.acknowledge import (
@@ -49,6 +50,7 @@ from visibility.rules.acknowledge import (
     decide_delete_message,
     decide_delete_message_batch,
     decide_return_messages,
+    decide_undo_receive,
 )
 from visibility.rules.archive import decide_acknowledge_archive, decide_seal_archive
 from visibility.rules.arrivals import decide_accept_messages
@@ -104,6 +106,7 @@ DECIDE: dict[type[Operation], Decide] = {
     ReadCounters: decide_read_counters,
     ReadQueues: decide_read_queues,
     ReturnMessages: decide_return_messages,
+    UndoReceive: decide_undo_receive,
     BrowseMessages: decide_browse_messages,
     MoveSelected: decide_move_selected,
     PlanMove: decide_plan_move,

@@ -36,6 +36,7 @@ from visibility.rules.move_pace import (
 )
 from visibility.rules.moved_ids import SOURCES_MAX, moved_id, source_of
 from visibility.rules.outbox import Departures
+from visibility.rules.retention import TooOld
 from visibility.rules.selected import is_hidden
 from visibility.state.events import Event, MessagesMoved, Move, MoveTaskChanged
 from visibility.state.stamp import Stamp
@@ -115,6 +116,7 @@ class _Moving:
         """The sequence looked at last."""
         self._stayed = 0
         self._reason = task.failure_reason
+        self._too_old = TooOld(shard, queue, definition.settings, stamp)
 
     def step(self, allowed: int) -> tuple[tuple[Event, ...], int | None]:
         """Move up to `allowed` messages, or those before one whose key is not there yet. Raises
@@ -163,6 +165,8 @@ class _Moving:
     def _is_chosen(self, sequence: int, message: StoredMessage) -> bool:
         """True for a message that is to move; one that cannot be compared stays."""
         if message.group in self._queue.quarantined.groups or is_hidden(self._queue, sequence):
+            return False
+        if self._too_old.passes(message.retained_from_ms):
             return False
         wanted = self._task.filter
         if wanted is None:

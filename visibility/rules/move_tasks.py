@@ -95,7 +95,7 @@ def _start(
         destination_arn=destination_arn,
         rate=wanted.rate,
         started_at_ms=stamp.now_ms,
-        to_move=queue.visible if chosen is None else len(chosen),
+        to_move=wanted.planned or (queue.visible if chosen is None else len(chosen)),
         until_sequence=queue.next_sequence,
         cursor=queue.floor if chosen is None else 0,
         selected=chosen if wanted.filter is None else [],
@@ -107,6 +107,7 @@ def _start(
         note=wanted.note[:_NOTE_MAX],
         sources=list(wanted.sources),
         undoes=wanted.undoes,
+        is_planned=wanted.planned > 0,
     )
     forgotten = min(queue.tasks) if len(queue.tasks) >= ENDED_KEPT else 0
     changed = MoveTaskChanged(queue.queue_id, task, forgotten)

@@ -41,6 +41,7 @@ from visibility.state.outbox import MessagesDeparted
 from visibility.state.rows import MessagesMissing
 from visibility.state.stamp import Stamp
 from visibility.state.state import QueueState, ShardState
+from visibility.state.window import read_again
 
 STEP_MESSAGES = 250
 """Messages that one step handles; the rest follows in the next turn."""
@@ -216,6 +217,7 @@ def _expire(
     _old_in_line(shard, queue, last_ms, old, next_ms, size)
     _old_by_clock(shard, queue, last_ms, old, next_ms)
     _leave_for_later(old, next_ms, size)
+    _note_fresh(shard, queue, min(next_ms, default=0) + retention_ms, stamp.now_ms)
     again = None
     if next_ms:
         again = max(stamp.now_ms, min(next_ms) + retention_ms)
@@ -248,11 +250,20 @@ def _expired(
     if takes_expired(shard, definition.settings):
         archived = hand_over(shard, definition, leases, old, reason=EXPIRED, now_ms=stamp.now_ms)
         if shard.archive.retains and any(type(e) is MessagesDiscarded for e in archived):
-            return (), stamp.now_ms + _NO_ROOM_AGAIN_MS
+            again = stamp.now_ms + _NO_ROOM_AGAIN_MS
+            _note_fresh(shard, queue, again, stamp.now_ms)  # they may be received
+            return (), again
     book = GroupBook(shard, queue, fifo=definition.settings.fifo)
     book.leave_all(leases)
     expired = MessagesExpired(queue.queue_id, stamp.now_ms, leases)
     return (*archived, *book.events(), expired), again
+
+
+def _note_fresh(shard: ShardState, queue: QueueState, until_ms: int, now_ms: int) -> None:
+    """Let receives look for no expired messages until then, if that is still to come."""
+    queue.fresh_until_ms = until_ms if until_ms > now_ms else 0
+    if queue.fresh_until_ms and queue.passed:
+        read_again(shard, queue)
 
 
 _NO_ROOM_AGAIN_MS = 15_000

@@ -51,9 +51,10 @@ def _check_window(queue: QueueState) -> None:
         "a message is waiting or has an entry, not both"
     )
     assert queue.window_bytes == sum(held_bytes(message) for _, message in queue.window)
-    assert queue.waiting >= len(queue.window)
+    assert min(queue.passed, queue.backlog) >= 0 or queue.fifo, repr(queue)
     if queue.fifo:
         assert not queue.window
+        assert not queue.passed
         assert not queue.visible_again
     elif queue.head == queue.next_sequence:
         assert queue.backlog == 0, "nothing is on disk only"

@@ -134,6 +134,12 @@ class QueueState:
     """The next untouched messages, ascending. Invariant: every sequence is in [low_water,
     head)."""
     window_bytes: int = 0
+    passed: int = 0
+    """Untouched messages below `head` that are not in the window: their retention is over, and they
+    are not removed yet; volatile."""
+    fresh_until_ms: int = 0
+    """Up to this time no message's retention is over, or it may be received all the same;
+    volatile."""
     waiting: int = 0
     """Messages without an entry, except delayed ones: in a standard queue the untouched ones, in a
     FIFO queue all that are not in flight, blocked or not. Invariant: waiting >= len(window)."""
@@ -208,8 +214,9 @@ class QueueState:
 
     @property
     def backlog(self) -> int:
-        """Number of a standard queue's untouched messages that are on disk only."""
-        return self.waiting - len(self.window)
+        """Number of a standard queue's untouched messages that are on disk only, and not passed
+        by."""
+        return self.waiting - len(self.window) - self.passed
 
     @property
     def active_task(self) -> MoveTask | None:
@@ -269,6 +276,7 @@ class ShardState:
         "to_wake",
         "waits",
         "window_bytes",
+        "without_room",
     )
 
     def __init__(
@@ -292,6 +300,9 @@ class ShardState:
         """Queues with long polls in which a message may have become visible, in order."""
         self.due: dict[int, None] = {}
         """Queues that need a pulse, in order."""
+        self.without_room: dict[tuple[int, str], int] = {}
+        """By queue and user the size of a message that found no room: until there is some, receives
+        are refused without looking at messages."""
         self.archive = ArchiveState()
         self.outbox = Outbox()
         """Messages on their way to other shards."""
