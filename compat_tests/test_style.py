@@ -27,7 +27,7 @@ PRINTING = {
     "spark_jobs/benchmarks/": "commands of their own",
 }
 CLOCK_AND_CHANCE = {
-    "cluster/shards/clock.py": "the one place that reads the clock and draws random bits",
+    "cluster/clock.py": "the one place that reads the clock and draws random bits",
     "storage/engines/durable.py": "the default id of a new log; the simulator gives its own",
     "compat_tests/": "a client has a clock of its own",
     "spark_jobs/": "a job is no part of the service",
@@ -75,7 +75,7 @@ BLIND_EXCEPT = {
         "RocksDB raises bare exceptions; a damaged log is opened in another way"
     ),
     "spark_jobs/lib/spark.py": "whatever keeps Spark from starting is said in one line",
-    "sqs_api/admin/deletions.py": (
+    "sqs_api/gateway/deletions.py": (
         "the root of dropping and restoring queues: a bug is logged and the step repeated"
     ),
     "sqs_api/periodic.py": (

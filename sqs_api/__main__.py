@@ -106,7 +106,7 @@ def main() -> None:
 
 def _end_if_refused_by_disk(error: Exception) -> None:
     """Say that a disk takes no writes, and end, if that is the reason."""
-    from storage.engines.refusing_disk import disk_refusal
+    from storage.files.refusing_disk import disk_refusal
 
     reason = disk_refusal(error)
     if reason is None:

@@ -17,9 +17,10 @@ import structlog
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.record_codec import CatalogUnreadable
+from cluster.clock import Clock, Entropy
 from cluster.coordination.etcd_coordination import EtcdCoordination
-from cluster.copies.records import RECORDS_FILE, read_copied
 from cluster.members.balancing import LeaderBalance
+from cluster.members.copied_records import RECORDS_FILE, read_copied
 from cluster.members.folder import open_identity, save_identity
 from cluster.members.host_lease import HostLease
 from cluster.members.leader_view import LeaderView
@@ -37,7 +38,6 @@ from cluster.peers.spreading import Spreading
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores, replica_id_of
-from cluster.shards.clock import Clock, Entropy
 from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -53,7 +53,7 @@ from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings
 from sqs_api.settings.coordination import coordination_of
 from sqs_api.settings.membership import MemberSettings, open_network
-from storage.engines.durable import StoreOptions
+from storage.engines.store_options import StoreOptions
 from storage.log import NEWEST_FORMAT
 
 _PEERS = PeerSettings()
@@ -244,7 +244,7 @@ class ClusterHost:
         decided = ForwardedRequests(router.shards, self.leaders, catalog, disk.refusal)
         self._transport.serve(Channel.REQUESTS, decided.service)
         catalog.spread = Spreading(self._transport, catalog).spread
-        catalog.ids_raised = RaisedIds(router).wait
+        catalog.ids_raised = RaisedIds(router.shards, router.ask).wait
         return router
 
     # -- connect -----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from auth.credentials import AccessKey
 from auth.envelope import SealBroken
 from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, SqliteCoordination
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.keyring import KeysAway
@@ -27,14 +28,13 @@ from cluster.keys.master_key import KeysUnusable
 from cluster.members.folder import refuse_member_folder
 from cluster.members.leader_view import LeadersUnknown
 from cluster.members.records import MembershipRefused
-from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.shards.issued_ids import CatalogOlder
 from cluster.shards.router import Router
-from sqs_api.admin.admission import AdminSide
 from sqs_api.admin.backup_points import BackupPoint, OwnPoint, hold_still
 from sqs_api.admin.cluster_pages import NO_CLUSTER
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer
+from sqs_api.admission import AdminSide
 from sqs_api.archiving.pages import NO_LAKE
 from sqs_api.archiving.service import LakeRefused, archive_limits
 from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
@@ -57,10 +57,10 @@ from sqs_api.traces.spans import Spans
 from sqs_api.webhook.dead_letters import WATCH_S, DeadLetterWatch
 from sqs_api.webhook.delivery import ATTEMPT_S, HttpPost, WebhookDelivery
 from sqs_api.worker import MakeRouter, OwnStores, Stores, Worker
-from storage.engines.durable import Durability, StoreOptions
-from storage.engines.folder import FolderRefused, open_folder, renew_format
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import Durability, StoreOptions
+from storage.files.folder import FolderRefused, open_folder, renew_format
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from visibility.state.rows import DamagedRecord
 

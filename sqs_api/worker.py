@@ -23,14 +23,13 @@ from auth.identities import Identities
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
 from cluster.catalog.catalog import Catalog
+from cluster.clock import Clock, Entropy
 from cluster.keys.keyring import Keyring, KeysAway
-from cluster.shards.clock import Clock, Entropy
 from cluster.shards.delivery import Deliveries
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer
 from sqs_api.admin.queue_metrics import QueueMetrics
@@ -42,6 +41,7 @@ from sqs_api.cloudwatch.actions import Reader
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Gateway
 from sqs_api.gateway.memory import RequestMemory
@@ -52,17 +52,18 @@ from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.sealing import Sealer
 from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
 from sqs_api.http.fallback import OtherPages
-from sqs_api.http.origins import AllowedOrigins
 from sqs_api.http.server import SERVER_CHECK_S, Server
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.people import People
 from sqs_api.operators.readings import Readings
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
-from storage.engines.durable import DurableStore, StoreOptions
+from sqs_api.settings.origins import AllowedOrigins
+from storage.engines.durable import DurableStore
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.opening import open_store
 from storage.engines.store import Store
+from storage.engines.store_options import StoreOptions
 from storage.histogram import Histogram
 
 _STOP_S = 10.0

@@ -29,6 +29,7 @@ from cluster.catalog.queue_rules import Decision, NewQueue, Waits
 from cluster.catalog.queue_view import QueueChange, QueueView
 from cluster.catalog.record_codec import CatalogUnreadable, RecordCodec
 from cluster.catalog.records import Entries, Entry, KeptQueue, KeptState, QueueName
+from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import (
     Change,
     Conflict,
@@ -40,8 +41,7 @@ from cluster.coordination.coordination import (
     Unknown,
 )
 from cluster.keys.keyring import Secrets
-from cluster.shards.clock import Clock, Entropy
-from storage.engines.refusing_disk import tells_of_refusal
+from storage.files.refusing_disk import tells_of_refusal
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_policy import statements_without_effect

@@ -29,7 +29,7 @@ from cluster.coordination.coordination import (
     Unknown,
 )
 from storage.copies.second_copy import open_with_copy
-from storage.engines.refusing_disk import naming_disk
+from storage.files.refusing_disk import naming_disk
 
 CATALOG_FILE = "catalog.sqlite"
 

@@ -18,20 +18,20 @@ import msgspec
 from auth.envelope import SealBroken
 from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, write_records
+from cluster.clock import SystemEntropy
 from cluster.copies.backup import queue_ids
-from cluster.copies.records import RECORDS_FILE, catalog_in, formats_in, read_copied
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.master_key import WrongMasterKey
 from cluster.keys.single_keys import write_identities, write_keyring
+from cluster.members.copied_records import RECORDS_FILE, catalog_in, formats_in, read_copied
 from cluster.members.folder import save_identity
 from cluster.members.records import Identity
-from cluster.shards.clock import SystemEntropy
-from storage.copies.files import FOLDER_MODE, copy_file, sync_folders
 from storage.copies.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
 from storage.copies.second_copy import renew_copy
-from storage.engines.folder import is_unused, write_format
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
+from storage.files.copying import FOLDER_MODE, copy_file, sync_folders
+from storage.files.folder import is_unused, write_format
 from storage.log import NEWEST_FORMAT, Position
 from storage.rows.archive_appliers import write_archive
 from storage.rows.changes import Changes

@@ -23,12 +23,11 @@ from cluster.catalog.records import LAST_ID
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.coordination.coordination import Record
 from cluster.copies.backup import databases_of
-from cluster.copies.records import RECORDS_FILE, catalog_in, read_copied
 from cluster.copies.restore import difference
 from cluster.keys import shared_key_records, sqlite_keyring
 from cluster.keys.sqlite_keyring import FILE_NAME as KEYRING_FILE
+from cluster.members.copied_records import RECORDS_FILE, catalog_in, read_copied
 from storage.checks.consistency import check_archive, check_outbox, check_queue
-from storage.checks.damage import Finding, check_rows
 from storage.checks.missing import count_missing, missing_departed
 from storage.checks.readable_rows import Damage, ReadableRows
 from storage.copies.checked_database import (
@@ -37,14 +36,15 @@ from storage.copies.checked_database import (
     check_database,
     open_unchanged,
 )
-from storage.copies.files import files_below, hash_file
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
 from storage.copies.second_copy import Found, copy_of, look
-from storage.engines.folder import check_folder, damaged_formats, open_folder
-from storage.engines.refusing_disk import disk_refusal, naming_disk
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
+from storage.files.copying import files_below, hash_file
+from storage.files.folder import check_folder, damaged_formats, open_folder
+from storage.files.refusing_disk import disk_refusal, naming_disk
 from storage.rows.codec import QueueRow, decode_row
+from storage.rows.damage import Finding, check_rows
 from storage.rows.keys import APPLIED_KEY, BLOCKED, QUARANTINED, queue_key, queue_of
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.stored_message import StoredMessage

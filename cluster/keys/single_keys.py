@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 
 from auth.envelope import NONCE_BYTES, SealBroken, WrappingKey, derived_key
+from cluster.clock import Entropy
 from cluster.keys.identity_records import IdentityRows
 from cluster.keys.keyring import CREDENTIALS, DIGESTS, data_key_of, version_of
 from cluster.keys.master_key import WrongMasterKey
@@ -31,7 +32,6 @@ from cluster.keys.sqlite_identities import FILE_NAME as IDENTITIES_FILE
 from cluster.keys.sqlite_identities import SqliteIdentities
 from cluster.keys.sqlite_keyring import FILE_NAME as KEYRING_FILE
 from cluster.keys.sqlite_keyring import open_file
-from cluster.shards.clock import Entropy
 
 
 def write_keyring(

@@ -18,13 +18,13 @@ from auth.envelope import (
     WrappingKey,
     derived_key,
 )
+from cluster.clock import Clock, Entropy
 from cluster.keys.key_owners import SCHEMA, Grant, NamedKey, adopt, policy_of, read_keys
 from cluster.keys.keyring import CREDENTIALS, DIGESTS, Keyring, Secrets, data_key_of, version_of
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
 from cluster.keys.shared_key_records import DataKeyNumbers, block_of
-from cluster.shards.clock import Clock, Entropy
 from storage.copies.second_copy import open_with_copy, tables
-from storage.engines.refusing_disk import naming_disk
+from storage.files.refusing_disk import naming_disk
 
 FILE_NAME = "keyring.sqlite"
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from cluster.catalog.sqlite_coordination import CATALOG_FILE
-from cluster.copies.records import RECORDS_FILE
+from cluster.clock import Entropy
+from cluster.members.copied_records import RECORDS_FILE
 from cluster.members.records import Identity, MembershipRefused
-from cluster.shards.clock import Entropy
 from storage.copies.second_copy import is_there
 
 MEMBER_FILE = "member.json"

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from cluster.clock import Entropy
 from cluster.coordination.coordination import (
     Change,
     Coordination,
@@ -42,7 +43,6 @@ from cluster.members.records import (
 from cluster.members.restored import put_back
 from cluster.peers.hello import is_host_id
 from cluster.peers.network import Address
-from cluster.shards.clock import Entropy
 from storage.log import OLDEST_FORMAT
 
 _PAUSE_S = 0.3

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cluster.coordination.coordination import RECORDS_MAX, Snapshot, Transaction
-from cluster.copies.records import copied
+from cluster.members.copied_records import copied
 from cluster.members.records import CLUSTER, MEMBERS, MembershipRefused
 
 _BYTES_MAX = 1 << 20

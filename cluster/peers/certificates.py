@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from storage.copies.files import replace_file
+from storage.files.copying import replace_file
 
 _AUTHORITY_DAYS = 3650
 _BEFORE = timedelta(days=1)

@@ -18,6 +18,7 @@ from math import ceil, inf
 import msgspec
 import structlog
 
+from cluster.clock import Clock, Entropy
 from cluster.messages import MessageUnreadable, encode_request
 from cluster.peers.breaker import Pause
 from cluster.peers.forwarded import REQUEST_HEAD, decode_outcome
@@ -29,7 +30,6 @@ from cluster.peers.retry import Refusal, may_have_happened, may_retry
 from cluster.peers.settings import Channel, ForwardingSettings
 from cluster.peers.transport import Transport
 from cluster.shards.answers import NotDecided
-from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import RefusalOf, Router, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import (

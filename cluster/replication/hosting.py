@@ -10,6 +10,7 @@ from typing import Protocol
 import msgspec
 import structlog
 
+from cluster.clock import Clock, Entropy
 from cluster.peers.outcomes import NotSent
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.contract import ASYNC_TIMING, Times, Timing
@@ -21,7 +22,6 @@ from cluster.replication.replica import Replica
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.replication.report import ReplicaReport
 from cluster.replication.rows_place import ON_THIS_MACHINE, RowsPlace
-from cluster.shards.clock import Clock, Entropy
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import (
     drop_incoming,
@@ -30,8 +30,8 @@ from storage.copies.replaced_rows import (
     remove_outgoing,
     replace_rows,
 )
-from storage.engines.durable import Durability, Replication, RowStore, StoreOptions, log_folder
-from storage.engines.store import StoreFailed
+from storage.engines.store import RowStore, StoreFailed
+from storage.engines.store_options import Durability, Replication, StoreOptions, log_folder
 from storage.log import OLDEST_FORMAT, Disk, LogMismatch, Promise, PromiseFile, SystemDisk
 from visibility.state.rows import DamagedRecord
 

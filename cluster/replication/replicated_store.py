@@ -17,18 +17,18 @@ from functools import partial
 
 import msgspec
 
+from cluster.peers.holds import LogHolds
 from cluster.replication.contract import NotServing
 from cluster.replication.damaged_rows import DamagedRows
-from cluster.replication.holds import LogHolds
 from cluster.replication.proposals import Proposal, synced_ones
 from cluster.replication.read_ahead import ReadAhead
 from cluster.replication.replacement import Replacement
 from cluster.replication.replica import Replica
 from cluster.replication.report import ReplicaReport, report_of
-from storage.copies.healed_queue import Healed
-from storage.engines.durable import Replication, RowStore, StoreOptions
 from storage.engines.flushed_rows import FlushedRows
-from storage.engines.store import Done, Leader, StoreFailed
+from storage.engines.store import Done, Leader, RowStore, StoreFailed
+from storage.engines.store_options import Replication, StoreOptions
+from storage.healing.healed_queue import Healed
 from storage.log import Disk, LogFailed, LogFull, Position
 from storage.rows.changes import Changes, Ops
 from storage.rows.entry_body import EntryBody, decode_body, encode_body

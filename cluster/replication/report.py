@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from storage.engines.durable import Replication
+from storage.engines.store_options import Replication
 
 if TYPE_CHECKING:
     from cluster.replication.replicated_store import ReplicatedStore

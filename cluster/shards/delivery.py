@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from auth.caller import Caller
-from cluster.shards.clock import Entropy
+from cluster.clock import Entropy
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request

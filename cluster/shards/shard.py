@@ -18,9 +18,9 @@ from functools import partial
 
 import structlog
 
+from cluster.clock import Clock, Entropy
 from cluster.shards.alarm import Alarm
 from cluster.shards.answers import NotDecided, Unconfirmed, UnderWay, answer_all, in_time, notice
-from cluster.shards.clock import Clock, Entropy
 from cluster.shards.damaged_queues import DamagedQueues
 from cluster.shards.early_answers import EarlyAnswers
 from cluster.shards.gathering import TURN_REQUESTS_MAX, Gathering
@@ -40,8 +40,8 @@ from visibility.contract.model import Definitions, Request
 from visibility.rules.decided import NO_MESSAGES, Answers, DamageMet, Decided, TurnFailed
 from visibility.rules.kept_queues import unfinished_purges
 from visibility.rules.turn import begin, run
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 from visibility.state.waiters import OnAnswer, Room, Ticket
 
 OpenStore = Callable[[], Awaitable[Store]]

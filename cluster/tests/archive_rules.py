@@ -16,7 +16,7 @@ from visibility.contract.operations import AcknowledgeArchive, SealArchive
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_TAG
 from visibility.rules.archive import the_shard
 from visibility.state.events import THE_SHARD, ArchivedMessage
-from visibility.state.state import ShardState
+from visibility.state.shard_state import ShardState
 from visibility.tests import prepared
 
 LIMITS = ArchiveLimits(1 << 40, retains=False)

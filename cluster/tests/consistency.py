@@ -27,7 +27,8 @@ from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import Withheld
 from visibility.state.events import THE_SHARD, GroupRow, Quarantined
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 _KEPT_WHEN_EMPTY = (QUEUE, MOVE_TASK, REMEMBERED, BLOCKED, WITHHELD)
 

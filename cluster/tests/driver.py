@@ -18,8 +18,8 @@ from visibility.rules.decided import Notice
 from visibility.rules.turn import run
 from visibility.state.events import Event
 from visibility.state.invariants import check_shard
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 from visibility.state.waiters import Ticket
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues

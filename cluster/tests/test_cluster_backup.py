@@ -9,15 +9,15 @@ import pytest
 
 from cluster.catalog.record_codec import StoredQueue
 from cluster.copies.backup import BackupDraft, CopiedRows
-from cluster.copies.records import RECORDS_FILE, read_copied
 from cluster.copies.restore import BackupDamaged, restore
 from cluster.copies.verify import FolderCheck
 from cluster.keys.shared_key_records import StoredBlock
+from cluster.members.copied_records import RECORDS_FILE, read_copied
 from cluster.members.folder import MEMBER_FILE
 from cluster.members.records import Identity
 from storage.copies.manifest import BackupRefused, Manifest, read_manifest
-from storage.engines.folder import open_folder
 from storage.engines.rocks import RocksRows
+from storage.files.folder import open_folder
 from storage.log import Position
 from storage.rows.changes import Changes
 from storage.rows.codec import QueueRow, encode_row

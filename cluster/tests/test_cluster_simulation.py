@@ -19,7 +19,7 @@ from cluster.tests.simulation.disk_planted import DISK_PLANTS
 from cluster.tests.simulation.outbox_planted import CLUSTER_PLANTS
 from cluster.tests.simulation.refused_planted import CLUSTER_PLANTS as REFUSED_PLANTS
 from cluster.tests.simulation.withheld_planted import PLANTS as WITHHELD_PLANTS
-from storage.engines.durable import Replication
+from storage.engines.store_options import Replication
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 2
 ASYNC_SEEDS = SEEDS // 5

@@ -24,7 +24,7 @@ from storage.rows.keys import MESSAGE, table_range
 from storage.tests.on_disk import changing, rows_of
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.outcomes import Deliveries
-from visibility.state.state import QueueState
+from visibility.state.queue_state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -10,9 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from auth.envelope import BUILT_IN_KEY
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.copies.lake_export import ExportFailed, export
 from cluster.keys.sqlite_keyring import SqliteKeyring
-from cluster.shards.clock import SystemClock, SystemEntropy
 from storage.copies.export_task import Export, Exported, QueuePlace, ShardExport
 from storage.engines.rocks import RocksRows
 from storage.lake.archive_schema import FLOWS, QUEUE_AGE_LATEST, SNAPSHOTS

@@ -12,10 +12,11 @@ from structlog.testing import capture_logs
 from cluster.shards.shard import Shard
 from cluster.tests.test_healing import FIFO, OTHER, QUEUES, Q, Served
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
-from storage.engines.durable import DurableStore, StoreOptions, log_folder
+from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import StoreOptions, log_folder
 from storage.log.entry import MAGIC
 from storage.tests.places import SEGMENT_BYTES, crash_copy
 from visibility.contract.model import QueueDefinition

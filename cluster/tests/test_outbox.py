@@ -24,8 +24,8 @@ from visibility.rules.outbox import decide_clear_outbox
 from visibility.state import outbox as outbox_state
 from visibility.state.events import Event, MoveTaskChanged
 from visibility.state.outbox import MessagesDeparted
+from visibility.state.queue_state import QueueState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState
 from visibility.tests import prepared
 
 NONE = QueueCounters(0, 0, 0)

@@ -15,7 +15,7 @@ from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import SendMessage
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import SendMessageResult
-from visibility.state.state import QueueState
+from visibility.state.queue_state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from auth.envelope import BUILT_IN_KEY, SealBroken
+from cluster.clock import SystemEntropy
 from cluster.keys import shared_identities, shared_key_records
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
@@ -22,7 +23,6 @@ from cluster.keys.shared_keyring import SharedKeyring
 from cluster.keys.single_keys import write_identities, write_keyring
 from cluster.keys.sqlite_identities import FILE_NAME, SqliteIdentities
 from cluster.keys.sqlite_keyring import numbers_in
-from cluster.shards.clock import SystemEntropy
 from cluster.tests.key_folder import ACCOUNT, MASTER, Folder
 from cluster.tests.shared_stores import SharedHosts, shared_hosts
 from cluster.tests.virtual_time import SettableClock, some_secrets

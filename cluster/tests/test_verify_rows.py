@@ -11,9 +11,9 @@ import pytest
 
 from cluster.tests.driver import Driver
 from storage.checks.consistency import check_queue
-from storage.checks.damage import TABLES, Finding, check_row, check_rows, walk_rows
 from storage.engines.memory import MemoryStore
 from storage.rows.codec import QueueRow, decode_row, encode_row
+from storage.rows.damage import TABLES, Finding, check_row, check_rows, walk_rows
 from storage.rows.keys import (
     ALIAS,
     CLOCK,

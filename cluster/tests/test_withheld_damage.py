@@ -14,7 +14,7 @@ from visibility.contract.outcomes import Answer, BrowsedPage
 from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.withhold import LOOK_MS
 from visibility.state.events import Quarantined
-from visibility.state.state import QueueState
+from visibility.state.queue_state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

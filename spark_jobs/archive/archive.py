@@ -30,7 +30,7 @@ from spark_jobs.archive.tasks import SMALL, Small
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.options import Output, lake_option, master_option, place_option
 from spark_jobs.lib.spark import OpenSession, spark_session
-from sqs_api.admin.service_place import Place
+from sqs_api.settings.service_place import Place
 from storage.lake.archive_schema import CHECKSUM_MODULUS, BatchId
 from storage.lake.archive_table import archived_batch
 from storage.lake.table import Lake

@@ -23,9 +23,9 @@ from auth.errors import AccessDenied, InvalidClientTokenId, MissingAuthenticatio
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
 from sqs_api.admin.actions import AdminPage
-from sqs_api.admin.service_note import LOGIN_HEADER
 from sqs_api.gateway.access import Access
-from sqs_api.http.origins import KnownHosts
+from sqs_api.settings.origins import KnownHosts
+from sqs_api.settings.service_note import LOGIN_HEADER
 
 _PASSED_ON = re.compile(rb"forwarded|via|x-real-ip|x-forwarded-.*")
 """Headers of proxies."""

@@ -17,8 +17,8 @@ from aiohttp import web
 from auth.errors import AccessDenied
 from cluster.catalog.catalog import Catalog
 from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.pages import error_page, json_page
+from sqs_api.gateway.deletions import Deletions
 from visibility.contract.errors import (
     PurgeQueueInProgress,
     QueueDoesNotExist,

@@ -18,8 +18,8 @@ from prometheus_client.core import (
 
 from cluster.shards.report import ShardReport
 from cluster.shards.router import Router
-from sqs_api.admin.deletions import Deletions
 from sqs_api.gateway.access import Access
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import add_histogram
 from sqs_api.gateway.rates import Rates

@@ -19,7 +19,7 @@ import structlog
 
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
-from cluster.shards.clock import Clock
+from cluster.clock import Clock
 from cluster.shards.report import ShardReport
 from cluster.shards.router import Router
 from sqs_api.archiving.queue_counters import Flows

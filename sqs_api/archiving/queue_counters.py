@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import structlog
 
 from cluster.catalog.queue_view import Kind, QueueChange, QueueView
-from cluster.shards.clock import Clock
+from cluster.clock import Clock
 from cluster.shards.report import COUNTS, TimesReport
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard

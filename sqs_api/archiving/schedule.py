@@ -6,17 +6,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
-from cluster.shards.clock import Clock
-from sqs_api.commands.jobs import JOBS
+from cluster.clock import Clock
 from sqs_api.settings.config import without_secrets
 from storage.lake.permissions import OWNER_ONLY, UMASK_VARIABLE
 
+JOBS = [sys.executable, "-EP", "-m", "spark_jobs"]
+"""Isolated as `holdfast` is, see `sqs_api.__main__`."""
 _JOBS = ("archive", "queue-age")
 _END_S = 5.0
 _LINES_KEPT = 3

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
-from cluster.shards.clock import Clock
+from cluster.clock import Clock
 from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
 from sqs_api.admin.pages import Answer

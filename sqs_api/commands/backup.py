@@ -30,7 +30,7 @@ def backup(target: Path, url: str | None, data: Path | None, *, with_master_key:
     folder's own file system shares its files by hard links: it takes no time and no space, and does
     not survive that disk.
     """
-    from sqs_api.admin.service_note import FILE_NAME
+    from sqs_api.settings.service_note import FILE_NAME
 
     target = target.absolute()
     made: dict[str, int] | None = None
@@ -61,8 +61,8 @@ def _ask_service(
 def _copy_closed(data: Path, target: Path, with_master_key: bool) -> dict[str, int]:
     from importlib import metadata
 
+    from cluster.clock import SystemClock
     from cluster.copies.backup import back_up_closed
-    from cluster.shards.clock import SystemClock
     from storage.copies.manifest import BackupRefused
 
     settings = load(None, {"data": data})

@@ -12,9 +12,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from auth.signing import signed_headers
-from cluster.shards.clock import SystemClock, SystemEntropy
-from sqs_api.admin.service_note import LOGIN_HEADER, login_name
-from sqs_api.admin.service_place import Place, PlaceUnknown
+from cluster.clock import SystemClock, SystemEntropy
+from sqs_api.settings.service_note import LOGIN_HEADER, login_name
+from sqs_api.settings.service_place import Place, PlaceUnknown
 
 _CONNECT_S = 5.0
 ANSWER_S = 10.0

@@ -16,7 +16,7 @@ from sqs_api.settings.cluster import ClusterSettings
 from sqs_api.settings.config import AuthMode, Settings
 
 if TYPE_CHECKING:
-    from cluster.shards.clock import Clock
+    from cluster.clock import Clock
     from sqs_api.trial.cluster import TrialCluster
     from sqs_api.trial.layout import Kept, Layout
 
@@ -69,8 +69,8 @@ def certificates(hosts: tuple[str, ...], out: Path, days: int) -> None:
     the files for peer_ca, peer_certificate and peer_key of one host. Running hosts take over a
     renewed peer.pem by themselves.
     """
+    from cluster.clock import SystemClock
     from cluster.peers.certificates import CertificatesRefused, make_certificates
-    from cluster.shards.clock import SystemClock
 
     try:
         made = make_certificates(out, hosts, days, SystemClock().wall_s())
@@ -106,7 +106,7 @@ def try_cluster(
     --aws-waits off, are given to each host, and so is the environment. It is for trying and
     testing: all hosts share one machine.
     """
-    from cluster.shards.clock import SystemClock, SystemEntropy
+    from cluster.clock import SystemClock, SystemEntropy
     from sqs_api.trial.layout import Machine, TrialRefused, opened
 
     apart = {host: Machine(address, namespace) for host, address, namespace in machines}

@@ -51,8 +51,8 @@ def credentials(context: click.Context, data: Path | None, config_file: Path | N
 @pass_opened
 def list_keys(obj: Any) -> None:
     """List keys, without secrets, and the days (of UTC) on which they were used last."""
+    from cluster.clock import SystemClock
     from cluster.keys.key_uses import day_text
-    from cluster.shards.clock import SystemClock
 
     now_s = SystemClock().wall_s()
     store = obj[0]

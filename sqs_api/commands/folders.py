@@ -24,7 +24,7 @@ def verify(folder: Path) -> None:
     service.
     """
     from cluster.copies.verify import FolderCheck
-    from storage.engines.folder import FolderRefused
+    from storage.files.folder import FolderRefused
 
     findings = 0
     try:
@@ -89,8 +89,8 @@ def convert(data: Path, accept_loss: bool) -> None:
     the last step.
     """
     from storage.copies.convert import convert as convert_folder
-    from storage.engines.folder import FolderRefused
     from storage.engines.store import StoreFailed
+    from storage.files.folder import FolderRefused
 
     try:
         kept = convert_folder(data, accepts_loss=accept_loss)

@@ -223,7 +223,7 @@ def _wait(
 
     `unfinished` is said where the wait ends before.
     """
-    from cluster.shards.clock import SystemClock
+    from cluster.clock import SystemClock
 
     clock = SystemClock()
     end_s = float("inf") if timeout_s is None else clock.monotonic_s() + timeout_s

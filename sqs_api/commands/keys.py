@@ -182,8 +182,8 @@ def change_master(obj: Any, new_file: Path | None) -> None:
     With --to, the next start must be told of that key: by --master-key-file, or
     HOLDFAST_MASTER_KEY.
     """
+    from cluster.clock import SystemEntropy
     from cluster.keys.master_key import KeysUnusable, read_master_key, replace_master_key
-    from cluster.shards.clock import SystemEntropy
 
     keyring, _, settings = obj
     try:

@@ -24,9 +24,9 @@ _NICE = 10
 @click.command("lake-export", hidden=True)
 def lake_export() -> None:
     """Read what is wanted from standard input, do it, and say on standard output what was done."""
+    from cluster.clock import SystemClock, SystemEntropy
     from cluster.copies.lake_export import ExportFailed, export
     from cluster.keys.master_key import KeysUnusable
-    from cluster.shards.clock import SystemClock, SystemEntropy
     from sqs_api.settings.keys import open_keyring
     from storage.copies.export_task import ExportTask
     from storage.lake.table import Lake, LakeUnusable, ObjectStore

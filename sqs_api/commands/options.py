@@ -123,13 +123,13 @@ class Lifetime(click.ParamType[float]):
 def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Keyring]:
     """The keys of a cluster or of a data folder; with `may_make` an unused folder becomes one.
     Raises Refused."""
+    from cluster.clock import SystemClock, SystemEntropy
     from cluster.keys.keyring import KeysAway
     from cluster.keys.master_key import KeysUnusable
     from cluster.members.folder import refuse_member_folder
     from cluster.members.records import MembershipRefused
-    from cluster.shards.clock import SystemClock, SystemEntropy
     from sqs_api.settings.keys import open_keyring
-    from storage.engines.folder import FolderRefused, check_folder, is_unused, open_folder
+    from storage.files.folder import FolderRefused, check_folder, is_unused, open_folder
 
     try:
         if settings.etcd is None:
@@ -150,8 +150,8 @@ def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Ke
 @contextmanager
 def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator[IdentityStore]:
     """The users and access keys of a cluster or of a data folder. Raises Refused."""
+    from cluster.clock import SystemClock, SystemEntropy
     from cluster.keys.identity_records import IdentitiesUnreadable
-    from cluster.shards.clock import SystemClock, SystemEntropy
     from sqs_api.settings.keys import open_identities
 
     with opened_keyring(settings, may_make=may_make) as keyring:
@@ -166,8 +166,8 @@ def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator
 
 def admin_client(url: str | None, data: Path | None, region: str | None = None) -> AdminClient:
     """A client of the service named by the options or their defaults. Raises Refused."""
-    from sqs_api.admin.service_place import PlaceUnknown, find_place, key_of_environment
     from sqs_api.commands.client import AdminClient
+    from sqs_api.settings.service_place import PlaceUnknown, find_place, key_of_environment
 
     environment = config.environment()
     try:
@@ -204,7 +204,7 @@ def pass_opened(command: Callable[..., object]) -> Callable[..., None]:
     It runs once the command's own arguments are read, so that --help and wrong uses touch no
     folder. Errors of the folder's databases are refusals.
     """
-    from storage.engines.refusing_disk import naming_disk
+    from storage.files.refusing_disk import naming_disk
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -239,9 +239,9 @@ def audited(command: Callable[..., object]) -> Callable[..., None]:
 
 def note(settings: Settings, event: str, **fields: Any) -> None:
     """Record an action that was done without the service."""
-    from cluster.shards.clock import SystemClock
-    from sqs_api.admin.service_note import login_name
+    from cluster.clock import SystemClock
     from sqs_api.gateway.audit import FILE_NAME, audit_line
+    from sqs_api.settings.service_note import login_name
 
     if settings.audit is Switch.OFF:
         return

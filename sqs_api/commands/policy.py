@@ -10,8 +10,8 @@ import click
 
 from auth.caller import Caller
 from auth.caller import anonymous as nobody
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.coordination.coordination import Record
-from cluster.shards.clock import SystemClock, SystemEntropy
 from sqs_api.commands.options import (
     CONFIG,
     DATA,

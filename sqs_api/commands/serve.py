@@ -71,7 +71,7 @@ def check_config(config_file: Path | None) -> None:
 def _check_data(settings: Settings) -> None:
     """Look at the data folder if there is one: else the start makes it. Raises Refused."""
     from sqs_api.settings.reserve import check_reserve
-    from storage.engines.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
+    from storage.files.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
 
     data, shards = settings.data, shards_of(settings)
     try:
@@ -87,8 +87,8 @@ def _check_data(settings: Settings) -> None:
 
 def _check_files(settings: Settings) -> None:
     """Look at the files that the settings name, as `serve` does. Raises ConfigRefused."""
+    from cluster.clock import SystemClock
     from cluster.members.records import MembershipRefused
-    from cluster.shards.clock import SystemClock
     from sqs_api.archiving.service import LakeRefused, check_lake
     from sqs_api.http.tls import Tls, TlsUnusable
 
@@ -111,7 +111,7 @@ def _check_queues(settings: Settings) -> None:
     etcd, which is not asked. Raises ConfigRefused."""
     from cluster.catalog.record_codec import CatalogUnreadable
     from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
-    from cluster.shards.clock import SystemClock
+    from cluster.clock import SystemClock
     from sqs_api.settings.rehearsal import check_declared_queues
     from storage.copies.checked_database import open_unchanged
 
@@ -130,8 +130,8 @@ def _check_queues(settings: Settings) -> None:
 
 def _check_membership(settings: Settings) -> None:
     """Look at the certificates of a member of a cluster. Raises MembershipRefused."""
+    from cluster.clock import SystemClock
     from cluster.peers.settings import PeerSettings
-    from cluster.shards.clock import SystemClock
     from sqs_api.settings.membership import etcd_context, member_settings, open_network
 
     membership = member_settings(settings)
@@ -172,7 +172,7 @@ async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, str]) -> s
 
 def _announce(settings: Settings, node: Node, address: str) -> None:
     """Say on standard output that the service listens, with a new access key. Raises OSError."""
-    from sqs_api.admin.service_note import local_url
+    from sqs_api.settings.service_note import local_url
 
     if node.first_key is not None:
         click.echo("# A new access key; its secret is shown only now:")

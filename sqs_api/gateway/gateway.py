@@ -17,7 +17,7 @@ import structlog
 
 from auth.caller import Caller
 from auth.errors import AccessDenied, AuthError, MissingAuthenticationToken
-from cluster.shards.clock import Clock, Entropy
+from cluster.clock import Clock, Entropy
 from cluster.shards.router import Router
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
@@ -31,7 +31,6 @@ from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
-from sqs_api.http.origins import AllowedOrigins
 from sqs_api.protocol.codec import (
     Decoded,
     content_type,
@@ -43,6 +42,7 @@ from sqs_api.protocol.codec import (
 from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.reply import HeaderLines, date_line, reply
 from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
+from sqs_api.settings.origins import AllowedOrigins
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import (
     InternalError,

@@ -20,9 +20,9 @@ import msgspec
 import structlog
 
 from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
+from cluster.clock import Clock
 from cluster.keys.key_owners import NamedKey, key_place
 from cluster.keys.keyring import Keyring, KeysAway
-from cluster.shards.clock import Clock
 from visibility.contract.errors import KmsAccessDenied, KmsDisabled, KmsNotFound, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import StoredMessage

@@ -37,10 +37,10 @@ from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.gateway import Gateway
 from sqs_api.gateway.memory import COUNTED_BYTES_MIN
 from sqs_api.http.limits import Refused, ServerState
-from sqs_api.http.proxies import Origin, source_address
 from sqs_api.http.timeouts import BoundedConnection
 from sqs_api.protocol.reply import closing
 from sqs_api.protocol.request import NotPlain, read_plain_request
+from sqs_api.settings.proxies import Origin, source_address
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.operations import ReceiveMessage
 

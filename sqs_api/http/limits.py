@@ -9,7 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from sqs_api.gateway.memory import RequestMemory
-from sqs_api.http.proxies import TrustedProxies
+from sqs_api.settings.proxies import TrustedProxies
 
 BODY_BYTES_MAX = 7 << 20
 """No valid request is larger: messages of 1 MiB take three times that in form encoding, and six

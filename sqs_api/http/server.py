@@ -24,10 +24,10 @@ from sqs_api.http.limits import (
 )
 from sqs_api.http.listener import Listener
 from sqs_api.http.listener_metrics import ListenerMetrics
-from sqs_api.http.origins import AllowedOrigins
-from sqs_api.http.proxies import TrustedProxies
 from sqs_api.http.tls import Tls, TlsUnusable
 from sqs_api.settings.config import Settings
+from sqs_api.settings.origins import AllowedOrigins
+from sqs_api.settings.proxies import TrustedProxies
 
 _SWEPT_AT_ONCE = 1000
 """About a millisecond's; then other work gets its turn."""

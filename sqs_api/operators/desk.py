@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 from cluster.catalog.catalog import Catalog
 from cluster.shards.router import Router
-from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.pages import Answer as PageAnswer
 from sqs_api.archiving.archived_messages import ArchivedMessages
 from sqs_api.cloudwatch.actions import Reader
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealing import Sealer

@@ -19,15 +19,15 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from sqs_api.admin.service_place import DEFAULT_DATA
-from sqs_api.http.origins import AllowedOrigins
-from sqs_api.http.proxies import TrustedProxies
 from sqs_api.settings.cluster import ClusterSettings, wrong_combination
 from sqs_api.settings.declarations import TABLES, DeclaredQueue, DeclaredUser, in_order
 from sqs_api.settings.logs import LogFormat
+from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.settings.outgoing import TraceSettings, WebhookSettings, wrong_webhook
+from sqs_api.settings.proxies import TrustedProxies
 from sqs_api.settings.refusals import placed, reason_of
-from storage.engines.durable import Durability
+from sqs_api.settings.service_place import DEFAULT_DATA
+from storage.engines.store_options import Durability
 from storage.lake.permissions import OWNER_ONLY, UMASK
 from visibility.contract.limits import DAY
 from visibility.contract.naming import is_account

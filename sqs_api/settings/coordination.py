@@ -7,10 +7,10 @@ import asyncio
 from pydantic import SecretStr
 
 from cluster.catalog.records import PREFIX
+from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import Snapshot, Unavailable
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_wire import HttpWire
-from cluster.shards.clock import Clock, Entropy
 from sqs_api.settings.cluster import ClusterSettings
 from sqs_api.settings.config import Settings
 from sqs_api.settings.membership import MemberSettings, etcd_context, member_settings

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from cluster.catalog.sqlite_coordination import CATALOG_FILE
+from cluster.clock import Clock, Entropy
 from cluster.coordination.background_loop import BackgroundLoop
 from cluster.coordination.coordination import Coordination
 from cluster.coordination.shared_records import SharedRecords
@@ -30,11 +31,10 @@ from cluster.keys.sqlite_identities import FILE_NAME as IDENTITIES_FILE
 from cluster.keys.sqlite_identities import SqliteIdentities
 from cluster.keys.sqlite_keyring import FILE_NAME, SqliteKeyring
 from cluster.members.records import MembershipRefused
-from cluster.shards.clock import Clock, Entropy
 from sqs_api.settings.config import Settings
 from sqs_api.settings.coordination import open_coordination
 from storage.copies.second_copy import is_there
-from storage.engines.folder import sync_folder
+from storage.files.folder import sync_folder
 
 COMMANDS, SERVICE = ".commands", ".service"
 """Processes of a host that write to the cluster's records."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sqs_api.settings.config import Settings
-from storage.engines.durable import FLUSH_BYTES
-from storage.engines.folder import FolderRefused
+from storage.engines.store_options import FLUSH_BYTES
+from storage.files.folder import FolderRefused
 from storage.log import SEGMENT_BYTES
 
 _SEGMENTS_MIN = 2

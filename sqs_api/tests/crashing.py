@@ -14,7 +14,7 @@ from cluster.shards.shard import Shard
 from cluster.tests.archive_rules import LIMITS
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, some_secrets
 from cluster.tests.world import FragileStore
-from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.deletions import Deletions
 from storage.tests.on_disk import opener
 from visibility.contract.model import Request
 from visibility.state.waiters import OnAnswer, Room, Ticket

@@ -10,9 +10,9 @@ from contextlib import asynccontextmanager
 
 from sqs_api.http.limits import ListenerCounters, ListenerLimits
 from sqs_api.http.listener import Listener
-from sqs_api.http.proxies import TrustedProxies
 from sqs_api.http.server import SqsServer
 from sqs_api.http.tls import Tls
+from sqs_api.settings.proxies import TrustedProxies
 from sqs_api.tests.serving import AiohttpServer, Client, Service, settled
 
 

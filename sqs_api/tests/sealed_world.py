@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from auth.envelope import BUILT_IN_KEY
+from cluster.clock import SystemEntropy
 from cluster.keys.sqlite_keyring import SqliteKeyring
-from cluster.shards.clock import SystemEntropy
 from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import SettableClock

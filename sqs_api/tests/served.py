@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any
 
 from auth.signing import SigningKey, signed_headers
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from sqs_api.admin.actions import pages_at
 from sqs_api.node import Node
 from sqs_api.settings.config import AuthMode, Settings, Switch

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from auth.signing import SigningKey
-from sqs_api.admin.service_note import login_name, read_note
 from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import AuthMode, Settings, load
+from sqs_api.settings.service_note import login_name, read_note
 from sqs_api.tests.commands import run
 from sqs_api.tests.served import filled, serving
 

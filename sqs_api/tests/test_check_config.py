@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from compat_tests.certificates import Authority, Pair
 from sqs_api.http.tls import Tls
 from sqs_api.node import Node, NodeRefused
@@ -132,7 +132,7 @@ def test_an_expired_certificate_is_reported(
     given = {"tls_certificate": pair.certificate, "tls_key": pair.key}
 
     assert _checked(tmp_path, **given).err == ""
-    monkeypatch.setattr("cluster.shards.clock.SystemClock", partial(SystemClock, wall=lambda: at_s))
+    monkeypatch.setattr("cluster.clock.SystemClock", partial(SystemClock, wall=lambda: at_s))
     said = _checked(tmp_path, **given)
 
     expired = datetime.fromtimestamp(at_s, UTC).isoformat()

@@ -16,13 +16,13 @@ from random import Random
 import pytest
 from cryptography.fernet import Fernet
 
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.master_key import folder_master_key
 from cluster.keys.sqlite_keyring import SqliteKeyring
-from cluster.shards.clock import SystemClock, SystemEntropy
 from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import Settings
 from sqs_api.tests.commands import Said, run
-from storage.engines.folder import open_folder
+from storage.files.folder import open_folder
 from storage.rows.appliers import write_queue
 from storage.rows.codec import QueueRow, encode_row
 from storage.rows.keys import message_key

@@ -17,10 +17,10 @@ from auth.errors import AuthError
 from auth.signing import SigningKey, signed_headers
 from auth.sigv4 import Verifier
 from cluster.catalog.catalog import Catalog
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring, Secrets
 from cluster.members.folder import open_identity
-from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.tests.etcd_processes import etcd_program, running_etcd
 from cluster.tests.shared_stores import soon
 from sqs_api.gateway.access import Access
@@ -35,7 +35,7 @@ from sqs_api.settings.coordination import (
 )
 from sqs_api.settings.keys import SERVICE, open_identities, open_keyring
 from sqs_api.tests.commands import KEY, Said, run
-from storage.engines.folder import open_folder
+from storage.files.folder import open_folder
 from visibility.contract.errors import InvalidParameterValue
 
 MEMBER = {

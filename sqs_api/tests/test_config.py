@@ -19,7 +19,7 @@ from sqs_api.settings.config import (
     without_secrets,
 )
 from sqs_api.settings.example import example_config
-from storage.engines.durable import Durability
+from storage.engines.store_options import Durability
 
 DEFAULTS = {
     "host": "127.0.0.1",

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import storage.tests
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import Settings
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import Served, filled, serving
-from storage.engines.durable import log_folder
+from storage.engines.store_options import log_folder
 from storage.tests.format_3 import in_use, make_old_folder, note, noted
 from storage.tests.on_disk import rows_of
 from storage.tests.places import everything

@@ -9,7 +9,7 @@ import pytest_asyncio
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
 from visibility.contract import operations as op
 from visibility.contract.model import Request

@@ -13,8 +13,8 @@ from sqs_api.gateway.stalls import StallWatch
 from sqs_api.settings.config import Settings
 from sqs_api.settings.reserve import check_reserve, flush_bytes
 from sqs_api.tests.serving import json_request, running
-from storage.engines.durable import FLUSH_BYTES
-from storage.engines.folder import FolderRefused
+from storage.engines.store_options import FLUSH_BYTES
+from storage.files.folder import FolderRefused
 from visibility.contract import operations as op
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.stored_message import Arrival, StoredMessage

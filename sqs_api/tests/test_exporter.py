@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.sqlite_coordination import SqliteCoordination
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -29,8 +29,9 @@ from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.settings.config import Settings
 from sqs_api.tests.serving import until
 from storage.copies.export_task import Export, ExportTask, ShardExport
-from storage.engines.durable import Durability, DurableStore, StoreOptions
+from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
+from storage.engines.store_options import Durability, StoreOptions
 from storage.rows.archive_appliers import write_archive
 from storage.rows.codec import ArchiveRow, encode_row
 from storage.rows.keys import BATCH, row_key

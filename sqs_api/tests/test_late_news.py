@@ -14,10 +14,10 @@ from auth.credentials import CredentialSet
 from auth.errors import InvalidClientTokenId
 from auth.identities import Identities
 from auth.sigv4 import Verifier
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.sqlite_keyring import SqliteKeyring
-from cluster.shards.clock import SystemClock, SystemEntropy
 from sqs_api.gateway.changes import Changes
 from sqs_api.gateway.late_news import LateNews
 from sqs_api.tests.serving import (

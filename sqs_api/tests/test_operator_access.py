@@ -16,10 +16,10 @@ import pytest
 import pytest_asyncio
 
 from auth.signing import SigningKey, signed_headers
-from cluster.shards.clock import SystemClock
-from sqs_api.admin.service_note import read_note
+from cluster.clock import SystemClock
 from sqs_api.operators.routes import ROUTES, SERVICE_ACTIONS, Route
 from sqs_api.settings.config import AuthMode
+from sqs_api.settings.service_note import read_note
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import (
     JSON,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from sqs_api.admin.service_note import login_name
 from sqs_api.operators.audit_answers import merged
 from sqs_api.operators.audit_lines import AuditFilter, AuditPage, read_lines
 from sqs_api.settings.config import AuthMode
+from sqs_api.settings.service_note import login_name
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import Operators, add_user, keys_of
 from sqs_api.tests.served import serving

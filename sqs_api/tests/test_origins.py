@@ -18,7 +18,7 @@ from auth.sigv4 import Verifier
 from auth.tests.signing import KEY, NOW_S, sign_header
 from auth.unverified import refuse_browsers
 from sqs_api.http.limits import BODY_BYTES_MAX
-from sqs_api.http.origins import AllowedOrigins
+from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.tests.listening import listening
 from sqs_api.tests.serving import (
     Answer,

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from auth.signing import signed_headers
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from sqs_api.operators.remembered import (
     BYTES_MAX,
     CALLER_BYTES_MAX,

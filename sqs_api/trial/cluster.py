@@ -10,7 +10,7 @@ from errno import EADDRINUSE
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from cluster.shards.clock import Clock
+from cluster.clock import Clock
 from sqs_api.settings.config import AuthMode
 from sqs_api.trial.child import Child
 from sqs_api.trial.layout import (

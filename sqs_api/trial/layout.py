@@ -24,11 +24,11 @@ from pathlib import Path
 import msgspec
 
 from auth.envelope import KEY_BYTES
+from cluster.clock import Clock, Entropy
 from cluster.coordination.etcd_wire import TlsFiles
 from cluster.keys.master_key import write_master_key
 from cluster.peers.certificates import CertificatesRefused, make_certificates
-from cluster.shards.clock import Clock, Entropy
-from storage.copies.files import write_file
+from storage.files.copying import write_file
 
 HOSTS = ("a", "b", "c")
 MEMBERS = ("etcd-1", "etcd-2", "etcd-3")

@@ -12,7 +12,7 @@ from string import Template
 from typing import NamedTuple
 
 from sqs_api.trial.layout import HOSTS, LOOPBACK, MEMBERS, Layout, TrialRefused
-from storage.copies.files import write_file
+from storage.files.copying import write_file
 
 ETCD_SETTINGS = {
     "ETCD_AUTO_COMPACTION_MODE": "periodic",

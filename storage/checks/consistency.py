@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import TypeVar
 
-from storage.checks.damage import Finding
 from storage.checks.readable_rows import ReadableRows
 from storage.rows.codec import ArchiveRow, QueueRow, decode_row
+from storage.rows.damage import Finding
 from storage.rows.keys import (
     ALIAS,
     ARCHIVE,
@@ -47,7 +47,7 @@ from storage.rows.overlay import RowReader
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import NOWHERE, THE_SHARD, GroupRow, Quarantined, SealedBatch
 from visibility.state.outbox import Departure
-from visibility.state.state import SPAN_BITS, is_passed_by
+from visibility.state.queue_state import SPAN_BITS, is_passed_by
 
 _T = TypeVar("_T")
 Expect = Callable[[StoredMessage, int], bytes | None]

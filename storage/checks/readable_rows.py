@@ -8,8 +8,8 @@ from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
-from storage.checks.damage import END, FIRST, UnreadableRows, check_row, walk_rows
 from storage.rows.codec import OutboxRow, QueueRow
+from storage.rows.damage import END, FIRST, UnreadableRows, check_row, walk_rows
 from storage.rows.keys import (
     DEPARTURE,
     LEASE,

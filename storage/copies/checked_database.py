@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from storage.engines.refusing_disk import is_no_damage
+from storage.files.refusing_disk import is_no_damage
 
 CHECKSUM_SCHEMA = "CREATE TABLE checksum (state BLOB NOT NULL)"
 COPY_SCHEMA = (

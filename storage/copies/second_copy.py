@@ -38,9 +38,9 @@ from storage.copies.checked_database import (
     schema_of,
     tables_of,
 )
-from storage.copies.files import copy_database
-from storage.engines.folder import sync_folder
-from storage.engines.refusing_disk import disk_refusal, naming_disk
+from storage.files.copying import copy_database
+from storage.files.folder import sync_folder
+from storage.files.refusing_disk import disk_refusal, naming_disk
 
 _log = logging.getLogger("holdfast.files")
 _NONE = "there is none"

@@ -14,13 +14,14 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from storage.checks.lost_entries import changed_queues, named, perhaps_changed
-from storage.copies.healed_queue import make_agree, report_rebuilt
-from storage.engines.durable import Durability, DurableStore, RowStore, StoreOptions, log_folder
+from storage.engines.durable import DurableStore
 from storage.engines.readable import is_damage
-from storage.engines.refusing_disk import disk_refusal
 from storage.engines.rocks import RocksRows
-from storage.engines.store import StoreFailed
+from storage.engines.store import RowStore, StoreFailed
+from storage.engines.store_options import Durability, StoreOptions, log_folder
+from storage.files.refusing_disk import disk_refusal
+from storage.healing.healed_queue import make_agree, report_rebuilt
+from storage.healing.lost_entries import changed_queues, named, perhaps_changed
 from storage.log import (
     BEGINNING,
     Answered,

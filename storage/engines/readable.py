@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from rocksdict import Options
 
-from storage.engines.refusing_disk import disk_refusal
 from storage.engines.restored_files import RestoredFiles
 from storage.engines.store import StoreFailed
+from storage.files.refusing_disk import disk_refusal
 
 _DAMAGE = ("Corruption: ", "No such file or directory")
 """Parts of RocksDB's messages that mean damaged or missing files: not a lock, not a full disk."""

@@ -28,7 +28,6 @@ from rocksdict import (
     WriteOptions,
 )
 
-from storage.copies.healed_queue import Gone, Healed, heal
 from storage.engines.damaged_files import (
     bounds_of,
     contributions,
@@ -39,7 +38,6 @@ from storage.engines.damaged_files import (
     take_out,
     unreadable_stretches,
 )
-from storage.engines.folder import sync_folder
 from storage.engines.live_files import LiveFiles
 from storage.engines.readable import is_damage, open_readable, tolerant, ways_out
 from storage.engines.rocks_reader import RocksReader
@@ -53,6 +51,8 @@ from storage.engines.unreadable import (
     read_unreadable,
     write_unreadable,
 )
+from storage.files.folder import sync_folder
+from storage.healing.healed_queue import Gone, Healed, heal
 from storage.log.entry import BEGINNING, Position
 from storage.rows.changes import Ops
 from storage.rows.codec import AppliedRow, decode_row, encode_row

@@ -16,14 +16,14 @@ from types import MappingProxyType
 
 from rocksdict import AccessType, Rdict
 
-from storage.checks.lost_entries import changed_queues, perhaps_changed
-from storage.engines.durable import log_folder
 from storage.engines.live_files import OF_ONE_OPENING, link_copies, read_note
 from storage.engines.opening import read_above
 from storage.engines.readable import open_readable
 from storage.engines.rocks import applied_of, rocks_options
 from storage.engines.rocks_reader import RocksReader
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import log_folder
+from storage.healing.lost_entries import changed_queues, perhaps_changed
 from storage.log import (
     BEGINNING,
     NoteDamaged,

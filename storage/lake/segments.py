@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from storage.checks.damage import walk_rows
 from storage.lake.archive_schema import (
     CHECKSUM_MODULUS,
     FOOTER_KEY,
@@ -24,6 +23,7 @@ from storage.lake.archive_schema import (
 )
 from storage.lake.table import Lake
 from storage.rows.codec import decode_row
+from storage.rows.damage import walk_rows
 from storage.rows.keys import ARCHIVED, number_of, row_key
 from storage.rows.overlay import RowReader
 from visibility.content.content import unpack

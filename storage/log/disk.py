@@ -16,7 +16,7 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
 
-from storage.engines.folder import sync_folder
+from storage.files.folder import sync_folder
 
 Work = Callable[[], object]
 Done = Callable[[Exception | None], None]

@@ -28,7 +28,7 @@ _decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}
 
 
 class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A queue's own row: fields as in `visibility.state.state.QueueState`.
+    """A queue's own row: fields as in `visibility.state.queue_state.QueueState`.
 
     `listed` is the number of groups that may give messages, `stamp_ms` is the shard's time at which
     the row was written. `purged_at_ms` is no longer used.

@@ -22,8 +22,8 @@ from storage.rows.keys import (
     row_key,
 )
 from visibility.state.events import NOWHERE, Quarantined
+from visibility.state.queue_state import SPAN_BITS, is_passed_by
 from visibility.state.rows import DamagedRecord
-from visibility.state.state import SPAN_BITS, is_passed_by
 
 Get = Callable[[bytes], bytes | None]
 

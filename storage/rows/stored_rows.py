@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import cycle, islice
 
-from storage.checks.damage import UnreadableRows, gap_of, walk_rows
 from storage.rows import outbox_rows
 from storage.rows.appliers import APPLIERS, write_queue
 from storage.rows.archive_appliers import write_archive
 from storage.rows.changes import Changes
 from storage.rows.codec import ArchiveRow, OutboxRow, QueueRow, decode_row
+from storage.rows.damage import UnreadableRows, gap_of, walk_rows
 from storage.rows.keys import (
     ALIAS,
     ARCHIVE,
@@ -65,8 +65,8 @@ from visibility.state.events import (
     SealedBatch,
 )
 from visibility.state.outbox import Departure
+from visibility.state.queue_state import Blocked, Quarantine, QueueState
 from visibility.state.rows import DamagedPlace, DamagedRecord, DelayedSurvey, Page, Survey
-from visibility.state.state import Blocked, Quarantine, QueueState
 
 CHANGES_MAX = 5_000
 """Row changes at which a Turn stops deciding, so that its Entry stays bounded."""

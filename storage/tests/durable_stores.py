@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import DurableStore, StoreOptions, log_folder
+from storage.engines.durable import DurableStore
 from storage.engines.opening import read_above
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import StoreOptions, log_folder
 from storage.log import Entry, SystemDisk
 from storage.rows.changes import Changes
 from storage.tests.places import commit

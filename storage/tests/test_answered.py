@@ -12,11 +12,12 @@ from typing import NamedTuple
 import pytest
 from structlog.testing import capture_logs
 
-from storage.engines.durable import Durability, DurableStore, StoreOptions, log_folder
+from storage.engines.durable import DurableStore
 from storage.engines.live_files import note_of
 from storage.engines.opening import open_store, read_above
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import Durability, StoreOptions, log_folder
 from storage.log import SystemDisk, read_answered
 from storage.rows.changes import Changes
 from storage.tests.places import append, commit, crash_copy, everything, synced

@@ -22,8 +22,8 @@ from visibility.state.events import (
     Quarantined,
     VisibilityChanged,
 )
+from visibility.state.queue_state import Quarantine
 from visibility.state.rows import DamagedRecord
-from visibility.state.state import Quarantine
 
 COUNT = 400
 ROW = QueueRow(COUNT + 1, 1, COUNT, 0)

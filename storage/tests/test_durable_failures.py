@@ -8,9 +8,10 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from storage.engines.durable import DurableStore, StoreOptions
+from storage.engines.durable import DurableStore
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import StoreOptions
 from storage.tests.durable_stores import (
     HeldFlush,
     Open,

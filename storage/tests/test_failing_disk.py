@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import StoreOptions
 from storage.engines.opening import open_store
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import StoreOptions
 from storage.rows.changes import Changes
 from storage.tests.places import append, commit, everything, synced
 

@@ -38,8 +38,8 @@ from visibility.state.events import (
     QueueDropped,
     Remembered,
 )
+from visibility.state.queue_state import Blocked, QueueState
 from visibility.state.rows import DamagedPlace, DamagedRecord
-from visibility.state.state import Blocked, QueueState
 
 RUBBISH = b"\x01rubbish"
 G = b"g" * 16

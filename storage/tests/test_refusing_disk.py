@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines import refusing_disk
-from storage.engines.refusing_disk import disk_refusal, is_no_damage, naming_disk
+from storage.files import refusing_disk
 from storage.engines.store import StoreFailed
+from storage.files.refusing_disk import disk_refusal, is_no_damage, naming_disk
 
 
 def os_error(number: int, file: Path | None = None) -> OSError:

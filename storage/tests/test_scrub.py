@@ -13,8 +13,8 @@ from typing import TypeVar
 
 import pytest
 
-from storage.checks.scrub import Pace, Scrub, ScrubbedLog, ScrubDamage, ScrubTimes, read_rows
 from storage.copies.checkpoint import check_rows_of, make_checkpoint
+from storage.copies.scrub import Pace, Scrub, ScrubbedLog, ScrubDamage, ScrubTimes, read_rows
 from storage.engines.file_rows import FileRows
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed

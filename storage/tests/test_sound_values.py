@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.checks.scrub import Pace
 from storage.copies.checkpoint import check_rows_of
+from storage.copies.scrub import Pace
 from storage.engines.rocks import RocksRows
 from storage.log import Position
 from storage.rows.changes import Ops

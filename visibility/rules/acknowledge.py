@@ -35,8 +35,9 @@ from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, no_lease
 from visibility.state.events import Event, LeasesEnded, MessagesDeleted, VisibilityChanged
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 _VISIBILITY_MAX_MS = limits.VISIBILITY_TIMEOUT.high * 1000
 

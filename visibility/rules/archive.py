@@ -25,8 +25,8 @@ from visibility.state.events import (
     MessagesHandedOver,
     SealedBatch,
 )
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 
 EXPIRED = "expired"
 DELETED = "deleted"

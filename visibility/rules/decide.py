@@ -82,8 +82,8 @@ from visibility.rules.receive import decide_receive_message
 from visibility.rules.resend import decide_resend_message
 from visibility.rules.send import decide_send_message, decide_send_message_batch
 from visibility.rules.withhold import decide_release_messages, decide_withhold_messages
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 
 Decide = Callable[[ShardState, Request, Stamp], Outcome]
 

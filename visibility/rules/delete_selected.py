@@ -12,8 +12,8 @@ from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of
 from visibility.rules.selected import selected, waiting
 from visibility.state.events import Event, MessagesDeleted
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 
 
 def decide_delete_selected(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:

@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterable
 from visibility.content.id_digests import UNGROUPED
 from visibility.contract.stored_message import Lease
 from visibility.state.events import Event, GroupChange, GroupRow, GroupsChanged
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 _NOBODY: frozenset[int] = frozenset()
 _EMPTY = GroupRow()

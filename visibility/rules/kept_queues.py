@@ -27,8 +27,9 @@ from visibility.state.events import (
     QueueContinued,
     QueueDropped,
 )
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 STEP_MESSAGES = 250
 """Messages of one step."""

@@ -39,8 +39,9 @@ from visibility.rules.outbox import Departures
 from visibility.rules.retention import TooOld
 from visibility.rules.selected import is_hidden
 from visibility.state.events import Event, MessagesMoved, Move, MoveTaskChanged
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 CHUNK_MESSAGES = 100
 _CHUNK_BYTES = 2 << 20

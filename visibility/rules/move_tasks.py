@@ -37,8 +37,9 @@ from visibility.rules.decided import Outcome
 from visibility.rules.selected import selected
 from visibility.rules.task_handles import decode_handle, encode_handle
 from visibility.state.events import MoveTaskChanged
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 ENDED_KEPT = 200
 """Tasks of a queue that stay listed after their end; AWS shows the last ten."""

@@ -31,8 +31,9 @@ from visibility.state.outbox import (
     DeparturesReturned,
     MessagesDeparted,
 )
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 PAGE_MESSAGES = 100
 """Messages that are delivered in one request."""

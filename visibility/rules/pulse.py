@@ -38,9 +38,10 @@ from visibility.state.events import (
 )
 from visibility.state.in_flight import OVER_RECEIVED_FROM
 from visibility.state.outbox import MessagesDeparted
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 from visibility.state.window import read_again
 
 STEP_MESSAGES = 250

@@ -30,9 +30,10 @@ from visibility.state.events import (
     Quarantined,
     QuarantineEnded,
 )
+from visibility.state.queue_state import SPAN_BITS, QueueState, is_passed_by
 from visibility.state.rows import DamagedPlace, DamagedRecord, MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import SPAN_BITS, QueueState, ShardState, is_passed_by
 
 NO_ROWS: Mapping[bytes, GroupRow] = MappingProxyType({})
 _ROWS_MAX = 100_000

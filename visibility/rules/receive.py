@@ -25,9 +25,10 @@ from visibility.rules.receive_fifo import decide_receive_fifo
 from visibility.rules.retention import PASSED_MAX, TooOld
 from visibility.state import window
 from visibility.state.events import MessagesReceived
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 _NONE = Deliveries([], [])
 

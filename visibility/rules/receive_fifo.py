@@ -29,8 +29,9 @@ from visibility.state.events import (
     Remembered,
     VisibilityChanged,
 )
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
-from visibility.state.state import QueueState, ShardState
+from visibility.state.shard_state import ShardState
 
 _NO_END = 1 << 63
 

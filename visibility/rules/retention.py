@@ -9,8 +9,9 @@ retention on the time of its Turn, trusted or not.
 from __future__ import annotations
 
 from visibility.contract.model import QueueSettings
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 PASSED_MAX = 1_000
 """Messages that one decision passes by, so that it does not hold the loop for long."""

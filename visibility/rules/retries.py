@@ -74,7 +74,9 @@ from visibility.rules.receive_fifo import attempt_remembered
 from visibility.rules.retention import TooOld
 from visibility.rules.send import batch_result
 from visibility.state.events import Event, VisibilityChanged
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import (
     ANSWERS_KEPT_MS,
     EARLIER_MS,
@@ -85,7 +87,6 @@ from visibility.state.short_answers import (
     ShortSends,
 )
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 from visibility.state.waiters import Ticket
 
 _AGE_MAX_MS = ANSWERS_KEPT_MS - EARLIER_MS

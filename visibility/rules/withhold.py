@@ -37,9 +37,10 @@ from visibility.state.events import (
     VisibilityChanged,
     WithholdingEnded,
 )
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 LOOK_MS = 60_000
 """Interval at which marks of messages that are gone are removed."""

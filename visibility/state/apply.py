@@ -48,7 +48,8 @@ from visibility.state.outbox import (
     MessagesDeparted,
 )
 from visibility.state.places import count, leave, leave_line, uncount
-from visibility.state.state import SPAN_BITS, Blocked, Quarantine, QueueState, ShardState
+from visibility.state.queue_state import SPAN_BITS, Blocked, Quarantine, QueueState
+from visibility.state.shard_state import ShardState
 
 _GROUPS_MAX = 20_000
 """Group rows of one queue that are cached in memory."""

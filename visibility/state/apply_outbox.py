@@ -18,7 +18,8 @@ from visibility.state.outbox import (
     MessagesDeparted,
 )
 from visibility.state.places import count, leave
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 
 def messages_departed(shard: ShardState, event: MessagesDeparted) -> None:

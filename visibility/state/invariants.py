@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from types import MappingProxyType
 
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.window import held_bytes
 
 

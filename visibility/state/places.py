@@ -5,7 +5,8 @@ from __future__ import annotations
 from visibility.contract.stored_message import Lease
 from visibility.state import window
 from visibility.state.in_flight import end_hold
-from visibility.state.state import SPAN_BITS, Entry, QueueState, ShardState
+from visibility.state.queue_state import SPAN_BITS, Entry, QueueState
+from visibility.state.shard_state import ShardState
 
 
 def leave_line(shard: ShardState, queue: QueueState, sequence: int) -> None:

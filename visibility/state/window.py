@@ -6,8 +6,9 @@ from __future__ import annotations
 from itertools import islice
 
 from visibility.contract.stored_message import StoredMessage
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
-from visibility.state.state import QueueState, ShardState
+from visibility.state.shard_state import ShardState
 
 WINDOW_MESSAGES_MAX = 10_000
 """Messages of one queue kept in memory; more wait on disk."""

@@ -27,8 +27,8 @@ from cluster.tests.simulation.row_folders import RowFolders
 from cluster.tests.simulation.rows import RowFiles
 from cluster.tests.simulation.worker import SimulatedEntropy
 from storage.copies.replaced_rows import Replaced
-from storage.engines.durable import StoreOptions
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import StoreOptions
 from storage.log import Position
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.errors import QueueError, ServiceUnavailable

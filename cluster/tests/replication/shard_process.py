@@ -9,6 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from cluster.clock import SystemClock
 from cluster.peers.settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication import Leadership
@@ -17,7 +18,6 @@ from cluster.replication.hosting import OnMessage, ReplicatedStores
 from cluster.replication.messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.replication.rows_place import RowsPlace
-from cluster.shards.clock import SystemClock
 from cluster.shards.delivery import Deliveries
 from cluster.shards.shard import Shard
 from cluster.tests.replication.checkpoint_links import CheckpointLinks
@@ -26,7 +26,7 @@ from cluster.tests.replication.early_watch import EarlyWatch
 from cluster.tests.simulation.disk import LifeDisk
 from cluster.tests.simulation.rows import SimulatedRows
 from cluster.tests.simulation.worker import SimulatedEntropy
-from storage.checks.scrub import ScrubTimes
+from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
 from storage.log.disk import Done, Work
 from storage.tests.simulated_disk import PowerCut

@@ -10,7 +10,7 @@ import msgspec
 from cluster.shards.answers import NotDecided
 from cluster.tests.replication.shard_hosts import Reply, ShardCluster, ShardHost, restart
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
-from storage.engines.durable import Replication
+from storage.engines.store_options import Replication
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.operations import ReadOutbox, SealArchive

@@ -16,9 +16,9 @@ from cluster.tests.replication.shard_process import Checkpointing
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
 from cluster.tests.shard_pair import in_shard
 from cluster.tests.simulation.flips import acknowledged_records
-from storage.checks.scrub import ScrubTimes
 from storage.copies.replaced_rows import Replaced
-from storage.engines.durable import log_folder
+from storage.copies.scrub import ScrubTimes
+from storage.engines.store_options import log_folder
 from storage.log.entry import BEGINNING
 from storage.rows.keys import DEPARTURE, message_key, queue_key, row_key
 from visibility.state.events import THE_SHARD

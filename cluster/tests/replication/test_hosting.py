@@ -13,23 +13,23 @@ from random import Random
 
 import pytest
 
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.peers.settings import CheckpointSettings, PeerSettings
 from cluster.replication import Timing
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
 from cluster.shards.answers import NotDecided
-from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.shards.report import Phase
 from cluster.shards.shard import Shard
 from cluster.tests.peers.peers import Peer
 from cluster.tests.peers.peers import start as connect
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.coordination import Coordination, HostLeadership
-from storage.checks.scrub import ScrubTimes
 from storage.copies.checkpoint_files import SystemFiles
 from storage.copies.replaced_rows import Replaced, make_incoming, replace_rows
-from storage.engines.durable import StoreOptions
+from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import StoreOptions
 from storage.rows.keys import message_key
 from storage.tests.places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError

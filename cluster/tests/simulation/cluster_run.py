@@ -31,9 +31,9 @@ from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_step
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
-from storage.checks.scrub import ScrubTimes
-from storage.engines.durable import Replication, StoreOptions
+from storage.copies.scrub import ScrubTimes
 from storage.engines.memory import MemoryStore
+from storage.engines.store_options import Replication, StoreOptions
 from storage.rows.keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 

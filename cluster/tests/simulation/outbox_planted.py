@@ -25,8 +25,8 @@ from visibility.state.outbox import (
     MessagesArrived,
     Outbox,
 )
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 

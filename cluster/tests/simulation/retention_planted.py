@@ -9,7 +9,8 @@ from cluster.tests.simulation.planted import Plant
 from visibility.rules import receive
 from visibility.rules.retention import TooOld
 from visibility.state import window
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 
 def leave_retention_to_pulses(patch: pytest.MonkeyPatch) -> None:

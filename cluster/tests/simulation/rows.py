@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
-from storage.copies.healed_queue import Healed, heal
 from storage.engines.store import StoreFailed
+from storage.healing.healed_queue import Healed, heal
 from storage.log import BEGINNING, Position
 from storage.rows.changes import Ops
 from storage.rows.codec import AppliedRow, decode_row, encode_row
@@ -32,7 +32,7 @@ class RowFiles:
 
 
 class SimulatedRows:
-    """Implements `storage.engines.durable.RowStore` for one opening."""
+    """Implements `storage.engines.store.RowStore` for one opening."""
 
     def __init__(self, folder: Path, files: RowFiles, random: Random) -> None:
         self.folder = folder

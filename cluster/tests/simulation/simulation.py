@@ -6,7 +6,7 @@ import asyncio
 from random import Random
 from typing import Any, NamedTuple
 
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from cluster.tests.replication.early_watch import Early
 from cluster.tests.simulation.flips import flip_a_bit
 from cluster.tests.simulation.time import ShardTime

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from visibility.tests.prepared import START_MS
 
 _TICK_S = 1e-8

@@ -10,8 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import BinaryIO
 
-from storage.engines.folder import sync_folder
-from storage.engines.refusing_disk import naming_disk
+from storage.files.folder import sync_folder
+from storage.files.refusing_disk import naming_disk
 
 _CHUNK_BYTES = 1 << 20
 FOLDER_MODE = 0o700

@@ -21,7 +21,7 @@ from cluster.coordination.coordination import Record
 from cluster.coordination.etcd_coordination import WRITERS
 from cluster.keys.shared_identities import PREFIX as IDENTITIES
 from cluster.keys.shared_key_records import PREFIX as KEYRING
-from storage.copies.files import write_file
+from storage.files.copying import write_file
 from storage.log import OLDEST_FORMAT
 
 RECORDS_FILE = "records.json"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage.checks.readable_rows import ReadableRows
-from storage.copies.salvaged_queue import Target
+from storage.healing.salvaged_queue import Target
 from storage.rows.archive_appliers import write_archive
 from storage.rows.codec import ArchiveRow, encode_row
 from storage.rows.keys import ARCHIVE, ARCHIVED, BATCH, row_key

@@ -41,7 +41,7 @@ from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import Withheld
 from visibility.state.events import THE_SHARD, GroupRow, Remembered
 from visibility.state.outbox import Departure
-from visibility.state.state import SPAN_BITS
+from visibility.state.queue_state import SPAN_BITS
 
 SEQUENCES_SKIPPED = 1 << 40
 """See `cluster.copies.restore`."""

@@ -9,7 +9,7 @@ import structlog
 
 from auth.sigv4 import Verifier
 from cluster.catalog.catalog import Catalog
-from cluster.shards.clock import Clock, Entropy
+from cluster.clock import Clock, Entropy
 from sqs_api.admin.access import AdminAccess
 from sqs_api.admin.actions import (
     BACKUP,
@@ -21,19 +21,17 @@ from sqs_api.admin.actions import (
 )
 from sqs_api.admin.backup_page import make_backup
 from sqs_api.admin.backups import Backups
-from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
 from sqs_api.admin.pages import AdminPages, Answer
 from sqs_api.admin.queue_pages import list_deleted, remove_queue, restore_deleted
 from sqs_api.admin.queue_samples import QueueSamples
-from sqs_api.admin.service_note import local_url, make_local_key, remove_note, write_note
 from sqs_api.archiving.service import Archiving
 from sqs_api.console.pages import CONSOLE, ConsolePages
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.http.origins import KnownHosts
 from sqs_api.operators.api import OperatorApi
 from sqs_api.operators.audit_lines import AuditReader
 from sqs_api.operators.desk import Desk
@@ -41,6 +39,8 @@ from sqs_api.operators.document_page import DocumentPage
 from sqs_api.operators.openapi import DOCUMENT
 from sqs_api.operators.routes import API, READ_AUDIT
 from sqs_api.settings.config import Audience, AuthMode, Settings
+from sqs_api.settings.origins import KnownHosts
+from sqs_api.settings.service_note import local_url, make_local_key, remove_note, write_note
 
 
 class AdminSide:

@@ -14,14 +14,14 @@ from typing import NamedTuple, Protocol
 import structlog
 
 from storage.checks.consistency import check_archive, check_queue
-from storage.checks.damage import Finding, number_from, walk_rows
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import Damage, ReadableRows, look_through
-from storage.copies.salvaged_archive import copy_archive
-from storage.copies.salvaged_outbox import OUTBOX_TABLES, copy_outbox
-from storage.copies.salvaged_queue import QueueCopy, Target
+from storage.healing.salvaged_archive import copy_archive
+from storage.healing.salvaged_outbox import OUTBOX_TABLES, copy_outbox
+from storage.healing.salvaged_queue import QueueCopy, Target
 from storage.rows.changes import Changes, Ops
 from storage.rows.codec import QueueRow, encode_row
+from storage.rows.damage import Finding, number_from, walk_rows
 from storage.rows.keys import (
     ALIAS,
     APPLIED_KEY,
@@ -59,8 +59,8 @@ from storage.rows.overlay import RowReader
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import NOWHERE, THE_SHARD, Quarantined
+from visibility.state.queue_state import SPAN_BITS
 from visibility.state.rows import DamagedRecord
-from visibility.state.state import SPAN_BITS
 
 _DERIVED = (
     CLOCK,

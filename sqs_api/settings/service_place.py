@@ -21,7 +21,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from auth.signing import SigningKey
-from sqs_api.admin.service_note import NoteUnreadable, ServiceNote, read_note
+from sqs_api.settings.service_note import NoteUnreadable, ServiceNote, read_note
 
 DEFAULT_DATA = "holdfast-data"
 DEFAULT_URL = "http://127.0.0.1:9324"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from storage.checks.readable_rows import ReadableRows
-from storage.copies.salvaged_queue import Target
+from storage.healing.salvaged_queue import Target
 from storage.rows.codec import OutboxRow, encode_row
 from storage.rows.keys import ARRIVAL, ARRIVALS_FLOOR, DEPARTURE, OUTBOX, number_of
 from storage.rows.outbox_rows import OUTBOX_KEY, write_outbox

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from auth.credentials import AccessKey
-from cluster.shards.clock import Entropy
-from storage.copies.files import write_file
+from cluster.clock import Entropy
+from storage.files.copying import write_file
 
 FILE_NAME = "service.json"
 LOGIN_HEADER = "x-holdfast-login"
