@@ -214,7 +214,7 @@ class ReplicatedStores:
             timing=self._timing,
         )
         replica.succession.reluctance_s = lambda: self.reluctance_s(number)
-        replica.succession.has_space = lambda: self.has_space()
+        replica.has_space = lambda: self.has_space()
         store.holds.has_much_space = lambda: self.has_much_space()
         store.replica, store.peers = replica, self._peers
         if store.answers_early:

@@ -24,7 +24,7 @@ from cluster.replication.proposals import Proposal, synced_ones
 from cluster.replication.read_ahead import ReadAhead
 from cluster.replication.replacement import Replacement
 from cluster.replication.replica import Replica
-from cluster.replication.report import ReplicaReport, report_of
+from cluster.replication.report import ReplicaReport
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, Leader, RowStore, StoreFailed
 from storage.engines.store_options import Replication, StoreOptions
@@ -391,7 +391,24 @@ class ReplicatedStore(FlushedRows):
 
     def report(self) -> ReplicaReport:
         """The replica's present state."""
-        return report_of(self)
+        replica = self.replica
+        promise = replica.journal.promise
+        return ReplicaReport(
+            role=replica.role,
+            replica_id=replica.replica_id,
+            term=promise.term,
+            leader_id=promise.leader,
+            is_voter=replica.replica_id in promise.voters,
+            commit=replica.commit,
+            applied=self.applied.index,
+            last_index=replica.log.last_index if replica.journal.is_open else 0,
+            needs_checkpoint=replica.needs_checkpoint,
+            damage=replica.damage,
+            has_no_good_copy=self.damaged.has_no_good_copy,
+            peers=replica.peer_reports(),
+            replication=self.replication,
+            is_changing_voters=replica.leading is not None and replica.leading.is_changing,
+        )
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from storage.engines.store_options import Replication
-
-if TYPE_CHECKING:
-    from cluster.replication.replicated_store import ReplicatedStore
 
 
 class PeerReport(msgspec.Struct, frozen=True):
@@ -52,25 +47,3 @@ class ReplicaReport(msgspec.Struct, frozen=True):
     """The way in which this host answers while it leads."""
     is_changing_voters: bool = False
     """A leader that is writing another set of voters."""
-
-
-def report_of(store: ReplicatedStore) -> ReplicaReport:
-    """The present state of a store and its replica."""
-    replica = store.replica
-    promise = replica.journal.promise
-    return ReplicaReport(
-        role=replica.role,
-        replica_id=replica.replica_id,
-        term=promise.term,
-        leader_id=promise.leader,
-        is_voter=replica.replica_id in promise.voters,
-        commit=replica.commit,
-        applied=store.applied.index,
-        last_index=replica.log.last_index if replica.journal.is_open else 0,
-        needs_checkpoint=replica.needs_checkpoint,
-        damage=replica.damage,
-        has_no_good_copy=store.damaged.has_no_good_copy,
-        peers=replica.peer_reports(),
-        replication=store.replication,
-        is_changing_voters=replica.leading is not None and replica.leading.is_changing,
-    )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.files import refusing_disk
 from storage.engines.store import StoreFailed
+from storage.files import refusing_disk
 from storage.files.refusing_disk import disk_refusal, is_no_damage, naming_disk
 
 

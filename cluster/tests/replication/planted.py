@@ -47,9 +47,9 @@ def count_entries_of_older_terms(patch: pytest.MonkeyPatch) -> None:
     """An Entry is committed once a majority has it, whatever its term."""
     begin = Leading.begin
 
-    def begin_at_once(self: Leading, waiting: list[Callable[[bool], None]]) -> None:
+    def begin_at_once(self: Leading) -> None:
         self._first = 0
-        begin(self, waiting)
+        begin(self)
 
     patch.setattr(Leading, "begin", begin_at_once)
 
