@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.rooms import README, with_drawing
+
 CHECKOUT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
     path.relative_to(CHECKOUT).as_posix()
@@ -75,6 +77,10 @@ def test_no_file_cites_a_sheet_that_is_not_here() -> None:
         cited += [number for number in re.findall(r"[Rr]ules? (\d+)", text) if int(number) > last]
         foreign += [f"{path.relative_to(CHECKOUT)}: {each}" for each in cited]
     assert foreign == []
+
+
+def test_the_drawing_of_the_rooms_is_that_of_the_contracts() -> None:
+    assert README.read_text() == with_drawing(README.read_text())
 
 
 def test_eight_files_suffice_to_read() -> None:
