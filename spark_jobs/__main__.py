@@ -20,9 +20,9 @@ import click
 _FAILED = 1
 _WRONG_USE = 2
 JOBS = {
-    "archive": "spark_jobs.archive.archive",
+    "archive": "spark_jobs.archive.archive_job",
     "compact": "spark_jobs.archive.compact",
-    "dead-letters": "spark_jobs.dead_letters.dead_letters",
+    "dead-letters": "spark_jobs.dead_letters.dead_letters_job",
     "queue-age": "spark_jobs.ages.queue_age",
     "replay": "spark_jobs.replay.replay",
 }
@@ -48,7 +48,7 @@ def _exit(number: int, _: FrameType | None) -> None:
 def main() -> None:
     """Run a job. SIGTERM exits cleanly: Spark stops, and the run removes its file in LAKE/runs."""
     from spark_jobs.lib.failures import JobFailed
-    from spark_jobs.lib.options import Environment
+    from spark_jobs.lib.job_options import Environment
     from spark_jobs.lib.scratch import remove_leftovers
     from spark_jobs.lib.spark import SparkUnusable
     from storage.lake.table import LakeUnusable, ObjectStore

@@ -12,26 +12,26 @@ from importlib import metadata
 
 import click
 
-from sqs_api.commands.archive import archive
-from sqs_api.commands.audit import audit
-from sqs_api.commands.backup import backup
-from sqs_api.commands.cluster import cluster
-from sqs_api.commands.credentials import credentials
+from sqs_api.commands.archive_command import archive
+from sqs_api.commands.audit_command import audit
+from sqs_api.commands.backup_command import backup
+from sqs_api.commands.cluster_command import cluster
+from sqs_api.commands.command_options import Failed
+from sqs_api.commands.credentials_command import credentials
 from sqs_api.commands.folders import convert, restore, salvage, verify
 from sqs_api.commands.jobs import jobs
-from sqs_api.commands.keys import keys
+from sqs_api.commands.keys_command import keys
 from sqs_api.commands.lake_archived import lake_archived
-from sqs_api.commands.lake_export import lake_export
-from sqs_api.commands.lake_search import lake_search
-from sqs_api.commands.messages import messages
-from sqs_api.commands.options import Failed
-from sqs_api.commands.policy import policy
-from sqs_api.commands.queues import queues
+from sqs_api.commands.lake_export_command import lake_export
+from sqs_api.commands.lake_search_command import lake_search
+from sqs_api.commands.messages_command import messages
+from sqs_api.commands.policy_command import policy
+from sqs_api.commands.queues_command import queues
 from sqs_api.commands.redrive import redrive
 from sqs_api.commands.remove_queue import delete_queue, purge_queue
 from sqs_api.commands.restore_queue import restore_queue
 from sqs_api.commands.serve import check_config, example_config, serve
-from sqs_api.commands.usage import metrics, usage
+from sqs_api.commands.usage_command import metrics, usage
 from sqs_api.commands.users import users
 
 _FAILED = 1

@@ -10,8 +10,8 @@ import structlog
 from auth.sigv4 import Verifier
 from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock, Entropy
-from sqs_api.admin.access import AdminAccess
-from sqs_api.admin.actions import (
+from sqs_api.admin.admin_access import AdminAccess
+from sqs_api.admin.admin_actions import (
     BACKUP,
     DELETE_QUEUE,
     LIST_DELETED_QUEUES,
@@ -19,15 +19,15 @@ from sqs_api.admin.actions import (
     READ_USAGE,
     RESTORE_QUEUE,
 )
+from sqs_api.admin.admin_pages import AdminPages, Answer
 from sqs_api.admin.backup_page import make_backup
 from sqs_api.admin.backups import Backups
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
-from sqs_api.admin.pages import AdminPages, Answer
 from sqs_api.admin.queue_pages import list_deleted, remove_queue, restore_deleted
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.archiving.service import Archiving
-from sqs_api.console.pages import CONSOLE, ConsolePages
+from sqs_api.console.console_pages import CONSOLE, ConsolePages
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.deletions import Deletions

@@ -25,17 +25,17 @@ from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.keyring import KeysAway
 from cluster.keys.master_key import KeysUnusable
-from cluster.members.folder import refuse_member_folder
+from cluster.members.host_folder import refuse_member_folder
 from cluster.members.leader_view import LeadersUnknown
-from cluster.members.records import MembershipRefused
+from cluster.members.member_records import MembershipRefused
 from cluster.shards.issued_ids import CatalogOlder
 from cluster.shards.router import Router
+from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.backup_points import BackupPoint, OwnPoint, hold_still
 from sqs_api.admin.cluster_pages import NO_CLUSTER
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.pages import Answer
 from sqs_api.admission import AdminSide
-from sqs_api.archiving.pages import NO_LAKE
+from sqs_api.archiving.archive_pages import NO_LAKE
 from sqs_api.archiving.service import LakeRefused, archive_limits
 from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
 from sqs_api.cloudwatch.monitoring import SERVICE, HistoryReader, Monitoring
@@ -46,16 +46,16 @@ from sqs_api.http.server import Server
 from sqs_api.http.tls import TlsUnusable
 from sqs_api.owner import Owner
 from sqs_api.periodic import Periodic
+from sqs_api.settings.cluster_records import CATALOG_PREFIX
 from sqs_api.settings.config import Settings, Switch, shards_of
-from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
-from sqs_api.settings.membership import member_settings
-from sqs_api.settings.outgoing import secret_of
+from sqs_api.settings.member_settings import member_settings
+from sqs_api.settings.outgoing_settings import secret_of
 from sqs_api.settings.reserve import check_reserve, flush_bytes
 from sqs_api.traces.span_exporter import ANSWER_S, EXPORT_S, TRACES_PATH, SpanExporter
 from sqs_api.traces.spans import Spans
-from sqs_api.webhook.dead_letters import WATCH_S, DeadLetterWatch
-from sqs_api.webhook.delivery import ATTEMPT_S, HttpPost, WebhookDelivery
+from sqs_api.webhook.dead_letter_watch import WATCH_S, DeadLetterWatch
+from sqs_api.webhook.webhook_delivery import ATTEMPT_S, HttpPost, WebhookDelivery
 from sqs_api.worker import MakeRouter, OwnStores, Stores, Worker
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.store import StoreFailed

@@ -27,17 +27,17 @@ from cluster.clock import Clock, Entropy
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.delivery import Deliveries
 from cluster.shards.queue_watch import QueueWatch
-from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import ArchiveLimits
+from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.pages import Answer
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.admin.service_metrics import Parts, ServiceMetrics
 from sqs_api.admin.storage_metrics import StorageMetrics
 from sqs_api.archiving.archived_messages import ArchivedMessages
-from sqs_api.cloudwatch.actions import Reader
+from sqs_api.cloudwatch.metric_actions import Reader
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate
@@ -49,7 +49,7 @@ from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.rates import Rates
-from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.sealer import Sealer
 from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
 from sqs_api.http.fallback import OtherPages
 from sqs_api.http.server import SERVER_CHECK_S, Server

@@ -25,10 +25,10 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from cluster.catalog import queue_rules as rules
+from cluster.catalog.catalog_records import Entries, Entry, KeptQueue, KeptState, QueueName
 from cluster.catalog.queue_rules import Decision, NewQueue, Waits
 from cluster.catalog.queue_view import QueueChange, QueueView
 from cluster.catalog.record_codec import CatalogUnreadable, RecordCodec
-from cluster.catalog.records import Entries, Entry, KeptQueue, KeptState, QueueName
 from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import (
     Change,

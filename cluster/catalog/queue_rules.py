@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from auth.errors import AccessDenied
-from cluster.catalog.queue_view import QueueView
-from cluster.catalog.records import (
+from auth.auth_errors import AccessDenied
+from cluster.catalog.catalog_records import (
     LAST_ID,
     Entries,
     KeptQueue,
@@ -27,6 +26,7 @@ from cluster.catalog.records import (
     name_of,
     queue_key,
 )
+from cluster.catalog.queue_view import QueueView
 from visibility.contract.attributes import (
     changed_attributes,
     checked_tags,

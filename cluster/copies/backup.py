@@ -17,13 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.catalog.catalog_records import DELETED, QUEUES
 from cluster.catalog.record_codec import CatalogUnreadable, stored_queues
-from cluster.catalog.records import DELETED, QUEUES
 from cluster.catalog.sqlite_coordination import CATALOG_FILE
 from cluster.coordination.coordination import Record
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
 from cluster.members.copied_records import catalog_in, write_copied
-from cluster.members.folder import MEMBER_FILE
+from cluster.members.host_folder import MEMBER_FILE
 from storage.copies.manifest import (
     CLUSTER_FORMAT,
     MANIFEST_FORMAT,
@@ -49,7 +49,7 @@ from storage.files.copying import (
 )
 from storage.files.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
 from storage.log import Position
-from storage.rows.keys import FORMAT_VERSION
+from storage.rows.row_keys import FORMAT_VERSION
 from storage.rows.stored_rows import StoredRows
 from visibility.state.rows import DamagedRecord
 

@@ -24,8 +24,8 @@ from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.master_key import WrongMasterKey
 from cluster.keys.single_keys import write_identities, write_keyring
 from cluster.members.copied_records import RECORDS_FILE, catalog_in, formats_in, read_copied
-from cluster.members.folder import save_identity
-from cluster.members.records import Identity
+from cluster.members.host_folder import save_identity
+from cluster.members.member_records import Identity
 from storage.copies.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
 from storage.copies.second_copy import renew_copy
 from storage.engines.rocks import RocksRows
@@ -34,10 +34,10 @@ from storage.files.copying import FOLDER_MODE, copy_file, sync_folders
 from storage.files.folder import is_unused, write_format
 from storage.log import NEWEST_FORMAT, Position
 from storage.rows.archive_appliers import write_archive
-from storage.rows.changes import Changes
-from storage.rows.codec import QueueRow, encode_row
-from storage.rows.keys import ANSWERS, APPLIED_KEY, FORMAT_VERSION, queue_key, table_range
 from storage.rows.outbox_rows import outbox_row, write_outbox
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import QueueRow, encode_row
+from storage.rows.row_keys import ANSWERS, APPLIED_KEY, FORMAT_VERSION, queue_key, table_range
 from storage.rows.stored_rows import StoredRows, load_archive
 from visibility.state.rows import DamagedRecord
 

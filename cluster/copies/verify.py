@@ -13,13 +13,13 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.catalog.catalog_records import LAST_ID
 from cluster.catalog.record_codec import (
     CatalogUnreadable,
     StoredQueue,
     StoredTombstone,
     stored_entry,
 )
-from cluster.catalog.records import LAST_ID
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.coordination.coordination import Record
 from cluster.copies.backup import databases_of
@@ -43,9 +43,9 @@ from storage.engines.store import StoreFailed
 from storage.files.copying import files_below, hash_file
 from storage.files.folder import check_folder, damaged_formats, open_folder
 from storage.files.refusing_disk import disk_refusal, naming_disk
-from storage.rows.codec import QueueRow, decode_row
 from storage.rows.damage import Finding, check_rows
-from storage.rows.keys import APPLIED_KEY, BLOCKED, QUARANTINED, queue_key, queue_of
+from storage.rows.row_codec import QueueRow, decode_row
+from storage.rows.row_keys import APPLIED_KEY, BLOCKED, QUARANTINED, queue_key, queue_of
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.stored_message import StoredMessage
 from visibility.state.events import THE_SHARD, ArchivedMessage

@@ -14,8 +14,8 @@ from zlib import crc32
 
 import msgspec
 
+from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.catalog.record_codec import CatalogUnreadable
-from cluster.catalog.records import PREFIX as CATALOG
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.coordination.coordination import Record
 from cluster.coordination.etcd_coordination import WRITERS

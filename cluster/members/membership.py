@@ -2,7 +2,7 @@
 
     join → register under its name → all founders there? found → a member: watch
 
-A host that is a member keeps the cluster's id in its data folder. Records are in `records.py`.
+A host that is a member keeps the cluster's id in its data folder. Records: `member_records.py`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cluster.coordination.coordination import (
     Unavailable,
 )
 from cluster.members.host_lease import HostLease
-from cluster.members.records import (
+from cluster.members.member_records import (
     ALIVE,
     Cluster,
     Host,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from cluster.replication.leadership import TermRecord
-from cluster.replication.report import ReplicaReport
+from cluster.replication.replica_report import ReplicaReport
 from cluster.replication.voters import VoterSet
 
 _SILENT_S = 1.0

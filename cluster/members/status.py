@@ -16,7 +16,7 @@ from cluster.peers.incoming import Call, Service
 from cluster.peers.settings import Channel
 from cluster.peers.transport import Transport
 from cluster.replication.contract import Timing
-from cluster.replication.report import ReplicaReport
+from cluster.replication.replica_report import ReplicaReport
 from storage.log import OLDEST_FORMAT
 
 _WAIT_S = 1.0

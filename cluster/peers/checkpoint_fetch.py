@@ -39,7 +39,7 @@ from cluster.peers.checkpoint_messages import (
     decode_manifest,
     encode,
 )
-from cluster.peers.outcomes import NotSent, Outcome, Reason, Refused
+from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
 from cluster.peers.settings import Channel, CheckpointSettings
 from cluster.peers.transport import Transport
 from storage.copies.checkpoint_files import CheckpointFiles

@@ -33,7 +33,7 @@ from cluster.peers.checkpoint_messages import (
 )
 from cluster.peers.holds import LogHolds
 from cluster.peers.incoming import Call, Service
-from cluster.peers.outcomes import Reason, Refused
+from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.settings import Channel, CheckpointSettings
 from cluster.peers.transport import Transport
 from storage.copies.checkpoint_files import CheckpointFiles

@@ -19,12 +19,12 @@ import msgspec
 import structlog
 
 from cluster.clock import Clock, Entropy
-from cluster.messages import MessageUnreadable, encode_request
+from cluster.encoded_requests import MessageUnreadable, encode_request
 from cluster.peers.breaker import Pause
 from cluster.peers.forwarded import REQUEST_HEAD, decode_outcome
 from cluster.peers.held import HeldRequests, Routed
 from cluster.peers.leaders import Leaders, View
-from cluster.peers.outcomes import Failure, NotSent, Outcome, Reason, Refused
+from cluster.peers.peer_outcomes import Failure, NotSent, Outcome, Reason, Refused
 from cluster.peers.readiness import Readiness
 from cluster.peers.retry import Refusal, may_have_happened, may_retry
 from cluster.peers.settings import Channel, ForwardingSettings

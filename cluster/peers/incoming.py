@@ -11,7 +11,7 @@ import structlog
 
 from cluster.peers.frames import BadFrame, Frame, Kind
 from cluster.peers.hello import HandshakeUnreadable, Hello, Welcome, agreed, decode, encode
-from cluster.peers.outcomes import Reason, Refused
+from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.settings import PeerSettings
 from cluster.peers.wire import Wire
 

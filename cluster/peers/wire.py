@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from cluster.peers.frames import HEAD, BadFrame, Frame, FrameReader, Kind
 from cluster.peers.hello import HELLO_MAX, names_of
-from cluster.peers.outcomes import NotSent, Reason
+from cluster.peers.peer_outcomes import NotSent, Reason
 from cluster.peers.settings import PeerSettings
 
 _WRITE_MAX = 1 << 20

@@ -9,7 +9,8 @@ from functools import partial
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
 from cluster.replication.journal import Diverged, Matched
 from cluster.replication.leadership import Holder, Seen, TermRecord
-from cluster.replication.messages import (
+from cluster.replication.replica_core import Adopted, ReplicaCore
+from cluster.replication.replica_messages import (
     Ask,
     Fetch,
     Fetched,
@@ -19,7 +20,6 @@ from cluster.replication.messages import (
     Refused,
     Standing,
 )
-from cluster.replication.replica_core import Adopted, ReplicaCore
 from cluster.replication.voters import VoterSet, latest
 from storage.log import Position
 

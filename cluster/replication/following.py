@@ -9,7 +9,8 @@ from collections.abc import Callable
 from functools import partial
 
 from cluster.replication.journal import Diverged, Misfit
-from cluster.replication.messages import (
+from cluster.replication.replica_core import ReplicaCore
+from cluster.replication.replica_messages import (
     Alive,
     Append,
     Appended,
@@ -24,7 +25,6 @@ from cluster.replication.messages import (
     Refused,
     Standing,
 )
-from cluster.replication.replica_core import ReplicaCore
 from cluster.replication.voters import VoterSet
 from storage import log as storage_log
 

@@ -14,7 +14,9 @@ from functools import partial
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
 from cluster.replication.candidacy import is_spent
 from cluster.replication.leadership import Holder, Seen, TermRecord
-from cluster.replication.messages import (
+from cluster.replication.peer import Peer
+from cluster.replication.replica_core import Adopted, ReplicaCore
+from cluster.replication.replica_messages import (
     Alive,
     Append,
     Appended,
@@ -24,9 +26,7 @@ from cluster.replication.messages import (
     Promised,
     Refused,
 )
-from cluster.replication.peer import Peer
-from cluster.replication.replica_core import Adopted, ReplicaCore
-from cluster.replication.report import PeerReport
+from cluster.replication.replica_report import PeerReport
 from cluster.replication.voters import VoterSet, next_voters, reached_by_majority
 from storage.log import Position
 

@@ -16,7 +16,7 @@ from cluster.replication.clocks import Clocks
 from cluster.replication.contract import Network, Owner, Times, Timing
 from cluster.replication.journal import Journal
 from cluster.replication.leadership import Holder, Leadership
-from cluster.replication.messages import Message, Promise
+from cluster.replication.replica_messages import Message, Promise
 from cluster.replication.voters import VoterSet
 from storage.log import Position, ReplicaLog
 

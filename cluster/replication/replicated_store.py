@@ -24,14 +24,14 @@ from cluster.replication.proposals import Proposal, synced_ones
 from cluster.replication.read_ahead import ReadAhead
 from cluster.replication.replacement import Replacement
 from cluster.replication.replica import Replica
-from cluster.replication.report import ReplicaReport
+from cluster.replication.replica_report import ReplicaReport
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, Leader, RowStore, StoreFailed
 from storage.engines.store_options import Replication, StoreOptions
 from storage.healing.healed_queue import Healed
 from storage.log import Disk, LogFailed, LogFull, Position
-from storage.rows.changes import Changes, Ops
 from storage.rows.entry_body import EntryBody, decode_body, encode_body
+from storage.rows.row_changes import Changes, Ops
 
 TICK_S = 0.1
 """Interval of the replica's own work."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from cluster.replication.messages import HandOver
 from cluster.replication.replica_core import ReplicaCore
+from cluster.replication.replica_messages import HandOver
 
 
 class Succession:

@@ -12,9 +12,9 @@ import structlog
 
 from storage.engines.store import Store
 from storage.healing.healed_queue import report_rebuilt
-from storage.rows.codec import QueueRow
-from storage.rows.keys import queue_key
 from storage.rows.outbox_rows import DEPARTED_LOST
+from storage.rows.row_codec import QueueRow
+from storage.rows.row_keys import queue_key
 from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.model import Definitions

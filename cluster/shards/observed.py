@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable
 from typing import Protocol
 
 from cluster.clock import Clock
-from cluster.shards.report import (
+from cluster.shards.shard_report import (
     Phase,
     QueueReport,
     ShardReport,

@@ -10,8 +10,8 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from functools import partial
 from math import inf
 
-from cluster.shards.report import QueueReport, ShardReport
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import QueueReport, ShardReport
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import Operation

@@ -29,7 +29,7 @@ from cluster.shards.loading import load_healed
 from cluster.shards.observed import Observed, OnDeparture
 from cluster.shards.refused_receives import GIVING_BACK, RefusedReceives
 from cluster.shards.reopening import Reopening
-from cluster.shards.report import ArchiveLimits, Phase
+from cluster.shards.shard_report import ArchiveLimits, Phase
 from storage.engines.store import SharedStore, Store, StoreFailed
 from storage.rows.answer_rows import StoredAnswers
 from storage.rows.entry_body import EntryBody, encode_body

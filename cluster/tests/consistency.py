@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from storage.checks.consistency import check_archive, check_outbox, check_queue
 from storage.engines.memory import MemoryStore
-from storage.rows.codec import QueueRow, decode_row
-from storage.rows.keys import (
+from storage.rows.outbox_rows import departures
+from storage.rows.row_codec import QueueRow, decode_row
+from storage.rows.row_keys import (
     BLOCKED,
     GROUP,
     LEASE,
@@ -22,7 +23,6 @@ from storage.rows.keys import (
     number_of,
     queue_of,
 )
-from storage.rows.outbox_rows import departures
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import Withheld

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cluster.shards.loading import load_at_once
-from cluster.shards.report import ArchiveLimits
+from cluster.shards.shard_report import ArchiveLimits
 from storage.engines.memory import MemoryStore
 from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows

@@ -10,9 +10,9 @@ from random import Random
 import pytest
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_records import name_of, queue_key
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import Kind, QueueChange
-from cluster.catalog.records import name_of, queue_key
 from cluster.clock import Clock
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_coordination import EtcdCoordination

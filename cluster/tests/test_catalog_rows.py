@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.catalog.records import queue_key
+from cluster.catalog.catalog_records import queue_key
 from cluster.tests.catalog_file import FIFO, CatalogFile, arn_of, owner
 from visibility.contract.errors import InvalidAttributeValue, InvalidParameterValue
 

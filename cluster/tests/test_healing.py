@@ -16,7 +16,7 @@ from storage.checks.consistency import check_queue
 from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.store_options import StoreOptions
-from storage.rows.keys import (
+from storage.rows.row_keys import (
     ARCHIVE,
     GROUP,
     LEASE,

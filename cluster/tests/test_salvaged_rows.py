@@ -15,9 +15,9 @@ from storage.checks.readable_rows import ReadableRows, look_through
 from storage.engines.memory import MemoryStore
 from storage.healing.salvaged_archive import copy_archive
 from storage.healing.salvaged_queue import SEQUENCES_SKIPPED, QueueCopy, Target
-from storage.rows.codec import ArchiveRow, QueueRow, decode_row, encode_row
 from storage.rows.damage import walk_rows
-from storage.rows.keys import (
+from storage.rows.row_codec import ArchiveRow, QueueRow, decode_row, encode_row
+from storage.rows.row_keys import (
     ARCHIVE,
     ARCHIVED,
     BATCH,

@@ -6,8 +6,8 @@ import pytest
 
 from cluster.tests.driver import Driver
 from cluster.tests.test_operators import Desk
-from storage.rows.changes import Changes
-from storage.rows.keys import message_key
+from storage.rows.row_changes import Changes
+from storage.rows.row_keys import message_key
 from visibility.contract.model import QueueCounters, Request
 from visibility.contract.operations import BrowseMessages, Operation
 from visibility.contract.outcomes import Answer, BrowsedPage

@@ -22,15 +22,22 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from spark_jobs.ages.age_statistics import AGE, QUEUE, queue_hours
+from spark_jobs.ages.lake_snapshots import (
+    HOUR_MS,
+    Hour,
+    count_cells,
+    find_hours,
+    hour_of,
+    movements,
+)
 from spark_jobs.ages.queue_age_report import REPORT_COLUMNS, REPORT_HOURS, queue_age_report
-from spark_jobs.ages.snapshots import HOUR_MS, Hour, count_cells, find_hours, hour_of, movements
-from spark_jobs.ages.statistics import AGE, QUEUE, queue_hours
 from spark_jobs.lib.delta import NotCommitted, open_table, read, replace
 from spark_jobs.lib.failures import JobFailed, spark_failures
+from spark_jobs.lib.job_options import Instant, lake_option, master_option, unused_place_option
+from spark_jobs.lib.job_report import duration, plural
 from spark_jobs.lib.live_count import LiveCount
-from spark_jobs.lib.options import Instant, lake_option, master_option, unused_place_option
 from spark_jobs.lib.progress import query_progress
-from spark_jobs.lib.report import duration, plural
 from spark_jobs.lib.spark import OpenSession, spark_session
 from storage.lake.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST, REPORTS, Columns, arrow_schema
 from storage.lake.table import Lake

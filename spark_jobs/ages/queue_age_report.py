@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from spark_jobs.ages.statistics import QUEUE
+from spark_jobs.ages.age_statistics import QUEUE
 from spark_jobs.lib.charts import amounts_chart, times_chart
-from spark_jobs.lib.report import (
+from spark_jobs.lib.job_report import (
     Html,
     badge,
     duration,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from spark_jobs.archive.segments import ShardId
-from sqs_api.commands.client import AdminClient, AdminConflict, AdminRefused
+from spark_jobs.archive.segment_files import ShardId
+from sqs_api.commands.page_client import AdminClient, AdminConflict, AdminRefused
 from sqs_api.settings.service_place import Place
 
 _ANSWER_S = 900

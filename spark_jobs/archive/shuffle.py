@@ -24,7 +24,7 @@ from spark_jobs.archive.executor import (
     write_parts,
 )
 from spark_jobs.archive.parts import PART_BYTES
-from spark_jobs.archive.segments import SEGMENT_FIELDS, Segment
+from spark_jobs.archive.segment_files import SEGMENT_FIELDS, Segment
 from spark_jobs.lib.failures import spark_failures
 from spark_jobs.lib.live_count import Count, LiveCount
 from spark_jobs.lib.progress import Progress, Work

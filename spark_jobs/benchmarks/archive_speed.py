@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.archive.archive import archive
+from spark_jobs.archive.archive_job import archive
 from spark_jobs.archive.runs import Run
 from spark_jobs.benchmarks.session import benchmark_session
 from storage.lake.archive_schema import (

@@ -12,8 +12,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from spark_jobs.archive.reading import TableFile
-from spark_jobs.archive.table import archived_files
+from spark_jobs.archive.delta_archive import archived_files
+from spark_jobs.archive.parquet_reading import TableFile
 from spark_jobs.lib.failures import JobFailed, first_line
 from spark_jobs.replay.ledger import Named
 from spark_jobs.replay.sending import Message

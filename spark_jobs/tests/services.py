@@ -10,7 +10,7 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from spark_jobs.archive.archive import Summary, run_archive
+from spark_jobs.archive.archive_job import Summary, run_archive
 from spark_jobs.archive.service_client import Service
 from spark_jobs.archive.tasks import SMALL
 from spark_jobs.lib.spark import OpenSession

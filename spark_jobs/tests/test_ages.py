@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs.ages.age_statistics import histogram, queue_hours, ranked
 from spark_jobs.ages.counting import buckets_of
-from spark_jobs.ages.snapshots import count_cells, find_hours, movements
-from spark_jobs.ages.statistics import histogram, queue_hours, ranked
+from spark_jobs.ages.lake_snapshots import count_cells, find_hours, movements
 from spark_jobs.lib.live_count import LiveCount
 from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
 from storage.lake.archive_schema import bucket_of, bucket_upper_ms

@@ -12,10 +12,9 @@ from pyspark.sql import SparkSession
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Members, create_fifo_queue, receive
 from compat_tests.node_process import NodeProcess
-from spark_jobs.archive.table import read_archive
+from spark_jobs.archive.delta_archive import read_archive
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.spark import OpenSession
-from spark_jobs.replay.claim import Claim, Timing
 from spark_jobs.replay.ledger import Ledger
 from spark_jobs.replay.replay import (
     Plan,
@@ -26,6 +25,7 @@ from spark_jobs.replay.replay import (
     run_replay,
     send_all,
 )
+from spark_jobs.replay.replay_claim import Claim, Timing
 from spark_jobs.replay.selection import Selection, in_order, selected_files
 from spark_jobs.replay.sending import Destination, Message, Rate, find_destination
 from spark_jobs.tests import replaying

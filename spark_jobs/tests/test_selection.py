@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.table import read_archive
+from spark_jobs.archive.delta_archive import read_archive
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.replay.selection import (
     Selection,
@@ -141,7 +141,7 @@ def test_object_store_gives_the_rows_that_a_folder_gives(spark: SparkSession, fo
 
 
 def test_executors_need_pyarrow_only() -> None:
-    program = "import sys, spark_jobs.archive.reading; print(*sys.modules)"
+    program = "import sys, spark_jobs.archive.parquet_reading; print(*sys.modules)"
 
     said = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -17,7 +17,7 @@ from typing import Protocol
 import msgspec
 
 from cluster.catalog.catalog import Catalog
-from cluster.catalog.records import PREFIX as CATALOG
+from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.clock import Entropy
 from cluster.coordination.coordination import Coordination, Unavailable
 from cluster.copies.backup import BackupDraft

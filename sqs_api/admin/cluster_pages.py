@@ -17,12 +17,12 @@ import msgspec
 from aiohttp import web
 
 from cluster.coordination.coordination import Coordination
-from cluster.members.operations import raise_formats, remove, set_drained
-from cluster.members.records import MembershipRefused
+from cluster.members.member_operations import raise_formats, remove, set_drained
+from cluster.members.member_records import MembershipRefused
 from cluster.members.status import StatusPage
-from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.actions import DRAIN_HOST, RAISE_FORMATS, READ_CLUSTER, REMOVE_HOST
-from sqs_api.admin.pages import Answer, error_page, json_page
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.admin_actions import DRAIN_HOST, RAISE_FORMATS, READ_CLUSTER, REMOVE_HOST
+from sqs_api.admin.admin_pages import Answer, error_page, json_page
 
 
 class DrainedHost(msgspec.Struct, forbid_unknown_fields=True):

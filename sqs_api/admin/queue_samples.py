@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from cluster.catalog.queue_view import QueueView
-from cluster.shards.report import COUNTS, QueueReport
 from cluster.shards.router import Router
+from cluster.shards.shard_report import COUNTS, QueueReport
 from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
 from sqs_api.periodic import in_slices
 from visibility.contract.model import QueueDefinition

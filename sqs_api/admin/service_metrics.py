@@ -16,14 +16,14 @@ from prometheus_client.core import (
     Metric,
 )
 
-from cluster.shards.report import ShardReport
 from cluster.shards.router import Router
+from cluster.shards.shard_report import ShardReport
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import add_histogram
 from sqs_api.gateway.rates import Rates
-from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.sealer import Sealer
 from sqs_api.gateway.stalls import StallWatch
 from sqs_api.settings.logs import EVENTS, OUTPUT
 from storage.histogram import Histogram

@@ -1,8 +1,8 @@
 """Exporter: brings messages that left their queues, and snapshots of waiting ones, to the lake.
 
-The shard decides (`visibility/rules/archive.py`): it seals batches and forgets those that are
-archived. A separate process then writes the batches from disk to the lake, so that no request waits
-for it. One runs at a time; a failed one is repeated.
+The shard decides (`visibility/rules/archive_batches.py`): it seals batches and forgets those that
+are archived. A separate process then writes the batches from disk to the lake, so that no request
+waits for it. One runs at a time; a failed one is repeated.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ import structlog
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock
-from cluster.shards.report import ShardReport
 from cluster.shards.router import Router
+from cluster.shards.shard_report import ShardReport
 from sqs_api.archiving.queue_counters import Flows
 from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.settings.cluster_records import settings_of_member
 from sqs_api.settings.config import Bodies, Settings
-from sqs_api.settings.coordination import settings_of_member
 from storage.copies.export_task import (
     Export,
     Exported,
@@ -40,7 +40,7 @@ from storage.lake.permissions import read_umask
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.operations import AcknowledgeArchive, SealArchive
-from visibility.rules.archive import the_shard
+from visibility.rules.archive_batches import the_shard
 
 EXPORT_CHECK_S = 1.0
 BATCH_BYTES = 64 << 20

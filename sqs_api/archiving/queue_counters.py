@@ -10,9 +10,9 @@ import structlog
 
 from cluster.catalog.queue_view import Kind, QueueChange, QueueView
 from cluster.clock import Clock
-from cluster.shards.report import COUNTS, TimesReport
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import COUNTS, TimesReport
 from sqs_api.periodic import in_slices
 from visibility.contract.model import QueueDefinition
 

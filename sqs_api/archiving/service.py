@@ -10,13 +10,13 @@ from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock
-from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
-from sqs_api.admin.pages import Answer
+from cluster.shards.shard_report import ArchiveLimits
+from sqs_api.admin.admin_pages import Answer
 from sqs_api.archiving.archive_metrics import ArchiveMetrics
+from sqs_api.archiving.archive_pages import ArchivePages
 from sqs_api.archiving.archived_table import ArchivedTable
 from sqs_api.archiving.exporter import EXPORT_CHECK_S, Exporter
-from sqs_api.archiving.pages import ArchivePages
 from sqs_api.archiving.schedule import Schedule
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics

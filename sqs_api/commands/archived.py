@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from sqs_api.commands.command_options import Refused
 from sqs_api.commands.filtering import filtered, taken_from
-from sqs_api.commands.messages import body_of, print_message
+from sqs_api.commands.messages_command import body_of, print_message
 from sqs_api.commands.operators import QUEUE, Service, asks, part, show_json
-from sqs_api.commands.options import Refused
 from sqs_api.commands.tables import instant, number, show_table
 from sqs_api.commands.times import AT
 

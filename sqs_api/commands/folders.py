@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from sqs_api.commands.options import Failed, Refused, load, shown_queues
+from sqs_api.commands.command_options import Failed, Refused, load, shown_queues
 
 _FOUND = 1
 """Status of a command that names damage or what is missing."""
@@ -162,7 +162,7 @@ def restore(backup: Path, data: Path, *, single: bool, master_key_file: Path | N
 def _cluster_master_key(file: Path | None) -> bytes:
     """The master key that was given. Raises Refused."""
     from cluster.keys.master_key import KeysUnusable
-    from sqs_api.settings.keys import given_master_key
+    from sqs_api.settings.key_stores import given_master_key
 
     try:
         master = given_master_key(load(None, {"master_key_file": file}))

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqs_api.commands.options import DATA, URL, Lifetime, Refused, admin_client
+from sqs_api.commands.command_options import DATA, URL, Lifetime, Refused, admin_client
 from sqs_api.commands.tables import show_table
 
 if TYPE_CHECKING:
-    from sqs_api.commands.client import AdminClient
+    from sqs_api.commands.page_client import AdminClient
 
 _NOT_IN_TIME = 3
 """Exit status of a wait whose time is over."""
@@ -36,7 +36,7 @@ def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
     The exit status is 1 if something needs an operator: a host or a majority of etcd is away, a
     shard has no leader, a copy is damaged or far behind, etcd raises an alarm or is nearly full.
     """
-    from sqs_api.commands.client import AdminRefused
+    from sqs_api.commands.page_client import AdminRefused
 
     try:
         found = admin_client(url, data).cluster()
@@ -127,7 +127,7 @@ def undrain(host: str, url: str | None, data: Path | None) -> None:
 
 
 def _ask(url: str | None, data: Path | None, host: str, *, drained: bool) -> None:
-    from sqs_api.commands.client import AdminRefused
+    from sqs_api.commands.page_client import AdminRefused
 
     try:
         admin_client(url, data).drain_host(host, drained=drained)
@@ -151,7 +151,7 @@ def remove(host: str, timeout: float | None, url: str | None, data: Path | None)
 
     The exit status is 3 if the shards have not all changed within the timeout.
     """
-    from sqs_api.commands.client import AdminRefused
+    from sqs_api.commands.page_client import AdminRefused
 
     client = admin_client(url, data)
     try:
@@ -246,7 +246,7 @@ def _wait(
 def _missing_now(client: AdminClient, missing: Callable[[dict[str, Any]], list[str]]) -> list[str]:
     """The lines of the present status. No answer is one of them: behind a balancer the host that
     was asked may be the removed one. Raises Refused."""
-    from sqs_api.commands.client import AdminRefused, NoAnswer
+    from sqs_api.commands.page_client import AdminRefused, NoAnswer
 
     try:
         return missing(client.cluster())
@@ -264,7 +264,7 @@ def upgrade(url: str | None, data: Path | None) -> None:
 
     From then on no host of an earlier version can be started.
     """
-    from sqs_api.commands.client import AdminRefused
+    from sqs_api.commands.page_client import AdminRefused
 
     try:
         formats = admin_client(url, data).raise_formats()

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 import click
 
 from sqs_api.archiving.schedule import JOBS
-from sqs_api.commands.options import Refused
+from sqs_api.commands.command_options import Refused
 
 
 @click.command(

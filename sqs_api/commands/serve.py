@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import structlog
 
-from sqs_api.commands.options import (
+from sqs_api.commands.command_options import (
     CONFIG,
     Failed,
     Refused,
@@ -88,7 +88,7 @@ def _check_data(settings: Settings) -> None:
 def _check_files(settings: Settings) -> None:
     """Look at the files that the settings name, as `serve` does. Raises ConfigRefused."""
     from cluster.clock import SystemClock
-    from cluster.members.records import MembershipRefused
+    from cluster.members.member_records import MembershipRefused
     from sqs_api.archiving.service import LakeRefused, check_lake
     from sqs_api.http.tls import Tls, TlsUnusable
 
@@ -132,7 +132,7 @@ def _check_membership(settings: Settings) -> None:
     """Look at the certificates of a member of a cluster. Raises MembershipRefused."""
     from cluster.clock import SystemClock
     from cluster.peers.settings import PeerSettings
-    from sqs_api.settings.membership import etcd_context, member_settings, open_network
+    from sqs_api.settings.member_settings import etcd_context, member_settings, open_network
 
     membership = member_settings(settings)
     if membership is not None:

@@ -15,9 +15,9 @@ from typing import Protocol
 
 import structlog
 
+from auth.auth_errors import AccessDenied
 from auth.caller import Caller, anonymous
 from auth.conditions import Keys
-from auth.errors import AccessDenied
 from auth.identities import Identities, User
 from auth.policy import Asked, Authorizer, Decision, Principal
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy

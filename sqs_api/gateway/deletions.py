@@ -15,8 +15,8 @@ import structlog
 
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_records import KeptQueue, KeptState
 from cluster.catalog.queue_view import Kind, QueueChange
-from cluster.catalog.records import KeptQueue, KeptState
 from cluster.shards.queue_watch import PRINCIPAL, QueueWatch
 from cluster.shards.router import Router
 from visibility.contract import operations as op

@@ -6,8 +6,8 @@ from typing import Protocol
 
 import msgspec
 
+from auth.auth_errors import AuthError
 from auth.caller import Caller
-from auth.errors import AuthError
 from sqs_api.gateway.client import Client
 from sqs_api.gateway.memory import RequestMemory
 from sqs_api.protocol.codec import Wire

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 import structlog
 
+from auth.auth_errors import AccessDenied, AuthError, MissingAuthenticationToken
 from auth.caller import Caller
-from auth.errors import AccessDenied, AuthError, MissingAuthenticationToken
 from cluster.clock import Clock, Entropy
 from cluster.shards.router import Router
 from sqs_api.gateway.access import Access
@@ -41,7 +41,7 @@ from sqs_api.protocol.codec import (
 )
 from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.reply import HeaderLines, date_line, reply
-from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
+from sqs_api.protocol.wire_names import CONTENT_TYPE_AWS_JSON
 from sqs_api.settings.origins import AllowedOrigins
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import (

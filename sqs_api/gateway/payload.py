@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from auth.caller import Caller
-from sqs_api.gateway.sealing import Admit, Sealer
+from sqs_api.gateway.sealer import Admit, Sealer
 from visibility.content.content import (
     NOTHING,
     Delivery,

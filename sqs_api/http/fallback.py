@@ -14,7 +14,7 @@ from aiohttp.web_request import BaseRequest
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.gateway import Gateway
 from sqs_api.http.connection import SqsConnection
-from sqs_api.http.limits import BODY_BYTES_MAX, ServerState, TooLarge
+from sqs_api.http.http_limits import BODY_BYTES_MAX, ServerState, TooLarge
 from sqs_api.protocol.reply import HeaderLines, closing, with_connection
 from sqs_api.settings.origins import AllowedOrigins
 from visibility.contract.errors import InvalidRequest, RequestTooLarge

@@ -15,7 +15,7 @@ from contextlib import suppress
 import structlog
 
 from sqs_api.http.handshakes import handshake
-from sqs_api.http.limits import ListenerCounters, Refused, TimedOut
+from sqs_api.http.http_limits import ListenerCounters, Refused, TimedOut
 from sqs_api.http.tls import Tls
 
 _BACKLOG = 1024

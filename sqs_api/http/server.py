@@ -16,7 +16,7 @@ from sqs_api.gateway.gateway import Gateway
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.fallback import Fallback, OtherPages
-from sqs_api.http.limits import (
+from sqs_api.http.http_limits import (
     ListenerLimits,
     ServerState,
     descriptors_for_connections,

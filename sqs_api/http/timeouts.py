@@ -23,7 +23,7 @@ from aiohttp.web_request import BaseRequest
 
 from auth.caller import Caller
 from sqs_api.gateway.memory import COUNTED_BYTES_MIN, PAGES
-from sqs_api.http.limits import Refused, ServerState, TimedOut, TooLarge
+from sqs_api.http.http_limits import Refused, ServerState, TimedOut, TooLarge
 
 _HEAD_BYTES_MAX = 64 << 10
 """Limit of a request's head. aiohttp bounds a line and their number, which makes 1 MiB for each

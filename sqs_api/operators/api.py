@@ -21,10 +21,10 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from auth.errors import AuthError
+from auth.auth_errors import AuthError
 from cluster.catalog.queue_view import QueueView
-from sqs_api.admin.access import AdminAccess, AdminRequest
-from sqs_api.admin.pages import read_body
+from sqs_api.admin.admin_access import AdminAccess, AdminRequest
+from sqs_api.admin.admin_pages import read_body
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (

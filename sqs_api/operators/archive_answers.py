@@ -13,7 +13,7 @@ from msgspec import Meta
 from sqs_api.archiving.archive_search import ArchivedRow, ArchiveSearch, Place, read_place
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.filters import GivenFilter, ShownFilter, shown_filter
+from sqs_api.operators.filter_fields import GivenFilter, ShownFilter, shown_filter
 from sqs_api.operators.routes import GET_QUEUE, READ_BODIES, REDRIVE_MESSAGES
 from sqs_api.operators.shown_messages import ShownAttribute, shown_attributes
 from visibility.contract.errors import (

@@ -9,10 +9,10 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from auth.auth_errors import AccessDenied
 from auth.caller import Caller
-from auth.errors import AccessDenied
 from cluster.catalog.queue_view import QueueView
-from sqs_api.admin.access import AdminRequest, Operator
+from sqs_api.admin.admin_access import AdminRequest, Operator
 from sqs_api.gateway.access import Access
 from sqs_api.operators.remembered import Repeatable
 from visibility.contract.errors import InvalidParameterValue, KmsAccessDenied

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from sqs_api.admin.actions import DRAIN_HOST, READ_CLUSTER, RESTORE_QUEUE, page_of
+from sqs_api.admin.admin_actions import DRAIN_HOST, READ_CLUSTER, RESTORE_QUEUE, page_of
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.routes import LIST_QUEUES, MANAGE_USERS, READ_AUDIT, READ_USERS

@@ -11,7 +11,7 @@ from msgspec import Meta
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.browsing import SCANNED_MAX, Position, Scan
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.filters import check_reading, may_read
+from sqs_api.operators.filter_fields import check_reading, may_read
 from sqs_api.operators.message_answers import admit_of
 from sqs_api.operators.shown_messages import Opened
 from visibility.content.filters import attribute_text, check_filter, field_text

@@ -12,7 +12,7 @@ from sqs_api.gateway.payload import PAYLOADS, Payload
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.browsing import Scan, read_token, write_token
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.filters import GivenFilter, check_reading, may_read, shown_filter
+from sqs_api.operators.filter_fields import GivenFilter, check_reading, may_read, shown_filter
 from sqs_api.operators.routes import DELETE_MESSAGES, SEND
 from sqs_api.operators.shown_messages import ShownMessage, opened, shown_message
 from visibility.contract.actions import ACTIONS

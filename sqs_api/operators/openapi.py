@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
-from sqs_api.admin.actions import RESERVED
+from sqs_api.admin.admin_actions import RESERVED
 from sqs_api.admin.owner_metrics import QUEUE_METRICS
 from sqs_api.operators.api import ANSWERS
 from sqs_api.operators.command_pages import COMMAND_PAGES, QUEUE_ID, CommandPage

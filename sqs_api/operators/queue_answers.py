@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple, TypedDict
 import msgspec
 from msgspec import Meta
 
-from sqs_api.admin.actions import RESTORE_QUEUE
+from sqs_api.admin.admin_actions import RESTORE_QUEUE
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.readings import Found

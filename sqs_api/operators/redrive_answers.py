@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.filters import GivenFilter, check_reading, shown_filter
+from sqs_api.operators.filter_fields import GivenFilter, check_reading, shown_filter
 from sqs_api.operators.shown_redrives import ShownRedrive, Undone, shown_redrive
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from sqs_api.admin.actions import (
+from sqs_api.admin.admin_actions import (
     DRAIN_HOST,
     READ_CLUSTER,
     RESERVED,
@@ -18,7 +18,7 @@ from sqs_api.admin.actions import (
     AdminPage,
     page_of,
 )
-from sqs_api.http.limits import BODY_BYTES_MAX
+from sqs_api.http.http_limits import BODY_BYTES_MAX
 
 API = RESERVED + "api/"
 LIST_QUEUES = "holdfast:ListQueues"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from sqs_api.operators.filters import ShownFilter, shown_filter
+from sqs_api.operators.filter_fields import ShownFilter, shown_filter
 from visibility.contract.move_task import MoveTask
 from visibility.rules.task_handles import encode_handle
 

@@ -19,11 +19,11 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from sqs_api.settings.cluster import ClusterSettings, wrong_combination
+from sqs_api.settings.cluster_settings import ClusterSettings, wrong_combination
 from sqs_api.settings.declarations import TABLES, DeclaredQueue, DeclaredUser, in_order
 from sqs_api.settings.logs import LogFormat
 from sqs_api.settings.origins import AllowedOrigins
-from sqs_api.settings.outgoing import TraceSettings, WebhookSettings, wrong_webhook
+from sqs_api.settings.outgoing_settings import TraceSettings, WebhookSettings, wrong_webhook
 from sqs_api.settings.proxies import TrustedProxies
 from sqs_api.settings.refusals import placed, reason_of
 from sqs_api.settings.service_place import DEFAULT_DATA

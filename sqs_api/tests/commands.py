@@ -9,7 +9,7 @@ import click
 from click.testing import CliRunner
 
 from sqs_api.__main__ import cli
-from sqs_api.commands.options import Failed
+from sqs_api.commands.command_options import Failed
 
 KEY = re.compile(r"AKIA[A-Z2-7]{16}")
 

@@ -8,7 +8,7 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sqs_api.http.limits import ListenerCounters, ListenerLimits
+from sqs_api.http.http_limits import ListenerCounters, ListenerLimits
 from sqs_api.http.listener import Listener
 from sqs_api.http.server import SqsServer
 from sqs_api.http.tls import Tls

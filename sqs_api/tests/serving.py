@@ -23,8 +23,8 @@ from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import OpenStore, Shard
-from sqs_api.admin.access import AdminAccess
-from sqs_api.admin.pages import AdminPages
+from sqs_api.admin.admin_access import AdminAccess
+from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.gateway.access import Access
@@ -37,7 +37,7 @@ from sqs_api.gateway.memory import RequestMemory
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
-from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.sealer import Sealer
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.server import SqsServer
 from sqs_api.settings.origins import AllowedOrigins, KnownHosts

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from auth.auth_errors import MissingAuthenticationToken
 from auth.caller import Caller
-from auth.errors import MissingAuthenticationToken
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.audit import AuditLog

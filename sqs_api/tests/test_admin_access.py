@@ -15,8 +15,8 @@ import pytest_asyncio
 from auth.signing import SigningKey, signed_headers
 from cluster.clock import SystemClock
 from compat_tests.certificates import Authority
-from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.admin_actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.archiving.exporter import Exporter
 from sqs_api.http.server import loopback_of

@@ -24,8 +24,8 @@ from sqs_api.settings.config import Settings
 from sqs_api.tests.commands import Said, run
 from storage.files.folder import open_folder
 from storage.rows.appliers import write_queue
-from storage.rows.codec import QueueRow, encode_row
-from storage.rows.keys import message_key
+from storage.rows.row_codec import QueueRow, encode_row
+from storage.rows.row_keys import message_key
 from storage.rows.stored_rows import StoredRows
 from storage.tests.on_disk import changing, rows_of
 from visibility.contract.stored_message import StoredMessage

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.catalog.records import KeptState
+from cluster.catalog.catalog_records import KeptState
 from cluster.clock import SystemClock
 from sqs_api.tests.served import serving
 

@@ -12,9 +12,9 @@ import pytest
 from cluster.coordination.etcd_client import Access
 from cluster.peers.network import Address
 from compat_tests.certificates import Authority
-from sqs_api.settings.cluster import ClusterSettings
+from sqs_api.settings.cluster_settings import ClusterSettings
 from sqs_api.settings.config import ConfigRefused, Settings, load, without_secrets
-from sqs_api.settings.membership import member_settings
+from sqs_api.settings.member_settings import member_settings
 from sqs_api.tests.commands import Said, run
 
 MEMBER = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sqs_api.settings.cluster import ClusterSettings
+from sqs_api.settings.cluster_settings import ClusterSettings
 from sqs_api.settings.config import (
     AuthMode,
     ConfigRefused,

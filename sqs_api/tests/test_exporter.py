@@ -16,9 +16,9 @@ import pytest_asyncio
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.clock import SystemClock
-from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, some_secrets
 from sqs_api.archiving import exporter as exporter_module
 from sqs_api.archiving import schedule as schedule_module
@@ -33,8 +33,8 @@ from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.store_options import Durability, StoreOptions
 from storage.rows.archive_appliers import write_archive
-from storage.rows.codec import ArchiveRow, encode_row
-from storage.rows.keys import BATCH, row_key
+from storage.rows.row_codec import ArchiveRow, encode_row
+from storage.rows.row_keys import BATCH, row_key
 from storage.tests.on_disk import changing, opener
 from visibility.state.events import THE_SHARD, SealedBatch
 

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from sqs_api.commands import hosts
-from sqs_api.commands.client import AdminRefused, NoAnswer
+from sqs_api.commands.page_client import AdminRefused, NoAnswer
 from sqs_api.tests.commands import Said, run
 
 LEFT = (

@@ -17,7 +17,7 @@ from auth.credentials import CredentialSet
 from auth.sigv4 import Verifier
 from auth.tests.signing import KEY, NOW_S, sign_header
 from auth.unverified import refuse_browsers
-from sqs_api.http.limits import BODY_BYTES_MAX
+from sqs_api.http.http_limits import BODY_BYTES_MAX
 from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.tests.listening import listening
 from sqs_api.tests.serving import (

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sqs_api.http.limits import ListenerLimits, Refused, TimedOut, TooLarge
+from sqs_api.http.http_limits import ListenerLimits, Refused, TimedOut, TooLarge
 from sqs_api.tests.listening import Port, listening
 from sqs_api.tests.serving import Client, Service, json_request, request_bytes, settled, until
 

@@ -14,7 +14,7 @@ import uvloop
 from structlog.testing import capture_logs
 
 from compat_tests.certificates import Authority, Pair
-from sqs_api.http.limits import Refused, TimedOut
+from sqs_api.http.http_limits import Refused, TimedOut
 from sqs_api.http.listener_metrics import ListenerMetrics
 from sqs_api.http.server import Server
 from sqs_api.http.tls import Tls, TlsUnusable

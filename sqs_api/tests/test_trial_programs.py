@@ -23,8 +23,7 @@ from cluster.peers.settings import PeerSettings
 from cluster.tests import etcd_processes
 from compat_tests.ports import free_ports
 from sqs_api.settings.config import load
-from sqs_api.settings.membership import member_settings, open_network
-from sqs_api.trial.cluster import TrialCluster
+from sqs_api.settings.member_settings import member_settings, open_network
 from sqs_api.trial.layout import HOSTS, TrialRefused, opened
 from sqs_api.trial.programs import (
     ETCD_SETTINGS,
@@ -33,6 +32,7 @@ from sqs_api.trial.programs import (
     etcd_program,
     host,
 )
+from sqs_api.trial.trial_cluster import TrialCluster
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 HAPROXY = shutil.which("haproxy")
@@ -113,8 +113,8 @@ def test_a_folder_is_for_one_cluster_at_a_time(tmp_path: Path) -> None:
 async def test_a_port_in_use_is_said_before_anything_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sqs_api.trial.cluster.balancer_program", lambda: "haproxy")
-    monkeypatch.setattr("sqs_api.trial.cluster.etcd_program", lambda: pytest.fail("it began"))
+    monkeypatch.setattr("sqs_api.trial.trial_cluster.balancer_program", lambda: "haproxy")
+    monkeypatch.setattr("sqs_api.trial.trial_cluster.etcd_program", lambda: pytest.fail("it began"))
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         opened(tmp_path, SystemClock(), SystemEntropy()) as layout,

@@ -36,8 +36,8 @@ from storage.files.folder import (
     write_format,
 )
 from storage.rows.archive_appliers import write_archive
-from storage.rows.changes import Changes
-from storage.rows.keys import FORMAT_VERSION
+from storage.rows.row_changes import Changes
+from storage.rows.row_keys import FORMAT_VERSION
 from storage.rows.stored_rows import load_archive
 from visibility.state.rows import DamagedRecord
 

@@ -34,10 +34,10 @@ from storage.engines.sst_block import keys_in
 from storage.engines.unreadable import Block
 from storage.files.copying import copy_file
 from storage.files.folder import sync_folder
-from storage.rows.changes import Changes
 from storage.rows.damage import END, FIRST, TABLES, UnreadableRows, walk_rows
-from storage.rows.keys import MESSAGE, message_key, number_of, queue_of
 from storage.rows.overlay import RowReader
+from storage.rows.row_changes import Changes
+from storage.rows.row_keys import MESSAGE, message_key, number_of, queue_of
 from visibility.state.rows import DamagedRecord
 
 _BATCH_BYTES = 4 << 20

@@ -54,10 +54,10 @@ from storage.engines.unreadable import (
 from storage.files.folder import sync_folder
 from storage.healing.healed_queue import Gone, Healed, heal
 from storage.log.entry import BEGINNING, Position
-from storage.rows.changes import Ops
-from storage.rows.codec import AppliedRow, decode_row, encode_row
-from storage.rows.keys import APPLIED_KEY
 from storage.rows.overlay import RowReader
+from storage.rows.row_changes import Ops
+from storage.rows.row_codec import AppliedRow, decode_row, encode_row
+from storage.rows.row_keys import APPLIED_KEY
 from visibility.state.rows import DamagedRecord
 
 _SST_DELETIONS = (1000, 500, 0.5)

@@ -32,9 +32,9 @@ from storage.log import (
     SystemDisk,
     read_answered,
 )
-from storage.rows.changes import Changes, Ops
 from storage.rows.entry_body import decode_body
 from storage.rows.overlay import Overlay
+from storage.rows.row_changes import Changes, Ops
 from visibility.state.rows import DamagedRecord
 
 _TRIES = 5

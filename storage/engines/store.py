@@ -9,8 +9,8 @@ from typing import Protocol
 
 from storage.healing.healed_queue import Healed
 from storage.log import Position
-from storage.rows.changes import Changes, Ops
 from storage.rows.overlay import RowReader
+from storage.rows.row_changes import Changes, Ops
 
 
 class StoreFailed(Exception):

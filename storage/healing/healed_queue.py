@@ -19,10 +19,12 @@ from storage.checks.readable_rows import Damage, ReadableRows, look_through
 from storage.healing.salvaged_archive import copy_archive
 from storage.healing.salvaged_outbox import OUTBOX_TABLES, copy_outbox
 from storage.healing.salvaged_queue import QueueCopy, Target
-from storage.rows.changes import Changes, Ops
-from storage.rows.codec import QueueRow, encode_row
 from storage.rows.damage import Finding, number_from, walk_rows
-from storage.rows.keys import (
+from storage.rows.outbox_rows import DEPARTED_LOST
+from storage.rows.overlay import RowReader
+from storage.rows.row_changes import Changes, Ops
+from storage.rows.row_codec import QueueRow, encode_row
+from storage.rows.row_keys import (
     ALIAS,
     APPLIED_KEY,
     ARCHIVE,
@@ -54,8 +56,6 @@ from storage.rows.keys import (
     row_key,
     table_range,
 )
-from storage.rows.outbox_rows import DEPARTED_LOST
-from storage.rows.overlay import RowReader
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import NOWHERE, THE_SHARD, Quarantined

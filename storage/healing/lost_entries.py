@@ -12,10 +12,10 @@ from contextlib import suppress
 from storage.checks.consistency import check_queue
 from storage.healing.healed_queue import queue_ids_of
 from storage.log import Reading
-from storage.rows.changes import Changes, Ops
 from storage.rows.entry_body import decode_body
-from storage.rows.keys import queue_key
 from storage.rows.overlay import Overlay, RowReader
+from storage.rows.row_changes import Changes, Ops
+from storage.rows.row_keys import queue_key
 from visibility.state.rows import DamagedRecord
 
 _SHOWN_MAX = 20

@@ -5,8 +5,8 @@ from __future__ import annotations
 from storage.checks.readable_rows import ReadableRows
 from storage.healing.salvaged_queue import Target
 from storage.rows.archive_appliers import write_archive
-from storage.rows.codec import ArchiveRow, encode_row
-from storage.rows.keys import ARCHIVE, ARCHIVED, BATCH, row_key
+from storage.rows.row_codec import ArchiveRow, encode_row
+from storage.rows.row_keys import ARCHIVE, ARCHIVED, BATCH, row_key
 from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch
 
 _WRITE_EACH = 10_000

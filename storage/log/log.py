@@ -3,7 +3,7 @@
 It belongs to the event loop's thread.
 
 A log that failed stays failed: its owner closes it, reads the folder again and opens a new one
-(`opening.py`).
+(`log_opening.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zlib import crc32
 from storage.log.disk import Disk
 from storage.log.entry import ENTRY_BYTES_MAX, QUEUE_IDS_MAX, Position, encode_entry
 from storage.log.header import HEADER_BYTES, Header
-from storage.log.segments import Segment, Spares, write_header
+from storage.log.log_segments import Segment, Spares, write_header
 
 
 class LogFailed(Exception):

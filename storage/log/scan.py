@@ -11,7 +11,7 @@ from zlib import crc32
 from storage.log.disk import Disk
 from storage.log.entry import ALIGNMENT, Entry, Misfit, Position, next_magic, read_entry
 from storage.log.header import HEADER_BYTES, Header, is_blank, read_header
-from storage.log.segments import segment_number
+from storage.log.log_segments import segment_number
 
 _PAGE_BYTES = 4096
 _UNLIMITED = 1 << 64

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from storage.rows.codec import (
+from storage.rows.overlay import RowReader
+from storage.rows.row_codec import (
     AnswersRow,
     AppliedRow,
     ArchiveRow,
@@ -16,7 +17,7 @@ from storage.rows.codec import (
     QueueRow,
     decode_row,
 )
-from storage.rows.keys import (
+from storage.rows.row_keys import (
     ALIAS,
     ANSWERS,
     APPLIED,
@@ -44,7 +45,6 @@ from storage.rows.keys import (
     number_of,
     queue_of,
 )
-from storage.rows.overlay import RowReader
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import Withheld

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage.rows.codec import check_value, decode_row
-from storage.rows.keys import (
+from storage.rows.row_codec import check_value, decode_row
+from storage.rows.row_keys import (
     BLOCKED,
     CLOCK,
     DELAYED,

@@ -12,8 +12,8 @@ from storage.engines.opening import open_store
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
 from storage.rows.appliers import write_queue
-from storage.rows.changes import Changes
-from storage.rows.codec import QueueRow
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import QueueRow
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import append, changes_of
 from visibility.contract.stored_message import StoredMessage

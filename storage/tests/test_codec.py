@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.rows.codec import (
+from storage.rows.row_codec import (
     AnswersRow,
     ArchiveRow,
     OutboxRow,

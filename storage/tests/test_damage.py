@@ -10,8 +10,8 @@ import pytest
 
 from storage.engines.rocks import RocksRows
 from storage.rows.appliers import write_queue
-from storage.rows.codec import QueueRow
-from storage.rows.keys import MESSAGE, row_key
+from storage.rows.row_codec import QueueRow
+from storage.rows.row_keys import MESSAGE, row_key
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import changes_of
 from visibility.contract.stored_message import Lease, StoredMessage

@@ -11,7 +11,7 @@ from storage.engines.durable import DurableStore
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
-from storage.rows.changes import Changes
+from storage.rows.row_changes import Changes
 from storage.tests.durable_stores import Open
 from storage.tests.places import commit
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from storage.rows import stored_rows
-from storage.rows.changes import Changes
-from storage.rows.keys import (
+from storage.rows.row_changes import Changes
+from storage.rows.row_keys import (
     DELAYED,
     GROUP,
     GROUP_LINE,

@@ -30,7 +30,7 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     `encryption` is the KmsMasterKeyId or the built-in key's name, None where messages are stored
     unsealed; `data_key_reuse_s` is the time for which one data key seals the messages of a
     KmsMasterKeyId. `archive` selects the messages that go to the archive, if there is one, when
-    they leave the queue (see `archive.py`); it comes from a tag.
+    they leave the queue (see `archive_batches.py`); it comes from a tag.
     """
 
     visibility_timeout_ms: int

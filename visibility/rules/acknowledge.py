@@ -30,7 +30,7 @@ from visibility.contract.results import (
     DeleteMessageBatchResultEntry,
 )
 from visibility.contract.stored_message import Lease
-from visibility.rules.archive import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
+from visibility.rules.archive_batches import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, no_lease

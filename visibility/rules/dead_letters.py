@@ -16,8 +16,8 @@ from visibility.content.sealing import KEY_AGAIN_MS
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.departures import Departures
 from visibility.rules.groups import GroupBook
-from visibility.rules.outbox import Departures
 from visibility.state.events import Event, MessagesMoved, Move
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

@@ -52,11 +52,12 @@ from visibility.rules.acknowledge import (
     decide_return_messages,
     decide_undo_receive,
 )
-from visibility.rules.archive import decide_acknowledge_archive, decide_seal_archive
+from visibility.rules.archive_batches import decide_acknowledge_archive, decide_seal_archive
 from visibility.rules.arrivals import decide_accept_messages
 from visibility.rules.browse import decide_browse_messages
 from visibility.rules.decided import Outcome
 from visibility.rules.delete_selected import decide_delete_selected
+from visibility.rules.departures import decide_clear_outbox, decide_read_outbox
 from visibility.rules.kept_queues import (
     decide_continue_queue,
     decide_drop_queue,
@@ -71,7 +72,6 @@ from visibility.rules.move_tasks import (
     decide_read_move_tasks,
     decide_start_message_move_task,
 )
-from visibility.rules.outbox import decide_clear_outbox, decide_read_outbox
 from visibility.rules.queues import (
     decide_close_queue,
     decide_queue_changed,

@@ -6,7 +6,7 @@ from visibility.contract.model import Request
 from visibility.contract.operations import DeleteSelected
 from visibility.contract.outcomes import SelectedDeleted
 from visibility.contract.stored_message import Lease
-from visibility.rules.archive import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
+from visibility.rules.archive_batches import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of

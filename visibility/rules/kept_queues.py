@@ -14,7 +14,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import RestoreMessages
 from visibility.contract.outcomes import Progress
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rules.archive import DELETED, hand_over, takes_deleted
+from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, lease_of, no_lease

@@ -24,6 +24,7 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.arrivals import TARGET_GONE
+from visibility.rules.departures import Departures
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, lease_of, no_lease
 from visibility.rules.move_pace import (
@@ -35,7 +36,6 @@ from visibility.rules.move_pace import (
     without_canary,
 )
 from visibility.rules.moved_ids import SOURCES_MAX, moved_id, source_of
-from visibility.rules.outbox import Departures
 from visibility.rules.retention import TooOld
 from visibility.rules.selected import is_hidden
 from visibility.state.events import Event, MessagesMoved, Move, MoveTaskChanged

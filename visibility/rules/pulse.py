@@ -17,7 +17,7 @@ from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rules.archive import EXPIRED, hand_over, takes_expired
+from visibility.rules.archive_batches import EXPIRED, hand_over, takes_expired
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.move_steps import advance_move_tasks

@@ -8,9 +8,9 @@ from visibility.contract.operations import ResendMessage
 from visibility.contract.results import SendMessageResult
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.decided import Outcome
+from visibility.rules.departures import Departures
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
-from visibility.rules.outbox import Departures
 from visibility.rules.send import Sending
 from visibility.state.events import Event, MessagesDeleted
 from visibility.state.queue_state import QueueState

@@ -24,7 +24,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import SelectedChanged
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import ReleaseMessages, Withheld, WithholdMessages
-from visibility.rules.archive import DELETED, hand_over, takes_deleted
+from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, lease_of

@@ -13,8 +13,8 @@ from cluster.coordination.coordination import Snapshot
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_wire import Wire
 from cluster.members.host_lease import HostLease
+from cluster.members.member_records import Cluster, Identity, MembershipRefused
 from cluster.members.membership import Me, Membership
-from cluster.members.records import Cluster, Identity, MembershipRefused
 from cluster.peers.network import Address
 from cluster.tests.coordinations import Hosts
 from cluster.tests.simulated_etcd import SimulatedEtcd

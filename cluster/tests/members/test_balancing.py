@@ -8,7 +8,7 @@ from typing import Any, cast
 from cluster.coordination.coordination import Done
 from cluster.members.balancing import LeaderBalance
 from cluster.members.leader_view import LeaderView
-from cluster.members.operations import set_drained
+from cluster.members.member_operations import set_drained
 from cluster.members.shard_keys import ShardKeys
 from cluster.replication.leadership import Holder
 from cluster.tests.members.hosts import Candidate

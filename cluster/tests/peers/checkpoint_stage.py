@@ -16,7 +16,7 @@ from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
 from cluster.peers.checkpoint_messages import Begin, Read, Request
 from cluster.peers.checkpoints import Checkpoints
 from cluster.peers.holds import HoldLimits, LogHolds
-from cluster.peers.outcomes import Outcome
+from cluster.peers.peer_outcomes import Outcome
 from cluster.peers.settings import CheckpointSettings
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
@@ -28,8 +28,8 @@ from storage.copies.scrub import Pace
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import Position
-from storage.rows.changes import Ops
-from storage.rows.codec import encode_row
+from storage.rows.row_changes import Ops
+from storage.rows.row_codec import encode_row
 
 T = TypeVar("T")
 LOG_ID = b"l" * 16

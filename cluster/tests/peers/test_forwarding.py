@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from auth.auth_errors import AccessDenied
 from auth.caller import Caller
-from auth.errors import AccessDenied
-from cluster.messages import encode_answer
+from cluster.encoded_requests import encode_answer
 from cluster.peers.held import Routed
 from cluster.peers.incoming import Call, Service
-from cluster.peers.outcomes import Outcome, Reason, Refused
+from cluster.peers.peer_outcomes import Outcome, Reason, Refused
 from cluster.peers.retry import Refusal
 from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
 from cluster.tests.peers.hosts import (
@@ -35,7 +35,7 @@ from visibility.contract.model import Receipt, Request
 from visibility.contract.outcomes import Accepted, Deliveries
 from visibility.contract.results import SendMessageBatchResult, SendMessageResult
 from visibility.contract.stored_message import Arrival, StoredMessage
-from visibility.rules.archive import the_shard
+from visibility.rules.archive_batches import the_shard
 from visibility.tests import prepared
 
 

@@ -14,8 +14,8 @@ from cluster.replication.following import Following
 from cluster.replication.journal import Diverged, Journal, Matched, Misfit
 from cluster.replication.leadership import Seen
 from cluster.replication.leading import Leading
-from cluster.replication.messages import Appended, Heartbeat, Message
 from cluster.replication.replica import Replica
+from cluster.replication.replica_messages import Appended, Heartbeat, Message
 from cluster.replication.voters import VoterSet
 from cluster.tests.replication import test_log_in_cluster as log_stories
 from cluster.tests.replication import test_replica_rules as stories

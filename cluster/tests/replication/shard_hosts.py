@@ -12,12 +12,12 @@ from random import Random
 from zlib import crc32
 
 from cluster.replication.hosting import replica_id_of
-from cluster.replication.messages import Message
 from cluster.replication.replacement import Ways
 from cluster.replication.replica import Replica
+from cluster.replication.replica_messages import Message
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.shards.report import Phase
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import Phase
 from cluster.tests.replication.coordination import Coordination
 from cluster.tests.replication.host import TIMING, WALL_S
 from cluster.tests.replication.network import SimulatedNetwork

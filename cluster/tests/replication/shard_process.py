@@ -15,7 +15,7 @@ from cluster.peers.transport import Transport
 from cluster.replication import Leadership
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import OnMessage, ReplicatedStores
-from cluster.replication.messages import Message, decode_message, encode_message
+from cluster.replication.replica_messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.replication.rows_place import RowsPlace
 from cluster.shards.delivery import Deliveries

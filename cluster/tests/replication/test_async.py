@@ -16,7 +16,7 @@ from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.operations import ReadOutbox, SealArchive
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import SendMessageResult
-from visibility.rules.archive import the_shard
+from visibility.rules.archive_batches import the_shard
 from visibility.tests import prepared
 
 GONE = Receipt(1_000, 1)

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from cluster.replication import Role, leading
 from cluster.replication.leadership import Holder, Seen, TermRecord
-from cluster.replication.messages import Append
+from cluster.replication.replica_messages import Append
 from cluster.replication.voters import next_voters
 from cluster.tests.replication.host import Host
 from cluster.tests.replication.shard_hosts import Reply, ShardCluster

@@ -19,8 +19,8 @@ from cluster.replication import Timing
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
 from cluster.shards.answers import NotDecided
-from cluster.shards.report import Phase
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import Phase
 from cluster.tests.peers.peers import Peer
 from cluster.tests.peers.peers import start as connect
 from cluster.tests.peers.simulated_network import SimulatedNetwork
@@ -30,7 +30,7 @@ from storage.copies.replaced_rows import Replaced, make_incoming, replace_rows
 from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
-from storage.rows.keys import message_key
+from storage.rows.row_keys import message_key
 from storage.tests.places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.replication.messages import Append
+from cluster.replication.replica_messages import Append
 from cluster.tests.replication.stage import Stage, staged
 
 

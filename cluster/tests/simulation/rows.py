@@ -11,9 +11,9 @@ from random import Random
 from storage.engines.store import StoreFailed
 from storage.healing.healed_queue import Healed, heal
 from storage.log import BEGINNING, Position
-from storage.rows.changes import Ops
-from storage.rows.codec import AppliedRow, decode_row, encode_row
-from storage.rows.keys import APPLIED_KEY
+from storage.rows.row_changes import Ops
+from storage.rows.row_codec import AppliedRow, decode_row, encode_row
+from storage.rows.row_keys import APPLIED_KEY
 from visibility.state.rows import DamagedRecord
 
 Rows = dict[bytes, bytes]
