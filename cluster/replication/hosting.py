@@ -259,10 +259,9 @@ class ReplicatedStores:
         return all(store.can_grow for store in self._opened.values())
 
     def give_back_space(self) -> None:
-        """The disk is short: remove unused files of the logs."""
+        """The disk is short: remove what the shards do not need."""
         for store in self._opened.values():
-            if store.replica.journal.is_open:
-                store.replica.log.give_back()
+            store.give_back_space()
 
     def reports(self) -> dict[int, ReplicaReport]:
         """The replicas of this host by shard."""

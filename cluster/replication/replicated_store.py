@@ -288,8 +288,7 @@ class ReplicatedStore(FlushedRows):
         if self._files_timer is None:
             self._check_files_later()
         if self._flushing is None and self._wants_flush():
-            self._flushing_bytes = self._applied_bytes
-            self._begin_flush(position)
+            self._flush_applied()
 
     def _fail(self, error: StoreFailed) -> None:
         self._has_failed = True
@@ -302,6 +301,19 @@ class ReplicatedStore(FlushedRows):
         options = self._options
         is_long = self._applied_bytes - self._flushed_bytes >= options.flush_bytes
         return is_long or self.unflushed_rows >= options.flush_rows
+
+    def _flush_applied(self) -> None:
+        self._flushing_bytes = self._applied_bytes
+        self._begin_flush(self.applied)
+
+    def give_back_space(self) -> None:
+        """The disk is short: remove unused files of the log, and have the rows flushed, so that
+        RocksDB can remove what was deleted."""
+        if self._is_over or self._has_failed or not self.replica.journal.is_open:
+            return
+        self.replica.log.give_back()
+        if self.unflushed_rows and self._flushing is None:
+            self._flush_applied()
 
     def _has_flushed_enough(self) -> bool:
         options = self._options

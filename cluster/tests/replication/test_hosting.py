@@ -189,6 +189,28 @@ async def test_three_hosts_with_real_rows_hand_over_and_agree(tmp_path: Path) ->
         await cluster.shards[name].stop()
 
 
+async def test_all_hosts_with_a_short_disk_flush_their_rows(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await asyncio.to_thread(cluster.found)
+    for name in NAMES:
+        await cluster.start(name)
+    leader = await cluster.leader()
+    for number in range(5):
+        await cluster.answer(leader, prepared.send(Q, f"m{number}"))
+    stores = [cluster.stores[name].of(0) for name in NAMES]
+    await until(lambda: len({store.applied for store in stores}) == 1)
+    assert all(store.unflushed_rows for store in stores)
+
+    for name in NAMES:
+        cluster.stores[name].give_back_space()
+
+    await until(lambda: all(store.flushed == store.applied for store in stores))
+    assert not any(store.unflushed_rows for store in stores)
+    for name in NAMES:
+        await cluster.shards[name].stop()
+        cluster.stores[name].give_back_space()  # a stopped store has nothing to give
+
+
 @pytest.mark.slow
 async def test_a_host_that_joins_becomes_a_voter(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
