@@ -55,6 +55,7 @@ _TASK_MS_MAX = MOVE_TASK_SECONDS_MAX * 1000
 _SOURCE_UNKNOWN = "CouldNotDetermineMessageSource"
 _DENIED = "AccessDenied"
 _TOO_LONG = "TaskTimedOut"
+_END_LOST = "TaskEndLost"
 _NO_ROOM_AGAIN_MS = 1_000
 """Pause of a task while the outbox is full with messages of others."""
 
@@ -63,10 +64,9 @@ def advance_move_tasks(
     shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
 ) -> tuple[tuple[Event, ...], int | None]:
     """Move the messages that the active task may move now; see `pulse.Step`."""
-    task = queue.active_task
+    task, now_ms = queue.active_task, stamp.now_ms
     if task is None:
-        return (), None
-    now_ms = stamp.now_ms
+        return _without_end(queue, now_ms), None
     if task.status == "CANCELLING":
         if shard.outbox.has_of_task(task.task_id):
             return (), None  # the end follows when the outbox is cleared
@@ -81,6 +81,14 @@ def advance_move_tasks(
     if allowed <= 0:
         return (), max(now_ms + 1, next_move_ms(task))
     return _Moving(shard, queue, definition, stamp, task).step(allowed)
+
+
+def _without_end(queue: QueueState, now_ms: int) -> tuple[Event, ...]:
+    """End a task that has a successor: the Entry of its end was lost with a damaged log."""
+    for task in queue.tasks.values():
+        if task.is_active:
+            return _ended(queue, task, now_ms, "FAILED", _END_LOST)
+    return ()
 
 
 def _ended(
