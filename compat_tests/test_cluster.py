@@ -202,7 +202,8 @@ _UNTIL_KILLED = """
 import json, sys, time
 def seen(): return json.load(open(sys.argv[1]))["processes"]
 before = seen()
-while not any(seen().get(host, before.get(host)) != before.get(host) for host in "abc"): time.sleep(0.05)
+def changed(now): return any(now.get(host, before.get(host)) != before.get(host) for host in "abc")
+while not changed(seen()): time.sleep(0.05)
 sys.exit(7)
 """
 

@@ -118,7 +118,7 @@ class PartWriter:
             return
         rows = pa.Table.from_batches(self._pending)
         self._pending, self._pending_bytes = [], 0
-        for partition, some in _runs(rows):
+        for partition, some in runs(rows):
             if self._open is None or self._open.partition != partition:
                 self._end()
                 self._open = self._begin(partition)
@@ -212,13 +212,13 @@ def _checksums(rows: pa.Table) -> Iterator[tuple[BatchId, int, int]]:
         yield BatchId(source, shard, batch), count, checksum
 
 
-def _runs(rows: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
+def runs(rows: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
     """Successive rows of the same account, queue and day."""
     days = rows["sent_at"].cast(pa.date32()).cast(pa.string())
     keys = pc.binary_join_element_wise(rows["account"], rows["queue"], days, "/")
-    runs = pc.run_end_encode(keys.combine_chunks())
+    encoded = pc.run_end_encode(keys.combine_chunks())
     begin = 0
-    for key, end in zip(runs.values.to_pylist(), runs.run_ends.to_pylist(), strict=True):
+    for key, end in zip(encoded.values.to_pylist(), encoded.run_ends.to_pylist(), strict=True):
         account, queue, day = key.split("/")
         yield (account, queue, day), rows.slice(begin, end - begin)
         begin = end

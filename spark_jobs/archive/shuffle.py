@@ -2,8 +2,8 @@
 writes them.
 
 Spark splits a queue and day only if it has more than PART_BYTES, so the table gets as few and large
-files as there can be. The rows of a task come sorted, so its memory does not grow with the number
-of queues.
+files as there can be. What it moves are chunks of rows, and a task gets them sorted, so its memory
+does not grow with the number of queues.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.archive.executor import (
-    ROWS,
+    CHUNKS,
     WRITTEN,
     Written,
     read_segments,
@@ -40,9 +40,8 @@ _SETTINGS = {
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": str(PART_BYTES),
     # A smaller rest stays with the piece before it, so that files have 64 MB after compression.
     "spark.sql.adaptive.rebalancePartitionsSmallPartitionFactor": "0.5",
-    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(8 << 20),
 }
-_DAY = "date_from_unix_date(int(floor(unix_micros(sent_at) / 86400000000)))"
 
 
 def write_shuffled(
@@ -75,13 +74,10 @@ def _query(
     content = sum(segment.bytes for segment in segments)
     readers = min(len(segments), max(processors, content // _READ_BYTES))
     listed = session.sparkContext.parallelize([s.fields() for s in segments], readers)
-    rows = session.createDataFrame(listed, SEGMENT_FIELDS).mapInArrow(
-        partial(read_segments, lake, count), from_arrow_schema(ROWS)
+    chunks = session.createDataFrame(listed, SEGMENT_FIELDS).mapInArrow(
+        partial(read_segments, lake, count), from_arrow_schema(CHUNKS)
     )
-    by_day = rows.selectExpr("*", f"{_DAY} AS day").hint(
-        "rebalance", max(processors, content // _SHUFFLED_BYTES), "account", "queue", "day"
-    )
-    sorted_rows = by_day.drop("day").sortWithinPartitions("queue", "account", "sent_at")
-    return sorted_rows.mapInArrow(
-        partial(write_parts, lake, run, count), from_arrow_schema(WRITTEN)
-    )
+    partitions = max(processors, content // _SHUFFLED_BYTES)
+    by_day = chunks.hint("rebalance", partitions, "account", "queue", "day")
+    in_order = by_day.sortWithinPartitions("account", "queue", "day", "first_us")
+    return in_order.mapInArrow(partial(write_parts, lake, run, count), from_arrow_schema(WRITTEN))
