@@ -42,17 +42,18 @@ def run_command(
     seconds: float = 120.0,
     variables: dict[str, str] | None = None,
     output: TextIO | None = None,
+    errors: TextIO | None = None,
 ) -> subprocess.CompletedProcess[str]:
     """Run `holdfast` with these arguments to its end; `variables` are added to its environment.
 
-    Standard output goes to `output`; by default it is returned.
+    Standard output goes to `output`, standard error to `errors`; by default they are returned.
     """
     return subprocess.run(
         command(*arguments),
         env={**environment(), **(variables or {})},
         cwd=_CHECKOUT,
         stdout=output or subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stderr=errors or subprocess.PIPE,
         text=True,
         timeout=seconds,
         check=False,

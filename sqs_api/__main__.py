@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from importlib import metadata
 
 import click
@@ -92,14 +91,14 @@ def main() -> None:
     try:
         sys.exit(cli(prog_name="holdfast", standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        _say(error.format_message())
         sys.exit(_WRONG_USE)
     except click.Abort:
         sys.exit(_FAILED)
     except Exception as error:
         _end_if_refused_by_disk(error)
         if isinstance(error, click.ClickException):
-            click.echo(f"holdfast: {error.format_message()}", err=True)
+            _say(f"holdfast: {error.format_message()}")
             sys.exit(_FAILED if isinstance(error, Failed) else _WRONG_USE)
         raise
 
@@ -112,10 +111,17 @@ def _end_if_refused_by_disk(error: Exception) -> None:
     if reason is None:
         return
     text = f": {error.format_message()}" if isinstance(error, click.ClickException) else ""
-    with suppress(OSError):  # standard error is on that disk
-        click.echo(f"holdfast: {reason}{text}", err=True)
+    _say(f"holdfast: {reason}{text}")
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # drop what it did not take
     sys.exit(_DISK_REFUSED)
+
+
+def _say(text: str) -> None:
+    """Say it on standard error, which decides no exit status: it may be on a full disk."""
+    try:
+        click.echo(text, err=True)
+    except OSError:  # drop the text, or its flush at the end fails again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 if __name__ == "__main__":
