@@ -202,6 +202,14 @@ class PeerRouter(Router):
         operation = msgspec.structs.replace(ticket.request.operation, wait_time_seconds=left_s)
         return msgspec.structs.replace(ticket.request, operation=operation)
 
+    def give_back(self, request: Request, received: Ticket | None) -> None:
+        """See `Router`. What came with a repeated answer is only given back by an undoing, see rule
+        40."""
+        if isinstance(received, Routed) and received.is_retry:
+            self._undo(received)
+        else:
+            super().give_back(request, received)
+
     def _submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
         """See `Router`. Whoever leads the shard refuses."""
         self.submit(request, on_answer, age_ms=age_ms)
@@ -217,6 +225,7 @@ class PeerRouter(Router):
             is_receive = type(ticket.request.operation) is ReceiveMessage
             if is_receive and ticket.link.cancel(ticket.call):
                 self._polling.discard(ticket)
+                self._undo(ticket)
                 return True
             return False
         held = self._held.get(ticket.request.queue.shard)
@@ -234,6 +243,7 @@ class PeerRouter(Router):
             assert ticket.link is not None
             if ticket.link.cancel(ticket.call):
                 self._polling.discard(ticket)
+                self._undo(ticket)
                 self._answer_later(ticket, NO_MESSAGES)
         for held in self._held.values():
             held.hurry()

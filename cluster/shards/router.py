@@ -59,6 +59,10 @@ class Router:
         """
         return self.shards[request.queue.shard].submit(request, on_answer, room=room)
 
+    def give_back(self, request: Request, received: Ticket | None) -> None:
+        """Return messages that did not reach the client of this receive."""
+        self.submit(request, lambda answer: None)
+
     def _submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
         """The gateway knows by itself what is refused, before it seals messages. The shards of a
         single host remember no answers, so nothing is made of the age."""

@@ -31,8 +31,8 @@ class Answerer(Protocol):
 
     memory: RequestMemory
 
-    def hand_out(self, exchange: Exchange, answer: Deliveries) -> None:
-        """Answer a receive."""
+    def hand_out(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
+        """Answer a receive, which had this ticket."""
 
     def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
         """Answer sends of which some were duplicates."""
@@ -85,7 +85,7 @@ class Exchange(msgspec.Struct):
                 if ticket is not None:
                     # A purge may have given the queue another id while it waited.
                     self.queue = ticket.request.queue
-                gateway.hand_out(self, answer)  # type: ignore[arg-type]
+                gateway.hand_out(self, ticket, answer)  # type: ignore[arg-type]
             elif kind is Deduplicated:
                 gateway.count_duplicates(self, answer)  # type: ignore[arg-type]
             elif isinstance(answer, QueueError):

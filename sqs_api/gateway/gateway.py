@@ -56,6 +56,7 @@ from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
 from visibility.contract.results import Result
 from visibility.rules.handing_out import NO_ROOM
 from visibility.rules.receive import wait_ms
+from visibility.state.waiters import Ticket
 
 _Given = tuple[bytes, bytes, dict[bytes, bytes], bytes]
 """Method, target, headers and body of a request."""
@@ -172,10 +173,12 @@ class Gateway:
         return exchange
 
     def cancel(self, exchange: Exchange) -> None:
-        """End a long poll whose client hung up."""
+        """End a long poll whose client hung up, or a receive that is to be decided again."""
         if exchange.ticket is not None and self._router.cancel(exchange.ticket):
             exchange.ticket = None
             self.outstanding -= 1
+            if exchange.held_bytes:
+                exchange.give_back()  # a leader that was deposed had decided it
 
     async def drain(self) -> None:
         """Wait until every request was answered."""
@@ -305,7 +308,7 @@ class Gateway:
 
     # -- up ----------------------------------------------------------------------------------------
 
-    def hand_out(self, exchange: Exchange, deliveries: Deliveries) -> None:
+    def hand_out(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
         """Answer with received messages; those that cannot be written are given back."""
         operation, queue = exchange.operation, exchange.queue
         assert isinstance(operation, ReceiveMessage)
@@ -323,18 +326,18 @@ class Gateway:
             received = self._payloads.received(operation, queue, deliveries, admit)
             kind, body = _encode(exchange, received)
         except QueueError as refusal:  # such as: a key was disabled meanwhile
-            self._give_back(exchange, deliveries)
+            self._give_back(exchange, ticket, deliveries)
             self.refuse(exchange, refusal)
             return
         if len(body) >= COUNTED_BYTES_MIN and not exchange.correct(len(body)):
-            self._give_back(exchange, deliveries)
+            self._give_back(exchange, ticket, deliveries)
             self.refuse(exchange, RequestThrottled(NO_ROOM))
             return
         written = self._write(exchange, 200, kind, body)
         if deliveries.leases and written:
             self.counts.received(queue.queue_id, deliveries)
         elif deliveries.leases:
-            self._give_back(exchange, deliveries)
+            self._give_back(exchange, ticket, deliveries)
 
     def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
         """Answer a send that repeats messages; the client sees no difference."""
@@ -343,7 +346,7 @@ class Gateway:
         counts[queue_id] = counts.get(queue_id, 0) + answer.duplicates
         self.succeed(exchange, answer.result)
 
-    def _give_back(self, exchange: Exchange, deliveries: Deliveries) -> None:
+    def _give_back(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
         """Make messages visible again that could not be written to the client."""
         assert exchange.queue is not None
         assert exchange.caller is not None
@@ -354,7 +357,7 @@ class Gateway:
             exchange.request_id,
             receipts_of(deliveries),
         )
-        self._router.submit(request, lambda answer: None)
+        self._router.give_back(request, ticket)
 
     def succeed(self, exchange: Exchange, result: Answer) -> bool:
         """Answer with a result; False if the client did not get it."""

@@ -70,7 +70,8 @@ class SqsServer(web.Server):
         """Hang up on clients that take too long; to be called once a second."""
         self._state.seconds += 1
         for number, (connection, transport) in enumerate(list(self._connections.items()), 1):
-            cast(SqsConnection, connection).end_if_overdue(transport)
+            if connection in self._connections:  # it may have ended meanwhile
+                cast(SqsConnection, connection).end_if_overdue(transport)
             if number % _SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
 

@@ -61,6 +61,28 @@ def _client_context(authority: Authority, pair: Pair | None = None) -> ssl.SSLCo
     return context
 
 
+def test_connections_that_end_while_the_server_checks_all_do_not_end_the_check(
+    tell: Callable[[Tls, Story], None],
+    authority: Authority,
+    pair: Pair,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sqs_api.http.server._SWEPT_AT_ONCE", 1)
+
+    async def story(port: Port) -> None:
+        for _ in range(12):
+            await port.connect(_client_context(authority))
+        last = port.server.connections[-1]
+        assert last.transport is not None
+        last.transport.abort()
+
+        await port.server.sweep()
+
+        assert last not in port.server.connections
+
+    tell(Tls(*pair, None), story)
+
+
 def test_requests_are_answered_over_tls_and_queue_urls_are_https(
     tell: Callable[[Tls, Story], None], authority: Authority, pair: Pair
 ) -> None:

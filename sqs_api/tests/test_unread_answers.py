@@ -156,6 +156,36 @@ async def test_messages_that_a_leader_elsewhere_handed_out_are_given_back_withou
         assert (asked, memory.held_bytes) == (0, MEMORY // 8 + 1), "not even asked"
 
 
+class _DeposedRouter(Router):
+    """Of a leader that is deposed after its decision: the receive waits to be decided again."""
+
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
+        if room is None:
+            return super().submit(request, on_answer)
+        room.take(LARGE)
+        return Ticket(request, on_answer, room=room)
+
+    def cancel(self, ticket: Ticket) -> bool:
+        return True
+
+
+async def test_client_that_hangs_up_before_a_second_decision_gives_its_room_back(
+    service: Service,
+) -> None:
+    url = await service.make_queue()
+    service.gateway._router = _DeposedRouter([service.shard])
+    memory = service.gateway.memory
+    async with listening(service, memory_bytes=MEMORY) as port:
+        client = await port.connect()
+        await client.send(_receive(url))
+        await until(lambda: memory.answer_bytes > 0)
+
+        await client.close()
+
+        await until(lambda: not service.gateway.outstanding)
+        assert memory.held_bytes == 0
+
+
 async def test_long_poll_takes_no_room_until_it_finds_messages(service: Service) -> None:
     url = await service.make_queue()
     memory = service.gateway.memory

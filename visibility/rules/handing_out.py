@@ -42,8 +42,10 @@ class HandingOut:
         """Bytes of the messages that were looked at."""
 
     def check(self, ticket: Ticket) -> None:
-        """Raises RequestThrottled if this user found no room for the queue's next message, and
-        there still is none."""
+        """Raises RequestThrottled for a receive if this user found no room for the queue's next
+        message, and there still is none."""
+        if type(ticket.request.operation) is not ReceiveMessage:
+            return  # another host's requests all have the room of its connection
         place, room = _place(ticket.request), ticket.room
         size = self._without_room.get(place)
         if size is None or room is None:

@@ -8,7 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from cluster.peers.forwarding import PeerRouter
+from cluster.peers.held import Routed
 from cluster.peers.settings import ForwardingSettings
+from cluster.shards.answers import returning
 from cluster.tests.peers.hosts import QUEUE, RECEIVE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, pass_time
@@ -188,3 +191,55 @@ async def test_the_number_of_receives_to_undo_is_bounded() -> None:
         sent = a.ask(prepared.send(QUEUE, "other requests are still held"))
         await pass_time(0.1)
         assert not sent.answers
+
+
+async def _lose_the_answer(undone: Undone, wait_s: int) -> Asked:
+    """A receive that a sent and b decided, and whose answer cannot arrive."""
+    asked = await undone.decided(undone.a, wait_s)
+    undone.apart("a", "b")
+    undone.cluster.store.auto_sync = True
+    undone.cluster.store.sync_all()
+    await pass_time(4.0)
+    return asked
+
+
+@queues
+@virtual
+async def test_what_the_second_answer_brings_can_be_given_back(queue: QueueDefinition) -> None:
+    """Its client hung up, or has no room for it."""
+    async with holding(queue) as undone:
+        asked = await _lose_the_answer(undone, 1)
+        undone.cluster.network.mend()
+        await pass_time(4.0)
+        (answer,) = asked.answers
+        assert isinstance(answer, Deliveries)
+        assert len(answer.leases) == 1
+
+        undone.a.router.give_back(returning(asked.ticket.request, answer), asked.ticket)
+        await pass_time(1.0)
+
+        assert await undone.received(undone.a) == [("hello", 1)]
+
+
+@pytest.mark.parametrize("stops", [True, False])
+@virtual
+async def test_a_poll_that_ends_before_its_second_try_leaves(
+    monkeypatch: pytest.MonkeyPatch, *, stops: bool
+) -> None:
+    async with holding() as undone:
+        asked = await _lose_the_answer(undone, 20)
+        router, send = undone.a.router, PeerRouter._send
+
+        def send_and_end(self: PeerRouter, ticket: Routed, host: str) -> None:
+            send(self, ticket, host)
+            if ticket is asked.ticket and ticket.link is not None:
+                if stops:
+                    router.end_waiting()
+                else:
+                    assert router.cancel(ticket)
+
+        monkeypatch.setattr(PeerRouter, "_send", send_and_end)
+        undone.cluster.network.mend()
+        await pass_time(4.0)
+
+        assert await undone.received(undone.b) == [("hello", 1)]
