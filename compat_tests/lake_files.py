@@ -53,15 +53,28 @@ def waiting(node: NodeProcess) -> dict[str, Any]:
     return dict(shard)
 
 
+def _messages(file: Path) -> pyarrow.Table:
+    """A segment's rows with the table's columns."""
+    found = parquet.ParquetFile(file).read().replace_schema_metadata()
+    return found.append_column("day", found["sent_at"].cast(pyarrow.date32()))
+
+
 def acknowledge(node: NodeProcess, lake: Path, batch: int, **changed: Any) -> tuple[int, Any]:
-    """Commit batches up to this one to the table, as the job does, and acknowledge them."""
+    """Commit the segments up to this batch, as the job does, and acknowledge them."""
     shard = waiting(node)
     source = changed.get("source", shard["source"])
     transaction = Transaction(f"holdfast:{source}:0", batch)
+    archived = DeltaTable(str(lake / "archive")) if (lake / "archive").is_dir() else None
+    first = (archived.transaction_version(transaction.app_id) or 0) + 1 if archived else 1
+    files = [
+        lake / f"segments/{source}/shard-0/batch-{n:012d}.parquet" for n in range(first, batch + 1)
+    ]
+    messages = [_messages(file) for file in files if file.exists()]
     write_deltalake(
         str(lake / "archive"),
-        pyarrow.table({"batch": [batch]}),
+        pyarrow.concat_tables(messages or [_messages(segments(lake)[0]).slice(0, 0)]),
         mode="append",
+        partition_by=["account", "queue", "day"],
         commit_properties=CommitProperties(app_transactions=[transaction]),
     )
     table = DeltaTable(str(lake / "archive"))
