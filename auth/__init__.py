@@ -1,8 +1,6 @@
 """Authentication and authorization: bytes and time in, a Caller or an AuthError out. Pure."""
 
-from auth.caller import Caller
-from auth.credentials import AccessKey, CredentialSet
-from auth.errors import (
+from auth.auth_errors import (
     AccessDenied,
     AuthError,
     ExpiredToken,
@@ -11,6 +9,8 @@ from auth.errors import (
     MissingAuthenticationToken,
     SignatureDoesNotMatch,
 )
+from auth.caller import Caller
+from auth.credentials import AccessKey, CredentialSet
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller
 

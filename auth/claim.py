@@ -13,9 +13,9 @@ from hashlib import sha256
 
 import msgspec
 
+from auth.auth_errors import IncompleteSignature, MissingAuthenticationToken, SignatureDoesNotMatch
 from auth.canonical import ALGORITHM, TERMINATOR, canonical_resource, split_query
 from auth.dates import read_basic_date, read_http_date, write_basic_date
-from auth.errors import IncompleteSignature, MissingAuthenticationToken, SignatureDoesNotMatch
 
 SKEW_S = 15 * 60
 # Source: AWS, X-Amz-Expires: "the maximum value you can set is 604,800 seconds (7 days)".

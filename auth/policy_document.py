@@ -100,6 +100,13 @@ def read_policy(text: str, kind: Kind) -> Policy:
     )
 
 
+def check_policy_of_user(text: str) -> None:
+    """Refuse a text that cannot become a user's policy: also one without a statement, which IAM
+    refuses and older versions stored. Raises PolicyRefused."""
+    if not read_policy(text, Kind.IDENTITY).statements:
+        raise PolicyRefused("it has no Statement")
+
+
 def _check_members(value: object, allowed: set[str], what: str) -> None:
     if not isinstance(value, dict):
         raise PolicyRefused(f"{what} must be an object")

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
+from auth.auth_errors import ExpiredToken, InvalidClientTokenId, SignatureDoesNotMatch
 from auth.caller import Caller
 from auth.canonical import (
     ALGORITHM,
@@ -42,7 +43,6 @@ from auth.canonical import (
 from auth.claim import SKEW_S, Claim, Scope, read_claim, read_scope, shown
 from auth.credentials import AccessKey, CredentialSet
 from auth.dates import write_basic_date
-from auth.errors import ExpiredToken, InvalidClientTokenId, SignatureDoesNotMatch
 
 if TYPE_CHECKING:
     from hashlib import _Hash

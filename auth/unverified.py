@@ -6,9 +6,9 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 
+from auth.auth_errors import AccessDenied
 from auth.caller import Caller
 from auth.canonical import split_query
-from auth.errors import AccessDenied
 
 _CREDENTIAL = re.compile(rb"([!-+.0-~-]{1,128})/[0-9]{8}/([^/]*)/[^/]*/aws4_request")
 _AUTHORIZATION = re.compile(rb"Credential=" + _CREDENTIAL.pattern)

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import signal
+import ssl
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -46,11 +47,23 @@ class ClusterFolder:
         found = self.cluster()
         return tuple(host for host in HOSTS if found.hosts[host] != found.endpoint)
 
-    def etcd_url(self, member: str) -> str:
-        """The address of a member of etcd for clients."""
+    def etcd_address(self, member: str, purpose: str) -> tuple[str, int]:
+        """Host and port of a member of etcd, for `client` or `peers`."""
         kept = json.loads((self.data / "cluster.json").read_text())
         machine = kept["machines"].get(member, {"address": "127.0.0.1"})
-        return f"http://{machine['address']}:{kept['ports'][f'{member}/client']}"
+        return machine["address"], kept["ports"][f"{member}/{purpose}"]
+
+    def etcd_url(self, member: str) -> str:
+        """The address of a member of etcd for clients."""
+        host, port = self.etcd_address(member, "client")
+        return f"https://{host}:{port}"
+
+    def etcd_tls(self) -> ssl.SSLContext:
+        """The TLS of a client of etcd."""
+        files = self.data / "etcd-certificates/client"
+        context = ssl.create_default_context(cafile=files / "ca.pem")
+        context.load_cert_chain(files / "peer.pem", files / "peer.key")
+        return context
 
     def signal(self, name: str, number: signal.Signals) -> int:
         """Send a signal to one process of the cluster, and return its id."""
@@ -75,10 +88,10 @@ class ClusterFolder:
         """Wait until a host says that it takes requests, or a member of etcd that it has a
         leader."""
         if name in HOSTS:
-            page = f"{self.cluster().hosts[name]}/readyz"
+            page, tls = f"{self.cluster().hosts[name]}/readyz", None
         else:
-            page = f"{self.etcd_url(name)}/health"
-        self._wait(lambda: is_well(page), f"{name} to be ready")
+            page, tls = f"{self.etcd_url(name)}/health", self.etcd_tls()
+        self._wait(lambda: is_well(page, tls), f"{name} to be ready")
 
     def wait_until_all_are_ready(self) -> None:
         """Wait for every process: a fault that meets a cluster which still mends the last one would
@@ -111,7 +124,7 @@ class ClusterFolder:
             f"{self.etcd_url(MEMBERS[0])}/v3/kv/range", json.dumps({"key": key}).encode()
         )
         try:
-            with urlopen(asked, timeout=2) as answer:
+            with urlopen(asked, timeout=2, context=self.etcd_tls()) as answer:
                 found = json.load(answer).get("kvs", [])
         except (URLError, OSError):
             return ""
@@ -130,7 +143,8 @@ class ClusterFolder:
 
     def _leads(self, member: str) -> bool:
         try:
-            with urlopen(f"{self.etcd_url(member)}/metrics", timeout=2) as answer:
+            page = f"{self.etcd_url(member)}/metrics"
+            with urlopen(page, timeout=2, context=self.etcd_tls()) as answer:
                 return b"\netcd_server_is_leader 1\n" in answer.read()
         except (URLError, OSError):
             return False
@@ -156,10 +170,10 @@ class ClusterProcess(NodeProcess):
         )
 
 
-def is_well(page: str) -> bool:
+def is_well(page: str, tls: ssl.SSLContext | None = None) -> bool:
     """True if the page is answered with success."""
     try:
-        with urlopen(page, timeout=2) as answer:
+        with urlopen(page, timeout=2, context=tls) as answer:
             return bool(answer.status == 200)
     except (HTTPError, URLError, OSError):
         return False

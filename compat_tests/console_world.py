@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from compat_tests.chromium import Tab
@@ -49,3 +50,40 @@ def tab_of(browser: Any, node: NodeProcess, place: str = "/queues", **options: A
     tab = Tab(browser, node.url, **options)
     tab.go(place)
     return tab
+
+
+class Held:
+    """Requests of a tab that wait on their way to the service until they are let go."""
+
+    def __init__(self, tab: Tab, path: str, method: str = "POST") -> None:
+        """`path` is a pattern of addresses."""
+        self.routes: list[Any] = []
+        self._method = method
+        self._tab = tab
+        self._path = path
+        tab.page.route(path, self._hold)
+
+    def _hold(self, route: Any) -> None:
+        if route.request.method == self._method:
+            self.routes.append(route)
+        else:
+            route.continue_()
+
+    def wait(self, number: int = 1) -> None:
+        """Wait until so many were sent."""
+        for _ in range(3_000):
+            if len(self.routes) >= number:
+                return
+            self._tab.page.wait_for_timeout(10)
+        raise AssertionError(f"{len(self.routes)} requests instead of {number}")
+
+    def let_go(self, at: int = 0) -> None:
+        """Send one on. The page may have given it up."""
+        with suppress(Exception):
+            self.routes[at].continue_()
+
+    def end(self) -> None:
+        """Hold no more requests, and send on those that wait."""
+        self._tab.page.unroute(self._path, self._hold)
+        for at in range(len(self.routes)):
+            self.let_go(at)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow
+import pyarrow.compute as compute
 import pyarrow.parquet as parquet
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 
@@ -53,37 +54,41 @@ def waiting(node: NodeProcess) -> dict[str, Any]:
     return dict(shard)
 
 
-def _messages(file: Path) -> pyarrow.Table:
-    """A segment's rows with the table's columns."""
-    found = parquet.ParquetFile(file).read().replace_schema_metadata()
-    return found.append_column("day", found["sent_at"].cast(pyarrow.date32()))
-
-
 def acknowledge(node: NodeProcess, lake: Path, batch: int, **changed: Any) -> tuple[int, Any]:
-    """Commit the segments up to this batch, as the job does, and acknowledge them."""
+    """Commit batches up to this one to the table, as the job does, and acknowledge them."""
     shard = waiting(node)
     source = changed.get("source", shard["source"])
-    transaction = Transaction(f"holdfast:{source}:0", batch)
-    archived = DeltaTable(str(lake / "archive")) if (lake / "archive").is_dir() else None
-    first = (archived.transaction_version(transaction.app_id) or 0) + 1 if archived else 1
-    files = [
-        lake / f"segments/{source}/shard-0/batch-{n:012d}.parquet" for n in range(first, batch + 1)
-    ]
-    messages = [_messages(file) for file in files if file.exists()]
-    write_deltalake(
-        str(lake / "archive"),
-        pyarrow.concat_tables(messages or [_messages(segments(lake)[0]).slice(0, 0)]),
-        mode="append",
-        partition_by=["account", "queue", "day"],
-        commit_properties=CommitProperties(app_transactions=[transaction]),
-    )
-    table = DeltaTable(str(lake / "archive"))
+    place = str(lake / "archive")
+    committed = _commit(lake, place, source, batch)
     said = {
         "source": source,
         "shard": 0,
         "batch": batch,
-        "table": table.table_uri,
-        "table_id": str(table.metadata().id),
-        "version": table.version(),
+        "table": committed.table_uri if committed else place,
+        "table_id": str(committed.metadata().id) if committed else "none",
+        "version": committed.version() if committed else 0,
     }
     return ask(node, "/archived", said | changed)
+
+
+def _commit(lake: Path, place: str, source: str, batch: int) -> DeltaTable | None:
+    """The table with all segments of a source up to this batch; None if there is none yet."""
+    name = f"holdfast:{source}:0"
+    before = DeltaTable(place) if DeltaTable.is_deltatable(place) else None
+    done = (before.transaction_version(name) or 0) if before else 0
+    new = [
+        parquet.ParquetFile(file).read()
+        for file in segments(lake)
+        if file.parts[-3] == source and done < int(footer(file)["batch"]) <= batch
+    ]
+    if new:
+        rows = pyarrow.concat_tables(new)
+        day = compute.cast(compute.cast(rows["sent_at"], pyarrow.timestamp("us")), pyarrow.date32())
+        write_deltalake(
+            place,
+            rows.append_column("day", day),
+            mode="append",
+            partition_by=["account", "queue", "day"],
+            commit_properties=CommitProperties(app_transactions=[Transaction(name, batch)]),
+        )
+    return DeltaTable(place) if DeltaTable.is_deltatable(place) else None

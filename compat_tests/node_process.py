@@ -12,7 +12,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Self
+from typing import Self, TextIO
 
 from compat_tests.facade import Credentials
 from compat_tests.ports import free_ports
@@ -38,14 +38,22 @@ def environment() -> dict[str, str]:
 
 
 def run_command(
-    *arguments: str, seconds: float = 120.0, variables: dict[str, str] | None = None
+    *arguments: str,
+    seconds: float = 120.0,
+    variables: dict[str, str] | None = None,
+    output: TextIO | None = None,
+    errors: TextIO | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `holdfast` with these arguments to its end; `variables` are added to its environment."""
+    """Run `holdfast` with these arguments to its end; `variables` are added to its environment.
+
+    Standard output goes to `output`, standard error to `errors`; by default they are returned.
+    """
     return subprocess.run(
         command(*arguments),
         env={**environment(), **(variables or {})},
         cwd=_CHECKOUT,
-        capture_output=True,
+        stdout=output or subprocess.PIPE,
+        stderr=errors or subprocess.PIPE,
         text=True,
         timeout=seconds,
         check=False,
@@ -171,7 +179,7 @@ class NodeProcess:
 
     def log_tail(self, lines: int = 30) -> str:
         """The end of the log, for failure reports."""
-        if not self.log.exists():
+        if not self.log.is_file():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 

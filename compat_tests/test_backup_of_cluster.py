@@ -3,6 +3,7 @@ hosts then go over to a later version, one by one."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -35,6 +36,10 @@ PAIRS = 3
 """Sources, each with a dead-letter queue in the shard behind its own."""
 MESSAGES = 200
 """Sent to each source before the backup begins."""
+ORDERED = "ordered.fifo"
+PAIR = "source-0", "dead-1"
+"""A source and its dead-letter queue."""
+GROUPS = ("red", "green", "blue")
 EMPTY_S = 2
 """A queue that is empty for so long is left for the others."""
 
@@ -54,6 +59,7 @@ class Traffic:
     def __init__(self, cluster: ClusterProcess) -> None:
         self._urls = list(cluster.parts.cluster().hosts.values())
         self._credentials = cluster.credentials
+        self._config = cluster.data / "a.toml"
         self._stopped = threading.Event()
         self.crossed = 0
         """Messages that were received from a dead-letter queue."""
@@ -79,7 +85,22 @@ class Traffic:
         bodies = [f"before {number}" for number in range(PAIRS * MESSAGES)]
         for begin in range(0, len(bodies), 10):
             self._send(client, f"source-{begin % PAIRS}", bodies[begin : begin + 10])
-        return set(bodies)
+        return {*bodies, *self._send_in_order(client)}
+
+    def _send_in_order(self, client: Any) -> list[str]:
+        """Send to the groups of a FIFO queue, whose messages are sealed under a key of its own."""
+        config = str(self._config)
+        said("keys", "--config", config, "add", "orders")
+        said("users", "--config", config, "add", "ann")
+        given = {"FifoQueue": "true", "KmsMasterKeyId": "alias/orders"}
+        url = client.create_queue(QueueName=ORDERED, Attributes=given)["QueueUrl"]
+        bodies = [f"{group}-{number:02}" for number in range(10) for group in GROUPS]
+        for body in bodies:
+            group = body.partition("-")[0]
+            client.send_message(
+                QueueUrl=url, MessageBody=body, MessageGroupId=group, MessageDeduplicationId=body
+            )
+        return bodies
 
     def _send(self, client: Any, queue: str, bodies: list[str]) -> None:
         url = client.get_queue_url(QueueName=queue)["QueueUrl"]
@@ -146,7 +167,8 @@ class Restored:
     def node(self, name: str, *, cluster: str = "again") -> Host:
         """The process of a host, in the cluster of that name."""
         old = tomllib.loads((self._cluster.data / f"{name}.toml").read_text())
-        shared = ("etcd", "cluster_hosts", "peer_ca", "peer_certificate", "peer_key")
+        of_etcd = ("etcd", "etcd_ca", "etcd_certificate", "etcd_key")
+        shared = (*of_etcd, "cluster_hosts", "peer_ca", "peer_certificate", "peer_key")
         given = {each.replace("_", "-"): old[each] for each in (*shared, "master_key_file")}
         given |= {"cluster": cluster, "host-name": name, "peer-address": self._peers[name]}
         return Host(
@@ -218,6 +240,7 @@ class Host(NodeProcess):
 class Story(NamedTuple):
     """A backup that was restored, and the hosts that run on it."""
 
+    backup: Path
     before: set[str]
     """Bodies that were acknowledged before the backup began."""
     sent_during: int
@@ -240,12 +263,12 @@ def story(cluster: ClusterProcess, tmp_path_factory: pytest.TempPathFactory) -> 
         texts = [
             pool.submit(said, "restore", target, "--data", restored.data(name)) for name in HOSTS
         ]
-    assert f"{2 * PAIRS} queues" in verified.result()
+    assert f"{2 * PAIRS + 1} queues" in verified.result()
     assert all("on each founding host of a new cluster" in text.result() for text in texts)
     with pytest.raises(AssertionError, match="the data folder was restored from backup"):
         restored.node("a", cluster="holdfast").start()
     restored.start()
-    yield Story(before, traffic.sent, restored)
+    yield Story(target, before, traffic.sent, restored)
     restored.close()
 
 
@@ -288,6 +311,91 @@ def test_hosts_of_two_versions_are_one_cluster_until_the_formats_are_raised(stor
     with pytest.raises(AssertionError, match="the cluster writes formats 2, and this version"):
         hosts.restart("c", newest_format=1)
     assert drained(hosts.client("a"), {"upgraded"}) == {"mixed": 3, "upgraded": 3}
+
+
+@pytest.fixture
+def single(story: Story, cluster: ClusterProcess, tmp_path: Path) -> Iterator[NodeProcess]:
+    """A single host on the backup, with the first access key of the cluster."""
+    given = ("--master-key-file", str(cluster.data / "master.key"))
+    text = said("restore", "--single", story.backup, "--data", tmp_path / "one", *given)
+    assert "Start it with the master key of cluster holdfast and no etcd." in text
+    assert "nothing found" in said("verify", tmp_path / "one")
+    host = NodeProcess(
+        tmp_path / "log", *given, data=tmp_path / "one", credentials=cluster.credentials
+    )
+    yield host.start()
+    host.close()
+
+
+def test_a_backup_of_a_cluster_becomes_a_single_host(
+    story: Story, cluster: ClusterProcess, single: NodeProcess
+) -> None:
+    """All messages are there once, in the order of their groups, also those that were on their way
+    between shards; users and the ways of dead letters work on."""
+    client = connect(single.url, single.credentials)
+    url = client.get_queue_url(QueueName=ORDERED)["QueueUrl"]
+    found = in_order(client, url)
+    assert found == {group: [f"{group}-{number:02}" for number in range(10)] for group in GROUPS}
+
+    other = drained(client, story.before - {body for bodies in found.values() for body in bodies})
+
+    key = {"HOLDFAST_MASTER_KEY_FILE": str(cluster.data / "master.key")}
+    assert "ann" in said("users", "--data", single.data, "list", variables=key)
+    assert set(other.values()) == {1}
+    during = other.keys() - story.before
+    assert during <= {f"during {number}" for number in range(story.sent_during)}
+    source, dead = (client.get_queue_url(QueueName=name)["QueueUrl"] for name in PAIR)
+    client.send_message(QueueUrl=source, MessageBody="again")
+    for _ in range(2):
+        client.receive_message(QueueUrl=source, VisibilityTimeout=0)
+    assert (
+        client.receive_message(QueueUrl=dead, WaitTimeSeconds=20)["Messages"][0]["Body"] == "again"
+    )
+    sent = client.send_message(
+        QueueUrl=url, MessageBody="x", MessageGroupId="red", MessageDeduplicationId="x"
+    )
+    single.stop()
+    single.start()
+    client = connect(single.url, single.credentials)
+    (kept,) = client.receive_message(QueueUrl=url, WaitTimeSeconds=20)["Messages"]
+    assert kept["MessageId"] == sent["MessageId"]
+
+
+def in_order(client: Any, url: str) -> dict[str, list[str]]:
+    """The bodies of a FIFO queue by group, as they are received and deleted."""
+    found: dict[str, list[str]] = {}
+    while messages := client.receive_message(
+        QueueUrl=url, MaxNumberOfMessages=10, WaitTimeSeconds=EMPTY_S
+    ).get("Messages"):
+        for message in messages:
+            found.setdefault(message["Body"].partition("-")[0], []).append(message["Body"])
+            client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    return found
+
+
+def test_a_single_host_says_what_a_cluster_s_backup_needs(
+    story: Story, cluster: ClusterProcess, tmp_path: Path
+) -> None:
+    said("restore", story.backup, "--data", tmp_path / "a")
+
+    for folder, reason in (
+        (tmp_path / "a", "or restore the backup for a single host with holdfast restore --single"),
+        (story.backup, "is a backup: make a data folder of it with holdfast restore"),
+    ):
+        started = run_command("serve", "--port", "0", "--data", str(folder))
+        assert started.returncode == 1
+        assert reason in started.stderr
+    words = ("restore", "--single", str(story.backup), "--data", str(tmp_path / "one"))
+    keyless = run_command(*words)
+    assert keyless.returncode == 2
+    assert "--single: needs the cluster's master key" in keyless.stderr
+    wrong = tmp_path / "wrong.key"
+    wrong.write_text(base64.b64encode(bytes(32)).decode())
+    wrong.chmod(0o600)
+    other = run_command(*words, "--master-key-file", str(wrong))
+    assert other.returncode == 2
+    assert "are not under this master key: give that of cluster holdfast" in other.stderr
+    assert not (tmp_path / "one").exists() or not list((tmp_path / "one").iterdir())
 
 
 def drained(client: Any, awaited: set[str]) -> Counter[str]:

@@ -57,6 +57,29 @@ def test_entries_carry_attributes_and_delays(sqs: Client, queue: str) -> None:
     assert counts(sqs, queue) == (1, 0, 1)
 
 
+def test_an_entry_without_a_visibility_timeout_fails_alone(sqs: Client, queue: str) -> None:
+    sqs.call("SendMessage", QueueUrl=queue, MessageBody="x")
+    (got,) = receive(sqs, queue)
+    handle = got["ReceiptHandle"]
+    batch = [
+        {"Id": "none", "ReceiptHandle": handle},
+        {"Id": "shown", "ReceiptHandle": handle, "VisibilityTimeout": 0},
+    ]
+
+    answer = sqs.call(CHANGE, QueueUrl=queue, Entries=batch)
+
+    assert ids(answer["Successful"]) == ["shown"]
+    assert answer["Failed"] == [
+        {
+            "Id": "none",
+            "SenderFault": True,
+            "Code": "MissingParameter",
+            "Message": "The request must contain the parameter VisibilityTimeout.",
+        }
+    ]
+    assert counts(sqs, queue) == (1, 0, 0)
+
+
 def test_delete_batch_answers_entry_by_entry(sqs: Client, queue: str) -> None:
     sqs.call(SEND, QueueUrl=queue, Entries=entries(SEND, "1", "2"))
     handles = [message["ReceiptHandle"] for message in receive_count(sqs, queue, 2)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compat_tests.chromium import Tab
-from compat_tests.console_world import XSS, count, sqs
+from compat_tests.console_world import XSS, Held, count, sqs
 from compat_tests.facade import Credentials, eventually
 from compat_tests.lake_files import ask
 from compat_tests.node_process import NodeProcess, run_command
@@ -121,6 +121,31 @@ def test_all_that_match_are_replayed(browser: Any, archived: NodeProcess) -> Non
 
     found = sqs(archived).receive_message(QueueUrl="again", MaxNumberOfMessages=10)["Messages"]
     assert sorted(each["Body"] for each in found) == BODIES[:2]
+    assert tab.faults == []
+
+
+def test_a_slow_older_search_is_not_shown_above_replay_all_that_match(
+    browser: Any, archived: NodeProcess
+) -> None:
+    tab = tab_at(browser, archived, "/archive/bulk")
+    lines = tab.page.locator("tbody tr")
+    lines.nth(49).wait_for()
+    held = Held(tab, "**/messages?*", "GET")
+    for text in ("1", "no such text"):
+        tab.fill("Part of the body", text)
+        tab.press("Search")
+    held.wait(2)
+    replays = tab.page.get_by_role("link", name="Replay all").count()
+    held.let_go(1)
+    tab.see("No archived message matches.")
+    held.let_go(0)
+    tab.page.wait_for_timeout(5_000)  # a search takes a second
+    tab.fill("Part of the body", "something else")
+    link = tab.page.get_by_role("link", name="Replay all that match").get_attribute("href")
+
+    assert lines.count() == 0
+    assert replays == 0, "nobody knows yet what matches"
+    assert "text=no+such+text" in str(link), "of the messages that are shown"
     assert tab.faults == []
 
 

@@ -63,7 +63,7 @@ def test_a_filtered_redrive_is_planned_run_and_finished(browser: Any, opened: No
     ended = latest_of(tab, "completed")
     assert "json kind=b; kind b works again" in ended.inner_text()
     assert [ended.locator("td").nth(at).inner_text() for at in (2, 3)] == [
-        "3 of 6",
+        "3 of 3",
         "3 of 6 looked at",
     ]
     received = client.receive_message(QueueUrl="sorted", MaxNumberOfMessages=10)["Messages"]

@@ -69,6 +69,20 @@ def test_a_policy_is_set_refused_and_removed(browser: Any, opened: NodeProcess) 
     assert "Policy" not in attributes(client, "policed")
 
 
+def test_a_policy_about_another_queue_is_warned_of(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    url = client.create_queue(QueueName="warned")["QueueUrl"]
+    grant = {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage"}
+    elsewhere = {**grant, "Sid": "typo", "Resource": "arn:aws:sqs:us-east-1:000000000000:other"}
+    policy = json.dumps({"Statement": [elsewhere, {**grant, "Resource": "*"}]})
+    client.set_queue_attributes(QueueUrl=url, Attributes={"Policy": policy})
+
+    tab = tab_of(browser, opened, "/queues/warned")
+
+    tab.see("have no effect, since their Resource is not this queue: typo")
+    assert tab.faults == []
+
+
 def test_tags_are_added_changed_and_removed(browser: Any, opened: NodeProcess) -> None:
     client = sqs(opened)
     client.create_queue(QueueName="tagged", tags={"team": "a", "cost": "1"})

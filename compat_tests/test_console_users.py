@@ -10,7 +10,7 @@ import pytest
 
 from compat_tests.chromium import Tab
 from compat_tests.clients.boto3_client import connect
-from compat_tests.console_world import XSS, sqs, tab_of
+from compat_tests.console_world import XSS, Held, sqs, tab_of
 from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess
 from compat_tests.test_console_accessible import AXE, FIND
@@ -88,6 +88,25 @@ def test_a_user_gets_a_key_and_a_policy_and_can_send(browser: Any, closed: NodeP
 
     with pytest.raises(client.exceptions.ClientError, match="AccessDenied"):
         client.send_message(QueueUrl="/000000000000/orders", MessageBody="x")
+    assert tab.faults == []
+
+
+def test_three_clicks_make_one_user_and_one_key(browser: Any, closed: NodeProcess) -> None:
+    thrice = "button => { button.click(); button.click(); button.click(); }"
+    tab = as_root(browser, closed)
+    form = tab.page.get_by_role("form", name="Add a user")
+    form.get_by_label("Name").fill("hasty")
+    form.get_by_role("button", name="Add user").evaluate(thrice)
+    tab.page.get_by_role("heading", level=1, name="User hasty").wait_for()
+    tab.press("New key")
+    held = Held(tab, "**/access-keys")
+    tab.page.get_by_role("button", name="Make key").evaluate(thrice)
+    tab.page.get_by_role("button", name="Making it …").wait_for()
+    held.end()
+    shown_key(tab)
+
+    assert sum(each.url.endswith("/users") and each.method == "POST" for each in tab.requests) == 1
+    assert tab.page.get_by_role("region", name="Access keys").locator("tbody tr").count() == 1
     assert tab.faults == []
 
 

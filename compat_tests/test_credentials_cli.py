@@ -78,3 +78,22 @@ def test_second_service_on_the_same_folder_is_refused(node: NodeProcess) -> None
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     assert status(node, node.credentials) == 200
+
+
+def test_output_that_a_disk_does_not_take_is_one_line_and_status_3() -> None:
+    with open("/dev/full", "w") as full:
+        done = run_command("example-config", output=full)
+
+    assert done.returncode == 3
+    assert done.stderr == "holdfast: no space on the disk\n"
+
+
+def test_standard_error_on_a_full_disk_decides_no_exit_status() -> None:
+    with open("/dev/full", "w") as full:
+        refused = run_command("verify", "/nonexistent", errors=full)
+        without_command = run_command(errors=full)
+        not_written = run_command("example-config", output=full, errors=full)
+
+    assert refused.returncode == 2
+    assert without_command.returncode == 2
+    assert not_written.returncode == 3

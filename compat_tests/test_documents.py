@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests.rooms import README, with_drawing
+
 CHECKOUT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
     path.relative_to(CHECKOUT).as_posix()
@@ -46,6 +48,39 @@ def test_prose_has_at_most_100_columns(document: str) -> None:
     assert [
         line for line in prose.splitlines() if len(line) > 100 and not is_free.match(line)
     ] == []
+
+
+def test_each_rule_has_tests_that_exist() -> None:
+    rules = text_of("cluster/RULES.md")
+    numbers = re.findall(r"^(\d+)\. ", rules, re.M)
+    proofs = dict(re.findall(r"^\| (\d+) \| (.*) \|$", rules, re.M))
+    missing = []
+    for folder, file, test in re.findall(r"`(\w+)/([\w/]+)::(\w+)`", rules):
+        place = CHECKOUT / folder / ("" if folder == "compat_tests" else "tests") / file
+        source = place.with_name(f"test_{place.name}.py")
+        if not source.exists() or f"def test_{test}(" not in source.read_text():
+            missing.append(f"{source.relative_to(CHECKOUT)}::test_{test}")
+
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+    assert list(proofs) == numbers
+    assert all("::" in tests for tests in proofs.values())
+    assert missing == []
+
+
+def test_no_file_cites_a_sheet_that_is_not_here() -> None:
+    rules = text_of("cluster/RULES.md")
+    last = max(int(number) for number in re.findall(r"^(\d+)\. ", rules, re.M))
+    foreign = []
+    for path in sorted([*CHECKOUT.glob("[a-z]*/**/*.py"), *CHECKOUT.glob("[a-z]*/**/*.md")]):
+        text = path.read_text()
+        cited = re.findall(r"[A-Z]{4,} §\S*", text)
+        cited += [number for number in re.findall(r"[Rr]ules? (\d+)", text) if int(number) > last]
+        foreign += [f"{path.relative_to(CHECKOUT)}: {each}" for each in cited]
+    assert foreign == []
+
+
+def test_the_drawing_of_the_rooms_is_that_of_the_contracts() -> None:
+    assert README.read_text() == with_drawing(README.read_text())
 
 
 def test_eight_files_suffice_to_read() -> None:

@@ -13,10 +13,11 @@ import pytest
 
 from compat_tests import wire_fuzz
 from compat_tests.conftest import NodeFactory
-from compat_tests.faults import damage, disk_faults, power_loss
+from compat_tests.faults import damage, disk_faults, full_disks, power_loss
 from compat_tests.faults.kill9 import KILL
 from compat_tests.faults.loop_disk import why_not
 from compat_tests.faults.run import Result, run
+from compat_tests.faults.small_disk import why_no_small_disk
 from compat_tests.node_process import NodeProcess
 
 pytestmark = [
@@ -58,11 +59,29 @@ def test_power_loss_takes_what_was_not_synced() -> None:
     pytest.fail("nothing was lost without a sync, so the other test proves nothing")
 
 
-@pytest.mark.skipif(
-    disk_faults.why_no_small_disk() is not None, reason=str(disk_faults.why_no_small_disk())
-)
+@pytest.mark.skipif(why_no_small_disk() is not None, reason=str(why_no_small_disk()))
 def test_full_disk_loses_nothing_and_needs_no_restart() -> None:
     check(disk_faults.full(1, SEED))
+
+
+_SHORT = ("list", "add", "verify", "backup", "serve")
+"""A word of each command that the short version runs."""
+
+
+@pytest.mark.skipif(why_no_small_disk() is not None, reason=str(why_no_small_disk()))
+@pytest.mark.parametrize("state", full_disks.STATES, ids=lambda state: state.name)
+def test_disk_that_takes_no_writes_is_not_called_damage(state: full_disks.State) -> None:
+    assert full_disks.at_rest(state, _SHORT) == []
+
+
+@pytest.mark.skipif(why_no_small_disk() is not None, reason=str(why_no_small_disk()))
+def test_service_on_a_full_disk_and_commands_beside_it_say_so() -> None:
+    assert full_disks.beside_a_service(full_disks.STATES[0], _SHORT) == []
+
+
+@pytest.mark.skipif(why_no_small_disk() is not None, reason=str(why_no_small_disk()))
+def test_full_disk_takes_messages_again_once_all_are_deleted() -> None:
+    assert full_disks.refused_until_deleted() == []
 
 
 @pytest.mark.skipif(

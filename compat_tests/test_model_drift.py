@@ -14,7 +14,7 @@ import pytest
 from botocore.loaders import Loader
 from botocore.model import ServiceModel, Shape
 
-from sqs_api.protocol.errors import TABLE
+from sqs_api.protocol.error_codes import TABLE
 from visibility.contract.actions import ACTIONS
 from visibility.contract.results import member_name as result_member_name
 

@@ -212,3 +212,20 @@ def test_missing_queue(sqs: Client, queue: str, operation: str) -> None:
     error = refusal(sqs, operation, **members)
 
     assert error.code == "AWS.SimpleQueueService.NonExistentQueue"
+
+
+def test_a_policy_about_something_else_is_stored_and_shown(sqs: Client, queue: str) -> None:
+    """Recorded from AWS, where the Resource of this policy is no ARN at all."""
+    statement = {
+        "Effect": "Allow",
+        "Principal": {"AWS": "*"},
+        "Action": "sqs:SendMessage",
+        "Resource": "'$sqs_queue_arn'",
+        "Condition": {"ArnEquals": {"aws:SourceArn": "'$sns_topic_arn'"}},
+    }
+    document = {"Version": "2012-10-17", "Statement": [statement]}
+    given = {"Policy": json.dumps(document, indent=2)}
+
+    sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=given)
+
+    assert policy(sqs, queue) == document

@@ -31,7 +31,7 @@ ROWS = [
 PINNED_IN = {
     "AWS CLI 1": "requirements-dev.lock",
     "boto3": "requirements-dev.lock",
-    "Celery": "requirements-celery.lock",
+    "Celery": "compat_tests/clients/requirements-celery.lock",
     "JavaScript 2": "javascript-v2/package-lock.json",
     "JavaScript 3": "javascript-v3/package-lock.json",
     "Java 1": "java-v1/pom.xml",

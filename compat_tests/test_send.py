@@ -206,7 +206,19 @@ def test_data_type_may_have_a_suffix(sqs: Client, queue: str, data_type: str) ->
     assert got["MessageAttributes"] == attributes
 
 
-@pytest.mark.parametrize("data_type", ["", "Text", "string", "Number." + "n" * 256])
+@pytest.mark.parametrize(
+    "data_type",
+    [
+        "",
+        "Text",
+        "string",
+        "Number.",
+        "Number.x y",
+        "String. x",
+        "String.x ",
+        "Number." + "n" * 256,
+    ],
+)
 def test_data_type_is_refused(current: Boto3Client, queue: str, data_type: str) -> None:
     members = {"QueueUrl": queue, "MessageBody": "x"}
     attributes = {"k": string("1", data_type)}

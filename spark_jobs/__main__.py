@@ -11,6 +11,7 @@ import importlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 from types import FrameType
 from typing import NoReturn
 
@@ -19,9 +20,9 @@ import click
 _FAILED = 1
 _WRONG_USE = 2
 JOBS = {
-    "archive": "spark_jobs.archive.archive",
+    "archive": "spark_jobs.archive.archive_job",
     "compact": "spark_jobs.archive.compact",
-    "dead-letters": "spark_jobs.dead_letters.dead_letters",
+    "dead-letters": "spark_jobs.dead_letters.dead_letters_job",
     "queue-age": "spark_jobs.ages.queue_age",
     "replay": "spark_jobs.replay.replay",
 }
@@ -47,7 +48,8 @@ def _exit(number: int, _: FrameType | None) -> None:
 def main() -> None:
     """Run a job. SIGTERM exits cleanly: Spark stops, and the run removes its file in LAKE/runs."""
     from spark_jobs.lib.failures import JobFailed
-    from spark_jobs.lib.options import Environment
+    from spark_jobs.lib.job_options import Environment
+    from spark_jobs.lib.scratch import remove_leftovers
     from spark_jobs.lib.spark import SparkUnusable
     from storage.lake.table import LakeUnusable, ObjectStore
 
@@ -55,7 +57,8 @@ def main() -> None:
     variables = dict(os.environ)
     # It names the queue service, but S3 clients would take it for the object store.
     os.environ.pop("AWS_ENDPOINT_URL", None)
-    environment = Environment(ObjectStore.from_environment(variables), variables)
+    remove_leftovers()
+    environment = Environment(ObjectStore.from_environment(variables), _umask(variables), variables)
     jobs = _Jobs(name="jobs", help="Run a Spark job over the lake.")
     try:
         sys.exit(jobs.main(prog_name="holdfast jobs", obj=environment, standalone_mode=False))
@@ -68,6 +71,18 @@ def main() -> None:
         _refuse(str(error), _FAILED)
     except click.Abort:
         sys.exit(_FAILED)
+
+
+def _umask(variables: Mapping[str, str]) -> int:
+    """The lake's umask, which the process gets, too: delta-rs and Java know no other."""
+    from storage.lake.permissions import OWNER_ONLY, UMASK_VARIABLE, read_umask
+
+    try:
+        umask = read_umask(variables.get(UMASK_VARIABLE) or OWNER_ONLY)
+    except ValueError as error:
+        _refuse(f"{UMASK_VARIABLE}: {error}", _WRONG_USE)
+    os.umask(umask)
+    return umask
 
 
 def _refuse(reason: str, status: int) -> NoReturn:

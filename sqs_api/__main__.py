@@ -1,4 +1,7 @@
-"""The `holdfast` command. Wrong use ends with status 2 and one line."""
+"""The `holdfast` command. An error is one line on standard error.
+
+Exit status: 0 done, 1 failed or found something, 2 wrong use, 3 a disk takes no writes.
+"""
 
 from __future__ import annotations
 
@@ -8,29 +11,31 @@ from importlib import metadata
 
 import click
 
-from sqs_api.commands.archive import archive
-from sqs_api.commands.audit import audit
-from sqs_api.commands.backup import backup
-from sqs_api.commands.cluster import cluster
-from sqs_api.commands.credentials import credentials
+from sqs_api.commands.archive_command import archive
+from sqs_api.commands.audit_command import audit
+from sqs_api.commands.backup_command import backup
+from sqs_api.commands.cluster_command import cluster
+from sqs_api.commands.command_options import Failed
+from sqs_api.commands.credentials_command import credentials
 from sqs_api.commands.folders import convert, restore, salvage, verify
 from sqs_api.commands.jobs import jobs
-from sqs_api.commands.keys import keys
+from sqs_api.commands.keys_command import keys
 from sqs_api.commands.lake_archived import lake_archived
-from sqs_api.commands.lake_export import lake_export
-from sqs_api.commands.lake_search import lake_search
-from sqs_api.commands.messages import messages
-from sqs_api.commands.policy import policy
-from sqs_api.commands.queues import queues
+from sqs_api.commands.lake_export_command import lake_export
+from sqs_api.commands.lake_search_command import lake_search
+from sqs_api.commands.messages_command import messages
+from sqs_api.commands.policy_command import policy
+from sqs_api.commands.queues_command import queues
 from sqs_api.commands.redrive import redrive
 from sqs_api.commands.remove_queue import delete_queue, purge_queue
 from sqs_api.commands.restore_queue import restore_queue
 from sqs_api.commands.serve import check_config, example_config, serve
-from sqs_api.commands.usage import metrics, usage
+from sqs_api.commands.usage_command import metrics, usage
 from sqs_api.commands.users import users
 
 _FAILED = 1
 _WRONG_USE = 2
+_DISK_REFUSED = 3
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -86,13 +91,37 @@ def main() -> None:
     try:
         sys.exit(cli(prog_name="holdfast", standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
-        sys.exit(_WRONG_USE)
-    except click.ClickException as error:
-        click.echo(f"holdfast: {error.format_message()}", err=True)
+        _say(error.format_message())
         sys.exit(_WRONG_USE)
     except click.Abort:
         sys.exit(_FAILED)
+    except Exception as error:
+        _end_if_refused_by_disk(error)
+        if isinstance(error, click.ClickException):
+            _say(f"holdfast: {error.format_message()}")
+            sys.exit(_FAILED if isinstance(error, Failed) else _WRONG_USE)
+        raise
+
+
+def _end_if_refused_by_disk(error: Exception) -> None:
+    """Say that a disk takes no writes, and end, if that is the reason."""
+    from storage.files.refusing_disk import disk_refusal
+
+    reason = disk_refusal(error)
+    if reason is None:
+        return
+    text = f": {error.format_message()}" if isinstance(error, click.ClickException) else ""
+    _say(f"holdfast: {reason}{text}")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # drop what it did not take
+    sys.exit(_DISK_REFUSED)
+
+
+def _say(text: str) -> None:
+    """Say it on standard error, which decides no exit status: it may be on a full disk."""
+    try:
+        click.echo(text, err=True)
+    except OSError:  # drop the text, or its flush at the end fails again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 if __name__ == "__main__":

@@ -17,14 +17,15 @@ import structlog
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.record_codec import CatalogUnreadable
+from cluster.clock import Clock, Entropy
 from cluster.coordination.etcd_coordination import EtcdCoordination
-from cluster.copies.records import RECORDS_FILE, read_copied
 from cluster.members.balancing import LeaderBalance
-from cluster.members.folder import open_identity, save_identity
+from cluster.members.copied_records import RECORDS_FILE, read_copied
+from cluster.members.host_folder import open_identity, save_identity
 from cluster.members.host_lease import HostLease
 from cluster.members.leader_view import LeaderView
+from cluster.members.member_records import Cluster, MembershipRefused
 from cluster.members.membership import Me, Membership
-from cluster.members.records import Cluster, MembershipRefused
 from cluster.members.shard_keys import ShardKeys
 from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
@@ -37,23 +38,22 @@ from cluster.peers.spreading import Spreading
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores, replica_id_of
-from cluster.shards.clock import Clock, Entropy
 from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.backup_points import ClusterPoint
 from sqs_api.admin.cluster_metrics import ClusterMetrics
 from sqs_api.admin.cluster_pages import cluster_answers
-from sqs_api.admin.pages import Answer
 from sqs_api.admin.shared_pages import SharedPages
 from sqs_api.admin.still import HoldStill, Still
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.periodic import Periodic
+from sqs_api.settings.cluster_records import coordination_of
 from sqs_api.settings.config import Settings
-from sqs_api.settings.coordination import coordination_of
-from sqs_api.settings.membership import MemberSettings, open_network
-from storage.engines.durable import StoreOptions
+from sqs_api.settings.member_settings import MemberSettings, open_network
+from storage.engines.store_options import StoreOptions
 from storage.log import NEWEST_FORMAT
 
 _PEERS = PeerSettings()
@@ -244,7 +244,7 @@ class ClusterHost:
         decided = ForwardedRequests(router.shards, self.leaders, catalog, disk.refusal)
         self._transport.serve(Channel.REQUESTS, decided.service)
         catalog.spread = Spreading(self._transport, catalog).spread
-        catalog.ids_raised = RaisedIds(router).wait
+        catalog.ids_raised = RaisedIds(router.shards, router.ask).wait
         return router
 
     # -- connect -----------------------------------------------------------------------------------

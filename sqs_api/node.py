@@ -20,22 +20,22 @@ from auth.credentials import AccessKey
 from auth.envelope import SealBroken
 from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, SqliteCoordination
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.keyring import KeysAway
 from cluster.keys.master_key import KeysUnusable
-from cluster.members.folder import refuse_member_folder
+from cluster.members.host_folder import refuse_member_folder
 from cluster.members.leader_view import LeadersUnknown
-from cluster.members.records import MembershipRefused
-from cluster.shards.clock import SystemClock, SystemEntropy
+from cluster.members.member_records import MembershipRefused
 from cluster.shards.issued_ids import CatalogOlder
 from cluster.shards.router import Router
-from sqs_api.admin.admission import AdminSide
+from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.backup_points import BackupPoint, OwnPoint, hold_still
 from sqs_api.admin.cluster_pages import NO_CLUSTER
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.pages import Answer
-from sqs_api.archiving.pages import NO_LAKE
+from sqs_api.admission import AdminSide
+from sqs_api.archiving.archive_pages import NO_LAKE
 from sqs_api.archiving.service import LakeRefused, archive_limits
 from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
 from sqs_api.cloudwatch.monitoring import SERVICE, HistoryReader, Monitoring
@@ -46,27 +46,28 @@ from sqs_api.http.server import Server
 from sqs_api.http.tls import TlsUnusable
 from sqs_api.owner import Owner
 from sqs_api.periodic import Periodic
+from sqs_api.settings.cluster_records import CATALOG_PREFIX
 from sqs_api.settings.config import Settings, Switch, shards_of
-from sqs_api.settings.coordination import CATALOG_PREFIX
 from sqs_api.settings.declaring import DeclarationRefused
-from sqs_api.settings.membership import member_settings
-from sqs_api.settings.outgoing import secret_of
+from sqs_api.settings.member_settings import member_settings
+from sqs_api.settings.outgoing_settings import secret_of
+from sqs_api.settings.reserve import check_reserve, flush_bytes
 from sqs_api.traces.span_exporter import ANSWER_S, EXPORT_S, TRACES_PATH, SpanExporter
 from sqs_api.traces.spans import Spans
-from sqs_api.webhook.dead_letters import WATCH_S, DeadLetterWatch
-from sqs_api.webhook.delivery import ATTEMPT_S, HttpPost, WebhookDelivery
+from sqs_api.webhook.dead_letter_watch import WATCH_S, DeadLetterWatch
+from sqs_api.webhook.webhook_delivery import ATTEMPT_S, HttpPost, WebhookDelivery
 from sqs_api.worker import MakeRouter, OwnStores, Stores, Worker
-from storage.engines.durable import Durability, StoreOptions
-from storage.engines.folder import FolderRefused, open_folder, renew_format
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import Durability, StoreOptions
+from storage.files.folder import FolderRefused, open_folder, renew_format
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from visibility.state.rows import DamagedRecord
 
 _STOP_S = 10.0
 """Time that a stop waits for periodic work."""
 _GC_THRESHOLDS = (50_000, 20, 100)
-"""Start-up objects are frozen, and full collections are rare: they took up to 14 ms (SPIKE §5)."""
+"""Start-up objects are frozen, and full collections are rare: they took up to 14 ms."""
 _REFUSALS = (
     FolderRefused,
     IdentitiesUnreadable,
@@ -202,6 +203,7 @@ class Node:
         self._opened.callback(transport.close)
         folders = open_folder(settings.data, shards_of(settings))
         _refuse_unsynced(settings, len(folders))
+        check_reserve(settings, len(folders))
         refuse_if_in_use(settings.data, folders.values())
         renew_format(settings.data)
         archive = archive_limits(settings)
@@ -240,6 +242,7 @@ class Node:
         settings = self._settings
         options = StoreOptions(
             settings.durability,
+            flush_bytes=flush_bytes(settings),
             accepts_loss=settings.accept_loss is Switch.ON,
             monotonic_s=self._clock.monotonic_s,
             sync_s=sync_s,
@@ -248,7 +251,7 @@ class Node:
         member = member_settings(settings)
         if member is None:
             refuse_member_folder(settings.data)
-            return OwnStores(options)
+            return OwnStores(options, self._queue_names)
         self._host = ClusterHost(
             settings,
             member,
@@ -259,6 +262,10 @@ class Node:
         )
         await self._host.join(folders, options)
         return self._host.stores
+
+    def _queue_names(self, shard: int) -> dict[int, str]:
+        queues = self.owner.catalog.all_queues()
+        return {queue.queue_id: queue.name for queue in queues if queue.shard == shard}
 
     async def _open_catalog(self) -> Coordination:
         if self._host is not None:

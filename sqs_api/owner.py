@@ -20,26 +20,26 @@ from auth.identities import Identities
 from auth.sigv4 import Verifier
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
+from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import Coordination
 from cluster.copies.backup import remove_leftovers
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
-from cluster.shards.clock import Clock, Entropy
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
-from sqs_api.admin.admission import admin_answers
+from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.backup_points import BackupPoint
 from sqs_api.admin.backups import Backups
-from sqs_api.admin.deletions import Deletions
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.pages import Answer
 from sqs_api.admin.usage_page import UsagePage
+from sqs_api.admission import admin_answers
 from sqs_api.archiving.service import Archiving
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.gateway.audit import AuditLog
-from sqs_api.gateway.changes import CHANGES_CHECK_S, SHARED_CHANGES_CHECK_S, Changes
+from sqs_api.gateway.changes_elsewhere import CHANGES_CHECK_S, SHARED_CHANGES_CHECK_S, Changes
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
@@ -49,7 +49,7 @@ from sqs_api.operators.people import People
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import DeclaredQueues, declare_users
-from sqs_api.settings.keys import SERVICE, open_identities, open_keyring
+from sqs_api.settings.key_stores import SERVICE, open_identities, open_keyring
 from storage.engines.flushed_rows import FlushedRows
 from visibility.contract.errors import ServiceUnavailable
 

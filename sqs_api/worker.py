@@ -23,45 +23,47 @@ from auth.identities import Identities
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
 from cluster.catalog.catalog import Catalog
+from cluster.clock import Clock, Entropy
 from cluster.keys.keyring import Keyring, KeysAway
-from cluster.shards.clock import Clock, Entropy
 from cluster.shards.delivery import Deliveries
 from cluster.shards.queue_watch import QueueWatch
-from cluster.shards.report import ArchiveLimits
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.deletions import Deletions
+from cluster.shards.shard_report import ArchiveLimits
+from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.pages import Answer
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.admin.service_metrics import Parts, ServiceMetrics
 from sqs_api.admin.storage_metrics import StorageMetrics
 from sqs_api.archiving.archived_messages import ArchivedMessages
-from sqs_api.cloudwatch.actions import Reader
+from sqs_api.cloudwatch.metric_actions import Reader
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.memory import RequestMemory
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.rates import Rates
-from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.sealer import Sealer
 from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
 from sqs_api.http.fallback import OtherPages
-from sqs_api.http.origins import AllowedOrigins
 from sqs_api.http.server import SERVER_CHECK_S, Server
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.people import People
 from sqs_api.operators.readings import Readings
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
-from storage.engines.durable import DurableStore, StoreOptions
+from sqs_api.settings.origins import AllowedOrigins
+from storage.engines.durable import DurableStore
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.opening import open_store
 from storage.engines.store import Store
+from storage.engines.store_options import StoreOptions
 from storage.histogram import Histogram
 
 _STOP_S = 10.0
@@ -69,6 +71,8 @@ _STOP_S = 10.0
 _DISCONNECT_S = 0.05
 """Time that a stop waits for idle connections to close."""
 _DISK_CHECK_S = 1.0
+_GIVE_BACK_S = 5.0
+"""Interval of flushes on a disk that is short."""
 _DATA_KEY_CHECK_S = 15.0
 """Interval of renewing old data keys; KmsDataKeyReusePeriodSeconds is a minute or more."""
 
@@ -88,17 +92,25 @@ class Stores(Protocol):
     def can_grow(self) -> bool:
         """False when a log finds no space to grow."""
 
+    def give_back_space(self) -> None:
+        """The disk is short: remove what the shards do not need."""
+
 
 class OwnStores:
     """The stores of a single host."""
 
-    def __init__(self, options: StoreOptions) -> None:
+    def __init__(
+        self, options: StoreOptions, queue_names: Callable[[int], Mapping[int, str]]
+    ) -> None:
+        """`queue_names` gives the names of a shard's queues by id."""
         self._options = options
+        self._queue_names = queue_names
         self._opened: dict[int, DurableStore] = {}
 
     async def open(self, number: int, folder: Path) -> DurableStore:
         """Open the store of a shard. Raises StoreFailed."""
-        store = await asyncio.to_thread(open_store, folder, self._options)
+        options = self._options._replace(queue_names=self._queue_names(number))
+        store = await asyncio.to_thread(open_store, folder, options)
         self._opened[number] = store
         return store
 
@@ -109,6 +121,11 @@ class OwnStores:
     def can_grow(self) -> bool:
         """False when a log finds no space to grow."""
         return all(store.can_grow for store in self._opened.values())
+
+    def give_back_space(self) -> None:
+        """The disk is short: remove what the shards do not need."""
+        for store in self._opened.values():
+            store.give_back_space()
 
 
 class Worker:
@@ -227,6 +244,7 @@ class Worker:
             access=self.access,
             # In a cluster other hosts may have space: there the leader of each shard refuses.
             disk=self.disk if settings.etcd is None else None,
+            memory=RequestMemory(settings.request_memory_bytes),
             waiting_polls_max=settings.waiting_polls_max,
             origins=self._origins,
         )
@@ -346,7 +364,12 @@ class Worker:
         periodic.every(_DATA_KEY_CHECK_S, renew_data_keys)
         periodic.every(SERVER_CHECK_S, self.transport.look)
         periodic.every(_DISK_CHECK_S, self.disk.look)
+        periodic.every(_GIVE_BACK_S, self._give_back_space)
         periodic.every(STALL_CHECK_S, self._stalls.look)
+
+    def _give_back_space(self) -> None:
+        if self.disk.is_short:
+            self._stores.give_back_space()
 
     def begin_to_stop(self) -> None:
         """Take no new connections, end long polls early."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from auth.errors import AccessDenied
+from auth.auth_errors import AccessDenied
 from auth.unverified import refuse_browsers
 
 BROWSER = b"Mozilla/5.0 (X11; Linux x86_64)"

@@ -25,10 +25,11 @@ from contextlib import asynccontextmanager, suppress
 import structlog
 
 from cluster.catalog import queue_rules as rules
+from cluster.catalog.catalog_records import Entries, Entry, KeptQueue, KeptState, QueueName
 from cluster.catalog.queue_rules import Decision, NewQueue, Waits
 from cluster.catalog.queue_view import QueueChange, QueueView
 from cluster.catalog.record_codec import CatalogUnreadable, RecordCodec
-from cluster.catalog.records import Entries, Entry, KeptQueue, KeptState, QueueName
+from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import (
     Change,
     Conflict,
@@ -40,9 +41,10 @@ from cluster.coordination.coordination import (
     Unknown,
 )
 from cluster.keys.keyring import Secrets
-from cluster.shards.clock import Clock, Entropy
+from storage.files.refusing_disk import tells_of_refusal
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
+from visibility.contract.queue_policy import statements_without_effect
 
 _RECEIPT_KEY_BYTES = 32
 _TRIED_S = 10.0
@@ -53,6 +55,8 @@ _SHOWN_S = 10.0
 """Bound of the time after which the watch reports a change that was committed."""
 _CAUGHT_UP_S = 5.0
 """Bound of the time for which requests wait for the view to catch up."""
+
+_NO_SPACE = "The service has no space for this change. Please try again."
 
 OnQueueChange = Callable[[QueueChange], None]
 Spread = Callable[[int], Awaitable[None]]
@@ -303,7 +307,7 @@ class Catalog(QueueView):
                     self._written = found.revision
                     return True
         self._report_unwritten(outcome.reason)
-        raise ServiceUnavailable()
+        raise ServiceUnavailable(_NO_SPACE if tells_of_refusal(outcome.reason) else None)
 
     def _report_unwritten(self, reason: str) -> None:
         if self._is_unwritable:
@@ -317,6 +321,18 @@ class Catalog(QueueView):
             action="none if it ends within seconds; else see the catalog, or etcd in "
             "`holdfast cluster status`",
         )
+
+    def _report_policy(self, queue_arn: str, given: Mapping[str, str]) -> None:
+        statements = statements_without_effect(given.get("Policy", ""), queue_arn)
+        if statements:
+            self._log.warning(
+                "policy_without_effect",
+                queue=queue_arn,
+                statements=statements,
+                means="the queue's new policy is stored, but the Resource of these statements is "
+                "not the queue, so they neither allow nor deny anything",
+                action="set the policy again with the queue's ARN as their Resource",
+            )
 
     def _now_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)
@@ -333,7 +349,9 @@ class Catalog(QueueView):
         """The new queue, or the existing one if no given attribute differs."""
         receipt_key = self._entropy.secret(_RECEIPT_KEY_BYTES)
         new = NewQueue(name, attributes, tags, receipt_key, self._shards)
-        return await self._issue(lambda: rules.create(self, new, self._now_ms(), self._waits))
+        queue = await self._issue(lambda: rules.create(self, new, self._now_ms(), self._waits))
+        self._report_policy(queue.arn, attributes)
+        return queue
 
     async def raise_ids(self, at_least: int) -> None:
         """Issue no queue id up to this one any more."""
@@ -381,6 +399,7 @@ class Catalog(QueueView):
     async def set_attributes(self, queue: QueueDefinition, given: Mapping[str, str]) -> None:
         """Change settings."""
         await self._do(lambda: rules.set_attributes(self, queue, given, self._now_ms()))
+        self._report_policy(queue.arn, given)
 
     async def add_permission(
         self, queue: QueueDefinition, label: str, accounts: Sequence[str], actions: Sequence[str]

@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from cluster.catalog.catalog_records import LAST_ID, deleted_key, freed_key, queue_key
 from cluster.catalog.record_codec import StoredQueue, StoredTombstone
-from cluster.catalog.records import LAST_ID, deleted_key, freed_key, queue_key
 
 _TABLES = ("queues", "deleted_queues", "deleted_names")
 _COLUMNS = (

@@ -14,9 +14,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from auth.errors import AccessDenied
-from cluster.catalog.queue_view import QueueView
-from cluster.catalog.records import (
+from auth.auth_errors import AccessDenied
+from cluster.catalog.catalog_records import (
     LAST_ID,
     Entries,
     KeptQueue,
@@ -27,6 +26,7 @@ from cluster.catalog.records import (
     name_of,
     queue_key,
 )
+from cluster.catalog.queue_view import QueueView
 from visibility.contract.attributes import (
     changed_attributes,
     checked_tags,
@@ -54,8 +54,8 @@ hundred records, and 1.5 MB even if each is a queue with a long policy."""
 
 
 _CLOCKS_MS = 20_000
-"""Bound of the difference between two hosts' clocks (rule 29 of the log: each is 10 s from the
-median at most)."""
+"""Bound of the difference between two hosts' clocks: each is 10 s from the median at most (rule 29
+of cluster/RULES.md)."""
 
 
 class Waits(NamedTuple):
@@ -94,7 +94,7 @@ def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decisio
     target is missing or denies, and what `initial_attributes` and `check_policy_of_queue` raise.
     """
     complete = initial_attributes(new.name[2], new.attributes)
-    _check_policy(new.name, new.attributes)
+    _check_policy(new.attributes)
     existing = view.find(new.name)
     if existing is not None:
         differs = conflicting_attribute(existing.attributes, new.attributes)
@@ -175,7 +175,7 @@ def set_attributes(
     current = _current(view, queue)
     attributes = changed_attributes(current.attributes, given)
     name = name_of(current)
-    _check_policy(name, given)
+    _check_policy(given)
     _check_redrive_policy(view, name, given, attributes)
     return _changed(current, now_ms, attributes=attributes)
 
@@ -396,8 +396,7 @@ def _arn(name: QueueName) -> str:
     return f"arn:aws:sqs:{region}:{account}:{queue}"
 
 
-def _check_policy(name: QueueName, given: Mapping[str, str]) -> None:
-    """Refuse a policy that is given and not about this queue. Policies that are stored stay as they
-    are."""
+def _check_policy(given: Mapping[str, str]) -> None:
+    """Refuse a bad policy that is given. Policies that are stored stay as they are."""
     if given.get("Policy"):
-        check_policy_of_queue(given["Policy"], _arn(name))
+        check_policy_of_queue(given["Policy"])

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from cluster.catalog.kept_queues import KeptQueues
-from cluster.catalog.records import (
+from cluster.catalog.catalog_records import (
     DELETED,
     FREED,
     LAST_ID,
@@ -27,6 +26,7 @@ from cluster.catalog.records import (
     name_in,
     name_of,
 )
+from cluster.catalog.deleted_queues import KeptQueues
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.naming import parse_arn

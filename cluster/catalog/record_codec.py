@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from auth.envelope import SealBroken
-from cluster.catalog.records import DELETED, QUEUES, Entry, KeptQueue, KeptState
+from cluster.catalog.catalog_records import DELETED, QUEUES, Entry, KeptQueue, KeptState
 from cluster.coordination.coordination import Record
 from cluster.keys.keyring import Secrets
 from visibility.contract.attributes import settings_of
@@ -70,6 +70,13 @@ def stored_queues(records: Iterable[Record]) -> Iterator[StoredQueue]:
             yield entry if isinstance(entry, StoredQueue) else entry.queue
 
 
+def definition_of(stored: StoredQueue, receipt_key: bytes) -> QueueDefinition:
+    """The queue that is stored, with its receipt key in the clear, or empty where none is used."""
+    named = {name: getattr(stored, name) for name in StoredQueue.__struct_fields__}
+    named["receipt_key"] = receipt_key
+    return QueueDefinition(**named, settings=settings_of(stored.attributes, stored.tags))
+
+
 def _unreadable(key: str, error: Exception) -> CatalogUnreadable:
     return CatalogUnreadable(f"{key} cannot be read: {' '.join(str(error).split())}")
 
@@ -111,7 +118,5 @@ class RecordCodec:
         return stored
 
     def _definition(self, stored: StoredQueue) -> QueueDefinition:
-        named = {name: getattr(stored, name) for name in StoredQueue.__struct_fields__}
-        named["receipt_key"] = self._secrets.decrypt(stored.receipt_key, _RECEIPT_KEY)
-        settings = settings_of(stored.attributes, stored.tags)
-        return QueueDefinition(**named, settings=settings)
+        receipt_key = self._secrets.decrypt(stored.receipt_key, _RECEIPT_KEY)
+        return definition_of(stored, receipt_key)

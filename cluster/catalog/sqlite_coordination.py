@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Collection
-from contextlib import suppress
+from collections.abc import Callable, Collection, Mapping
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,6 +29,7 @@ from cluster.coordination.coordination import (
     Unknown,
 )
 from storage.copies.second_copy import open_with_copy
+from storage.files.refusing_disk import naming_disk
 
 CATALOG_FILE = "catalog.sqlite"
 
@@ -158,26 +159,28 @@ class SqliteCoordination:
     def _commit(self, transaction: Transaction) -> Outcome:
         database = self._database
         try:
-            database.execute("BEGIN IMMEDIATE")
-            (last,) = database.execute("SELECT last FROM revisions").fetchone()
-            for key, revision in transaction.conditions.items():
-                query = "SELECT revision FROM records WHERE key = ? AND value IS NOT NULL"
-                found = database.execute(query, (key,)).fetchone()
-                if (found[0] if found else 0) != revision:
-                    database.execute("ROLLBACK")
-                    return Conflict(last)
-            database.execute("UPDATE revisions SET last = ?", (last + 1,))
-            database.executemany(
-                "INSERT INTO records VALUES (?, ?, ?) "
-                "ON CONFLICT (key) DO UPDATE SET value = excluded.value, revision = "
-                "excluded.revision",
-                [(key, value, last + 1) for key, value in transaction.changes.items()],
-            )
+            with naming_disk(self._file.parent):
+                database.execute("BEGIN IMMEDIATE")
+                (last,) = database.execute("SELECT last FROM revisions").fetchone()
+                for key, revision in transaction.conditions.items():
+                    query = "SELECT revision FROM records WHERE key = ? AND value IS NOT NULL"
+                    found = database.execute(query, (key,)).fetchone()
+                    if (found[0] if found else 0) != revision:
+                        database.execute("ROLLBACK")
+                        return Conflict(last)
+                database.execute("UPDATE revisions SET last = ?", (last + 1,))
+                database.executemany(
+                    "INSERT INTO records VALUES (?, ?, ?) "
+                    "ON CONFLICT (key) DO UPDATE SET value = excluded.value, revision = "
+                    "excluded.revision",
+                    [(key, value, last + 1) for key, value in transaction.changes.items()],
+                )
         except sqlite3.Error as error:
             self._roll_back()
             return Unavailable(str(error))
         try:
-            database.execute("COMMIT")
+            with naming_disk(self._file.parent):
+                database.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()
             return Unknown(str(error))
@@ -208,6 +211,15 @@ def _prepare(database: sqlite3.Connection) -> None:
         database.execute("INSERT INTO revisions VALUES (0)")
     convert(database)
     database.execute("DELETE FROM records WHERE value IS NULL")
+
+
+def write_records(file: Path, records: Mapping[str, bytes]) -> None:
+    """Make a catalog's file with these records. Raises OSError, sqlite3.Error."""
+    with closing(open_with_copy(file, _prepare)) as database, database:
+        database.execute("BEGIN IMMEDIATE")
+        database.execute("UPDATE revisions SET last = 1")
+        rows = [(key, value) for key, value in records.items()]
+        database.executemany("INSERT INTO records VALUES (?, ?, 1)", rows)
 
 
 def read_records(database: sqlite3.Connection) -> Snapshot:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import (
     RECORDS_MAX,
     Conflict,
@@ -54,7 +55,6 @@ from cluster.coordination.etcd_messages import (
 )
 from cluster.coordination.etcd_watch import EtcdWatch
 from cluster.coordination.etcd_wire import NoAnswer, Wire
-from cluster.shards.clock import Clock, Entropy
 
 T = TypeVar("T")
 

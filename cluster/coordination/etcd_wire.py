@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
+from weakref import WeakSet
 
 import aiohttp
 
@@ -18,6 +21,8 @@ _LINE_BYTES_MAX = 256 << 20
 """Limit of a watch's line: a thousand transactions of the size that etcd accepts by default do not
 reach it."""
 _IDLE_CONNECTION_S = 30.0
+_CLOSED_S = 1.0
+"""Bound for the end of the last connections."""
 _NO_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST")
 """OpenSSL's reasons for an answer that is not TLS; each version has its own."""
 
@@ -83,8 +88,12 @@ class HttpWire:
     """See Wire. Belongs to the event loop it is made on."""
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._sockets = WeakSet[socket.socket]()
         connector = aiohttp.TCPConnector(
-            ssl=tls if tls is not None else True, limit=0, keepalive_timeout=_IDLE_CONNECTION_S
+            ssl=tls if tls is not None else True,
+            limit=0,
+            keepalive_timeout=_IDLE_CONNECTION_S,
+            socket_factory=self._new_socket,
         )
         self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
 
@@ -120,6 +129,24 @@ class HttpWire:
     async def close(self) -> None:
         """See Wire."""
         await self._session.close()
+        # A connection over TLS whose request was cancelled while it was made waits for the member's
+        # goodbye, and aiohttp does not know of it: the end of its stream ends it.
+        for each in self._open_sockets():
+            with suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLOSED_S):
+                while self._open_sockets():  # noqa: ASYNC110  a socket tells nobody of its end
+                    await asyncio.sleep(0.001)
+
+    def _new_socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, *_ = address
+        made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
+        return made
+
+    def _open_sockets(self) -> list[socket.socket]:
+        return [each for each in self._sockets if each.fileno() >= 0]
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -17,21 +17,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.catalog.catalog_records import DELETED, QUEUES
 from cluster.catalog.record_codec import CatalogUnreadable, stored_queues
-from cluster.catalog.records import DELETED, QUEUES
 from cluster.catalog.sqlite_coordination import CATALOG_FILE
 from cluster.coordination.coordination import Record
-from cluster.copies.records import catalog_in, write_copied
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
-from cluster.members.folder import MEMBER_FILE
-from storage.copies.files import (
-    FOLDER_MODE,
-    copy_file,
-    files_below,
-    hash_file,
-    sync_file,
-    sync_folders,
-)
+from cluster.members.copied_records import catalog_in, write_copied
+from cluster.members.host_folder import MEMBER_FILE
 from storage.copies.manifest import (
     CLUSTER_FORMAT,
     MANIFEST_FORMAT,
@@ -42,14 +34,22 @@ from storage.copies.manifest import (
 )
 from storage.copies.second_copy import copy_sound, first_of, is_there
 from storage.engines.flushed_rows import FlushedRows
-from storage.engines.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.opening import open_replayed
 from storage.engines.rocks import RocksRows, applied_of
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
+from storage.files.copying import (
+    FOLDER_MODE,
+    copy_file,
+    files_below,
+    hash_file,
+    sync_file,
+    sync_folders,
+)
+from storage.files.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
 from storage.log import Position
-from storage.rows.keys import FORMAT_VERSION
+from storage.rows.row_keys import FORMAT_VERSION
 from storage.rows.stored_rows import StoredRows
 from visibility.state.rows import DamagedRecord
 

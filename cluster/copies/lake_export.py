@@ -21,7 +21,7 @@ from storage.copies.snapshots import write_flows, write_snapshot
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.lake.archive_schema import QUEUE_AGE_LATEST
-from storage.lake.segments import Open, not_written, write_segment
+from storage.lake.lake_segments import Open, not_written, write_segment
 from storage.lake.table import Lake, LakeUnusable
 from storage.rows.stored_rows import load_archive
 from visibility.contract.stored_message import StoredMessage

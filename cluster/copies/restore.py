@@ -9,30 +9,35 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
+from auth.envelope import SealBroken
 from cluster.catalog.record_codec import CatalogUnreadable
+from cluster.catalog.sqlite_coordination import CATALOG_FILE, write_records
+from cluster.clock import SystemEntropy
 from cluster.copies.backup import queue_ids
-from cluster.copies.records import catalog_in, formats_in
-from cluster.members.folder import save_identity
-from cluster.members.records import Identity
-from cluster.shards.clock import SystemEntropy
-from storage.copies.files import FOLDER_MODE, copy_file, sync_folders
+from cluster.keys.identity_records import IdentitiesUnreadable
+from cluster.keys.master_key import WrongMasterKey
+from cluster.keys.single_keys import write_identities, write_keyring
+from cluster.members.copied_records import RECORDS_FILE, catalog_in, formats_in, read_copied
+from cluster.members.host_folder import save_identity
+from cluster.members.member_records import Identity
 from storage.copies.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
 from storage.copies.second_copy import renew_copy
-from storage.engines.folder import is_unused, write_format
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
+from storage.files.copying import FOLDER_MODE, copy_file, sync_folders
+from storage.files.folder import is_unused, write_format
 from storage.log import NEWEST_FORMAT, Position
 from storage.rows.archive_appliers import write_archive
-from storage.rows.changes import Changes
-from storage.rows.codec import QueueRow, encode_row
-from storage.rows.keys import APPLIED_KEY, FORMAT_VERSION, queue_key
 from storage.rows.outbox_rows import outbox_row, write_outbox
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import QueueRow, encode_row
+from storage.rows.row_keys import ANSWERS, APPLIED_KEY, FORMAT_VERSION, queue_key, table_range
 from storage.rows.stored_rows import StoredRows, load_archive
 from visibility.state.rows import DamagedRecord
 
@@ -61,13 +66,16 @@ class DamagedFile(NamedTuple):
     reason: str
 
 
-def restore(backup: Path, data: Path) -> Manifest:
+def restore(backup: Path, data: Path, master: bytes | None = None) -> Manifest:
     """Make `data`, which must not exist or be empty, a data folder of the backup's content,
-    durably.
+    durably. With its `master` key a cluster's backup becomes the folder of a single host, else that
+    of a founding host.
 
     Raises BackupRefused and BackupDamaged, with nothing left in `data`.
     """
     manifest = read_manifest(backup)
+    if master is not None and not manifest.cluster:
+        raise BackupRefused(f"{backup} is of a single host: restore it without --single")
     if manifest.data_format not in _READABLE_FORMATS:
         raise BackupRefused(
             f"{backup} is of data format {manifest.data_format}; this version of holdfast knows "
@@ -79,19 +87,28 @@ def restore(backup: Path, data: Path) -> Manifest:
         data.mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
         data.chmod(FOLDER_MODE)
         try:
-            _restore(backup, data, manifest)
+            _restore(backup, data, manifest, master)
         except BaseException:
             empty_folder(data)
             raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise BackupRefused(f"cannot restore: {where}{error.strerror}") from error
-    except (sqlite3.Error, StoreFailed, DamagedRecord, CatalogUnreadable) as error:
+    except WrongMasterKey as error:
+        raise BackupRefused(f"{error}: give that of cluster {manifest.cluster}") from error
+    except (
+        sqlite3.Error,
+        StoreFailed,
+        DamagedRecord,
+        CatalogUnreadable,
+        IdentitiesUnreadable,
+        SealBroken,
+    ) as error:
         raise BackupRefused(f"cannot restore: {error}") from error
     return manifest
 
 
-def _restore(backup: Path, data: Path, manifest: Manifest) -> None:
+def _restore(backup: Path, data: Path, manifest: Manifest, master: bytes | None) -> None:
     """Copy the shards' folders first, and last the file that makes this a data folder.
 
     A service refuses to start on shards without it, so none can start on a part of a backup.
@@ -109,12 +126,31 @@ def _restore(backup: Path, data: Path, manifest: Manifest) -> None:
         )
     for database in data.glob("*.sqlite"):
         renew_copy(database)
-    skip_sequences(data, manifest)
-    if manifest.cluster:
+    is_member = bool(manifest.cluster) and master is None
+    skip_sequences(data, manifest, _first_position(manifest) if is_member else None)
+    if master is not None:
+        _make_single(data, manifest, master)
+    elif manifest.cluster:
         host_id = SystemEntropy().secret(_HOST_ID_BYTES).hex()
         save_identity(data, Identity(host_id, restored=manifest.backup_id))
     sync_folders(data)
     write_format(data, manifest.shards)
+
+
+def _make_single(data: Path, manifest: Manifest, master: bytes) -> None:
+    """Make the databases of a single host from a cluster's records, and forget what its shards keep
+    for hosts that ask again."""
+    records = read_copied(data)
+    write_records(data / CATALOG_FILE, {each.key: each.value for each in catalog_in(data)})
+    write_keyring(data, records, master, SystemEntropy())
+    write_identities(data, records)
+    (data / RECORDS_FILE).unlink()
+    for name in manifest.shards.values():
+        with closing(RocksRows(data / name)) as store:
+            changes = Changes()
+            changes.delete_range(*table_range(0, ANSWERS))
+            store.write(changes.ops, None)
+            store.flush()
 
 
 def _copy(backup: Path, data: Path, copied: CopiedFile) -> DamagedFile | None:
@@ -134,15 +170,15 @@ def difference(copied: CopiedFile, size: int, sha256: str) -> DamagedFile | None
     return None
 
 
-def skip_sequences(data: Path, manifest: Manifest) -> None:
-    """Continue every queue far above the sequences that it may have issued after the backup.
+def skip_sequences(data: Path, manifest: Manifest, applied: Position | None = None) -> None:
+    """Continue every queue far above the sequences that it may have issued after the backup; the
+    rows are as of the Entry `applied`, or of none.
 
     Queues without messages are included. The folder gets new sources and origins: batches that are
     sealed after the backup, and messages that depart for other shards, differ from its own later
     ones. Raises sqlite3.Error, StoreFailed, DamagedRecord, CatalogUnreadable.
     """
     known = queue_ids(catalog_in(data))
-    applied = _first_position(manifest) if manifest.cluster else None
     for number, name in manifest.shards.items():
         store = RocksRows(data / name)
         changes = Changes()

@@ -1,7 +1,7 @@
 """Copies everything readable of a data folder into a new one, and reports the losses.
 
 The source is not changed. Rows are checked one by one; counters, spans and queue rows are rebuilt
-from the messages (`storage/copies/salvaged_queue.py`). Like a restored folder, the new one has a
+from the messages (`storage/healing/salvaged_queue.py`). Like a restored folder, the new one has a
 new source for the archive.
 """
 
@@ -21,17 +21,18 @@ from cluster.copies.restore import empty_folder
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import Damage, ReadableRows, look_through
-from storage.copies.files import FOLDER_MODE, copy_file, sync_file, sync_folders
 from storage.copies.salvage_source import SalvageSource
-from storage.copies.salvaged_archive import copy_archive
-from storage.copies.salvaged_outbox import copy_outbox
-from storage.copies.salvaged_queue import QueueCopy, Target
 from storage.copies.second_copy import copy_of, repair
-from storage.engines.folder import FolderRefused, check_folder, is_unused, open_folder, write_format
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
-from storage.rows.keys import queue_of
+from storage.files.copying import FOLDER_MODE, copy_file, sync_file, sync_folders
+from storage.files.folder import FolderRefused, check_folder, is_unused, open_folder, write_format
+from storage.files.refusing_disk import disk_refusal, naming_disk
+from storage.healing.salvaged_archive import copy_archive
+from storage.healing.salvaged_outbox import copy_outbox
+from storage.healing.salvaged_queue import QueueCopy, Target
+from storage.rows.row_keys import queue_of
 from visibility.state.events import THE_SHARD
 
 _SCRATCH = "salvage-scratch"
@@ -115,6 +116,8 @@ def _copy_files(source: Path, data: Path, done: Salvaged) -> None:
         try:
             _copy_database(file, data / file.name)
         except sqlite3.Error as error:
+            if disk_refusal(error):
+                raise
             if not file.name.startswith("usage"):
                 raise SalvageRefused(
                     f"{file} is damaged, and nothing can be used without it: {error}. Restore a "
@@ -137,13 +140,14 @@ def _copy_database(file: Path, target: Path) -> None:
         part = file.with_name(file.name + ending)
         if part.exists():
             copy_file(part, target.with_name(target.name + ending))
-    if copy_of(target).exists():
-        repair(target)
-    with closing(sqlite3.connect(target)) as database:
-        database.execute("PRAGMA journal_mode = DELETE")
-        for (text,) in database.execute("PRAGMA integrity_check"):
-            if text != "ok":
-                raise sqlite3.DatabaseError(text)
+    with naming_disk(target.parent):
+        if copy_of(target).exists():
+            repair(target)
+        with closing(sqlite3.connect(target)) as database:
+            database.execute("PRAGMA journal_mode = DELETE")
+            for (text,) in database.execute("PRAGMA integrity_check"):
+                if text != "ok":
+                    raise sqlite3.DatabaseError(text)
     sync_file(target)
 
 

@@ -13,32 +13,39 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from cluster.catalog.catalog_records import LAST_ID
 from cluster.catalog.record_codec import (
     CatalogUnreadable,
     StoredQueue,
     StoredTombstone,
     stored_entry,
 )
-from cluster.catalog.records import LAST_ID
 from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.coordination.coordination import Record
 from cluster.copies.backup import databases_of
-from cluster.copies.records import RECORDS_FILE, DataKeys, catalog_in, read_copied
 from cluster.copies.restore import difference
+from cluster.keys import shared_key_records, sqlite_keyring
 from cluster.keys.sqlite_keyring import FILE_NAME as KEYRING_FILE
+from cluster.members.copied_records import RECORDS_FILE, catalog_in, read_copied
 from storage.checks.consistency import check_archive, check_outbox, check_queue
-from storage.checks.damage import Finding, check_rows
 from storage.checks.missing import count_missing, missing_departed
 from storage.checks.readable_rows import Damage, ReadableRows
-from storage.copies.checked_database import DatabaseDamaged, check_copy, check_database
-from storage.copies.files import files_below, hash_file
+from storage.copies.checked_database import (
+    DatabaseDamaged,
+    check_copy,
+    check_database,
+    open_unchanged,
+)
 from storage.copies.manifest import MANIFEST_FILE, BackupRefused, Manifest, read_manifest
 from storage.copies.second_copy import Found, copy_of, look
-from storage.engines.folder import check_folder, damaged_formats, open_folder
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
-from storage.rows.codec import QueueRow, decode_row
-from storage.rows.keys import APPLIED_KEY, BLOCKED, QUARANTINED, queue_key, queue_of
+from storage.files.copying import files_below, hash_file
+from storage.files.folder import check_folder, damaged_formats, open_folder
+from storage.files.refusing_disk import disk_refusal, naming_disk
+from storage.rows.damage import Finding, check_rows
+from storage.rows.row_codec import QueueRow, decode_row
+from storage.rows.row_keys import APPLIED_KEY, BLOCKED, QUARANTINED, queue_key, queue_of
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.stored_message import StoredMessage
 from visibility.state.events import THE_SHARD, ArchivedMessage
@@ -74,7 +81,8 @@ class FolderCheck:
         """Numbers of queues in the catalog, including queues without rows."""
 
     def findings(self) -> Iterator[str]:
-        """The findings, one line each."""
+        """The findings, one line each. Raises StoreFailed, sqlite3.Error, OSError if a disk takes
+        no writes, so that a part of the folder cannot be read."""
         if self._is_backup:
             yield from self._check_manifest()
         else:
@@ -85,6 +93,8 @@ class FolderCheck:
                 try:
                     views[number] = RocksView(folder)
                 except (StoreFailed, OSError) as error:
+                    if disk_refusal(error):
+                        raise
                     yield f"shard {number}: {error}"
                 else:
                     opened.callback(views[number].close)
@@ -92,13 +102,14 @@ class FolderCheck:
                         f"shard {number}: {name} is damaged; its copy was read"
                         for name in views[number].restored
                     )
-                    yield from (f"shard {number}: {each}" for each in views[number].log_findings())
             for database in databases_of(self._folder):
                 yield from self._check_database(database)
             if (self._folder / RECORDS_FILE).exists():
                 yield from self._check_records()
+            names = {queue_id: queue.name for queue_id, queue in self._known.items()}
             for number, view in views.items():
                 self.shards += 1
+                yield from (f"shard {number}: {each}" for each in view.log_findings(names))
                 yield from self._check_shard(number, view)
 
     # -- files -------------------------------------------------------------------------------------
@@ -132,9 +143,9 @@ class FolderCheck:
     def _check_database(self, file: Path) -> Iterator[str]:
         """Check a database and its second copy. A crash may leave the copy behind: the next start
         updates it."""
-        copy = self._check_copy(file)
         try:
-            with closing(_open_unchanged(file)) as database:
+            copy = self._check_copy(file)
+            with naming_disk(self._folder), closing(open_unchanged(file)) as database:
                 state = None
                 try:
                     state = check_database(database)
@@ -147,22 +158,24 @@ class FolderCheck:
                 if file.name == CATALOG_FILE:
                     yield from self._read_catalog(CATALOG_FILE, read_records(database).records)
                 if file.name == KEYRING_FILE:
-                    numbers = database.execute("SELECT number FROM data_keys")
-                    self._data_keys = {number for (number,) in numbers}
+                    self._data_keys = sqlite_keyring.numbers_in(database)
         except (sqlite3.Error, OSError) as error:
+            if disk_refusal(error):
+                raise
             yield f"{file.name}: it cannot be read: {error}"
 
     def _check_records(self) -> Iterator[str]:
         """Check the records of a cluster's backup, or of a folder restored from it."""
         try:
-            self._data_keys = DataKeys(read_copied(self._folder))
+            self._data_keys = shared_key_records.numbers_in(read_copied(self._folder))
             yield from self._read_catalog(RECORDS_FILE, catalog_in(self._folder))
         except (CatalogUnreadable, OSError) as error:
             yield f"{RECORDS_FILE}: {error}"
 
     def _check_copy(self, file: Path) -> Found:
         """Checked before the database itself, which is never behind in a folder in use."""
-        return look(copy_of(file), check_copy, _open_unchanged)
+        with naming_disk(self._folder):
+            return look(copy_of(file), check_copy, open_unchanged)
 
     def _read_catalog(self, file: str, records: Iterable[Record]) -> Iterator[str]:
         for record in records:
@@ -277,11 +290,3 @@ class FolderCheck:
     def _queue(self, queue_id: int) -> str:
         known = self._known.get(queue_id)
         return f"queue {queue_id} ({known.name})" if known else f"queue {queue_id}"
-
-
-def _open_unchanged(file: Path) -> sqlite3.Connection:
-    """Open a database for reading. Without a log beside it, it is not in use: then SQLite makes no
-    files there."""
-    log = file.with_name(file.name + "-wal")
-    mode = "mode=ro" if log.exists() else "mode=ro&immutable=1"
-    return sqlite3.connect(f"{file.absolute().as_uri()}?{mode}", uri=True)

@@ -18,7 +18,8 @@ from auth.credentials import AccessKey, CredentialSet
 from auth.envelope import SealBroken
 from auth.identities import Identities, User
 from auth.policy import NamedPolicy
-from auth.policy_document import Kind, PolicyRefused, read_policy
+from auth.policy_document import Kind, PolicyRefused, check_policy_of_user, read_policy
+from cluster.clock import Clock, Entropy
 from cluster.keys.identity_records import (
     IdentitiesUnreadable,
     IdentityRecords,
@@ -27,7 +28,6 @@ from cluster.keys.identity_records import (
     StoredUser,
 )
 from cluster.keys.keyring import Secrets
-from cluster.shards.clock import Clock, Entropy
 
 _NAME = re.compile(r"[A-Za-z0-9+=,.@_-]{1,64}")
 _ID_RANDOM_BYTES = 10
@@ -331,7 +331,7 @@ class IdentityStore:
 
     def put_policy(self, user: User, name: str, document: str) -> None:
         """Give a user a policy, replacing one of the same name. Raises PolicyRefused."""
-        read_policy(document, Kind.IDENTITY)
+        check_policy_of_user(document)
         self._change_user(
             user,
             lambda there: msgspec.structs.replace(

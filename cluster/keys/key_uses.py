@@ -14,7 +14,7 @@ from typing import Annotated
 import msgspec
 
 from cluster.keys.identity_records import IdentitiesUnreadable
-from storage.copies.files import replace_file
+from storage.files.copying import replace_file
 
 _DAY_DIGITS = 5
 """Later days are damage."""

@@ -21,9 +21,9 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from auth.envelope import BUILT_IN_KEY, KEY_BYTES, NONCE_BYTES, DataKey, WrappingKey
+from cluster.clock import Clock, Entropy
 from cluster.keys.key_owners import Grant, NamedKey, check_grant, key_place
 from cluster.keys.master_key import KeysUnusable
-from cluster.shards.clock import Clock, Entropy
 
 DIGESTS = "digests of ids"
 CREDENTIALS = "credentials"

@@ -15,8 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from auth.envelope import KEY_BYTES
-from cluster.shards.clock import Entropy
-from storage.engines.folder import sync_folder
+from cluster.clock import Entropy
+from storage.files.folder import sync_folder
 
 FILE_NAME = "master.key"
 NEW_FILE_NAME = "master.key.new"

@@ -14,7 +14,8 @@ from typing import TypeVar
 
 import msgspec
 
-from cluster.coordination.shared_records import Draft, SharedRecords
+from cluster.coordination.coordination import Record
+from cluster.coordination.shared_records import Draft, SharedRecords, View
 from cluster.keys.identity_records import (
     IdentitiesUnreadable,
     IdentityRows,
@@ -31,6 +32,21 @@ _USES_WRITTEN_AT_ONCE = 50
 """Days of one transaction, each with its key: etcd has a limit."""
 
 T = TypeVar("T")
+
+
+def identities_in(
+    records: Mapping[str, bytes],
+) -> tuple[list[StoredUser], list[StoredKey], dict[str, int]]:
+    """The users, access keys and days of use in a copy of a cluster's records. Raises
+    IdentitiesUnreadable."""
+    own = {
+        key.removeprefix(PREFIX): Record(key, value, 1)
+        for key, value in records.items()
+        if key.startswith(PREFIX)
+    }
+    view = View(1, own)
+    rows = _Rows(Draft(view))
+    return rows.all_users(), rows.all_keys(), _days_in(view)
 
 
 class SharedIdentities:
@@ -118,8 +134,7 @@ class _SharedKeyUses:
         self._records = records
 
     def read(self) -> dict[str, int]:
-        found = self._records.view.below(_USES).items()
-        return {key_id: day for key_id, value in found if (day := day_of(value)) is not None}
+        return _days_in(self._records.view)
 
     def write(self, days: Mapping[str, int], known: Collection[str]) -> None:
         there, view = self.read(), self._records.view
@@ -130,6 +145,11 @@ class _SharedKeyUses:
             batch = todo[begin : begin + _USES_WRITTEN_AT_ONCE]
             some = {each: days.get(each, -1) for each in batch}
             self._records.change(partial(_put, some))
+
+
+def _days_in(view: View) -> dict[str, int]:
+    found = view.below(_USES).items()
+    return {key_id: day for key_id, value in found if (day := day_of(value)) is not None}
 
 
 def _put(days: Mapping[str, int], draft: Draft) -> None:

@@ -9,6 +9,7 @@ ids/version, ids/block  the numbers issued last
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -65,6 +66,27 @@ class OwnBlock:
 def block_of(number: int) -> int:
     """The block of a data key."""
     return (number - 1) // BLOCK + 1
+
+
+class DataKeyNumbers:
+    """The numbers of data keys, of which most are stored as blocks only."""
+
+    def __init__(self, blocks: Collection[int], others: Collection[int] = ()) -> None:
+        self._blocks = blocks
+        self._others = others
+
+    def __contains__(self, number: object) -> bool:
+        return isinstance(number, int) and (
+            number in self._others or block_of(number) in self._blocks
+        )
+
+
+def numbers_in(records: Iterable[str]) -> DataKeyNumbers:
+    """Those of a cluster, by the keys of its records."""
+    begin = PREFIX + DATA
+    return DataKeyNumbers(
+        {int(key.removeprefix(begin)) for key in records if key.startswith(begin)}
+    )
 
 
 def row_of(account: str, name: str) -> str:

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from auth.envelope import BUILT_IN_KEY, KEY_BYTES, DataKey, SealBroken, WrappingKey, derived_key
+from cluster.clock import Clock, Entropy
 from cluster.coordination.shared_records import Draft, SharedRecords, View
 from cluster.keys.key_owners import Grant, NamedKey, policy_of
 from cluster.keys.keyring import (
@@ -42,7 +43,6 @@ from cluster.keys.shared_key_records import (
     row_of,
     stored_named_key,
 )
-from cluster.shards.clock import Clock, Entropy
 
 _REWRAPPED_MAX = 100
 """Blocks wrapped anew by one transaction: etcd has a limit."""

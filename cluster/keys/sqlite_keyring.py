@@ -7,15 +7,24 @@ writes while requests are served; call it in a thread.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from pathlib import Path
 
-from auth.envelope import BUILT_IN_KEY, KEY_BYTES, DataKey, SealBroken, WrappingKey
+from auth.envelope import (
+    BUILT_IN_KEY,
+    KEY_BYTES,
+    DataKey,
+    SealBroken,
+    WrappingKey,
+    derived_key,
+)
+from cluster.clock import Clock, Entropy
 from cluster.keys.key_owners import SCHEMA, Grant, NamedKey, adopt, policy_of, read_keys
 from cluster.keys.keyring import CREDENTIALS, DIGESTS, Keyring, Secrets, data_key_of, version_of
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
-from cluster.shards.clock import Clock, Entropy
+from cluster.keys.shared_key_records import DataKeyNumbers, block_of
 from storage.copies.second_copy import open_with_copy, tables
+from storage.files.refusing_disk import naming_disk
 
 FILE_NAME = "keyring.sqlite"
 
@@ -30,7 +39,24 @@ CREATE TABLE IF NOT EXISTS versions (
 CREATE TABLE IF NOT EXISTS data_keys (
     number INTEGER PRIMARY KEY AUTOINCREMENT, version INTEGER NOT NULL, wrapped BLOB NOT NULL,
     created_at_ms INTEGER NOT NULL);
+CREATE TABLE IF NOT EXISTS blocks (
+    number INTEGER PRIMARY KEY, version INTEGER NOT NULL, wrapped BLOB NOT NULL,
+    created_at_ms INTEGER NOT NULL);
 """
+"""Blocks stand for the data keys of the cluster that a folder was restored from."""
+
+
+def open_file(file: Path) -> sqlite3.Connection:
+    """Open or create the file. Raises OSError, sqlite3.Error."""
+    return open_with_copy(file, tables(_SCHEMA + SCHEMA))
+
+
+def numbers_in(database: sqlite3.Connection) -> Container[int]:
+    """The numbers of all data keys in the file. Raises sqlite3.Error."""
+    own = {number for (number,) in database.execute("SELECT number FROM data_keys")}
+    has_blocks = database.execute("SELECT 1 FROM sqlite_master WHERE name = 'blocks'").fetchone()
+    blocks = database.execute("SELECT number FROM blocks") if has_blocks else ()
+    return DataKeyNumbers({number for (number,) in blocks}, own)
 
 
 class SqliteKeyring(Keyring):
@@ -56,17 +82,18 @@ class SqliteKeyring(Keyring):
         self._master = WrappingKey(master)
         self._owner = owner or ""
         try:
-            self._database = open_with_copy(file, tables(_SCHEMA + SCHEMA))
+            self._database = open_file(file)
         except (OSError, sqlite3.Error) as error:
             raise KeysUnusable(f"cannot open the keys in {file}: {error}") from error
         try:
-            self.digest_key = self._secret(DIGESTS)
-            self.secrets = Secrets(WrappingKey(self._secret(CREDENTIALS)), entropy)
-            if self._owner:
-                adopt(self._database, self._owner)
-            self._load()
-            if BUILT_IN_KEY not in self._keys:
-                self.add(BUILT_IN_KEY, "")
+            with naming_disk(file.parent):
+                self.digest_key = self._secret(DIGESTS)
+                self.secrets = Secrets(WrappingKey(self._secret(CREDENTIALS)), entropy)
+                if self._owner:
+                    adopt(self._database, self._owner)
+                self._load()
+                if BUILT_IN_KEY not in self._keys:
+                    self.add(BUILT_IN_KEY, "")
         except SealBroken as error:
             self._database.close()
             raise WrongMasterKey(f"the keys in {file} are not under this master key") from error
@@ -116,24 +143,30 @@ class SqliteKeyring(Keyring):
                 self._load()
                 named = self.named(name, account)
                 newest = named.version
-                cipher = self._wrapping[newest][1]
-                rows = self._database.execute(
-                    "SELECT number, version, wrapped FROM data_keys WHERE version IN "
-                    "(SELECT version FROM versions WHERE name = ? AND version <> ?)",
-                    (named.row, newest),
-                ).fetchall()
-                for number, version, wrapped in rows:
-                    secret = self._wrapping[version][1].unwrap(wrapped, data_key_of(version))
-                    again = self._wrapped(cipher, secret, data_key_of(newest))
-                    self._database.execute(
-                        "UPDATE data_keys SET version = ?, wrapped = ? WHERE number = ?",
-                        (newest, again, number),
-                    )
+                rewrapped = sum(
+                    self._rewrap(table, named, newest) for table in ("data_keys", "blocks")
+                )
                 self._database.execute(
                     "DELETE FROM versions WHERE name = ? AND version <> ?", (named.row, newest)
                 )
             self._load()
-            return len(rows)
+            return rewrapped
+
+    def _rewrap(self, table: str, named: NamedKey, newest: int) -> int:
+        rows = self._database.execute(
+            f"SELECT number, version, wrapped FROM {table} WHERE version IN "
+            "(SELECT version FROM versions WHERE name = ? AND version <> ?)",
+            (named.row, newest),
+        ).fetchall()
+        cipher = self._wrapping[newest][1]
+        for number, version, wrapped in rows:
+            secret = self._wrapping[version][1].unwrap(wrapped, data_key_of(version))
+            again = self._wrapped(cipher, secret, data_key_of(newest))
+            self._database.execute(
+                f"UPDATE {table} SET version = ?, wrapped = ? WHERE number = ?",
+                (newest, again, number),
+            )
+        return len(rows)
 
     def set_enabled(self, name: str, enabled: bool, account: str | None = None) -> None:
         """See Keyring."""
@@ -204,18 +237,21 @@ class SqliteKeyring(Keyring):
         if known is not None:
             return known
         with self._lock:
-            row = self._database.execute(
-                "SELECT version, wrapped FROM data_keys WHERE number = ?", (number,)
-            ).fetchone()
-            if row is None:
+            query = "SELECT version, wrapped FROM {} WHERE number = ?"
+            row = self._database.execute(query.format("data_keys"), (number,)).fetchone()
+            block = (block_of(number),)
+            found = row or self._database.execute(query.format("blocks"), block).fetchone()
+            if found is None:
                 raise SealBroken(f"there is no data key {number}")
-            version, wrapped = row
+            version, wrapped = found
             if version not in self._wrapping:
                 self._load()
             if version not in self._wrapping:
                 raise SealBroken(f"the key of data key {number} is gone")
             named, wrapping = self._wrapping[version]
             secret = wrapping.unwrap(wrapped, data_key_of(version))
+            if row is None:
+                secret = derived_key(secret, number)
             return self._kept(number, named, DataKey(number, secret))
 
     # -- the file ----------------------------------------------------------------------------------

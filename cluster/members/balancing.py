@@ -20,6 +20,8 @@ _SHORT_S = 1.4
 _PAUSE_S = 2.0
 """Between two shards that this host hands over."""
 _LEAVE_S = 5.0
+_TELL_S = 0.5
+"""Time that the others are given to hear that this host leaves."""
 _LOOK_S = 0.05
 """Between two looks at the shards of a host that leaves."""
 
@@ -63,15 +65,27 @@ class LeaderBalance:
             self._not_before_s = now_s + _PAUSE_S
 
     async def leave(self, limit_s: float = _LEAVE_S) -> None:
-        """Hand over all shards that others can take: the host is about to stop. Bounded."""
+        """Hand over all shards that others can take: the host is about to stop. Bounded.
+
+        The others are told first: of hosts that stop at the same time none takes a shard.
+        """
         self._is_leaving = True
         end_s = self._monotonic_s() + limit_s
-        while self._monotonic_s() < end_s and any(
-            replica.serving for replica in self._replicas().values()
-        ):
+        telling = asyncio.create_task(self._membership.tell_leaving())
+        await asyncio.wait((telling,), timeout=_TELL_S)
+        await asyncio.sleep(_LOOK_S)
+        while self._monotonic_s() < end_s and not self._has_left():
             while self._hand_over():
                 pass
             await asyncio.sleep(_LOOK_S)
+        telling.cancel()
+
+    def _has_left(self) -> bool:
+        """True once this host leads nothing, or has nothing under way that nobody could take."""
+        serving = [replica for replica in self._replicas().values() if replica.serving]
+        return not any(serving) or (
+            not self._able_to_lead() and all(replica.is_idle for replica in serving)
+        )
 
     def _hand_over(self) -> bool:
         """Hand over one shard, if there is one to."""

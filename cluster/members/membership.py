@@ -2,7 +2,7 @@
 
     join → register under its name → all founders there? found → a member: watch
 
-A host that is a member keeps the cluster's id in its data folder. Records are in `records.py`.
+A host that is a member keeps the cluster's id in its data folder. Records: `member_records.py`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
+from cluster.clock import Entropy
 from cluster.coordination.coordination import (
     Change,
     Coordination,
@@ -23,7 +24,7 @@ from cluster.coordination.coordination import (
     Unavailable,
 )
 from cluster.members.host_lease import HostLease
-from cluster.members.records import (
+from cluster.members.member_records import (
     ALIVE,
     Cluster,
     Host,
@@ -42,7 +43,6 @@ from cluster.members.records import (
 from cluster.members.restored import put_back
 from cluster.peers.hello import is_host_id
 from cluster.peers.network import Address
-from cluster.shards.clock import Entropy
 from storage.log import OLDEST_FORMAT
 
 _PAUSE_S = 0.3
@@ -125,7 +125,7 @@ class Membership:
         self._peers: dict[str, Address] = {}
         self._listeners: list[OnPeers] = []
         self._announcing: asyncio.Task[None] | None = None
-        self._is_registered = False
+        self._is_registered = self._is_leaving = False
         self._is_whole = True
         """False while coordination lacks the record of this cluster."""
         self._log = structlog.get_logger("members")
@@ -222,7 +222,9 @@ class Membership:
         lease = await self._lease.current()
         if isinstance(lease, Unavailable):
             return False
-        transaction = registration(self._shown, self._host(), self._revisions)
+        transaction = registration(
+            self._shown, self._host(), self._revisions, is_leaving=self._is_leaving
+        )
         leases = {ALIVE + self.name: lease.lease_id}
         outcome = await self._records.commit(transaction._replace(leases=leases))
         if isinstance(outcome, LeaseLost):
@@ -260,6 +262,11 @@ class Membership:
         self._lease.on_gone.append(self._announce)
         self._show_peers(self._shown.peers_of(self.name))
         await self._records.watch(found, self._on_change)
+
+    async def tell_leaving(self) -> None:
+        """Tell the others that this host is about to stop, if etcd answers."""
+        self._is_leaving = True
+        await self._announced_once()
 
     # -- stay --------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
-"""Removal: whether a cluster can go on without a host. Pure.
+"""Removal: whether a cluster can go on without a host, and how far it has come. Pure.
 
 A host that is removed stops at once, and the others no longer ask it. So those that remain must be
-a majority of the voters as they are now: else no set without the host can be made.
+a majority of the voters as they are now: else no set without the host can be made. Until each
+shard's leader has made it, the host still counts, and no other may be lost.
 """
 
 from __future__ import annotations
@@ -9,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 
 from cluster.replication.leadership import TermRecord
-from cluster.replication.report import ReplicaReport
+from cluster.replication.replica_report import ReplicaReport
 from cluster.replication.voters import VoterSet
+
+_SILENT_S = 1.0
+"""Time without an answer after which a leader is said not to hear a voter."""
 
 
 def reason_to_keep(
@@ -45,16 +49,63 @@ def reason_to_keep(
     return ""
 
 
+def change_of(
+    record: TermRecord | None,
+    leader: str | None,
+    copy: ReplicaReport | None,
+    hosts: Collection[str],
+) -> str:
+    """The change of a shard's voters that is under way, and what it waits for; empty if none is.
+
+    `record` is the shard's latest term, `copy` its leader's, None if that was not reached; `hosts`
+    are all members.
+    """
+    if record is None:
+        return "its voters are not known"
+    gone = sorted(set(record.voters.values()) - set(hosts))
+    peers = copy.peers if copy is not None else []
+    if gone:
+        what = f"{_listed(gone)}, removed, still counts"
+    elif record.old_voters:
+        what = "the voters before still count"
+    elif copy is not None and (copy.is_changing_voters or copy.term != record.term):
+        what = "another term is being taken"
+    elif unheard := sorted({peer.name for peer in peers} - set(hosts)):
+        what = f"its leader has not heard that {_listed(unheard)} is removed"
+    else:
+        return ""
+    return f"{what}; {_awaited(record, leader, copy)}"
+
+
+def _awaited(record: TermRecord, leader: str | None, copy: ReplicaReport | None) -> str:
+    if leader is None:
+        return "it waits for a leader"
+    if copy is None:
+        return f"its leader, host {leader}, is not reached"
+    silent = [
+        peer.name
+        for peer in copy.peers
+        if peer.replica_id in record.voters and (peer.heard_s is None or peer.heard_s > _SILENT_S)
+    ]
+    if silent:
+        return f"its leader, host {leader}, does not hear {_listed(sorted(silent))}"
+    return f"its leader, host {leader}, goes on"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return "host " + " and host ".join(names)
+
+
 def _counts(copy: ReplicaReport) -> bool:
     return not copy.needs_checkpoint and not copy.damage
 
 
 def _advice(gone: Sequence[str], away: Sequence[str]) -> str:
     if gone:
-        return f"wait until host {' and host '.join(gone)}, just removed, counts no more"
+        return f"wait until {_listed(gone)}, just removed, counts no more"
     if not away:
         return (
-            "add a host first, and wait until its copy counts, or found a cluster of one host with "
-            "a backup"
+            "add a host first, and wait until its copy counts, or go on with a single host: "
+            "restore a backup with --single"
         )
     return f"wait until the copy on host {' and on host '.join(away)} runs and counts"

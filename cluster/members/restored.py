@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from cluster.coordination.coordination import RECORDS_MAX, Snapshot, Transaction
-from cluster.copies.records import copied
-from cluster.members.records import CLUSTER, MEMBERS, MembershipRefused
+from cluster.members.copied_records import copied
+from cluster.members.member_records import CLUSTER, MEMBERS, MembershipRefused
 
 _BYTES_MAX = 1 << 20
 """Of the values of a transaction; etcd takes 1.5 MB."""

@@ -10,13 +10,13 @@ import msgspec
 from cluster.coordination.etcd_client import MemberState
 from cluster.members.leader_view import LeaderView
 from cluster.members.membership import Membership
-from cluster.members.removal import reason_to_keep
+from cluster.members.removal import change_of, reason_to_keep
 from cluster.peers.asking import ask_all
 from cluster.peers.incoming import Call, Service
 from cluster.peers.settings import Channel
 from cluster.peers.transport import Transport
 from cluster.replication.contract import Timing
-from cluster.replication.report import ReplicaReport
+from cluster.replication.replica_report import ReplicaReport
 from storage.log import OLDEST_FORMAT
 
 _WAIT_S = 1.0
@@ -69,6 +69,9 @@ class ShardStatus(msgspec.Struct, frozen=True):
     voters: list[str]
     """Names of the hosts whose copies count."""
     replicas: list[ReplicaStatus]
+    change: str = ""
+    """The change of voters that is under way, and what it waits for; empty if there is none. Until
+    it has ended, no further host may be lost."""
 
 
 class EtcdStatus(msgspec.Struct, frozen=True):
@@ -189,6 +192,7 @@ class StatusPage:
         found = {host: own[number] for host, own in sorted(reports.items()) if number in own}
         committed = max((report.commit for report in found.values()), default=0)
         voters = {} if record is None else record.voters
+        leading = found.get(leader) if leader is not None else None
         return ShardStatus(
             shard=number,
             leader=leader,
@@ -205,6 +209,7 @@ class StatusPage:
                 )
                 for host, report in found.items()
             ],
+            change=change_of(record, leader, leading, self.hosts),
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-from cluster.peers.outcomes import NotSent, Outcome, Reason
+from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
 from cluster.peers.settings import Channel
 from cluster.peers.transport import Transport
 

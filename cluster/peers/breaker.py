@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.shards.clock import Entropy
+from cluster.clock import Entropy
 
 _PARTS = 1 << 16
 

@@ -9,8 +9,9 @@ certificate with another's key. Without `peer.key` a host gets a new one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from storage.copies.files import replace_file
+from storage.files.copying import replace_file
 
 _AUTHORITY_DAYS = 3650
 _BEFORE = timedelta(days=1)
@@ -58,13 +59,21 @@ class _Authority(NamedTuple):
 
 
 def make_certificates(
-    folder: Path, hosts: Iterable[str], days: int, now_s: float
+    folder: Path,
+    hosts: Iterable[str],
+    days: int,
+    now_s: float,
+    addresses: Mapping[str, str] | None = None,
 ) -> dict[str, HostFiles]:
-    """Make or renew the certificates of these hosts. Raises CertificatesRefused."""
+    """Make or renew the certificates of these hosts. `addresses` are IP addresses by host, for
+    those that are not reached by name. Raises CertificatesRefused."""
     now = datetime.fromtimestamp(now_s, UTC)
     try:
         authority = _authority(folder, now)
-        return {host: _host(folder / host, host, authority, days, now) for host in hosts}
+        return {
+            host: _host(folder / host, _names(host, addresses or {}), authority, days, now)
+            for host in hosts
+        }
     except OSError as error:
         raise CertificatesRefused(f"cannot write {error.filename}: {error.strerror}") from error
 
@@ -106,7 +115,15 @@ def _new_authority(now: datetime) -> _Authority:
 # -- hosts -----------------------------------------------------------------------------------------
 
 
-def _host(folder: Path, host: str, authority: _Authority, days: int, now: datetime) -> HostFiles:
+def _names(host: str, addresses: Mapping[str, str]) -> list[x509.GeneralName]:
+    address = addresses.get(host)
+    by_address = [] if address is None else [x509.IPAddress(ip_address(address))]
+    return [x509.DNSName(host), *by_address]
+
+
+def _host(
+    folder: Path, names: list[x509.GeneralName], authority: _Authority, days: int, now: datetime
+) -> HostFiles:
     folder.mkdir(mode=0o700, exist_ok=True)
     expires_at = min(now + timedelta(days=days), authority.certificate.not_valid_after_utc)
     files = HostFiles(folder / "ca.pem", folder / "peer.pem", folder / "peer.key", expires_at)
@@ -116,12 +133,12 @@ def _host(folder: Path, host: str, authority: _Authority, days: int, now: dateti
         key = ec.generate_private_key(ec.SECP256R1())
         replace_file(files.key, _key_pem(key))
     replace_file(files.authority, _pem(authority.certificate))
-    replace_file(files.certificate, _pem(_signed(host, key, authority, now, expires_at)))
+    replace_file(files.certificate, _pem(_signed(names, key, authority, now, expires_at)))
     return files
 
 
 def _signed(
-    host: str,
+    names: list[x509.GeneralName],
     key: ec.EllipticCurvePrivateKey,
     authority: _Authority,
     now: datetime,
@@ -131,14 +148,15 @@ def _signed(
     usage = x509.KeyUsage(**{**_NO_USAGE, "digital_signature": True})
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
     # A common name has at most 64 characters; the name that counts is the alternative one.
+    host = str(names[0].value)
     builder = _builder(_name(host[:64]), authority.certificate.subject, key, now, expires_at)
     builder = builder.add_extension(
         x509.BasicConstraints(ca=False, path_length=None), critical=True
     )
     builder = builder.add_extension(usage, critical=True)
     builder = builder.add_extension(x509.ExtendedKeyUsage(uses), critical=False)
-    names = x509.SubjectAlternativeName([x509.DNSName(host)])
-    builder = builder.add_extension(names, critical=False).add_extension(issuer, critical=False)
+    by = x509.SubjectAlternativeName(names)
+    builder = builder.add_extension(by, critical=False).add_extension(issuer, critical=False)
     return builder.sign(authority.key, hashes.SHA256())
 
 

@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 import structlog
 
+from cluster.clock import Entropy
 from cluster.peers.breaker import Pause
 from cluster.peers.checkpoint_messages import (
     Begin,
@@ -38,13 +39,12 @@ from cluster.peers.checkpoint_messages import (
     decode_manifest,
     encode,
 )
-from cluster.peers.outcomes import NotSent, Outcome, Reason, Refused
+from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
 from cluster.peers.settings import Channel, CheckpointSettings
 from cluster.peers.transport import Transport
-from cluster.shards.clock import Entropy
-from storage.checks.scrub import InThread
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import MARK_FILE, Replaced, drop_incoming, make_incoming
+from storage.copies.scrub import InThread
 from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position

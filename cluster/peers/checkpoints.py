@@ -31,14 +31,14 @@ from cluster.peers.checkpoint_messages import (
     decode_request,
     encode,
 )
+from cluster.peers.holds import LogHolds
 from cluster.peers.incoming import Call, Service
-from cluster.peers.outcomes import Reason, Refused
+from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.settings import Channel, CheckpointSettings
 from cluster.peers.transport import Transport
-from cluster.replication.holds import LogHolds
-from storage.checks.scrub import InThread
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import outgoing_of
+from storage.copies.scrub import InThread
 from storage.engines.live_files import OF_ONE_OPENING
 from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed

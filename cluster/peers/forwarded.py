@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from functools import partial
 from struct import Struct
 
-from auth.errors import AuthError
-from cluster.messages import (
+from auth.auth_errors import AuthError
+from cluster.encoded_requests import (
     DefinitionUnknown,
     MessageUnreadable,
     decode_answer,
@@ -29,7 +29,7 @@ from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, Deliveries
-from visibility.rules.archive import the_shard
+from visibility.rules.archive_batches import the_shard
 from visibility.rules.decided import NO_MESSAGES
 from visibility.state.events import THE_SHARD
 from visibility.state.waiters import Ticket
@@ -96,12 +96,12 @@ class ForwardedRequests:
             else:
                 _pass_on(call, shard, request, ticket, answer)
 
-        # A retry is told what it did.
-        refused = None if age_ms else self._refusal(request.operation)
-        if refused is not None:
+        refused = self._refusal(request.operation)
+        if refused is not None and not age_ms:
             call.answer(encode_outcome(request, request, refused))
             return
-        ticket = shard.submit(request, on_answer, age_ms)
+        ticket = shard.submit(request, on_answer, age_ms, call)
+        ticket.if_first = refused  # a retry is told what it did
         call.on_cancel = partial(_cancel, call, shard, ticket)
 
 

@@ -5,7 +5,7 @@
              no leader, not sent, not leader: held and tried again, for a bounded time
 
 Nothing waits on the way down. `retry.py` says what may be tried again; only what may not, or not in
-time, is answered ServiceUnavailable.
+time, is answered ServiceUnavailable. A receive that may have been decided by then is undone.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from math import ceil, inf
 import msgspec
 import structlog
 
-from cluster.messages import MessageUnreadable, encode_request
+from cluster.clock import Clock, Entropy
+from cluster.encoded_requests import MessageUnreadable, encode_request
 from cluster.peers.breaker import Pause
 from cluster.peers.forwarded import REQUEST_HEAD, decode_outcome
 from cluster.peers.held import HeldRequests, Routed
 from cluster.peers.leaders import Leaders, View
-from cluster.peers.outcomes import Failure, NotSent, Outcome, Reason, Refused
+from cluster.peers.peer_outcomes import Failure, NotSent, Outcome, Reason, Refused
 from cluster.peers.readiness import Readiness
 from cluster.peers.retry import Refusal, may_have_happened, may_retry
 from cluster.peers.settings import Channel, ForwardingSettings
 from cluster.peers.transport import Transport
 from cluster.shards.answers import NotDecided
-from cluster.shards.clock import Clock, Entropy
 from cluster.shards.router import RefusalOf, Router, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import (
@@ -44,15 +44,19 @@ from visibility.contract.operations import (
     SendMessage,
     SendMessageBatch,
     SendMessageBatchRequestEntry,
+    UndoReceive,
 )
 from visibility.contract.outcomes import Answer
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.receive import wait_ms
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import OnAnswer, Room, Ticket
 
 
 class PeerRouter(Router):
     """Belongs to the event loop's thread."""
+
+    age_s_max = 10.0
+    """A leader has an index of the requests of this time, see `EARLIER_MS`."""
 
     def __init__(
         self,
@@ -80,6 +84,8 @@ class PeerRouter(Router):
         self._monotonic_s = clock.monotonic_s
         self._entropy = entropy
         self._held: dict[int, HeldRequests] = {}
+        self._undoing = 0
+        """Receives that are being undone."""
         self._polling: set[Routed] = set()
         """Long polls at other hosts."""
         self._ends_s = inf
@@ -107,8 +113,15 @@ class PeerRouter(Router):
 
     # -- down --------------------------------------------------------------------------------------
 
-    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
-        """See `Router`."""
+    def submit(
+        self,
+        request: Request,
+        on_answer: OnAnswer,
+        room: Room | None = None,
+        age_ms: int = 0,
+    ) -> Ticket:
+        """See `Router`. `age_ms` is the time since a client sent the same request first, with the
+        same id, if its answer did not arrive."""
         give_up_s = now_s = self._monotonic_s()
         give_up_s += self._settings.hold_s
         wait_ends_s = 0.0
@@ -118,7 +131,13 @@ class PeerRouter(Router):
                 wait_ends_s = now_s + wait_s
                 give_up_s = max(give_up_s, wait_ends_s + self._settings.late_s)
         ticket = Routed(
-            request, on_answer, begun_s=now_s, give_up_s=give_up_s, wait_ends_s=wait_ends_s
+            request,
+            on_answer,
+            room=room,
+            begun_s=now_s - age_ms / 1000,
+            give_up_s=give_up_s,
+            wait_ends_s=wait_ends_s,
+            is_retry=age_ms > 0,
         )
         self._try(ticket)
         return ticket
@@ -127,19 +146,21 @@ class PeerRouter(Router):
         """Pass a request on, or hold it."""
         if ticket.is_cancelled or (ticket.wait_ends_s and self._ends_s < inf):
             is_receive = type(ticket.request.operation) is ReceiveMessage
+            self._undo(ticket)
             self._answer_later(ticket, NO_MESSAGES if is_receive else ServiceUnavailable())
             return
         number = ticket.request.queue.shard
         shard = self.shards.get(number)
         if shard is not None and shard.ready:
-            # A retry is told what it did.
-            refused = None if ticket.is_retry else self._refusal(ticket.request.operation)
-            if refused is not None:
+            refused = self._refusal(ticket.request.operation)
+            if refused is not None and not ticket.is_retry:
                 self._answer_later(ticket, refused)
                 return
             request = self._as_it_waits(ticket) if ticket.is_late else ticket.request
             age_ms = self._age_ms(ticket) if ticket.is_retry else 0
-            ticket.here = shard.submit(request, partial(self._decided_here, ticket), age_ms)
+            decided = partial(self._decided_here, ticket)
+            ticket.here = shard.submit(request, decided, age_ms, ticket.room)
+            ticket.here.if_first = refused  # a retry is told what it did
             return
         host, ticket.hint = ticket.hint or self._leaders.leader_of(number), ""
         if host is None or host == self._host:
@@ -181,9 +202,17 @@ class PeerRouter(Router):
         operation = msgspec.structs.replace(ticket.request.operation, wait_time_seconds=left_s)
         return msgspec.structs.replace(ticket.request, operation=operation)
 
-    def _submit_or_refuse(self, request: Request, on_answer: OnAnswer) -> None:
+    def give_back(self, request: Request, received: Ticket | None) -> None:
+        """See `Router`. What came with a repeated answer is only given back by an undoing, see rule
+        40."""
+        if isinstance(received, Routed) and received.is_retry:
+            self._undo(received)
+        else:
+            super().give_back(request, received)
+
+    def _submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
         """See `Router`. Whoever leads the shard refuses."""
-        self.submit(request, on_answer)
+        self.submit(request, on_answer, age_ms=age_ms)
 
     def cancel(self, ticket: Ticket) -> bool:
         """See `Router`. A poll at another host is answered all the same, empty."""
@@ -196,10 +225,14 @@ class PeerRouter(Router):
             is_receive = type(ticket.request.operation) is ReceiveMessage
             if is_receive and ticket.link.cancel(ticket.call):
                 self._polling.discard(ticket)
+                self._undo(ticket)
                 return True
             return False
         held = self._held.get(ticket.request.queue.shard)
-        return held is not None and held.remove(ticket)
+        if held is None or not held.remove(ticket):
+            return False
+        self._undo(ticket)
+        return True
 
     def end_waiting(self) -> None:
         """See `Router`. Requests are held a little longer: this host may just have handed over."""
@@ -210,6 +243,7 @@ class PeerRouter(Router):
             assert ticket.link is not None
             if ticket.link.cancel(ticket.call):
                 self._polling.discard(ticket)
+                self._undo(ticket)
                 self._answer_later(ticket, NO_MESSAGES)
         for held in self._held.values():
             held.hurry()
@@ -226,7 +260,7 @@ class PeerRouter(Router):
             self._failed(ticket, Refused(Refusal.LEADERSHIP_LOST))
             return
         ticket.request = here.request  # a purge may have given the queue another id
-        ticket.on_answer(answer)
+        self._answer(ticket, answer)
 
     def _outcome(self, ticket: Routed, host: str, outcome: Outcome) -> None:
         """A peer answered, or did not."""
@@ -245,10 +279,11 @@ class PeerRouter(Router):
             queue_id, answer = decode_outcome(outcome)
         except MessageUnreadable as error:
             self._log.error("answer_unreadable", peer=host, error=str(error))
-            ticket.on_answer(InternalError())
+            ticket.is_retry = True
+            self._answer(ticket, InternalError())
             return
         if not queue_id:
-            ticket.on_answer(answer)
+            self._answer(ticket, answer)
         elif self._view.queue_of_id(queue_id) is None:
             self._view.when_caught_up(partial(self._answer_from, ticket, queue_id, answer))
         else:
@@ -258,10 +293,16 @@ class PeerRouter(Router):
         """Answer for the queue that continues a purged one."""
         queue = self._view.queue_of_id(queue_id)
         if queue is None:
+            ticket.is_retry = True
             self._give_up(ticket, Refusal.DEFINITION_UNKNOWN)
         else:
             ticket.request = msgspec.structs.replace(ticket.request, queue=queue)
-            ticket.on_answer(answer)
+            self._answer(ticket, answer)
+
+    def _answer(self, ticket: Routed, answer: Answer | QueueError) -> None:
+        if isinstance(answer, QueueError):
+            self._undo(ticket)
+        ticket.on_answer(answer)
 
     # -- again -------------------------------------------------------------------------------------
 
@@ -278,7 +319,7 @@ class PeerRouter(Router):
                 ticket.is_redone = True
                 self._view.when_caught_up(partial(self._redo, ticket))
         elif self._monotonic_s() >= min(ticket.give_up_s, self._ends_s) or (
-            not ticket.wait_ends_s and self._is_full()
+            ticket.is_other and self._is_full()
         ):
             self._give_up(ticket, failure.reason)
         elif ticket.hint:
@@ -303,7 +344,7 @@ class PeerRouter(Router):
         """Try again with the definitions of now."""
         renewed = self._view.renewed(ticket.request)
         if renewed is None:
-            ticket.on_answer(QueueDoesNotExist())
+            self._answer(ticket, QueueDoesNotExist())
         else:
             ticket.request, ticket.body = renewed, b""
             self._try(ticket)
@@ -318,7 +359,30 @@ class PeerRouter(Router):
             operation=type(request.operation).__name__,
             reason=reason,
         )
+        self._undo(ticket)
         self._answer_later(ticket, ServiceUnavailable())
+
+    def _undo(self, ticket: Routed) -> None:
+        """Have a receive undone that may have been decided: nobody gets its messages."""
+        request = ticket.request
+        if not ticket.is_retry or type(request.operation) is not ReceiveMessage:
+            return
+        if self._undoing >= self._settings.held_max:
+            self._log.warning("receive_not_undone", request_id=request.request_id)
+            return
+        self._undoing += 1
+        undo = Routed(
+            msgspec.structs.replace(request, operation=UndoReceive(), dead_letter_queue=None),
+            self._undone,
+            begun_s=ticket.begun_s,
+            give_up_s=ticket.begun_s + self._settings.undo_s,
+            is_retry=True,
+            undoes=True,
+        )
+        asyncio.get_running_loop().call_soon(self._try, undo)
+
+    def _undone(self, answer: Answer | QueueError) -> None:
+        self._undoing -= 1
 
     def _answer_later(self, ticket: Routed, answer: Answer | QueueError) -> None:
         """Never from within `submit`."""

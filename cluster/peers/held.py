@@ -31,6 +31,8 @@ class Routed(Ticket, eq=False):
     """True from a hint until it is held: two hosts may each take the other for the leader."""
     is_redone: bool = False
     """True once it was decided upon anew, with other definitions."""
+    undoes: bool = False
+    """True if it undoes a receive: nobody waits for it."""
     hint: str = ""
     """The leader that another host named."""
     body: bytes = b""
@@ -42,6 +44,11 @@ class Routed(Ticket, eq=False):
     call: int = 0
     """Its number there."""
 
+    @property
+    def is_other(self) -> bool:
+        """True for a request of a client that is no long poll."""
+        return not (self.wait_ends_s or self.undoes)
+
 
 class HeldRequests:
     """Belongs to the event loop's thread. Pauses double until a request gets through."""
@@ -49,7 +56,7 @@ class HeldRequests:
     def __init__(self, pause: Pause, try_again: Callable[[Routed], None]) -> None:
         self.pause = pause
         self.others = 0
-        """Those of them that are no long polls."""
+        """Those of them for which `Routed.is_other` holds."""
         self._try_again = try_again
         self._tickets: dict[Routed, None] = {}
         self._due: deque[Routed] = deque()
@@ -61,7 +68,7 @@ class HeldRequests:
     def add(self, ticket: Routed) -> None:
         """Hold a request until after the next pause."""
         self._tickets[ticket] = None
-        self.others += not ticket.wait_ends_s
+        self.others += ticket.is_other
         if self._timer is None:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self.pause.next_s(), self._release)
@@ -70,7 +77,7 @@ class HeldRequests:
         """Take a request out; False if it is about to be tried."""
         if self._tickets.pop(ticket, self) is self:
             return False
-        self.others -= not ticket.wait_ends_s
+        self.others -= ticket.is_other
         return True
 
     def hurry(self) -> None:
@@ -93,7 +100,7 @@ class HeldRequests:
         for _ in range(min(_AT_ONCE, len(self._due))):
             # Each in a call of its own, so that a bug in one does not keep others waiting.
             ticket = self._due.popleft()
-            self.others -= not ticket.wait_ends_s
+            self.others -= ticket.is_other
             loop.call_soon(self._try_again, ticket)
         if self._due:
             loop.call_soon(self._try_some)

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from cluster.peers.outcomes import Reason, Refused
+from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.settings import Channel
 
 MAGIC = b"HOLDFAST PEER\r\n"

@@ -11,13 +11,13 @@ import structlog
 
 from cluster.peers.frames import BadFrame, Frame, Kind
 from cluster.peers.hello import HandshakeUnreadable, Hello, Welcome, agreed, decode, encode
-from cluster.peers.outcomes import Reason, Refused
+from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.settings import PeerSettings
 from cluster.peers.wire import Wire
 
 
 class Call:
-    """A request of another host. Answer or refuse it once."""
+    """A request of another host, and the room for its answer. Answer or refuse it once."""
 
     __slots__ = ("_incoming", "body", "is_cancelled", "number", "on_cancel", "peer")
 
@@ -30,6 +30,13 @@ class Call:
         self.is_cancelled = False
         self.on_cancel: Callable[[], None] | None = None
         """Called when the answer is not needed any more, or cannot be sent any more."""
+
+    def has(self, size: int, messages: int) -> bool:
+        """See `Room`."""
+        return self._incoming.wire.has_room(size)
+
+    def take(self, size: int) -> None:
+        """See `Room`. Others may take it first: then the answer is refused."""
 
     def answer(self, body: bytes) -> bool:
         """False if the other host does not get it: then it is told so, if it can be reached."""

@@ -11,14 +11,14 @@ from itertools import count
 
 import structlog
 
+from cluster.clock import Clock, Entropy
 from cluster.peers.breaker import Breaker, Pause
 from cluster.peers.hello import Hello
-from cluster.peers.outcomes import NotSent, OnOutcome, Reason
 from cluster.peers.outgoing import Outgoing
 from cluster.peers.peer_log import PeerLog
+from cluster.peers.peer_outcomes import NotSent, OnOutcome, Reason
 from cluster.peers.settings import PeerSettings
 from cluster.peers.wire import Wire
-from cluster.shards.clock import Clock, Entropy
 
 
 class Link:

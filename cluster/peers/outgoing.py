@@ -21,7 +21,7 @@ from cluster.peers.hello import (
     decode_refusal,
     encode,
 )
-from cluster.peers.outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
+from cluster.peers.peer_outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
 from cluster.peers.settings import PeerSettings
 from cluster.peers.wire import Wire
 

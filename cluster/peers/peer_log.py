@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import structlog
 
-from cluster.peers.outcomes import Refused
+from cluster.peers.peer_outcomes import Refused
 
 
 class PeerLog:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from cluster.peers.outcomes import Failure, NotSent, Reason, Refused, Unknown
+from cluster.peers.peer_outcomes import Failure, NotSent, Reason, Refused, Unknown
 
 
 class Refusal(StrEnum):

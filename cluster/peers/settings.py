@@ -64,7 +64,10 @@ class ForwardingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Pause before a request is tried again; it doubles up to `retry_max_s`."""
     retry_max_s: float = 0.5
     held_max: int = 10_000
-    """Requests that are held at a time, besides long polls; further ones are refused."""
+    """Requests that are held at a time, besides long polls; further ones are refused. As many
+    receives are undone at a time."""
+    undo_s: float = 540.0
+    """Time from a receive on in which it is undone; a leader remembers it a little longer."""
 
 
 class CheckpointSettings(msgspec.Struct, frozen=True, kw_only=True):

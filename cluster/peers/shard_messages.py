@@ -11,7 +11,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from cluster.peers.incoming import Service
-from cluster.peers.outcomes import NotSent, Reason
+from cluster.peers.peer_outcomes import NotSent, Reason
 from cluster.peers.settings import Channel
 from cluster.peers.transport import Transport
 

@@ -9,15 +9,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 
+from cluster.clock import Clock, Entropy
 from cluster.peers.hello import VERSIONS, Hello, is_host_id
 from cluster.peers.incoming import Incoming, Service
 from cluster.peers.link import Link
 from cluster.peers.network import Address, Network
-from cluster.peers.outcomes import Reason, Refused
 from cluster.peers.peer_log import PeerLog
+from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.settings import Channel, PeerSettings
 from cluster.peers.wire import Wire
-from cluster.shards.clock import Clock, Entropy
 
 
 class Transport:

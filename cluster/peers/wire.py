@@ -13,7 +13,7 @@ from typing import Protocol, cast
 
 from cluster.peers.frames import HEAD, BadFrame, Frame, FrameReader, Kind
 from cluster.peers.hello import HELLO_MAX, names_of
-from cluster.peers.outcomes import NotSent, Reason
+from cluster.peers.peer_outcomes import NotSent, Reason
 from cluster.peers.settings import PeerSettings
 
 _WRITE_MAX = 1 << 20
@@ -150,6 +150,10 @@ class Wire(asyncio.BufferedProtocol):
             self._will_flush = True
             self._loop.call_soon(self._flush)
         return None
+
+    def has_room(self, size: int) -> bool:
+        """True if a frame of this size can be sent now."""
+        return size <= self._settings.outbox_max - self._outbox_bytes
 
     def withdraw(self, number: int) -> bool:
         """Take a request out of the outbox; False if it left already."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
 from cluster.replication.journal import Diverged, Matched
 from cluster.replication.leadership import Holder, Seen, TermRecord
-from cluster.replication.messages import (
+from cluster.replication.replica_core import Adopted, ReplicaCore
+from cluster.replication.replica_messages import (
     Ask,
     Fetch,
     Fetched,
@@ -22,9 +22,6 @@ from cluster.replication.messages import (
 )
 from cluster.replication.voters import VoterSet, latest
 from storage.log import Position
-
-if TYPE_CHECKING:
-    from cluster.replication.replica import Replica
 
 
 def is_better(one: Position, other: Position) -> bool:
@@ -43,7 +40,7 @@ def is_spent(term: int, leader: str, refused: Refused) -> bool:
 class Asking:
     """Asks the peers first; takes the key only if a majority answers."""
 
-    def __init__(self, replica: Replica, seen: Seen) -> None:
+    def __init__(self, replica: ReplicaCore, seen: Seen) -> None:
         self.role = "asking"
         self._replica = replica
         self._seen = seen
@@ -161,7 +158,7 @@ class Adopting:
 
     def __init__(
         self,
-        replica: Replica,
+        replica: ReplicaCore,
         holder: Holder,
         voters: VoterSet,
         revision: int,
@@ -267,7 +264,17 @@ class Adopting:
         if is_better(last, replica.log.last):
             replica.send(name, Fetch(self.term, replica.log.last, replica.committed))
         else:
-            replica.lead(self)
+            replica.lead(self._adopted())
+
+    def _adopted(self) -> Adopted:
+        return Adopted(
+            self.holder,
+            self.voters,
+            self.revision,
+            self.promised,
+            self.promise(),
+            self.waiting or [],
+        )
 
     def _adopt(self, sender: str, message: Fetched) -> None:
         if self._best is None or self._best[0] != sender:

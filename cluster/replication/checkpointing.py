@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from cluster.clock import Entropy
 from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
 from cluster.peers.checkpoints import Checkpoints
+from cluster.peers.holds import LogHolds
 from cluster.peers.settings import CheckpointSettings
 from cluster.peers.transport import Transport
-from cluster.replication.holds import LogHolds
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.replication.rows_place import ON_THIS_MACHINE, RowsPlace
-from cluster.shards.clock import Entropy
-from storage.checks.scrub import Pace, RowFiles, Scrub, ScrubDamage, ScrubTimes
 from storage.copies.checkpoint import check_rows_of, make_checkpoint
 from storage.copies.replaced_rows import Replaced
+from storage.copies.scrub import Pace, RowFiles, Scrub, ScrubDamage, ScrubTimes
 from storage.engines.file_rows import FileRows
 from storage.log import Position, ReplicaLog
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from statistics import median
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from cluster.replication.replica import Replica
+import structlog
 
 
 class Clocks:
     """Part of a replica."""
 
-    def __init__(self, replica: Replica) -> None:
-        self._replica = replica
+    def __init__(self, off_max_s: float, logger: structlog.stdlib.BoundLogger) -> None:
+        """A clock that is further than `off_max_s` from another is off."""
+        self._off_max_s = off_max_s
+        self._logger = logger
         self._far: set[str] = set()
         """Peers whose clocks were found to be far from this one."""
         self._is_off = False
@@ -23,9 +23,9 @@ class Clocks:
         """True if this clock is too far from the median of its own and those of voters that are so
         far ahead of it: then this host does not lead."""
         off_s = median([0.0, *ahead_s])
-        was_off, self._is_off = self._is_off, abs(off_s) > self._replica.timing.clock_s
+        was_off, self._is_off = self._is_off, abs(off_s) > self._off_max_s
         if self._is_off and not was_off:
-            self._replica.logger.warning(
+            self._logger.warning(
                 "clock_is_off",
                 behind_s=round(off_s, 1),
                 means="this host does not lead while its clock is that far from the other hosts'",
@@ -35,7 +35,7 @@ class Clocks:
 
     def is_near(self, ahead_s: float | None) -> bool:
         """True if a peer's clock is known not to be too far from this one."""
-        return ahead_s is not None and abs(ahead_s) <= self._replica.timing.clock_s
+        return ahead_s is not None and abs(ahead_s) <= self._off_max_s
 
     def heard(self, name: str, ahead_s: float) -> None:
         """A peer's clock was compared with this leader's."""
@@ -43,7 +43,7 @@ class Clocks:
             self._far.discard(name)
         elif name not in self._far:
             self._far.add(name)
-            self._replica.logger.warning(
+            self._logger.warning(
                 "peer_clock_is_off",
                 host=name,
                 ahead_s=round(ahead_s, 1),

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from cluster.replication.messages import Message
+from cluster.replication.replica_messages import Message
 
 
 class NotServing(Exception):

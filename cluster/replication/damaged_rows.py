@@ -9,16 +9,12 @@ quarantined        on all hosts: others may have a good copy of what is met next
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import structlog
 
 from cluster.replication.replacement import Replacement
-from storage.rows.changes import Ops
-from storage.rows.keys import BLOCKED, QUARANTINED
-
-if TYPE_CHECKING:
-    from cluster.replication.replica import Replica
+from cluster.replication.replica_core import ReplicaCore
+from storage.rows.row_changes import Ops
+from storage.rows.row_keys import BLOCKED, QUARANTINED
 
 
 class DamagedRows:
@@ -32,7 +28,7 @@ class DamagedRows:
         self._replacement = replacement
         self._log = log
 
-    def met(self, replica: Replica, reason: str) -> None:
+    def met(self, replica: ReplicaCore, reason: str) -> None:
         """Fetch sound rows; until then the replica neither leads nor counts."""
         if not self.quarantines and not replica.damage:
             self._log.error(
@@ -41,7 +37,7 @@ class DamagedRows:
             replica.damage = reason
         self._replacement.begin()
 
-    def no_good_copy(self, replica: Replica) -> None:
+    def no_good_copy(self, replica: ReplicaCore) -> None:
         """All other hosts were asked, and gave damaged rows."""
         if self.quarantines or not replica.damage:
             return

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cluster.replication.journal import Diverged, Misfit
-from cluster.replication.messages import (
+from cluster.replication.replica_core import ReplicaCore
+from cluster.replication.replica_messages import (
     Alive,
     Append,
     Appended,
@@ -28,14 +28,11 @@ from cluster.replication.messages import (
 from cluster.replication.voters import VoterSet
 from storage import log as storage_log
 
-if TYPE_CHECKING:
-    from cluster.replication.replica import Replica
-
 
 class Following:
     """See above."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: ReplicaCore) -> None:
         self.heard_at = replica.now()
         """When a leader was last heard of."""
         self._replica = replica
@@ -193,7 +190,7 @@ class Following:
                 replica.replica_id,
                 message.round,
                 replica.times.wall_s(),
-                replica.succession.has_space(),
+                replica.has_space(),
             )
             replica.send(sender, alive)
             self._told_commit = max(self._told_commit, message.commit)

@@ -10,18 +10,18 @@ from typing import Protocol
 import msgspec
 import structlog
 
-from cluster.peers.outcomes import NotSent
+from cluster.clock import Clock, Entropy
+from cluster.peers.peer_outcomes import NotSent
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.contract import ASYNC_TIMING, Times, Timing
 from cluster.replication.journal import Journal, OtherLog
 from cluster.replication.leadership import Leadership
-from cluster.replication.messages import Message, decode_message, encode_message
 from cluster.replication.replacement import Ways
 from cluster.replication.replica import Replica
+from cluster.replication.replica_messages import Message, decode_message, encode_message
+from cluster.replication.replica_report import ReplicaReport
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.replication.report import ReplicaReport
 from cluster.replication.rows_place import ON_THIS_MACHINE, RowsPlace
-from cluster.shards.clock import Clock, Entropy
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import (
     drop_incoming,
@@ -30,8 +30,8 @@ from storage.copies.replaced_rows import (
     remove_outgoing,
     replace_rows,
 )
-from storage.engines.durable import Durability, Replication, RowStore, StoreOptions, log_folder
-from storage.engines.store import StoreFailed
+from storage.engines.store import RowStore, StoreFailed
+from storage.engines.store_options import Durability, Replication, StoreOptions, log_folder
 from storage.log import OLDEST_FORMAT, Disk, LogMismatch, Promise, PromiseFile, SystemDisk
 from visibility.state.rows import DamagedRecord
 
@@ -214,7 +214,7 @@ class ReplicatedStores:
             timing=self._timing,
         )
         replica.succession.reluctance_s = lambda: self.reluctance_s(number)
-        replica.succession.has_space = lambda: self.has_space()
+        replica.has_space = lambda: self.has_space()
         store.holds.has_much_space = lambda: self.has_much_space()
         store.replica, store.peers = replica, self._peers
         if store.answers_early:
@@ -257,6 +257,11 @@ class ReplicatedStores:
     def can_grow(self) -> bool:
         """False when a log finds no space to grow."""
         return all(store.can_grow for store in self._opened.values())
+
+    def give_back_space(self) -> None:
+        """The disk is short: remove what the shards do not need."""
+        for store in self._opened.values():
+            store.give_back_space()
 
     def reports(self) -> dict[int, ReplicaReport]:
         """The replicas of this host by shard."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
-from cluster.replication.candidacy import Adopting, is_spent
+from cluster.replication.candidacy import is_spent
 from cluster.replication.leadership import Holder, Seen, TermRecord
-from cluster.replication.messages import (
+from cluster.replication.peer import Peer
+from cluster.replication.replica_core import Adopted, ReplicaCore
+from cluster.replication.replica_messages import (
     Alive,
     Append,
     Appended,
@@ -25,13 +26,9 @@ from cluster.replication.messages import (
     Promised,
     Refused,
 )
-from cluster.replication.peer import Peer
-from cluster.replication.report import PeerReport
+from cluster.replication.replica_report import PeerReport
 from cluster.replication.voters import VoterSet, next_voters, reached_by_majority
 from storage.log import Position
-
-if TYPE_CHECKING:
-    from cluster.replication.replica import Replica
 
 MESSAGES_MAX = 8
 """Messages with Entries on their way to one peer."""
@@ -43,9 +40,9 @@ _PLAN_S = 1.0
 class Leading:
     """A term, from its first Entry on."""
 
-    def __init__(self, replica: Replica, adopted: Adopting) -> None:
+    def __init__(self, replica: ReplicaCore, adopted: Adopted) -> None:
         self.role = "leader"
-        self.term = adopted.term
+        self.term = adopted.holder.term
         self.is_serving = False
         self._replica = replica
         self._adopted = adopted
@@ -68,13 +65,13 @@ class Leading:
         now = replica.now()
         self._moved_at = self._beaten_at = self._planned_at = now
 
-    def begin(self, waiting: list[Callable[[bool], None]]) -> None:
+    def begin(self) -> None:
         """Append the term's first Entry and ship."""
         now = self._replica.now()
         for name, (replica_id, last) in self._adopted.promised.items():
             if name in self._peers:
                 self._join(self._peers[name], replica_id, last, now)
-        self._waiting.extend((1, done) for done in waiting)
+        self._waiting.extend((1, done) for done in self._adopted.waiting)
         self.append(self._replica.owner.first_body(), ())
         self._beat()
 
@@ -108,9 +105,11 @@ class Leading:
 
     @property
     def has_room(self) -> bool:
-        """False while as much is under way as may be."""
+        """False before the term's first Entry is committed, and while as much is under way as may
+        be."""
         timing, size = self._replica.timing, sum(size for _, size in self._sizes)
-        return len(self._sizes) < timing.under_way_max and size < timing.under_way_bytes
+        is_short = len(self._sizes) < timing.under_way_max and size < timing.under_way_bytes
+        return self.is_serving and is_short
 
     @property
     def is_idle(self) -> bool:
@@ -292,7 +291,7 @@ class Leading:
     def _ask_again(self, peer: Peer) -> None:
         """Ask the peer for its promise, since it is another replica now."""
         peer.replica_id = ""
-        self._replica.send(peer.name, self._adopted.promise())
+        self._replica.send(peer.name, self._adopted.promise)
 
     def _is_news(self, peer: Peer, message: Refused) -> bool:
         """False for a refusal that was acted on just now.
@@ -327,7 +326,7 @@ class Leading:
             if peer.replica_id:
                 replica.send(peer.name, heartbeat)
             else:
-                replica.send(peer.name, self._adopted.promise())
+                replica.send(peer.name, self._adopted.promise)
         self._confirm_rounds()
 
     def _confirm_rounds(self) -> None:

@@ -22,24 +22,22 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import inf
 
-import structlog
-
 from cluster.coordination.coordination import Unavailable
 from cluster.replication.candidacy import Adopting, Asking
-from cluster.replication.clocks import Clocks
 from cluster.replication.contract import Network, NotServing, Owner, Role, Times, Timing
 from cluster.replication.following import Following
 from cluster.replication.journal import Journal
 from cluster.replication.leadership import Holder, Leadership, Renewal, Seen
 from cluster.replication.leading import Leading
-from cluster.replication.messages import HandOver, Message
-from cluster.replication.report import PeerReport
+from cluster.replication.replica_core import Adopted, ReplicaCore
+from cluster.replication.replica_messages import HandOver, Message
+from cluster.replication.replica_report import PeerReport
 from cluster.replication.succession import Succession
 from cluster.replication.voters import VoterSet
-from storage.log import LogFailed, LogFull, NotNext, Position, ReplicaLog
+from storage.log import LogFailed, LogFull, NotNext
 
 
-class Replica:
+class Replica(ReplicaCore):
     """See above. Belongs to the event loop's thread; `tick` is due ten times a second."""
 
     def __init__(
@@ -55,22 +53,16 @@ class Replica:
         timing: Timing | None = None,
     ) -> None:
         """`journal` is open. `peers` are the names of the other members."""
-        self.name = name
-        self.peers = peers
-        self.journal = journal
-        self.network = network
-        self.leadership = leadership
-        self.owner = owner
-        self.times = times
-        self.timing = timing or Timing()
-        self.needs_checkpoint = False
-        """True if no log reaches back to this one."""
-        self.damage = ""
-        """The damage in the rows, empty if none is known. Until it is healed, which opens the store
-        anew, this replica neither leads nor counts; its log is sound, so that it promises."""
-        self.commit = journal.committed
-        """Entries up to here are committed."""
-        self.attempts = 0
+        super().__init__(
+            name,
+            peers,
+            journal=journal,
+            network=network,
+            leadership=leadership,
+            owner=owner,
+            times=times,
+            timing=timing or Timing(),
+        )
         self.on_synced: Callable[[], object] = _nothing
         """Called when more of the log is durable here, which may have committed it."""
         self._part: Asking | Adopting | Leading | None = None
@@ -88,8 +80,6 @@ class Replica:
         """Called once the log is open over a checkpoint that came while it was recovering."""
         self._following = Following(self)
         self.succession = Succession(self)
-        self.clocks = Clocks(self)
-        self.logger = structlog.get_logger("replica").bind(replica=name)
         journal.on_synced = self._synced
         journal.on_failed = self.fail
 
@@ -103,55 +93,36 @@ class Replica:
         return Role(self._part.role) if self._part is not None else Role.FOLLOWER
 
     @property
-    def replica_id(self) -> str:
-        """Its id, by which voters are counted."""
-        return self.journal.promise.replica_id
-
-    @property
-    def log(self) -> ReplicaLog:
-        """Its log, unless it is recovering."""
-        return self.journal.log
-
-    @property
     def serving(self) -> bool:
         """True while Entries can be proposed here."""
-        return self._leading is not None and self._leading.is_serving
+        return self.leading is not None and self.leading.is_serving
 
     @property
     def has_room(self) -> bool:
-        """False while as much is under way as may be."""
-        leading = self._leading
+        """False while nothing can be proposed, or as much is under way as may be."""
+        leading = self.leading
         return leading is not None and leading.has_room and not self.succession.is_handing_over
 
     @property
     def is_idle(self) -> bool:
         """True for a leader to whom nothing is under way."""
-        return self._leading is not None and self._leading.is_idle
+        return self.leading is not None and self.leading.is_idle
 
     @property
     def caught_up(self) -> list[str]:
         """Peers to which this leader could hand over."""
-        return self._leading.caught_up() if self._leading is not None else []
+        return self.leading.caught_up() if self.leading is not None else []
 
     @property
-    def _leading(self) -> Leading | None:
+    def leading(self) -> Leading | None:
+        """Its part as a leader, which it has from the term's first Entry on; None without it."""
         return self._part if isinstance(self._part, Leading) and not self._recovery else None
-
-    def now(self) -> float:
-        """Seconds of the monotonic clock."""
-        return self.times.monotonic_s()
-
-    @property
-    def committed(self) -> Position:
-        """The last Entry that is committed, or one before it whose position is known."""
-        return self.log.position_at(self.commit) or self.log.start
 
     # -- what a shard does -------------------------------------------------------------------------
 
     def propose(self, body: bytes, queue_ids: Sequence[int] = ()) -> int:
         """Append an Entry and ship it; returns its index. Raises NotServing, LogFull, LogFailed."""
-        leading = self._leading
-        if leading is None or not leading.is_serving or not self.has_room:
+        if (leading := self.leading) is None or not self.has_room:
             raise NotServing
         try:
             return leading.append(body, queue_ids)
@@ -161,17 +132,17 @@ class Replica:
 
     def confirm(self, done: Callable[[bool], None]) -> None:
         """Call back once a majority has confirmed the term, with False if this host was deposed."""
-        if self._leading is None or not self._leading.is_serving:
+        if self.leading is None or not self.leading.is_serving:
             done(False)
         else:
-            self._leading.confirm(done)
+            self.leading.confirm(done)
 
     def release(self, index: int) -> None:
         """The rows hold everything up to `index` durably.
 
         The log keeps what a lagging voter needs, up to a size; a follower keeps that size.
         """
-        leading, retained = self._leading, self.timing.retained_bytes
+        leading, retained = self.leading, self.timing.retained_bytes
         if leading is not None:
             index = leading.needed_by_peers(index, retained)
         else:
@@ -223,20 +194,6 @@ class Replica:
         """See `Following.give`."""
         return self._following.give(voters, leader, given)
 
-    def commit_to(self, index: int) -> None:
-        """Entries up to here are committed."""
-        if index > self.commit:
-            self.commit = index
-            self.owner.on_committed(index)
-
-    def ship_after(self, last: Position, committed: Position) -> Position | None:
-        """The Entry behind which a peer needs this log; None if it no longer reaches back there."""
-        for position in (last, committed):
-            if self.log.position_at(position.index) == position:
-                return position
-        # The peer may have the Entry before this log, or it forgets all from there on.
-        return self.log.start if last.index >= self.log.start.index else None
-
     def _synced(self) -> None:
         if self._part is not None:
             self.guarded(self._part.synced)
@@ -263,11 +220,11 @@ class Replica:
         self._part = Adopting(self, self._held, voters, revision, waiting)
         self._part.begin()
 
-    def lead(self, adopted: Adopting) -> None:
+    def lead(self, adopted: Adopted) -> None:
         """Lead with the log as it is."""
-        self.logger.info("leads", term=adopted.term, index=self.log.last_index)
+        self.logger.info("leads", term=adopted.holder.term, index=self.log.last_index)
         self._part = Leading(self, adopted)
-        self._part.begin(adopted.waiting or [])
+        self._part.begin()
 
     def step_down(self, *, rest_s: float = 0.0) -> None:
         """Follow, release the key if it is held, and do not try again before `rest_s`."""
@@ -285,7 +242,7 @@ class Replica:
         """True unless it is a follower."""
         return self._part is not None
 
-    def is_part(self, part: Asking | Adopting | Leading) -> bool:
+    def is_part(self, part: object) -> bool:
         """True while this is the role that is played."""
         return self._part is part
 
@@ -402,7 +359,7 @@ class Replica:
     def _renewal(self, held: Holder, renewal: Renewal) -> None:
         """Without coordination a leader goes on; a key that is gone may be another's. While the
         voters change it may bear the next term of this leader: the outcome tells."""
-        is_changing = self._leading is not None and self._leading.is_changing
+        is_changing = self.leading is not None and self.leading.is_changing
         if renewal is Renewal.LOST and held == self._held and not is_changing:
             self.logger.warning(
                 "lease_lost",
@@ -435,15 +392,6 @@ class Replica:
             self.fail(str(error))
         except (LogFull, NotNext) as error:  # the sender tries again
             self.logger.warning("entries_not_taken", error=str(error))
-
-    def send(self, to: str, message: Message) -> None:
-        """Send to one peer."""
-        self.network.send(to, message)
-
-    def send_all(self, message: Message) -> None:
-        """Send to all peers."""
-        for peer in self.peers:
-            self.network.send(peer, message)
 
 
 def _nothing() -> None:

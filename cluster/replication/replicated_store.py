@@ -17,21 +17,21 @@ from functools import partial
 
 import msgspec
 
+from cluster.peers.holds import LogHolds
 from cluster.replication.contract import NotServing
 from cluster.replication.damaged_rows import DamagedRows
-from cluster.replication.holds import LogHolds
 from cluster.replication.proposals import Proposal, synced_ones
 from cluster.replication.read_ahead import ReadAhead
 from cluster.replication.replacement import Replacement
 from cluster.replication.replica import Replica
-from cluster.replication.report import ReplicaReport, report_of
-from storage.copies.healed_queue import Healed
-from storage.engines.durable import Replication, RowStore, StoreOptions
+from cluster.replication.replica_report import ReplicaReport
 from storage.engines.flushed_rows import FlushedRows
-from storage.engines.store import Done, Leader, StoreFailed
+from storage.engines.store import Done, Leader, RowStore, StoreFailed
+from storage.engines.store_options import Replication, StoreOptions
+from storage.healing.healed_queue import Healed
 from storage.log import Disk, LogFailed, LogFull, Position
-from storage.rows.changes import Changes, Ops
 from storage.rows.entry_body import EntryBody, decode_body, encode_body
+from storage.rows.row_changes import Changes, Ops
 
 TICK_S = 0.1
 """Interval of the replica's own work."""
@@ -288,8 +288,7 @@ class ReplicatedStore(FlushedRows):
         if self._files_timer is None:
             self._check_files_later()
         if self._flushing is None and self._wants_flush():
-            self._flushing_bytes = self._applied_bytes
-            self._begin_flush(position)
+            self._flush_applied()
 
     def _fail(self, error: StoreFailed) -> None:
         self._has_failed = True
@@ -302,6 +301,19 @@ class ReplicatedStore(FlushedRows):
         options = self._options
         is_long = self._applied_bytes - self._flushed_bytes >= options.flush_bytes
         return is_long or self.unflushed_rows >= options.flush_rows
+
+    def _flush_applied(self) -> None:
+        self._flushing_bytes = self._applied_bytes
+        self._begin_flush(self.applied)
+
+    def give_back_space(self) -> None:
+        """The disk is short: remove unused files of the log, and have the rows flushed, so that
+        RocksDB can remove what was deleted."""
+        if self._is_over or self._has_failed or not self.replica.journal.is_open:
+            return
+        self.replica.log.give_back()
+        if self.unflushed_rows and self._flushing is None:
+            self._flush_applied()
 
     def _has_flushed_enough(self) -> bool:
         options = self._options
@@ -391,7 +403,24 @@ class ReplicatedStore(FlushedRows):
 
     def report(self) -> ReplicaReport:
         """The replica's present state."""
-        return report_of(self)
+        replica = self.replica
+        promise = replica.journal.promise
+        return ReplicaReport(
+            role=replica.role,
+            replica_id=replica.replica_id,
+            term=promise.term,
+            leader_id=promise.leader,
+            is_voter=replica.replica_id in promise.voters,
+            commit=replica.commit,
+            applied=self.applied.index,
+            last_index=replica.log.last_index if replica.journal.is_open else 0,
+            needs_checkpoint=replica.needs_checkpoint,
+            damage=replica.damage,
+            has_no_good_copy=self.damaged.has_no_good_copy,
+            peers=replica.peer_reports(),
+            replication=self.replication,
+            is_changing_voters=replica.leading is not None and replica.leading.is_changing,
+        )
 
     # -- the end -----------------------------------------------------------------------------------
 

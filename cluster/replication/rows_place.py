@@ -7,11 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from storage.checks.scrub import InThread, RowFiles, to_its_end
 from storage.copies.checkpoint_files import CheckpointFiles, SystemFiles
-from storage.engines.durable import RowStore
+from storage.copies.scrub import InThread, RowFiles, to_its_end
 from storage.engines.file_rows import FileRows
 from storage.engines.rocks import RocksRows
+from storage.engines.store import RowStore
 from storage.log import Disk, SystemDisk
 
 _T = TypeVar("_T")

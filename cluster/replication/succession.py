@@ -8,22 +8,17 @@ should not lead lets others go first.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from cluster.replication.messages import HandOver
-
-if TYPE_CHECKING:
-    from cluster.replication.replica import Replica
+from cluster.replication.replica_core import ReplicaCore
+from cluster.replication.replica_messages import HandOver
 
 
 class Succession:
     """Part of a replica."""
 
-    def __init__(self, replica: Replica) -> None:
+    def __init__(self, replica: ReplicaCore) -> None:
         self.reluctance_s: Callable[[], float] = _eager
         """Seconds for which a free key is left to others."""
-        self.has_space: Callable[[], bool] = _spacious
-        """False while this host's disk is short: others should lead."""
         self._replica = replica
         self._heir = ""
         self._give_up_at = 0.0
@@ -117,7 +112,3 @@ class Succession:
 
 def _eager() -> float:
     return 0.0
-
-
-def _spacious() -> bool:
-    return True

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import structlog
 
 from storage.engines.store import SharedStore
-from storage.rows.changes import Changes
+from storage.rows.row_changes import Changes
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt, Request
 from visibility.contract.operations import ReturnMessages

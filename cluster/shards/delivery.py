@@ -16,13 +16,13 @@ from contextlib import asynccontextmanager
 import structlog
 
 from auth.caller import Caller
-from cluster.shards.clock import Entropy
+from cluster.clock import Entropy
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
-from visibility.rules.archive import the_shard
+from visibility.rules.archive_batches import the_shard
 
 PAUSE_S = 0.05
 """Pause after a request that failed, or that brought nothing forward; doubled each time."""

@@ -8,8 +8,8 @@ issued, before it takes requests. Hosts wait for that before they make queues (`
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Protocol
 
 import structlog
 
@@ -17,10 +17,8 @@ from auth.caller import Caller
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.operations import ReadQueues
-from visibility.rules.archive import the_shard
-
-if TYPE_CHECKING:
-    from cluster.shards.router import Router
+from visibility.contract.outcomes import Answer
+from visibility.rules.archive_batches import the_shard
 
 _CALLER = Caller("", "", "raised-ids")
 _NO_QUEUES = ReadQueues()
@@ -102,9 +100,10 @@ class RaisedIds:
     """Asks each shard for an answer, once: only a leader that has raised its ids gives one. Belongs
     to the event loop's thread."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
-        self._unheard = set(router.shards)
+    def __init__(self, shards: Iterable[int], ask: Callable[[Request], Awaitable[Answer]]) -> None:
+        """`ask` is `Router.ask`."""
+        self._ask = ask
+        self._unheard = set(shards)
         """Shards whose leader has not answered yet."""
 
     async def wait(self) -> None:
@@ -112,7 +111,7 @@ class RaisedIds:
         not while the router holds the request."""
         for shard in sorted(self._unheard):
             request = Request(_NO_QUEUES, the_shard(shard), _CALLER, "raised-ids")
-            await self._router.ask(request)
+            await self._ask(request)
             self._unheard.discard(shard)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Protocol
 
-from cluster.shards.clock import Clock
-from cluster.shards.report import (
+from cluster.clock import Clock
+from cluster.shards.shard_report import (
     Phase,
     QueueReport,
     ShardReport,
@@ -17,7 +17,7 @@ from cluster.shards.report import (
 )
 from storage.histogram import Histogram
 from visibility.contract.model import QueueCounters
-from visibility.state.state import ShardState
+from visibility.state.shard_state import ShardState
 
 TURN_BOUNDS_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
 TURN_BOUNDS_REQUESTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from functools import partial
+from math import inf
 
-from cluster.shards.report import QueueReport, ShardReport
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import QueueReport, ShardReport
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import OnAnswer, Room, Ticket
 
 RefusalOf = Callable[[Operation], QueueError | None]
 """The answer to an operation that a leader cannot take now; None if it can."""
@@ -26,6 +28,9 @@ def takes_all(operation: Operation) -> None:
 
 class Router:
     """Finds the shard of a request."""
+
+    age_s_max = inf
+    """The age up to which `ask` finds out cheaply about an earlier try by a client."""
 
     def __init__(self, shards: Iterable[Shard], refusal: RefusalOf = takes_all) -> None:
         """`refusal` is this host's answer to what it cannot take now."""
@@ -46,26 +51,32 @@ class Router:
         """True if another host decides the requests of a shard, as far as this one knows."""
         return False
 
-    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
-        """Have a request decided by its queue's shard.
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
+        """Have a request decided by its queue's shard. `room` is asked by a shard of this host.
 
         `on_answer` is called exactly once, later and on the event loop, when the outcome is as
         durable as configured; it gets a QueueError if the request is refused.
         """
-        return self.shards[request.queue.shard].submit(request, on_answer)
+        return self.shards[request.queue.shard].submit(request, on_answer, room=room)
 
-    def _submit_or_refuse(self, request: Request, on_answer: OnAnswer) -> None:
-        """The gateway knows by itself what is refused, before it seals messages."""
+    def give_back(self, request: Request, received: Ticket | None) -> None:
+        """Return messages that did not reach the client of this receive."""
+        self.submit(request, lambda answer: None)
+
+    def _submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
+        """The gateway knows by itself what is refused, before it seals messages. The shards of a
+        single host remember no answers, so nothing is made of the age."""
         refused = self._refusal(request.operation)
         if refused is None:
             self.submit(request, on_answer)
         else:
             on_answer(refused)
 
-    async def ask(self, request: Request) -> Answer:
-        """Have a request decided, unless it is refused, and wait until its outcome is durable.
-        Raises QueueError."""
-        return await _asked(self._submit_or_refuse, request)
+    async def ask(self, request: Request, age_ms: int = 0) -> Answer:
+        """Have a request decided, unless it is refused, and wait until its outcome is durable. In a
+        cluster one that was decided before, under the same id and at most `age_ms` ago, gets that
+        answer again. Raises QueueError."""
+        return await _asked(partial(self._submit_or_refuse, age_ms=age_ms), request)
 
     async def ask_here(self, request: Request) -> Answer:
         """The same, but never by another host: raises ServiceUnavailable if this one does not lead

@@ -18,17 +18,18 @@ from functools import partial
 
 import structlog
 
+from cluster.clock import Clock, Entropy
 from cluster.shards.alarm import Alarm
 from cluster.shards.answers import NotDecided, Unconfirmed, UnderWay, answer_all, in_time, notice
-from cluster.shards.clock import Clock, Entropy
 from cluster.shards.damaged_queues import DamagedQueues
 from cluster.shards.early_answers import EarlyAnswers
 from cluster.shards.gathering import TURN_REQUESTS_MAX, Gathering
 from cluster.shards.issued_ids import SharedCatalog, check_ids, learn_all, raise_ids
 from cluster.shards.loading import load_healed
 from cluster.shards.observed import Observed, OnDeparture
+from cluster.shards.refused_receives import GIVING_BACK, RefusedReceives
 from cluster.shards.reopening import Reopening
-from cluster.shards.report import ArchiveLimits, Phase
+from cluster.shards.shard_report import ArchiveLimits, Phase
 from storage.engines.store import SharedStore, Store, StoreFailed
 from storage.rows.answer_rows import StoredAnswers
 from storage.rows.entry_body import EntryBody, encode_body
@@ -36,13 +37,12 @@ from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Definitions, Request
-from visibility.contract.operations import ReturnMessages
 from visibility.rules.decided import NO_MESSAGES, Answers, DamageMet, Decided, TurnFailed
 from visibility.rules.kept_queues import unfinished_purges
 from visibility.rules.turn import begin, run
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import OnAnswer, Room, Ticket
 
 OpenStore = Callable[[], Awaitable[Store]]
 
@@ -99,6 +99,7 @@ class Shard(Observed):
         """True while a Turn is planned: soon, or once an Entry under way is committed."""
         self._gathering = Gathering(self._run_turn)
         self._unconfirmed = Unconfirmed(self._under_way, self._answer_all)
+        self._refused = RefusedReceives()
         self._early: EarlyAnswers | None = None
         """None if all answers wait for a majority."""
         self._alarm = Alarm(self._want_turn)
@@ -156,6 +157,7 @@ class Shard(Observed):
         self.phase = Phase.LEADING
         self._wanted = self._is_damaged = False
         self._begin(is_older=store.came_back_shorter)
+        self._refused.give_back(self.submit)
         self._want_turn()
         if self.on_departure is not None:
             self.on_departure(self.number, is_new=True)
@@ -233,6 +235,8 @@ class Shard(Observed):
             tickets += [ticket for ticket, _ in self._early.take_all()]
         tickets += [*self._state.waits.take_all(), *self._deferred]
         undecided = list(self._inbox)
+        if not self._remembers:  # else who asked tries again, or undoes them
+            self._refused.note(self._under_way)
         self._under_way.clear()
         self._deferred = []
         self._inbox.clear()
@@ -302,12 +306,14 @@ class Shard(Observed):
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def submit(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
+    def submit(
+        self, request: Request, on_answer: OnAnswer, age_ms: int = 0, room: Room | None = None
+    ) -> Ticket:
         """Have a request decided; `on_answer` is called once, later, when its outcome is
-        committed. `age_ms` marks a retry, see `Ticket`."""
-        ticket = Ticket(request, on_answer, age_ms=age_ms)
+        committed. `age_ms` and `room`: see `Ticket`."""
+        ticket = Ticket(request, on_answer, age_ms=age_ms, room=room)
         if self.phase is not _LEADING or (
-            self._refuses_new and type(request.operation) is not ReturnMessages
+            self._refuses_new and type(request.operation) not in GIVING_BACK
         ):
             refused: Answers = [(ticket, self._undecided())]
             asyncio.get_running_loop().call_soon(self._answer_all, refused)

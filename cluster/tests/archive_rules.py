@@ -7,16 +7,16 @@ from typing import Any
 
 from hypothesis.stateful import invariant, rule
 
-from cluster.shards.report import ArchiveLimits
+from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.driver import Driver
 from storage.engines.memory import MemoryStore
-from storage.rows.codec import decode_row
-from storage.rows.keys import ARCHIVED, table_range
+from storage.rows.row_codec import decode_row
+from storage.rows.row_keys import ARCHIVED, table_range
 from visibility.contract.operations import AcknowledgeArchive, SealArchive
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_TAG
-from visibility.rules.archive import the_shard
+from visibility.rules.archive_batches import the_shard
 from visibility.state.events import THE_SHARD, ArchivedMessage
-from visibility.state.state import ShardState
+from visibility.state.shard_state import ShardState
 from visibility.tests import prepared
 
 LIMITS = ArchiveLimits(1 << 40, retains=False)

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
-from cluster.catalog.records import Entries
+from cluster.catalog.catalog_records import Entries
 from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.tests.prepared import ACCOUNT, REGION

@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from storage.checks.consistency import check_archive, check_outbox, check_queue
 from storage.engines.memory import MemoryStore
-from storage.rows.codec import QueueRow, decode_row
-from storage.rows.keys import (
+from storage.rows.outbox_rows import departures
+from storage.rows.row_codec import QueueRow, decode_row
+from storage.rows.row_keys import (
     BLOCKED,
     GROUP,
     LEASE,
@@ -22,12 +23,12 @@ from storage.rows.keys import (
     number_of,
     queue_of,
 )
-from storage.rows.outbox_rows import departures
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import Withheld
 from visibility.state.events import THE_SHARD, GroupRow, Quarantined
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 _KEPT_WHEN_EMPTY = (QUEUE, MOVE_TASK, REMEMBERED, BLOCKED, WITHHELD)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from cluster.shards.loading import load_at_once
-from cluster.shards.report import ArchiveLimits
+from cluster.shards.shard_report import ArchiveLimits
 from storage.engines.memory import MemoryStore
 from storage.rows.entry_body import EntryBody, encode_body
 from storage.rows.stored_rows import StoredRows
@@ -18,8 +18,8 @@ from visibility.rules.decided import Notice
 from visibility.rules.turn import run
 from visibility.state.events import Event
 from visibility.state.invariants import check_shard
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 from visibility.state.waiters import Ticket
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues

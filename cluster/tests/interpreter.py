@@ -51,7 +51,7 @@ from visibility.contract.tags import ARCHIVE_TAG
 from visibility.rules.task_handles import encode_handle
 from visibility.state.apply import APPLY
 from visibility.state.events import MessagesReceived
-from visibility.state.state import SPAN_BITS
+from visibility.state.queue_state import SPAN_BITS
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from pathlib import Path
 
+from cluster.clock import SystemEntropy
 from cluster.keys.keyring import Keyring
 from cluster.keys.sqlite_keyring import FILE_NAME, SqliteKeyring
-from cluster.shards.clock import SystemEntropy
 from cluster.tests.virtual_time import SettableClock
 
 MASTER = b"m" * 32

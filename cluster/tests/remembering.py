@@ -7,8 +7,8 @@ from itertools import count
 import msgspec
 
 from cluster.tests.world import World, settled
-from storage.rows.codec import AnswersRow, decode_row
-from storage.rows.keys import ANSWERS
+from storage.rows.row_codec import AnswersRow, decode_row
+from storage.rows.row_keys import ANSWERS
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer

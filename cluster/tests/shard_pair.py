@@ -10,7 +10,7 @@ from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.contract.stored_message import Arrival
-from visibility.rules.archive import the_shard
+from visibility.rules.archive_batches import the_shard
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cluster.clock import SystemEntropy
 from cluster.coordination.background_loop import BackgroundLoop
 from cluster.coordination.coordination import Change, Coordination, Snapshot
 from cluster.coordination.etcd_client import Access
@@ -16,7 +17,6 @@ from cluster.coordination.etcd_wire import HttpWire
 from cluster.coordination.shared_records import SharedRecords
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.keys.shared_keyring import SharedKeyring
-from cluster.shards.clock import SystemEntropy
 from cluster.tests.coordinations import Hosts, simulated_hosts
 from cluster.tests.etcd_processes import EtcdProcesses
 from cluster.tests.key_folder import MASTER, Folder

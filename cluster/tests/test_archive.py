@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.shards.report import ArchiveLimits
+from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.archive_rules import LIMITS, SHARD, TAGS, acknowledge, seal, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
@@ -13,8 +13,8 @@ from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World
 from storage.checks.consistency import check_archive
 from storage.engines.memory import MemoryStore
-from storage.rows.changes import Changes
-from storage.rows.keys import ARCHIVED, message_key, row_key
+from storage.rows.row_changes import Changes
+from storage.rows.row_keys import ARCHIVED, message_key, row_key
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import AcknowledgeArchive

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from cluster.copies.backup import BackupDraft, back_up_closed
-from cluster.members.folder import save_identity
-from cluster.members.records import Identity
+from cluster.members.host_folder import save_identity
+from cluster.members.member_records import Identity
 from storage.copies.manifest import BackupRefused
-from storage.engines.folder import open_folder
+from storage.files.folder import open_folder
 from storage.tests.on_disk import note_more
 
 

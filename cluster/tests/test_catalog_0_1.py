@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from cluster.catalog import catalog_0_1
-from cluster.catalog.records import KeptState
+from cluster.catalog.catalog_records import KeptState
 from cluster.catalog.sqlite_coordination import read_records
 from cluster.tests.catalog_file import CatalogFile, owner
 from visibility.contract.errors import QueueDeletedRecently

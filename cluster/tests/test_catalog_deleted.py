@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from auth.errors import AccessDenied
-from cluster.catalog import kept_queues
-from cluster.catalog.records import KeptQueue, KeptState
+from auth.auth_errors import AccessDenied
+from cluster.catalog import deleted_queues
+from cluster.catalog.catalog_records import KeptQueue, KeptState
 from cluster.tests.catalog_file import FIFO, MINUTE_MS, CatalogFile, owner, policy_for
 from visibility.contract.errors import (
     PurgeQueueInProgress,
@@ -333,7 +333,7 @@ async def test_a_full_disk_takes_the_queue_that_was_deleted_first(file: CatalogF
 async def test_no_more_queues_are_kept_than_memory_should_take(
     file: CatalogFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_queues, "KEPT_MAX", 2)
+    monkeypatch.setattr(deleted_queues, "KEPT_MAX", 2)
     for name in ("a", "b", "c"):
         queue = await file.catalog.create_queue(owner(name), {}, {})
         await file.catalog.delete_queue(queue)

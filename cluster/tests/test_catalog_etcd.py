@@ -10,13 +10,13 @@ from random import Random
 import pytest
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_records import name_of, queue_key
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import Kind, QueueChange
-from cluster.catalog.records import name_of, queue_key
+from cluster.clock import Clock
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_wire import HttpWire
-from cluster.shards.clock import Clock
 from cluster.tests.catalog_file import owner
 from cluster.tests.coordinations import Hosts, until
 from cluster.tests.etcd_processes import EtcdProcesses

@@ -8,9 +8,9 @@ import asyncio
 import pytest
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_records import queue_key
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import Kind, QueueChange
-from cluster.catalog.records import queue_key
 from cluster.coordination.coordination import Transaction
 from cluster.peers.leaders import View
 from cluster.tests.catalog_file import owner

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
-from cluster.catalog.records import queue_key
+from cluster.catalog.catalog_records import queue_key
 from cluster.tests.catalog_file import FIFO, CatalogFile, arn_of, owner
 from visibility.contract.errors import InvalidAttributeValue, InvalidParameterValue
 
@@ -72,15 +73,21 @@ async def test_a_policy_that_older_versions_took_stays_and_can_be_changed(tmp_pa
     await file.catalog.close()
 
 
-async def test_a_policy_for_another_queue_makes_none(tmp_path: Path) -> None:
+async def test_a_policy_for_another_queue_is_stored_with_a_warning(tmp_path: Path) -> None:
     file = CatalogFile(tmp_path / "catalog.sqlite")
     grant = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*", "Resource": arn_of("other")}
     given = {"Policy": json.dumps({"Statement": grant})}
     await file.open()
 
-    with pytest.raises(InvalidAttributeValue, match=r"^Invalid value for the parameter Policy\.$"):
-        await file.catalog.create_queue(owner("q"), given, {})
+    with capture_logs() as logs:
+        queue = await file.catalog.create_queue(owner("q"), given, {})
+        await file.catalog.set_attributes(queue, given)
+        await file.catalog.create_queue(owner("other"), given, {})
 
-    assert len(file.catalog) == 0
-    await file.catalog.create_queue(owner("other"), given, {})
+    assert [(line["event"], line["queue"], line["statements"]) for line in logs] == [
+        ("policy_without_effect", arn_of("q"), ["statement 1"])
+    ] * 2
+    assert file.catalog.queue(*owner("q")).attributes["Policy"] == given["Policy"]
+    with pytest.raises(InvalidAttributeValue, match=r"^Invalid value for the parameter Policy\.$"):
+        await file.catalog.set_attributes(queue, {"Policy": '{"Statement": []}'})
     await file.catalog.close()

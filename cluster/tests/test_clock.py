@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cluster.shards.clock import LEAP_S, TRUST_AFTER_S, SystemClock, SystemEntropy
+from cluster.clock import LEAP_S, TRUST_AFTER_S, SystemClock, SystemEntropy
 
 START_S = 1_700_000_000.0
 START_MS = 1_700_000_000_000

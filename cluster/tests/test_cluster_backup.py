@@ -9,19 +9,19 @@ import pytest
 
 from cluster.catalog.record_codec import StoredQueue
 from cluster.copies.backup import BackupDraft, CopiedRows
-from cluster.copies.records import RECORDS_FILE, read_copied
 from cluster.copies.restore import BackupDamaged, restore
 from cluster.copies.verify import FolderCheck
 from cluster.keys.shared_key_records import StoredBlock
-from cluster.members.folder import MEMBER_FILE
-from cluster.members.records import Identity
+from cluster.members.copied_records import RECORDS_FILE, read_copied
+from cluster.members.host_folder import MEMBER_FILE
+from cluster.members.member_records import Identity
 from storage.copies.manifest import BackupRefused, Manifest, read_manifest
-from storage.engines.folder import open_folder
 from storage.engines.rocks import RocksRows
+from storage.files.folder import open_folder
 from storage.log import Position
-from storage.rows.changes import Changes
-from storage.rows.codec import QueueRow, encode_row
-from storage.rows.keys import queue_key
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import QueueRow, encode_row
+from storage.rows.row_keys import queue_key
 
 STAMP_MS = 9_000
 APPLIED = Position(7, 40, 0xABC)

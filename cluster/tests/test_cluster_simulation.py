@@ -14,11 +14,12 @@ import pytest
 from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.async_planted import ASYNC_PLANTS
 from cluster.tests.simulation.cluster_planted import PLANTS, Plant, Story
-from cluster.tests.simulation.cluster_run import Shape, simulate
+from cluster.tests.simulation.cluster_run import APART, Shape, simulate
 from cluster.tests.simulation.disk_planted import DISK_PLANTS
 from cluster.tests.simulation.outbox_planted import CLUSTER_PLANTS
+from cluster.tests.simulation.refused_planted import CLUSTER_PLANTS as REFUSED_PLANTS
 from cluster.tests.simulation.withheld_planted import PLANTS as WITHHELD_PLANTS
-from storage.engines.durable import Replication
+from storage.engines.store_options import Replication
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 2
 ASYNC_SEEDS = SEEDS // 5
@@ -28,13 +29,14 @@ _UNTIL_FOUND = 100
 _SOONER = {
     "apply_before_the_commit": 2,
     "answer_when_deposed": 2,
-    "keep_memory_when_deposed": 33,
     "say_not_decided_of_everything": 14,
     "forget_names_at_a_failover": 7,
     "deliver_before_the_commit": 10,
     "rows_at_the_local_sync": 3,
     "count_a_damaged_replica": 40,
     "forget_the_log_above_a_checkpoint": 50,
+    "undo_nothing": 20,
+    "undo_the_answer_only": 20,
 }
 """Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
 
@@ -119,3 +121,13 @@ def test_a_planted_bug_about_withheld_messages_is_found(
     plant(monkeypatch)
 
     assert _is_found(plant, Shape(has_operator=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", REFUSED_PLANTS, ids=[each.__name__ for each in REFUSED_PLANTS])
+def test_a_planted_bug_about_refused_receives_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    assert _is_found(plant, Shape(often=APART, has_sole=True))

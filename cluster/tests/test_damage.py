@@ -7,7 +7,7 @@ import pytest
 from cluster.shards.issued_ids import CatalogOlder
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from storage.rows.keys import LEASE, message_key, queue_of, row_key
+from storage.rows.row_keys import LEASE, message_key, queue_of, row_key
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.outcomes import Deliveries

@@ -10,11 +10,11 @@ import pytest
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.checks.consistency import check_queue
-from storage.rows.codec import QueueRow, decode_row, encode_row
-from storage.rows.keys import DELAYED, GROUP, MESSAGE, queue_key
+from storage.rows.row_codec import QueueRow, decode_row, encode_row
+from storage.rows.row_keys import DELAYED, GROUP, MESSAGE, queue_key
 from visibility.contract.model import QueueDefinition
 from visibility.rules import quarantine
-from visibility.state.state import SPAN_BITS
+from visibility.state.queue_state import SPAN_BITS
 from visibility.tests import prepared
 
 SLOW = prepared.queue_named("q.fifo", 1, DelaySeconds="5")

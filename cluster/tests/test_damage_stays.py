@@ -7,7 +7,7 @@ import pytest
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.checks import consistency
-from storage.rows.keys import CLOCK, DELAYED, GROUP, GROUP_LINE, message_key, pair_key, queue_of
+from storage.rows.row_keys import CLOCK, DELAYED, GROUP, GROUP_LINE, message_key, pair_key, queue_of
 from storage.rows.stored_rows import StoredRows
 from visibility.content.id_digests import group_digest
 from visibility.contract.errors import QueueError

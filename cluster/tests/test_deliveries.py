@@ -11,8 +11,8 @@ from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
 from cluster.tests.virtual_time import CountingEntropy, virtual
 from cluster.tests.world import FragileStore, World, pass_time
-from storage.rows.codec import OutboxRow, encode_row
 from storage.rows.outbox_rows import OUTBOX_KEY
+from storage.rows.row_codec import OutboxRow, encode_row
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.contract.stored_message import Arrival, StoredMessage
@@ -72,7 +72,7 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
         async def ask_here(self, request: Request) -> Answer:
             return OutboxPage([ARRIVAL], []) if takes < 2 else OutboxPage([], [])
 
-        async def ask(self, request: Request) -> Answer:
+        async def ask(self, request: Request, age_ms: int = 0) -> Answer:
             nonlocal takes
             asked_s.append(asyncio.get_running_loop().time())
             if len(asked_s) < 8:

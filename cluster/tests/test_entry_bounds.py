@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.shards.report import ArchiveLimits
+from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import FragileStore, World, pass_time, settled
 from storage.log.entry import ENTRY_BYTES_MAX

@@ -38,8 +38,6 @@ pytestmark = pytest.mark.slow
 A_RECORD = Transaction({}, {"a": b"1"})
 USER, PASSWORD = "holdfast", "secret enough"
 SHARED = "/test/"
-FAILS_TO_SHAKE_HANDS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-"""asyncio leaves the socket of a handshake that failed to the garbage collector."""
 
 
 @pytest.fixture(scope="module")
@@ -101,7 +99,6 @@ async def test_a_client_with_a_certificate_is_served(hosts: Hosts) -> None:
     await until(lambda: any(change.records == {"a": b"1"} for change in heard))
 
 
-@FAILS_TO_SHAKE_HANDS
 async def test_a_member_is_refused_unless_the_authority_signed_for_it(
     etcd: EtcdProcesses, certificates: Certificates, tmp_path: Path
 ) -> None:
@@ -114,7 +111,6 @@ async def test_a_member_is_refused_unless_the_authority_signed_for_it(
         assert not refused.was_sent
 
 
-@FAILS_TO_SHAKE_HANDS
 async def test_a_client_is_refused_without_a_certificate(
     etcd: EtcdProcesses, certificates: Certificates
 ) -> None:

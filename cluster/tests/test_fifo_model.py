@@ -28,7 +28,7 @@ from visibility.contract.results import (
 )
 from visibility.state.ages import oldest_messages
 from visibility.state.apply import APPLY
-from visibility.state.state import ShardState
+from visibility.state.shard_state import ShardState
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
 

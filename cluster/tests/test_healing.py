@@ -13,9 +13,10 @@ import structlog
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.checks.consistency import check_queue
-from storage.engines.durable import DurableStore, StoreOptions
+from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
-from storage.rows.keys import (
+from storage.engines.store_options import StoreOptions
+from storage.rows.row_keys import (
     ARCHIVE,
     GROUP,
     LEASE,

@@ -333,6 +333,9 @@ def test_a_policy_is_replaced_and_taken_away_by_name(opened: Open) -> None:
     assert "Deny" in store.policies(user)["p"]
     with pytest.raises(PolicyRefused):
         store.put_policy(user, "p", "{")
+    for document in ("{}", '{"Version": "2012-10-17"}', '{"Statement": []}'):
+        with pytest.raises(PolicyRefused, match="it has no Statement"):
+            store.put_policy(user, "p", document)
     assert store.remove_policy(user, "p")
     assert not store.remove_policy(user, "p")
     assert store.policies(user) == {}

@@ -6,13 +6,13 @@ from random import Random
 
 import pytest
 
-from cluster.shards.report import ArchiveLimits
+from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.archive_rules import TAGS, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.histories import seeds
 from storage.engines.memory import MemoryStore
-from storage.rows.keys import message_key
+from storage.rows.row_keys import message_key
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import StartMessageMoveTask
 from visibility.contract.outcomes import Deliveries, Progress

@@ -10,16 +10,16 @@ import pytest
 from pyarrow import parquet
 
 from auth.envelope import BUILT_IN_KEY
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.copies.lake_export import ExportFailed, export
 from cluster.keys.sqlite_keyring import SqliteKeyring
-from cluster.shards.clock import SystemClock, SystemEntropy
 from storage.copies.export_task import Export, Exported, QueuePlace, ShardExport
 from storage.engines.rocks import RocksRows
 from storage.lake.archive_schema import FLOWS, QUEUE_AGE_LATEST, SNAPSHOTS
 from storage.lake.table import Lake
 from storage.rows.archive_appliers import write_archive
-from storage.rows.codec import ArchiveRow, encode_row
-from storage.rows.keys import BATCH, DEPARTURE, row_key
+from storage.rows.row_codec import ArchiveRow, encode_row
+from storage.rows.row_keys import BATCH, DEPARTURE, row_key
 from storage.tests.on_disk import changing
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.leases import no_lease

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from auth import errors as auth_errors
+from auth import auth_errors
+from auth.auth_errors import AuthError
 from auth.caller import Caller
-from auth.errors import AuthError
-from cluster.messages import (
+from cluster.encoded_requests import (
     DefinitionUnknown,
     MessageUnreadable,
     decode_answer,

@@ -8,8 +8,8 @@ import pytest
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from storage.engines.memory import MemoryStore
-from storage.rows.codec import decode_row
-from storage.rows.keys import MESSAGE
+from storage.rows.row_codec import decode_row
+from storage.rows.row_keys import MESSAGE
 from visibility.contract.move_task import MessageFilter
 from visibility.contract.operations import MoveSelected
 from visibility.contract.stored_message import StoredMessage

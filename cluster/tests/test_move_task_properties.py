@@ -17,7 +17,7 @@ from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
 from cluster.tests.model_rules import model_settings
 from storage.engines.memory import MemoryStore
-from storage.rows.keys import DELAYED, MESSAGE
+from storage.rows.row_keys import DELAYED, MESSAGE
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace

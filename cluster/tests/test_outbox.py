@@ -10,22 +10,22 @@ import pytest
 from cluster.tests.driver import Driver
 from cluster.tests.shard_pair import ShardPair, in_shard
 from storage.log.entry import ENTRY_BYTES_MAX
-from storage.rows.codec import encode_row
-from storage.rows.keys import ARRIVAL, DEPARTURE
+from storage.rows.row_codec import encode_row
+from storage.rows.row_keys import ARRIVAL, DEPARTURE
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.content.sealing import AsStored
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import ClearOutbox, MoveSelected, ResendMessage
 from visibility.contract.stored_message import StoredMessage
-from visibility.rules.archive import the_shard
+from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import TARGET_GONE
-from visibility.rules.outbox import decide_clear_outbox
+from visibility.rules.departures import decide_clear_outbox
 from visibility.state import outbox as outbox_state
 from visibility.state.events import Event, MoveTaskChanged
 from visibility.state.outbox import MessagesDeparted
+from visibility.state.queue_state import QueueState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState
 from visibility.tests import prepared
 
 NONE = QueueCounters(0, 0, 0)
@@ -255,7 +255,7 @@ def test_a_task_ends_when_all_have_arrived_although_its_source_was_purged(pair: 
 def test_a_full_outbox_holds_tasks_and_lets_dead_letters_be_received(
     pair: ShardPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("visibility.rules.outbox.OUTBOX_MESSAGES_MAX", 2)
+    monkeypatch.setattr("visibility.rules.departures.OUTBOX_MESSAGES_MAX", 2)
     pair.send("a", "b", "c", "d", "e", to=pair.letters)
     pair.shards[1].submit(prepared.start_move_task(pair.letters, pair.source))
     pair.check()
@@ -270,7 +270,7 @@ def test_a_full_outbox_holds_tasks_and_lets_dead_letters_be_received(
 def test_dead_letters_stay_in_use_while_the_outbox_is_full(
     pair: ShardPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("visibility.rules.outbox.OUTBOX_MESSAGES_MAX", 0)
+    monkeypatch.setattr("visibility.rules.departures.OUTBOX_MESSAGES_MAX", 0)
     pair.spend("a")
 
     assert pair.receive(pair.source) == ["a"]
@@ -389,7 +389,7 @@ def test_an_origin_is_new_when_the_rows_came_back_shorter() -> None:
 
 
 def test_a_page_is_bounded(pair: ShardPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("visibility.rules.outbox.PAGE_MESSAGES", 2)
+    monkeypatch.setattr("visibility.rules.departures.PAGE_MESSAGES", 2)
     pair.send("a", "b", "c", to=pair.letters)
     pair.shards[1].submit(prepared.start_move_task(pair.letters, pair.source))
 

@@ -14,14 +14,14 @@ from cluster.tests.test_damaged_blocks import at, flip_one
 from cluster.tests.test_healing import Served
 from cluster.tests.world import FragileStore
 from storage.checks.consistency import check_outbox, check_queue
-from storage.checks.damage import Finding, check_rows
 from storage.checks.missing import count_missing
 from storage.checks.readable_rows import ReadableRows
-from storage.copies.healed_queue import Gone, heal
-from storage.copies.salvaged_outbox import copy_outbox
-from storage.copies.salvaged_queue import QueueCopy, Target
 from storage.engines.memory import MemoryStore
-from storage.rows.keys import ARRIVAL, DEPARTURE, message_key
+from storage.healing.healed_queue import Gone, heal
+from storage.healing.salvaged_outbox import copy_outbox
+from storage.healing.salvaged_queue import QueueCopy, Target
+from storage.rows.damage import Finding, check_rows
+from storage.rows.row_keys import ARRIVAL, DEPARTURE, message_key
 from storage.tests.on_disk import rows_of
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.operations import MoveSelected

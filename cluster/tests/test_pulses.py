@@ -9,7 +9,7 @@ import pytest
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from storage.rows.keys import DELAYED, pair_key
+from storage.rows.row_keys import DELAYED, pair_key
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.results import SendMessageResult
 from visibility.rules.pulse import STEPS

@@ -9,8 +9,8 @@ from cluster.tests.test_damaged_indexes import restarted
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.checks.consistency import check_queue
-from storage.rows.codec import encode_row
-from storage.rows.keys import (
+from storage.rows.row_codec import encode_row
+from storage.rows.row_keys import (
     BLOCKED,
     DELAYED,
     QUARANTINED,

@@ -9,8 +9,8 @@ import pytest
 from cluster.tests.remembering import STANDARD, a_world, answer_to, named, remembered, rows
 from cluster.tests.virtual_time import LoopClock, SeededEntropy, virtual
 from cluster.tests.world import FragileStore, World, pass_time
-from storage.checks.damage import Finding, check_rows
-from storage.rows.keys import ANSWERS, MESSAGE
+from storage.rows.damage import Finding, check_rows
+from storage.rows.row_keys import ANSWERS, MESSAGE
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt
 from visibility.contract.results import SendMessageResult

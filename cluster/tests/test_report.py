@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cluster.shards.report import ArchiveLimits, Phase, QueueReport, ShardReport, TimesReport
+from cluster.shards.shard_report import ArchiveLimits, Phase, QueueReport, ShardReport, TimesReport
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from visibility.contract.model import Receipt

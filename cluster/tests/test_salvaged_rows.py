@@ -10,14 +10,14 @@ import pytest
 from cluster.tests.test_verify_rows import QUEUE_ID, findings, some_rows, store_of
 from storage.checks import readable_rows
 from storage.checks.consistency import check_archive
-from storage.checks.damage import walk_rows
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import ReadableRows, look_through
-from storage.copies.salvaged_archive import copy_archive
-from storage.copies.salvaged_queue import SEQUENCES_SKIPPED, QueueCopy, Target
 from storage.engines.memory import MemoryStore
-from storage.rows.codec import ArchiveRow, QueueRow, decode_row, encode_row
-from storage.rows.keys import (
+from storage.healing.salvaged_archive import copy_archive
+from storage.healing.salvaged_queue import SEQUENCES_SKIPPED, QueueCopy, Target
+from storage.rows.damage import walk_rows
+from storage.rows.row_codec import ArchiveRow, QueueRow, decode_row, encode_row
+from storage.rows.row_keys import (
     ARCHIVE,
     ARCHIVED,
     BATCH,

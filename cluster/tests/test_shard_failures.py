@@ -8,18 +8,20 @@ import pytest
 
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.engines.store import Store
+from storage.engines.store import Store, StoreFailed
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
-from visibility.contract.model import QueueCounters, Request
+from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import SendMessage
+from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import SendMessageResult
-from visibility.state.state import QueueState
+from visibility.state.queue_state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="5")
 OTHER = prepared.queue_named("other", 2)
+FIFO = prepared.queue_named("f.fifo", 3, ContentBasedDeduplication="true")
 REOPENED_S = 1.1
 
 
@@ -308,3 +310,46 @@ async def test_a_stop_amid_a_reopening_closes_what_was_opened() -> None:
     await stopping
 
     assert (world.opened, world.store.abandoned, world.store.closed) == (2, 1, 1)
+
+
+@pytest.mark.parametrize("queue", [Q, FIFO], ids=["standard", "fifo"])
+@virtual
+async def test_a_receive_that_is_refused_although_it_is_durable_is_given_back(
+    queue: QueueDefinition,
+) -> None:
+    world = await World(auto_sync=False).start()
+    await world.asked(prepared.send(queue, "a", group="g" if queue is FIFO else None))
+    await world.sync()
+    (received,) = await world.asked(prepared.receive(queue))
+    world.store.commit_unnoticed()
+    world.shard.on_failed(StoreFailed("its sync was interrupted"))
+    await settled()
+    assert received.refusal is ServiceUnavailable
+
+    world.store.auto_sync = True
+    await pass_time(REOPENED_S)
+    counted, again = await world.asked(prepared.counters(queue), prepared.receive(queue))
+
+    assert counted.answers == [QueueCounters(1, 0, 0)]
+    (answer,) = again.answers
+    assert isinstance(answer, Deliveries)
+    assert [lease.receive_count for lease in answer.leases] == [1]
+
+
+@virtual
+async def test_a_refused_receive_is_given_back_although_the_shard_fails_once_more() -> None:
+    world = await World(auto_sync=False).start()
+    await world.asked(prepared.send(Q, "a"))
+    await world.sync()
+    await world.asked(prepared.receive(Q))
+    world.store.commit_unnoticed()
+    world.shard.on_failed(StoreFailed("its sync was interrupted"))
+    await pass_time(REOPENED_S)
+    assert is_ready(world)
+    world.store.fail_to_sync()
+
+    world.store.auto_sync = True
+    await pass_time(REOPENED_S)
+    (counted,) = await world.asked(prepared.counters(Q))
+
+    assert counted.answers == [QueueCounters(1, 0, 0)]

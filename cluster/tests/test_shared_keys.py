@@ -13,6 +13,7 @@ import pytest
 
 from auth.credentials import AccessKey
 from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
+from cluster.clock import SystemEntropy
 from cluster.coordination.coordination import Record
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
@@ -21,7 +22,6 @@ from cluster.keys.master_key import KeysUnusable, WrongMasterKey
 from cluster.keys.shared_identities import SharedIdentities
 from cluster.keys.shared_key_records import BLOCK
 from cluster.keys.shared_keyring import SharedKeyring
-from cluster.shards.clock import SystemEntropy
 from cluster.tests.key_folder import ACCOUNT, MASTER
 from cluster.tests.shared_stores import KINDS, Late, SharedHosts, shared_hosts, soon
 from cluster.tests.virtual_time import SettableClock, some_secrets

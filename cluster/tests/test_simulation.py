@@ -14,6 +14,8 @@ from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.outbox_planted import PLANTS as OUTBOX_PLANTS
 from cluster.tests.simulation.outbox_planted import UNLOCKING
 from cluster.tests.simulation.planted import PLANTS, Plant
+from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
+from cluster.tests.simulation.retention_planted import PLANTS as RETENTION_PLANTS
 from cluster.tests.simulation.run import Shape, simulate
 from cluster.tests.simulation.withheld_planted import PLANTS as WITHHELD_PLANTS
 from cluster.tests.test_outbox import test_a_group_is_locked_until_the_clear as locked_until_cleared
@@ -102,3 +104,25 @@ def test_a_planted_bug_about_withheld_messages_is_found(
     plant(monkeypatch)
 
     assert _is_found(plant, Shape(has_operator=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "plant", RETENTION_PLANTS, ids=[each.__name__ for each in RETENTION_PLANTS]
+)
+def test_a_planted_bug_about_retention_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    assert _is_found(plant, Shape(has_short=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", REFUSED_PLANTS, ids=[each.__name__ for each in REFUSED_PLANTS])
+def test_a_planted_bug_about_refused_receives_is_found(
+    plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
+
+    assert _is_found(plant, Shape(has_sole=True))

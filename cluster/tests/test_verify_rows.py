@@ -11,10 +11,10 @@ import pytest
 
 from cluster.tests.driver import Driver
 from storage.checks.consistency import check_queue
-from storage.checks.damage import TABLES, Finding, check_row, check_rows, walk_rows
 from storage.engines.memory import MemoryStore
-from storage.rows.codec import QueueRow, decode_row, encode_row
-from storage.rows.keys import (
+from storage.rows.damage import TABLES, Finding, check_row, check_rows, walk_rows
+from storage.rows.row_codec import QueueRow, decode_row, encode_row
+from storage.rows.row_keys import (
     ALIAS,
     CLOCK,
     DELAYED,

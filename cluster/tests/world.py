@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
-from cluster.shards.clock import Clock, Entropy
-from cluster.shards.report import ArchiveLimits
+from cluster.clock import Clock, Entropy
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
-from storage.copies.healed_queue import Healed
 from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
-from storage.rows.changes import Changes
+from storage.healing.healed_queue import Healed
+from storage.rows.row_changes import Changes
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Definitions, Request
 from visibility.contract.outcomes import Answer, Deliveries

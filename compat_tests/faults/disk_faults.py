@@ -17,22 +17,21 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import ClientError
 from compat_tests.faults.lanes import KINDS
-from compat_tests.faults.loop_disk import undisturbed
 from compat_tests.faults.power_loss import interrupt
 from compat_tests.faults.run import CommandLine, Fault, Result, run, say, status
+from compat_tests.faults.small_disk import small_disk, why_no_small_disk
 from compat_tests.node_process import NodeProcess
 
 BACK_SECONDS = 120.0  # time within which sends must be accepted again
 FULL_SECONDS = 1.5
-_SMALL_DISK = "size=448m"
+_SMALL_DISK = "448m"
 _SOME_PAGES, _MANY_PAGES = 1 << 16, 1 << 26
 _LIBFIU = Path("/usr/lib/fiu")
 _PRELOADED = ("fiu_run_preload.so", "fiu_posix_preload.so")
@@ -45,11 +44,6 @@ _FAULTS = (
 too."""
 
 Strike = Callable[[NodeProcess], None]
-
-
-def why_no_small_disk() -> str | None:
-    """The reason why a disk cannot be filled up here; None if it can."""
-    return None if os.geteuid() == 0 else "mounting a tmpfs needs root"
 
 
 def why_no_libfiu() -> str | None:
@@ -81,9 +75,9 @@ def main() -> int:
 
 def full(rounds: int, seed: int, kinds: tuple[str, ...] = KINDS) -> Result:
     """Run the traffic on a small disk, and fill it up `rounds` times."""
-    with small_disk() as (folder, disk):
-        node = NodeProcess(folder, "--aws-waits", "off", data=disk / "data")
-        return _run(node, partial(_fill_up, disk), rounds, seed, kinds)
+    with small_disk(_SMALL_DISK) as (folder, disk):
+        node = NodeProcess(folder, "--aws-waits", "off", data=disk.mounted_at / "data")
+        return _run(node, partial(_fill_up, disk.mounted_at), rounds, seed, kinds)
 
 
 def failing(rounds: int, seed: int, kinds: tuple[str, ...] = KINDS) -> Result:
@@ -111,21 +105,6 @@ def _run(node: NodeProcess, harm: Strike, rounds: int, seed: int, kinds: tuple[s
         return Result(f"ended after {struck[0]} faults", [str(error)])
     finally:
         node.close()
-
-
-@contextmanager
-def small_disk() -> Iterator[tuple[Path, Path]]:
-    """A folder, and a small file system that is mounted in it."""
-    with tempfile.TemporaryDirectory() as name:
-        disk = Path(name) / "disk"
-        disk.mkdir()
-        mount = ["mount", "-t", "tmpfs", "-o", _SMALL_DISK, "tmpfs", str(disk)]
-        subprocess.run(mount, check=True, capture_output=True)
-        try:
-            yield Path(name), disk
-        finally:
-            with undisturbed():
-                subprocess.run(["umount", "--lazy", str(disk)], check=True, capture_output=True)
 
 
 def _fill_up(disk: Path, node: NodeProcess) -> None:

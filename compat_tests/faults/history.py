@@ -36,6 +36,9 @@ class Queue:
     is_ordered: bool = False
     """FIFO without dead letters: each group is received in the order of its places."""
 
+    retention_s: float = float("inf")
+    """Infinite if no message of the run can be older."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -155,6 +158,9 @@ class History:
 
     latencies: list[float] = field(default_factory=list)
     """Seconds of each send since a sampler took them last."""
+
+    set_back: list[tuple[float, float]] = field(default_factory=list)
+    """Times at which the clock that decides was set back, and by how many seconds."""
 
     drain_begun: float = float("inf")
     """Time from which received messages were there at the end."""

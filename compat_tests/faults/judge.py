@@ -107,6 +107,10 @@ class Evidence:
             for each in self.withheld.get(name, ())
         )
 
+    def is_too_old(self, send: Send, at: float) -> bool:
+        """True if the retention of what was sent may be over by then."""
+        return send.begun + self.history.queues[send.queue].retention_s < at
+
     def hidden_until(self, delivery: Delivery, at: float) -> float:
         """Earliest end of the delivery's visibility timeout, with the changes begun before `at`."""
         end = delivery.begun + delivery.hidden_s
@@ -158,6 +162,8 @@ def _missing(evidence: Evidence) -> Iterator[str]:
         if not acknowledged or evidence.deletes.get(name) or evidence.is_deleted_for(name, begun):
             continue
         if any(delivery.begun >= begun for delivery in evidence.deliveries.get(name, ())):
+            continue
+        if evidence.is_too_old(sends[0], begun):
             continue
         removal = evidence.removal(sends[0].queue, sends[0].begun, begun)
         if removal is None or evidence.is_restored(removal, begun, surely=True):
@@ -261,6 +267,22 @@ def _early(evidence: Evidence) -> Iterator[Finding]:
                 yield name, f"was served before its delay of {sends[0].delay_s} s was over"
 
 
+def _served_too_old(evidence: Evidence) -> Iterator[Finding]:
+    """Messages that a receive got although their retention was over when it was asked for."""
+    history = evidence.history
+    for name, deliveries in evidence.deliveries.items():
+        sends = evidence.sends.get(name, ())
+        if any(send.outcome is Outcome.UNKNOWN for send in sends):
+            continue  # it may have been sent later
+        for delivery in deliveries:
+            sent = max((send.ended for send in sends), default=delivery.begun)
+            age_s = delivery.begun - sent
+            age_s -= sum(back for at, back in history.set_back if sent <= at <= delivery.begun)
+            over_s = age_s - history.queues[delivery.queue].retention_s
+            if over_s > 0:
+                yield name, f"was served by {delivery.queue} {over_s:.3f} s after its retention"
+
+
 def _out_of_order(evidence: Evidence) -> Iterator[Finding]:
     """FIFO messages served while an earlier one of their group was neither gone nor in the
     answer."""
@@ -286,10 +308,10 @@ def _out_of_order(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _is_gone(evidence: Evidence, send: Send, at: float) -> bool:
-    """True if it may be deleted or purged by then."""
+    """True if it may be deleted, purged or too old by then."""
     if any(delete.begun < at for delete in evidence.deletes.get(send.name, ())):
         return True
-    if evidence.is_deleted_for(send.name, at):
+    if evidence.is_deleted_for(send.name, at) or evidence.is_too_old(send, at):
         return True
     removal = evidence.removal(send.queue, send.begun, at)
     return removal is not None and not evidence.is_restored(removal, at, surely=True)
@@ -361,6 +383,7 @@ RULES: tuple[Rule, ...] = (
     _hidden_but_served,
     _wrong_count,
     _early,
+    _served_too_old,
     _out_of_order,
     _duplicate,
     _two_places,

@@ -6,7 +6,7 @@ than passing on the messages, and works alike for a folder and an object store.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -49,6 +49,10 @@ _READ = ["taken_at", "account", "region", "queue", "receivable", "sent_at", "rec
 _NAMES = ["account", "region", "queue"]
 _TIMES_IN_QUEUE = ["time_in_queue_buckets", "time_in_queue_counts"]
 
+Count = Callable[[int], None]
+"""Counts the bytes of files that were read. Of flows, which are read twice, one reader does."""
+Read = Callable[[Lake, Count], Iterator[pa.RecordBatch]]
+"""Reads some files of the lake."""
 Numbers = np.ndarray[Any, Any]
 
 
@@ -73,13 +77,13 @@ class SnapshotPart(NamedTuple):
     """The last snapshot of the hour, if it is one of these."""
 
 
-def count_snapshots(part: SnapshotPart, lake: Lake) -> Iterator[pa.RecordBatch]:
+def count_snapshots(part: SnapshotPart, lake: Lake, count_bytes: Count) -> Iterator[pa.RecordBatch]:
     """CELL of AGES, and of RECEIVES if the last snapshot is in the part. Raises LakeUnusable."""
     queues = _Queues()
     cells: list[pa.Table] = []
     kept_max = _CELLS_MAX
     for file in part.files:
-        for rows in _batches(lake, file.path):
+        for rows in _batches(lake, file, count_bytes):
             numbered = _numbered(rows, queues)
             buckets = buckets_of(numbered["oldest_ms"].to_numpy())
             cells.append(_counted(numbered, buckets, kind=AGES))
@@ -117,10 +121,16 @@ class _Queues:
         return {name: pa.array(column) for name, column in zip(_NAMES, columns, strict=True)}
 
 
-def _batches(lake: Lake, path: str) -> Iterator[pa.RecordBatch]:
-    with lake.open(path) as stream:
-        file = pq.ParquetFile(stream, read_dictionary=_NAMES)
-        yield from file.iter_batches(_BATCH_ROWS, columns=_READ, use_threads=False)
+def _batches(lake: Lake, file: LakeFile, count_bytes: Count) -> Iterator[pa.RecordBatch]:
+    with lake.open(file.path) as stream:
+        opened = pq.ParquetFile(stream, read_dictionary=_NAMES)
+        left = file.size
+        for rows in opened.iter_batches(_BATCH_ROWS, columns=_READ, use_threads=False):
+            yield rows
+            read = file.size * rows.num_rows // opened.metadata.num_rows
+            count_bytes(read)
+            left -= read
+        count_bytes(left)
 
 
 def _numbered(rows: pa.RecordBatch, queues: _Queues) -> pa.Table:
@@ -180,7 +190,7 @@ def _completed(cells: pa.Table, hour_ms: int, **constants: int) -> pa.Table:
     )
 
 
-def count_times(shard: ShardHour, lake: Lake) -> Iterator[pa.RecordBatch]:
+def count_times(shard: ShardHour, lake: Lake, _: Count) -> Iterator[pa.RecordBatch]:
     """CELL of TIMES. Raises LakeUnusable."""
     rows: list[pa.Table] = []
     for file in shard.flows:
@@ -197,7 +207,7 @@ def count_times(shard: ShardHour, lake: Lake) -> Iterator[pa.RecordBatch]:
     ).to_batches()
 
 
-def read_flows(shard: ShardHour, lake: Lake) -> Iterator[pa.RecordBatch]:
+def read_flows(shard: ShardHour, lake: Lake, count_bytes: Count) -> Iterator[pa.RecordBatch]:
     """MOVEMENT. Raises LakeUnusable."""
     schema = arrow_schema(MOVEMENT)
     ended_ms = int(shard.flows[-1].path.rpartition("/")[2].removesuffix(".parquet"))
@@ -209,6 +219,16 @@ def read_flows(shard: ShardHour, lake: Lake) -> Iterator[pa.RecordBatch]:
             value = pa.scalar(at_ms and at_ms * 1000, schema.field(name).type)
             rows = rows.append_column(schema.field(name), pa.repeat(value, len(rows)))
         yield from rows.to_batches()
+        count_bytes(file.size)
+
+
+def read_all(
+    reads: Sequence[Read], lake: Lake, count_bytes: Count, numbers: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """The rows of the reads with these numbers. Raises LakeUnusable."""
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from reads[number](lake, count_bytes)
 
 
 def buckets_of(durations_ms: Numbers) -> Numbers:

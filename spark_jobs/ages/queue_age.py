@@ -22,14 +22,22 @@ import pyarrow.compute as pc
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
+from spark_jobs.ages.age_statistics import AGE, QUEUE, queue_hours
+from spark_jobs.ages.lake_snapshots import (
+    HOUR_MS,
+    Hour,
+    count_cells,
+    find_hours,
+    hour_of,
+    movements,
+)
 from spark_jobs.ages.queue_age_report import REPORT_COLUMNS, REPORT_HOURS, queue_age_report
-from spark_jobs.ages.snapshots import HOUR_MS, Hour, count_cells, find_hours, hour_of, movements
-from spark_jobs.ages.statistics import AGE, QUEUE, queue_hours
 from spark_jobs.lib.delta import NotCommitted, open_table, read, replace
 from spark_jobs.lib.failures import JobFailed, spark_failures
-from spark_jobs.lib.options import Instant, lake_option, master_option, unused_place_option
+from spark_jobs.lib.job_options import Instant, lake_option, master_option, unused_place_option
+from spark_jobs.lib.job_report import duration, plural
+from spark_jobs.lib.live_count import LiveCount
 from spark_jobs.lib.progress import query_progress
-from spark_jobs.lib.report import duration, plural
 from spark_jobs.lib.spark import OpenSession, spark_session
 from storage.lake.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST, REPORTS, Columns, arrow_schema
 from storage.lake.table import Lake
@@ -48,6 +56,7 @@ _LATEST = [
     "oldest_stored_s",
     "oldest_receivable_s",
     "backlog",
+    "watched_s",
     "growth_per_hour",
     "arrivals_per_s",
     "departures_per_s",
@@ -126,9 +135,12 @@ def compute(session: SparkSession, lake: Lake, hours: dict[int, Hour]) -> pa.Tab
     """Rows of HOURLY for these hours. Raises JobFailed."""
     wanted = list(hours.values())
     sizes = [file.size for hour in wanted for file in hour.files]
-    with spark_failures("cannot compute queue ages"):
-        frame = queue_hours(count_cells(session, lake, wanted), movements(session, lake, wanted))
-        with query_progress(session, "queue-age", len(sizes), sum(sizes)):
+    with spark_failures("cannot compute queue ages"), LiveCount(session) as read:
+        frame = queue_hours(
+            count_cells(session, lake, wanted, read.add),
+            movements(session, lake, wanted, read.add),
+        )
+        with query_progress(session, "queue-age", len(sizes), sum(sizes), read):
             ages = frame.toArrow()
     hour_ms = pc.divide(ages["hour"].cast(pa.int64()), 1000).to_pylist()
     ages = ages.append_column("day", ages["hour"].cast(pa.date32()))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from spark_jobs.ages.statistics import QUEUE
+from spark_jobs.ages.age_statistics import QUEUE
 from spark_jobs.lib.charts import amounts_chart, times_chart
-from spark_jobs.lib.report import (
+from spark_jobs.lib.job_report import (
     Html,
     badge,
     duration,
@@ -19,6 +19,7 @@ from spark_jobs.lib.report import (
     joined,
     number,
     page,
+    plural,
     signed,
     table,
 )
@@ -26,7 +27,7 @@ from spark_jobs.lib.report import (
 REPORT_HOURS = 48
 _GROWTH = 0.1
 _WAIT_S = 60.0
-"""A queue falls behind if it grows by 10 % in an hour while messages wait longer than a minute."""
+"""A queue falls behind if it grew by 10 % in this hour while messages wait longer than a minute."""
 _CARDS_MAX = 24
 _ROWS_MAX = 500
 _CLASSES = ("never", "once", "twice", "3 times", "4 to 9 times", "10 times or more")
@@ -43,10 +44,15 @@ REPORT_COLUMNS = [
     "stored",
     "in_flight",
     "backlog",
-    "growth_per_hour",
+    "sent",
+    "moved_in",
+    "deleted",
+    "expired",
+    "purged",
+    "moved_out",
+    "watched_s",
     "arrivals_per_s",
     "departures_per_s",
-    "expired_per_s",
     "oldest_stored_s",
     "oldest_receivable_s",
     "receive_counts",
@@ -57,6 +63,23 @@ REPORT_COLUMNS = [
 Row = dict[str, Any]
 
 
+class _Moved(NamedTuple):
+    """Messages that came and went in the part of the hour that flows cover; 0 without flows."""
+
+    arrived: int
+    left: int
+
+    @classmethod
+    def of(cls, row: Row) -> _Moved:
+        arrived = (row["sent"] or 0) + (row["moved_in"] or 0)
+        gone = (row[name] or 0 for name in ("deleted", "expired", "purged", "moved_out"))
+        return cls(arrived, sum(gone))
+
+    @property
+    def growth(self) -> int:
+        return self.arrived - self.left
+
+
 class _History:
     """A queue over the report's hours; None for hours without a row."""
 
@@ -65,6 +88,8 @@ class _History:
         self.rows: list[Row | None] = [by_hour.get(hour) for hour in hours]
         self.latest: Row = by_hour[max(by_hour)]
         self.is_current = self.rows[-1] is not None
+        self.moved = _Moved.of(self.latest)
+        self.is_empty = not self.latest["backlog"]
 
     def line(self, column: str) -> list[float | None]:
         """A column over time."""
@@ -74,7 +99,7 @@ class _History:
     def badness(self) -> tuple[bool, float, float]:
         """Sort key: age of the oldest receivable message, doubled if the backlog grows."""
         oldest_s = self.latest["oldest_receivable_s"] or 0.0
-        growth = self.latest["growth_per_hour"] or 0.0
+        growth = self.moved.growth
         return self.is_current, oldest_s * (2 if growth > 0 else 1), growth
 
 
@@ -105,9 +130,12 @@ def queue_age_report(rows: pa.Table, now: datetime) -> str:
 
 
 def _figures(histories: list[_History]) -> Html:
-    rows = [history.latest for history in histories if history.is_current]
+    current = [history for history in histories if history.is_current]
+    rows = [history.latest for history in current]
     oldest_s = max((row["oldest_receivable_s"] or 0.0 for row in rows), default=0.0)
-    growing = sum((row["growth_per_hour"] or 0) > 0 for row in rows)
+    growing = sum(history.moved.growth > 0 for history in current)
+    per_s = [sum(row[name] or 0 for row in rows) for name in ("arrivals_per_s", "departures_per_s")]
+    arrived, left = (sum(counts) for counts in zip(*(h.moved for h in current), strict=True))
     return figures(
         [
             (number(len(rows)), "queues with messages in this hour"),
@@ -115,17 +143,17 @@ def _figures(histories: list[_History]) -> Html:
             (duration(oldest_s), "age of the oldest receivable message"),
             (number(growing), "queues grow" if growing != 1 else "queue grows"),
             (
-                f"{number(sum(row['arrivals_per_s'] or 0 for row in rows))}"
-                f" / {number(sum(row['departures_per_s'] or 0 for row in rows))}",
-                "messages in / out a second",
+                f"{number(arrived)} / {number(left)}",
+                f"messages in / out, {number(per_s[0])} / {number(per_s[1])} a second",
             ),
         ]
     )
 
 
 def _worst(histories: list[_History], labels: tuple[str, str]) -> list[Html]:
-    shown = histories[:_CARDS_MAX]
-    rest = len(histories) - len(shown)
+    filled = [history for history in histories if not history.is_empty]
+    shown = filled[:_CARDS_MAX]
+    rest = len(filled) - len(shown)
     left_out = f" {rest} more are in the table only." if rest else ""
     return [
         html("<h2>Worst queues</h2>\n"),
@@ -139,24 +167,37 @@ def _worst(histories: list[_History], labels: tuple[str, str]) -> list[Html]:
         html(
             '<div class="cards">\n{}</div>\n', joined(_card(history, labels) for history in shown)
         ),
+        _folded(len(histories) - len(filled), ""),
     ]
 
 
+def _folded(count: int, more: str) -> Html:
+    """One line for the queues that are left out since they are empty."""
+    if not count:
+        return Html("")
+    text = f"and {plural(count, 'queue')} without messages{more}"
+    return html('<p class="soft small">{}</p>\n', text)
+
+
 def _card(history: _History, labels: tuple[str, str]) -> Html:
-    row = history.latest
-    growth = row["growth_per_hour"] or 0.0
+    row, moved = history.latest, history.moved
     oldest_s = row["oldest_receivable_s"] or 0.0
-    falls_behind = growth > _GROWTH * (row["backlog"] or 0) and oldest_s > _WAIT_S
+    falls_behind = moved.growth > _GROWTH * (row["backlog"] or 0) and oldest_s > _WAIT_S
     badges = [badge(f"oldest {duration(oldest_s)}", "bad" if falls_behind else "")]
-    if growth:
-        kind = "bad" if falls_behind else "good" if growth < 0 else ""
-        badges.append(badge(f"{signed(growth)} an hour", kind))
+    if moved.growth:
+        kind = "bad" if falls_behind else "good" if moved.growth < 0 else ""
+        badges.append(badge(f"{signed(moved.growth)} in {duration(row['watched_s'])}", kind))
     badges.append(badge(f"{number(row['backlog'])} stored"))
-    badges.append(
-        badge(f"{number(row['arrivals_per_s'])} in, {number(row['departures_per_s'])} out a second")
-    )
-    if row["expired_per_s"]:
-        badges.append(badge(f"{number(row['expired_per_s'] * 3600)} expired an hour", "bad"))
+    if row["watched_s"]:
+        badges.append(
+            badge(
+                f"{number(moved.arrived)} in, {number(moved.left)} out "
+                f"({number(row['arrivals_per_s'])} in, "
+                f"{number(row['departures_per_s'])} out a second)"
+            )
+        )
+    if row["expired"]:
+        badges.append(badge(f"{number(row['expired'])} expired", "bad"))
     if not history.is_current:
         badges.append(badge(f"last seen {row['hour']:%d %b %H:%M}"))
     ages = [("s2", history.line("age_p99_s")), ("s1", history.line("age_p50_s"))]
@@ -214,11 +255,15 @@ def _numbers(histories: list[_History]) -> list[Html]:
         ("p99", ""),
         ("Backlog", ""),
         ("In flight", ""),
-        ("Growth/h", ""),
-        ("In/s", ""),
-        ("Out/s", ""),
+        ("Watched", ""),
+        ("Growth", ""),
+        ("In", ""),
+        ("a second", ""),
+        ("Out", ""),
+        ("a second", ""),
     ]
-    rows = [history.latest for history in histories if history.is_current]
+    current = [history for history in histories if history.is_current]
+    told = [history for history in current if not history.is_empty or any(history.moved)]
     cells = [
         [
             _named(row),
@@ -226,20 +271,36 @@ def _numbers(histories: list[_History]) -> list[Html]:
             *map(duration, (row["age_p50_s"], row["age_p90_s"], row["age_p99_s"])),
             *map(duration, (row["time_in_queue_p50_s"], row["time_in_queue_p99_s"])),
             *map(number, (row["backlog"], row["in_flight"])),
-            signed(row["growth_per_hour"]),
-            *map(number, (row["arrivals_per_s"], row["departures_per_s"])),
+            *_moved_cells(history),
         ]
-        for row in rows[:_ROWS_MAX]
+        for history in told[:_ROWS_MAX]
+        for row in [history.latest]
     ]
     caption = (
-        "Of this hour. Stay: time in the queue of deleted messages. "
+        "Of the part of this hour that was watched. Stay: time in the queue of deleted messages. "
         "Percentiles are at most 9.1 % too high."
     )
-    if len(rows) > _ROWS_MAX:
-        caption = f"The worst {_ROWS_MAX} of {len(rows):,} queues. " + caption
+    if len(told) > _ROWS_MAX:
+        caption = f"The worst {_ROWS_MAX} of {len(told):,} queues. " + caption
     return [
         html('<h2>Numbers</h2>\n<p class="soft small">{}</p>\n', caption),
         table(columns, cells),
+        _folded(len(current) - len(told), ", in or out"),
+    ]
+
+
+def _moved_cells(history: _History) -> list[str]:
+    """Time watched, growth, and arrivals and departures as counts and rates."""
+    row, moved = history.latest, history.moved
+    if row["watched_s"] is None:
+        return [number(None)] * 6
+    return [
+        duration(row["watched_s"]),
+        signed(moved.growth),
+        number(moved.arrived),
+        number(row["arrivals_per_s"]),
+        number(moved.left),
+        number(row["departures_per_s"]),
     ]
 
 

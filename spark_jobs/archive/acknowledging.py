@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from deltalake import DeltaTable
 
-from spark_jobs.archive.segments import SegmentFile, ShardId, Warn, find_segments
+from spark_jobs.archive.segment_files import SegmentFile, ShardId, Warn, find_segments
 from spark_jobs.archive.service_client import Refused, Service, TableVersion
 from storage.lake.archive_schema import ARCHIVE, BatchId
 from storage.lake.archive_table import archived_batch, confirm, load_archive, table_id

@@ -20,12 +20,7 @@ import click
 from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.executor import Written, merge_files, merge_here
-from spark_jobs.archive.parts import PART_BYTES, Part, Partition
-from spark_jobs.archive.reading import TableFile
-from spark_jobs.archive.runs import Run, sweep
-from spark_jobs.archive.segments import Warn
-from spark_jobs.archive.table import (
+from spark_jobs.archive.delta_archive import (
     Action,
     add_action,
     commit,
@@ -34,10 +29,15 @@ from spark_jobs.archive.table import (
     seen,
     table_files,
 )
+from spark_jobs.archive.executor import Written, merge_files, merge_here
+from spark_jobs.archive.parquet_reading import TableFile
+from spark_jobs.archive.parts import PART_BYTES, Part, Partition
+from spark_jobs.archive.runs import Run, sweep
+from spark_jobs.archive.segment_files import Warn
 from spark_jobs.archive.tasks import SMALL, Small, run_tasks, split_work
 from spark_jobs.lib.delta import delta_errors, load_table
 from spark_jobs.lib.failures import JobFailed
-from spark_jobs.lib.options import Output, lake_option, master_option, unused_place_option
+from spark_jobs.lib.job_options import Output, lake_option, master_option, unused_place_option
 from spark_jobs.lib.progress import Work
 from spark_jobs.lib.spark import OpenSession, spark_session
 from storage.lake.archive_schema import ARCHIVE, DEAD_LETTERS, FLOWS, QUEUE_AGE, SNAPSHOTS

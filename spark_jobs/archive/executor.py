@@ -7,21 +7,24 @@ raised and Spark retries the task.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import TaskContext
 
+from spark_jobs.archive.parquet_reading import (
+    Damaged,
+    TableFile,
+    read_table_file,
+    verified_checksum,
+)
 from spark_jobs.archive.parts import Part, PartWriter, runs
-from spark_jobs.archive.reading import Damaged, TableFile, read_table_file, verified_checksum
-from spark_jobs.archive.segments import Segment, read_segment
+from spark_jobs.archive.segment_files import Segment, read_segment
+from spark_jobs.lib.live_count import Count
 from storage.lake.archive_schema import SEGMENT, arrow_schema
 from storage.lake.table import Lake
-
-Count = Callable[[int], None]
-"""Adds to the number of rows that were read or written."""
 
 CHUNKS: pa.Schema = pa.schema(
     [
@@ -167,7 +170,13 @@ def write_segments_here(lake: Lake, name: str, segments: Sequence[Segment]) -> W
 # -- compact ---------------------------------------------------------------------------------------
 
 
-def merge_files(lake: Lake, run: str, task: tuple[int, Sequence[TableFile]]) -> Written:
+def _uncounted(rows: int) -> None:
+    """The default: nobody looks on."""
+
+
+def merge_files(
+    lake: Lake, run: str, task: tuple[int, Sequence[TableFile]], count_rows: Count
+) -> Written:
     """Write the rows of table files as new parts, after checking checksums. Raises LakeUnusable.
 
     The result of a damaged file has no parts.
@@ -175,27 +184,30 @@ def merge_files(lake: Lake, run: str, task: tuple[int, Sequence[TableFile]]) -> 
     number, files = task
     context = TaskContext.get()
     assert context is not None
-    return merge_here(lake, f"part-{run}-{number}-{context.taskAttemptId()}", files)
+    return merge_here(lake, f"part-{run}-{number}-{context.taskAttemptId()}", files, count_rows)
 
 
-def merge_here(lake: Lake, name: str, files: Sequence[TableFile]) -> Written:
+def merge_here(
+    lake: Lake, name: str, files: Sequence[TableFile], count_rows: Count = _uncounted
+) -> Written:
     """The same, in any process, with this beginning of the parts' names."""
     path = ""
     try:
         with PartWriter(lake, name) as writer:
             for file in files:
                 path = file.path
-                _add(lake, file, writer)
+                _add(lake, file, writer, count_rows)
             return Written(writer.finish(), {})
     except Damaged as error:
         return Written([], {path: str(error)})
 
 
-def _add(lake: Lake, file: TableFile, writer: PartWriter) -> None:
+def _add(lake: Lake, file: TableFile, writer: PartWriter, count_rows: Count) -> None:
     count = 0
     for rows in read_table_file(lake, file):
         verified_checksum(rows)
         count += rows.num_rows
         writer.add(rows)
+        count_rows(rows.num_rows)
     if count != file.rows:
         raise Damaged(f"it has {count} rows instead of {file.rows}")

@@ -21,7 +21,7 @@ import threading
 import uuid
 from contextlib import suppress
 
-from spark_jobs.archive.table import commit_to, fence, file_paths, removed_files
+from spark_jobs.archive.delta_archive import commit_to, fence, file_paths, removed_files
 from spark_jobs.lib.delta import NotCommitted
 from storage.lake.archive_schema import ARCHIVE, RUNS
 from storage.lake.archive_table import load_archive

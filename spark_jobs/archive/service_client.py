@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from spark_jobs.archive.segments import ShardId
-from sqs_api.admin.service_place import Place
-from sqs_api.commands.client import AdminClient, AdminConflict, AdminRefused
+from spark_jobs.archive.segment_files import ShardId
+from sqs_api.commands.page_client import AdminClient, AdminConflict, AdminRefused
+from sqs_api.settings.service_place import Place
 
 _ANSWER_S = 900
 """The reply to a seal comes after all waiting messages are in the lake."""

@@ -12,7 +12,6 @@ import pickle
 from collections.abc import Sequence
 from functools import partial
 
-from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -25,8 +24,9 @@ from spark_jobs.archive.executor import (
     write_parts,
 )
 from spark_jobs.archive.parts import PART_BYTES
-from spark_jobs.archive.segments import SEGMENT_FIELDS, Segment
+from spark_jobs.archive.segment_files import SEGMENT_FIELDS, Segment
 from spark_jobs.lib.failures import spark_failures
+from spark_jobs.lib.live_count import Count, LiveCount
 from spark_jobs.lib.progress import Progress, Work
 from storage.lake.table import Lake
 
@@ -50,15 +50,17 @@ def write_shuffled(
     """Write the segments as parts, in Spark tasks. Raises JobFailed."""
     for name, value in _SETTINGS.items():
         session.conf.set(name, value)
-    moved = session.sparkContext.accumulator(0)
     total = Work(0, sum(segment.rows for segment in segments), 0)
 
-    def done() -> Work:
-        return Work(0, min(moved.value // 2, total.rows), 0)  # each row is read, then written
+    with spark_failures(), LiveCount(session) as moved:
 
-    with spark_failures(), Progress("archive", total, done):
-        parts = _query(session, lake, run, segments, moved)
-        return union([pickle.loads(row["written"]) for row in parts.collect()])
+        def done() -> Work:
+            # Each row is read, then written.
+            return Work(0, min(moved.value // 2, total.rows), 0)
+
+        with Progress("archive", total, done):
+            parts = _query(session, lake, run, segments, moved.add)
+            return union([pickle.loads(row["written"]) for row in parts.collect()])
 
 
 def _query(
@@ -66,18 +68,16 @@ def _query(
     lake: Lake,
     run: str,
     segments: Sequence[Segment],
-    moved: Accumulator[int],
+    count: Count,
 ) -> DataFrame:
     processors = session.sparkContext.defaultParallelism
     content = sum(segment.bytes for segment in segments)
     readers = min(len(segments), max(processors, content // _READ_BYTES))
     listed = session.sparkContext.parallelize([s.fields() for s in segments], readers)
     chunks = session.createDataFrame(listed, SEGMENT_FIELDS).mapInArrow(
-        partial(read_segments, lake, moved.add), from_arrow_schema(CHUNKS)
+        partial(read_segments, lake, count), from_arrow_schema(CHUNKS)
     )
     partitions = max(processors, content // _SHUFFLED_BYTES)
     by_day = chunks.hint("rebalance", partitions, "account", "queue", "day")
     in_order = by_day.sortWithinPartitions("account", "queue", "day", "first_us")
-    return in_order.mapInArrow(
-        partial(write_parts, lake, run, moved.add), from_arrow_schema(WRITTEN)
-    )
+    return in_order.mapInArrow(partial(write_parts, lake, run, count), from_arrow_schema(WRITTEN))

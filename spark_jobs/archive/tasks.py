@@ -8,6 +8,7 @@ from typing import NamedTuple, TypeVar
 from pyspark.sql import SparkSession
 
 from spark_jobs.lib.failures import spark_failures
+from spark_jobs.lib.live_count import Count, LiveCount
 from spark_jobs.lib.progress import Progress, Work
 
 In = TypeVar("In")
@@ -50,27 +51,30 @@ def run_tasks(
     session: SparkSession,
     job: str,
     tasks: Sequence[tuple[In, Work]],
-    function: Callable[[tuple[int, In]], Out],
+    function: Callable[[tuple[int, In], Count], Out],
 ) -> list[Out]:
     """Results of the function for each numbered task, in order; shows progress. Raises JobFailed.
 
-    Executors import only the modules that the function's module imports.
+    The function is also given what counts the rows that it has done. Executors import only the
+    modules that the function's module imports.
     """
-    sums = [session.sparkContext.accumulator(0) for _ in Work._fields]
-
-    def counted(numbered: tuple[int, tuple[In, Work]]) -> Out:
-        number, (task, work) = numbered
-        result = function((number, task))
-        for total, value in zip(sums, work, strict=True):
-            total.add(value)
-        return result
-
+    batches = session.sparkContext.accumulator(0)
     total = Work(*map(sum, zip(*(work for _, work in tasks), strict=True)))
-    with (
-        spark_failures(),
-        Progress(job, total, lambda: Work(*(each.value for each in sums))),
-    ):
+    with spark_failures(), LiveCount(session) as rows:
+        count = rows.add
+
+        def counted(numbered: tuple[int, tuple[In, Work]]) -> Out:
+            number, (task, work) = numbered
+            result = function((number, task), count)
+            batches.add(work.batches)
+            return result
+
+        def done() -> Work:
+            size = total.bytes * rows.value // max(total.rows, 1)
+            return Work(batches.value, rows.value, size)
+
         numbered = list(enumerate(tasks))
         results = session.sparkContext.parallelize(numbered, len(tasks)).map(counted)
-        collected: list[Out] = results.collect()
+        with Progress(job, total, done):
+            collected: list[Out] = results.collect()
         return collected

@@ -1,6 +1,6 @@
 """The archive job compared with plain Spark on the same segments.
 
-    python -m spark_jobs.benchmarks.archive_speed --rows 1000000
+    python -m spark_jobs.benchmarks.archive_speed --rows 1000000 [--standalone]
 
 Plain Spark, the floor, reads the segments and writes them by account, queue and day; it verifies
 nothing and creates no table. The two alternate in one session. The claim is that archiving takes at
@@ -28,9 +28,9 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.archive.archive import archive
+from spark_jobs.archive.archive_job import archive
 from spark_jobs.archive.runs import Run
-from spark_jobs.lib.spark import spark_session
+from spark_jobs.benchmarks.session import benchmark_session
 from storage.lake.archive_schema import (
     CHECKSUM_MODULUS,
     FOOTER_KEY,
@@ -135,13 +135,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--standalone", action="store_true", help="a cluster on this machine")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-archive-") as folder:
         lake = Lake(folder)
         size = write_lake(lake, options.rows)
         print(f"{options.rows:,} messages, {size / 1e6:,.0f} MB of segments")
         took: dict[str, list[float]] = {"floor": [], "archive": []}
-        with spark_session("benchmark") as session:
+        with benchmark_session(is_standalone=options.standalone) as session:
             target = Path(folder, "floor")
             turns: dict[str, Callable[[], None]] = {
                 "floor": partial(floor, session, lake, target),

@@ -1,6 +1,7 @@
 """The job queue-age on ten million rows of snapshots, compared with plain Spark that reads them.
 
     python -m spark_jobs.benchmarks.queue_age_speed [--rows 10000000] [--queues 500] [--rounds 3]
+        [--standalone]
 
 Plain Spark, the floor, reads the same files and writes three numbers by queue and hour. The job
 lists the files, counts, computes, and commits to a new Delta table. The two alternate in one
@@ -25,8 +26,8 @@ from pyspark.sql import functions as f
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from spark_jobs.ages.queue_age import HOURLY, commit, compute, plan
+from spark_jobs.benchmarks.session import benchmark_session
 from spark_jobs.lib.delta import open_table
-from spark_jobs.lib.spark import spark_session
 from storage.lake.archive_schema import FLOW, FLOWS, QUEUE_AGE, SNAPSHOT, SNAPSHOTS, arrow_schema
 from storage.lake.table import Lake
 
@@ -128,14 +129,15 @@ def _seconds(
 @click.option("--rows", default=10_000_000, show_default=True)
 @click.option("--queues", default=500, show_default=True)
 @click.option("--rounds", default=3, show_default=True)
-def main(rows: int, queues: int, rounds: int) -> None:
+@click.option("--standalone", is_flag=True, help="On a cluster on this machine.")
+def main(rows: int, queues: int, rounds: int, standalone: bool) -> None:
     """Measure, and print the ratio."""
     with tempfile.TemporaryDirectory(prefix="queue-age-") as folder:
         lake = Lake(folder)
         fill(lake, rows, queues)
         size = sum(file.size for file in lake.list(SNAPSHOTS))
         click.echo(f"{rows:,} rows of {queues:,} queues, {size / 1e6:,.0f} MB", err=True)
-        with spark_session("benchmark", "local[2]") as session:
+        with benchmark_session(is_standalone=standalone, local="local[2]") as session:
             best: dict[str, float] = {}
             for number in range(rounds + 1):
                 for work in (floor, job):

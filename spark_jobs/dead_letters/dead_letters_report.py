@@ -8,9 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.dead_letters.groups import ALL, ATTRIBUTE, ERROR, FIELD
+from spark_jobs.dead_letters.letter_groups import ALL, ATTRIBUTE, ERROR, FIELD
 from spark_jobs.lib.charts import bars_chart
-from spark_jobs.lib.report import Html, badge, bar, figures, html, joined, number, page, table
+from spark_jobs.lib.job_report import Html, badge, bar, figures, html, joined, number, page, table
 
 _CARDS_MAX = 30
 _ERRORS_MAX = 12

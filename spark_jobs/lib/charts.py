@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import log10
 
-from spark_jobs.lib.report import Html, html, joined
+from spark_jobs.lib.job_report import Html, html, joined
 
 Series = Sequence[float | None]
 

@@ -12,6 +12,9 @@ from pyspark.errors import PySparkException
 _PYTHON_ERROR = re.compile(r"^(?:[\w.]+\.)?[A-Z]\w*(?:Error|Unusable|Failed|Exception): (.+)$")
 
 
+_CALLED = "An error occurred while calling"
+
+
 class JobFailed(Exception):
     """The job failed; the text gives the reason in one line."""
 
@@ -37,6 +40,11 @@ def spark_reason(error: Exception) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of the error's text, or its type if it has none."""
+    """The first line of the error's text, or its type if it has none. Of an error in Java it is
+    that of Java's exception."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    if not lines:
+        return type(error).__name__
+    if lines[0].startswith(_CALLED) and len(lines) > 1:
+        return lines[1].removeprefix(": ")
+    return lines[0]

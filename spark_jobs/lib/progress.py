@@ -11,6 +11,8 @@ from typing import NamedTuple, TextIO
 
 from pyspark.sql import SparkSession
 
+from spark_jobs.lib.live_count import LiveCount
+
 _TERMINAL_S = 0.5
 _LOG_S = 10.0
 
@@ -83,15 +85,19 @@ class Progress:
 
 
 @contextmanager
-def query_progress(session: SparkSession, job: str, files: int, size: int) -> Iterator[None]:
+def query_progress(
+    session: SparkSession, job: str, files: int, size: int, read: LiveCount | None = None
+) -> Iterator[None]:
     """Show the progress of a query that reads these files, until the block ends.
 
-    `size` is their bytes, 0 if unknown.
+    `size` is their bytes, 0 if unknown; `read` counts those that were read.
     """
     stages = _Stages(session)
 
     def done() -> Work:
         share = stages.share()
+        if read is not None and size:
+            share = min(1.0, max(share, read.value / size))
         return Work(int(files * share), 0, int(size * share))
 
     with Progress(job, Work(files, 0, size), done, unit="files"):

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -23,12 +22,16 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from spark_jobs.lib.failures import first_line
+from spark_jobs.lib.master import MasterUnreachable, WrongMaster, reach
+from spark_jobs.lib.scratch import scratch_folder
 
 OpenSession = Callable[[], AbstractContextManager[SparkSession]]
 """Starts a session, once a job has found work to do."""
 
 LOCAL = "local[*,4]"
 """All processors of this machine; a task is tried up to four times, as on a cluster."""
+_HERE = ("local", "spark://127.0.0.1:")
+"""Beginnings of masters on this machine: what they need listens on loopback only."""
 _PACKAGES = ("spark_jobs", "storage")
 _NOT_SHIPPED = {"benchmarks", "tests"}
 """The packages that executors get, without these folders."""
@@ -61,20 +64,23 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
 
     Raises SparkUnusable.
     """
-    with tempfile.TemporaryDirectory(prefix="holdfast-jobs-") as scratch:
-        set_java_home(Path(scratch))
-        is_ours = _switch_off_log(Path(scratch))
+    if master is not None:
+        _check(master)
+    with scratch_folder() as scratch:
+        set_java_home(scratch)
+        is_ours = _switch_off_log(scratch)
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         conf = _conf(job, master, scratch)
         try:
             session = SparkSession.builder.config(conf=conf).getOrCreate()
         except Exception as error:
-            raise SparkUnusable(f"cannot start Spark: {first_line(error)}") from error
+            where = conf.get("spark.master")
+            raise SparkUnusable(f"cannot start Spark on {where}: {first_line(error)}") from error
         if is_ours:
             session.sparkContext.setLogLevel("OFF")
         # The exception has the same text.
         PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")
-        session.sparkContext.addPyFile(str(_own_packages(Path(scratch))))
+        session.sparkContext.addPyFile(str(_own_packages(scratch)))
         try:
             yield session
         finally:
@@ -86,7 +92,16 @@ def spark_session(job: str, master: str | None = None) -> Iterator[SparkSession]
                 del os.environ["SPARK_CONF_DIR"]
 
 
-def _conf(job: str, master: str | None, scratch: str) -> SparkConf:
+def _check(master: str) -> None:
+    try:
+        reach(master)
+    except (MasterUnreachable, WrongMaster) as error:
+        raise SparkUnusable(str(error)) from error
+    if master == "yarn" and not {"HADOOP_CONF_DIR", "YARN_CONF_DIR"} & os.environ.keys():
+        raise SparkUnusable("the Spark master yarn needs HADOOP_CONF_DIR or YARN_CONF_DIR")
+
+
+def _conf(job: str, master: str | None, scratch: Path) -> SparkConf:
     conf = SparkConf()
     if master is not None or not conf.contains("spark.master"):
         conf.setMaster(master or LOCAL)
@@ -99,11 +114,19 @@ def _conf(job: str, master: str | None, scratch: str) -> SparkConf:
         "spark.sql.execution.arrow.pyspark.enabled": "true",
         # Account ids may begin with zeros.
         "spark.sql.sources.partitionColumnTypeInference.enabled": "false",
+        # Tasks are short, so that progress moves.
+        "spark.sql.files.maxPartitionBytes": "32m",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
-        "spark.driver.extraJavaOptions": f"-Dderby.system.home={scratch}",
+        "spark.driver.extraJavaOptions": (
+            f"-Dderby.system.home={scratch} -Djava.io.tmpdir={scratch}"
+        ),
     }
-    if conf.get("spark.master", "").startswith("local"):
-        defaults |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    if conf.get("spark.master", "").startswith(_HERE):
+        defaults |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.executorEnv.TMPDIR": str(scratch),
+        }
     for key, value in defaults.items():
         if not conf.contains(key):
             conf.set(key, value)

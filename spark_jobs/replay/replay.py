@@ -19,18 +19,19 @@ from uuid import uuid4
 import click
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.archive.reading import TableFile
-from spark_jobs.archive.table import read_archive
+from spark_jobs.archive.delta_archive import read_archive
+from spark_jobs.archive.parquet_reading import TableFile
 from spark_jobs.lib.failures import JobFailed, spark_failures
-from spark_jobs.lib.options import Instant, Output, lake_option, master_option, place_option
-from spark_jobs.lib.progress import Progress, Work
+from spark_jobs.lib.job_options import Instant, Output, lake_option, master_option, place_option
+from spark_jobs.lib.progress import Progress, Work, query_progress
 from spark_jobs.lib.spark import OpenSession, spark_session
-from spark_jobs.replay.claim import Claim
 from spark_jobs.replay.ledger import Ledger, with_replayed
+from spark_jobs.replay.replay_claim import Claim
 from spark_jobs.replay.selection import (
     DayCount,
     Selection,
     Span,
+    UnknownQueue,
     WrongPredicate,
     count_by_day,
     in_order,
@@ -45,9 +46,11 @@ from spark_jobs.replay.sending import (
     batches,
     find_destination,
     group_of,
+    has_queue,
     send,
 )
 from storage.lake.archive_schema import DELETED, EXPIRED, REPLAYS
+from storage.lake.near_names import did_you_mean
 from storage.lake.table import Lake
 
 _NAMED_MAX = 20
@@ -169,6 +172,33 @@ class Plan(NamedTuple):
         return with_replayed(session, rows, ledger.read())
 
 
+def find(
+    lake: Lake, selection: Selection, endpoint: str, to: str | None
+) -> tuple[list[TableFile], Destination]:
+    """Files that may have selected messages, and the queue to send to, by default their own.
+
+    There are no files of a queue of which nothing was archived yet. Raises JobFailed, also for a
+    queue that neither the archive nor the service has.
+    """
+    try:
+        files = selected_files(lake, selection)
+    except UnknownQueue as error:
+        return [], _find_for_unknown(selection.queue, endpoint, to, did_you_mean(error.near))
+    return files, find_destination(endpoint, to or selection.queue)
+
+
+def _find_for_unknown(queue: str, endpoint: str, to: str | None, hint: str) -> Destination:
+    if to is None:
+        try:
+            return find_destination(endpoint, queue)
+        except JobFailed as error:
+            raise JobFailed(f"{error}{hint}") from error
+    destination = find_destination(endpoint, to)
+    if not has_queue(destination, queue):
+        raise JobFailed(f"neither the archive nor the service has a queue {queue}{hint}")
+    return destination
+
+
 def new_run() -> str:
     """A unique name for a run."""
     return f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}-{uuid4().hex[:12]}"
@@ -180,7 +210,8 @@ def dry_run(plan: Plan, open_session: OpenSession, tell: Tell) -> str:
     total = _NOTHING
     if plan.files:
         with open_session() as session:
-            days = count_by_day(plan.rows(session, Ledger(plan.lake, plan.folder, "dry")))
+            rows = plan.rows(session, Ledger(plan.lake, plan.folder, "dry"))
+            days = _count(plan, session, rows)
         total = _total(days)
         for day in days:
             tell(
@@ -203,7 +234,7 @@ def run_replay(plan: Plan, open_session: OpenSession, warn: Tell) -> tuple[str, 
         ledger = Ledger(plan.lake, plan.folder, run)
         with plan.claim(run) as claim, open_session() as session:
             rows = plan.rows(session, ledger)
-            total = _total(count_by_day(rows))
+            total = _total(_count(plan, session, rows))
             rate = Rate(plan.rate)
             sending = Sending(plan.destination, ledger, claim, rate, plan.name, warn)
             _send_selected(rows, total, plan.limit, sending, tally)
@@ -214,6 +245,12 @@ def run_replay(plan: Plan, open_session: OpenSession, warn: Tell) -> tuple[str, 
         f"{held_back}{_not_sent(total)}"
     )
     return summary, tally
+
+
+def _count(plan: Plan, session: SparkSession, rows: DataFrame) -> list[DayCount]:
+    size = sum(file.size for file in plan.files)
+    with query_progress(session, "replay", len(plan.files), size):
+        return count_by_day(rows)
 
 
 def _send_selected(
@@ -309,11 +346,12 @@ def command(context: click.Context, /, **given: Any) -> None:
         given["reason"],
         given["where"],
     )
+    files, destination = find(given["lake"], selection, given["place"].url, given["to"])
     plan = Plan(
         given["lake"],
         selection,
-        selected_files(given["lake"], selection),
-        find_destination(given["place"].url, given["to"] or given["queue"]),
+        files,
+        destination,
         given["name"],
         given["rate"],
         given["limit"],

@@ -12,11 +12,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as f
 
-from spark_jobs.archive.reading import TableFile
-from spark_jobs.archive.table import archived_files
+from spark_jobs.archive.delta_archive import archived_files
+from spark_jobs.archive.parquet_reading import TableFile
 from spark_jobs.lib.failures import JobFailed, first_line
 from spark_jobs.replay.ledger import Named
 from spark_jobs.replay.sending import Message
+from storage.lake.near_names import near_names
 from storage.lake.table import Lake
 
 _PARTITION_BYTES = 32 << 20
@@ -25,6 +26,15 @@ _PARTITION_BYTES = 32 << 20
 
 class WrongPredicate(Exception):
     """The predicate is not valid; the text gives the reason in one line."""
+
+
+class UnknownQueue(Exception):
+    """The archive has no message of the queue."""
+
+    def __init__(self, near: list[str]) -> None:
+        super().__init__(near)
+        self.near = near
+        """Similar names of queues that it has, the most similar first."""
 
 
 class Span(NamedTuple):
@@ -51,13 +61,24 @@ class Selection:
 
 
 def selected_files(lake: Lake, selection: Selection) -> list[TableFile]:
-    """Files that may have selected messages. Raises JobFailed if the account must be given."""
-    files = [file for file in archived_files(lake) if file.queue == selection.queue]
+    """Files that may have selected messages.
+
+    Raises JobFailed if the account must be given or has no such queue, and UnknownQueue.
+    """
+    archived = archived_files(lake)
+    files = [file for file in archived if file.queue == selection.queue]
+    if not files:
+        raise UnknownQueue(near_names(selection.queue, {file.queue for file in archived}))
     accounts = {file.account for file in files}
     if selection.account is None and len(accounts) > 1:
         raise JobFailed(
             f"several accounts have a queue {selection.queue}: choose one with --account, "
             f"of {', '.join(sorted(accounts))}"
+        )
+    if selection.account not in (None, *accounts):
+        raise JobFailed(
+            f"account {selection.account} has no queue {selection.queue} in the archive, "
+            f"but {', '.join(sorted(accounts))} has"
         )
     return [
         file

@@ -112,6 +112,15 @@ def find_destination(endpoint: str, queue: str) -> Destination:
     return Destination(client, url, answer["Attributes"]["QueueArn"])
 
 
+def has_queue(destination: Destination, name: str) -> bool:
+    """True if the service of the destination has a queue of this name."""
+    try:
+        destination.client.get_queue_url(QueueName=name)
+    except (BotoCoreError, ClientError):
+        return False
+    return True
+
+
 def _client(origin: str) -> Any:
     """A client with the SDK's region and access key; without a key it sends unsigned requests."""
     session = boto3.session.Session()

@@ -22,13 +22,19 @@ class FailingOnce(Lake):
         with super().draft(path) as draft:
             yield draft
         context = TaskContext.get()
-        if not path.startswith(ARCHIVE) or context is None:
-            return
-        try:  # a stage that is repeated begins with attempt 0 again
-            Path(self.path(f".accident-{context.partitionId()}")).touch(exist_ok=False)
+        if path.startswith(ARCHIVE) and context and self._is_first(context.partitionId()):
+            self.accident()
+
+    def _is_first(self, partition: int) -> bool:
+        """True once for each task. Its attempts are counted from 0 again if the stage is repeated,
+        as after the loss of an executor's part of a shuffle."""
+        folder = Path(f"{self.url}.accidents")
+        folder.mkdir(exist_ok=True)
+        try:
+            (folder / str(partition)).touch(exist_ok=False)
         except FileExistsError:
-            return
-        self.accident()
+            return False
+        return True
 
     def accident(self) -> None:
         raise OSError("the network is down")

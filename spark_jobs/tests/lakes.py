@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spark_jobs.archive.table import removed_files, table_files
+from spark_jobs.archive.delta_archive import removed_files, table_files
 from storage.lake.archive_schema import (
     ARCHIVE,
     CHECKSUM_MODULUS,

@@ -9,7 +9,7 @@ import sys
 
 from pyspark import cloudpickle
 
-from spark_jobs.archive.archive import archive
+from spark_jobs.archive.archive_job import archive
 from spark_jobs.archive.runs import Run
 from spark_jobs.archive.tasks import Small
 from spark_jobs.lib.spark import spark_session

@@ -9,9 +9,9 @@ import sys
 
 import boto3
 
-from spark_jobs.replay.claim import Claim
 from spark_jobs.replay.ledger import Ledger, Named
 from spark_jobs.replay.replay import Sending, Tally, new_run, send_all
+from spark_jobs.replay.replay_claim import Claim
 from spark_jobs.replay.sending import Destination, Message, Rate
 from storage.lake.archive_schema import row_checksum
 from storage.lake.table import Lake

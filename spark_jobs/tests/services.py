@@ -10,11 +10,11 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from spark_jobs.archive.archive import Summary, run_archive
+from spark_jobs.archive.archive_job import Summary, run_archive
 from spark_jobs.archive.service_client import Service
 from spark_jobs.archive.tasks import SMALL
 from spark_jobs.lib.spark import OpenSession
-from sqs_api.admin.service_place import Place
+from sqs_api.settings.service_place import Place
 from storage.lake.table import Lake
 
 

@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
+from spark_jobs.ages.age_statistics import histogram, queue_hours, ranked
 from spark_jobs.ages.counting import buckets_of
-from spark_jobs.ages.snapshots import count_cells, find_hours, movements
-from spark_jobs.ages.statistics import histogram, queue_hours, ranked
+from spark_jobs.ages.lake_snapshots import count_cells, find_hours, movements
+from spark_jobs.lib.live_count import LiveCount
 from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
 from storage.lake.archive_schema import bucket_of, bucket_upper_ms
 from storage.lake.table import Lake
@@ -26,12 +27,22 @@ from storage.lake.table import Lake
 Row = dict[str, Any]
 
 
+def rows_of(spark: SparkSession, lake: Lake) -> list[Row]:
+    """The rows of AGE. All bytes of the files are counted once."""
+    hours = list(find_hours(lake).values())
+    size = sum(file.size for hour in hours for file in hour.files)
+    with LiveCount(spark) as read:
+        cells, moved = (each(spark, lake, hours, read.add) for each in (count_cells, movements))
+        rows: list[Row] = queue_hours(cells, moved).toArrow().to_pylist()
+        assert read.value == size
+    return rows
+
+
 def hours_of(spark: SparkSession, lake: Lake) -> dict[tuple[str, int], Row]:
     """The rows of AGE by queue, and by how many hours after HOUR theirs begins."""
-    hours = list(find_hours(lake).values())
-    rows = queue_hours(count_cells(spark, lake, hours), movements(spark, lake, hours)).toArrow()
     return {
-        (row["queue"], (row["hour"] - HOUR) // timedelta(hours=1)): row for row in rows.to_pylist()
+        (row["queue"], (row["hour"] - HOUR) // timedelta(hours=1)): row
+        for row in rows_of(spark, lake)
     }
 
 
@@ -174,10 +185,9 @@ def test_queues_of_accounts_and_regions_are_told_apart(spark: SparkSession, lake
     other = stored("orders", 80, account="000000000002")
     write_snapshot(lake, at(10), [stored("orders", 60), elsewhere, other])
 
-    hours = list(find_hours(lake).values())
-    rows = queue_hours(count_cells(spark, lake, hours), movements(spark, lake, hours))
+    rows = rows_of(spark, lake)
 
-    assert sorted((r["account"], r["region"], r["age_max_s"]) for r in rows.collect()) == [
+    assert sorted((r["account"], r["region"], r["age_max_s"]) for r in rows) == [
         ("000000000001", "eu-west-1", 70),
         ("000000000001", "us-east-1", 60),
         ("000000000002", "us-east-1", 80),
@@ -251,6 +261,7 @@ def test_queue_that_is_new_is_watched_as_long_as_its_shard(spark: SparkSession, 
     row = hours_of(spark, lake)["new", 0]
 
     assert (row["watched_s"], row["arrivals_per_s"]) == (1200, 1.0)
+    assert row["growth_per_hour"] is None  # of twenty minutes there is no growth an hour
 
 
 def test_queue_that_was_drained_or_deleted_has_no_backlog(spark: SparkSession, lake: Lake) -> None:

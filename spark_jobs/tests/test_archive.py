@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.archive import archive, commit_parts, plan, run_archive
+from spark_jobs.archive.archive_job import archive, commit_parts, plan, run_archive
+from spark_jobs.archive.delta_archive import open_archive
 from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.archive.runs import Run, sweep
-from spark_jobs.archive.segments import Segment
+from spark_jobs.archive.segment_files import Segment
 from spark_jobs.archive.service_client import Service
-from spark_jobs.archive.table import open_archive
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.faults import FailingAlways, FailingOnce, KilledOnce

@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from spark_jobs.archive.archive import archive, commit_parts, plan
+from spark_jobs.archive.archive_job import archive, commit_parts, plan
 from spark_jobs.archive.compact import Keep, bins, first_wave, run_compact
+from spark_jobs.archive.delta_archive import open_archive, removed_files, table_files
 from spark_jobs.archive.executor import write_segments_here
-from spark_jobs.archive.reading import TableFile
+from spark_jobs.archive.parquet_reading import TableFile
 from spark_jobs.archive.runs import Run, sweep
-from spark_jobs.archive.table import open_archive, removed_files, table_files
 from spark_jobs.archive.tasks import SMALL, Small
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.lakes import (

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_jobs.archive.archive import plan, verify
+from spark_jobs.archive.archive_job import plan, verify
 from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.tests.lakes import (

@@ -16,10 +16,16 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from spark_jobs.archive.table import archived_files
-from spark_jobs.dead_letters.dead_letters import REPORT, command, commit, compute, run_dead_letters
+from spark_jobs.archive.delta_archive import archived_files
+from spark_jobs.dead_letters.dead_letters_job import (
+    REPORT,
+    command,
+    commit,
+    compute,
+    run_dead_letters,
+)
 from spark_jobs.dead_letters.error_shapes import NO_ERROR, REPLACED, SEALED, SHAPE_MAX, shape
-from spark_jobs.dead_letters.groups import GROUPS, Grouping
+from spark_jobs.dead_letters.letter_groups import GROUPS, Grouping
 from spark_jobs.lib.delta import open_table
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.archives import BEGINNING, Row, archived, attributes, write_archive

@@ -13,10 +13,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.transaction import RemoveAction
 
-from spark_jobs.archive import archive as steps
+from spark_jobs.archive import archive_job as steps
 from spark_jobs.archive.compact import Keep, run_compact
-from spark_jobs.archive.reading import read_table_files
-from spark_jobs.archive.table import open_archive, table_files
+from spark_jobs.archive.delta_archive import open_archive, table_files
+from spark_jobs.archive.parquet_reading import read_table_files
 from spark_jobs.tests.lakes import SOURCE, archived_rows, names, write_batches
 from spark_jobs.tests.services import ArchiveJob
 from storage.lake.archive_schema import ARCHIVE, SEGMENTS, TABLE, TABLE_PARTITIONS, arrow_schema

@@ -15,12 +15,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from compat_tests.ports import free_ports
-from spark_jobs.archive.archive import commit_parts, plan, run_archive
+from spark_jobs.archive.archive_job import commit_parts, plan, run_archive
 from spark_jobs.archive.compact import Keep, run_compact
+from spark_jobs.archive.delta_archive import commit_to, fence, open_archive
 from spark_jobs.archive.runs import Run
 from spark_jobs.archive.service_client import Service
 from spark_jobs.archive.shuffle import write_shuffled
-from spark_jobs.archive.table import commit_to, fence, open_archive
 from spark_jobs.lib.delta import NotCommitted
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.lakes import (

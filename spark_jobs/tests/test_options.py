@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from spark_jobs.lib.options import parse_instant
+from spark_jobs.lib.job_options import parse_instant
 
 NOW = datetime(2026, 11, 21, 12, 30, tzinfo=UTC)
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -47,8 +48,10 @@ def forget_runs(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_job_that_is_killed_at_any_step_loses_and_repeats_nothing(
-    lake: Lake, service: FakeService
+    lake: Lake, service: FakeService, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    temporary = tmp_path_factory.mktemp("temporary")
+    start = partial(job, variables={"TMPDIR": str(temporary)})
     rows = []
     for batch in range(1, 4):
         body = f"{batch}{LARGE}"
@@ -62,12 +65,12 @@ def test_job_that_is_killed_at_any_step_loses_and_repeats_nothing(
     arguments = ("archive", *place, "--master", "local[2,4]")
 
     # While its tasks write.
-    kill_when(job(*arguments), lambda: any("part-" in file.path for file in lake.list(ARCHIVE)))
+    kill_when(start(*arguments), lambda: any("part-" in file.path for file in lake.list(ARCHIVE)))
     assert names(archived_rows(lake)) in (names([]), names(rows))
 
     # While it commits, or right after that.
     log = Path(lake.path(f"{ARCHIVE}/_delta_log"))
-    kill_when(job(*arguments), lambda: (log / f"{1:020d}.json").exists())
+    kill_when(start(*arguments), lambda: (log / f"{1:020d}.json").exists())
     assert names(archived_rows(lake)) == names(rows)
 
     # When the service has taken the acknowledgement, and before the answer comes.
@@ -75,19 +78,20 @@ def test_job_that_is_killed_at_any_step_loses_and_repeats_nothing(
     write_segment(lake, fourth)
     service.stall = "/_holdfast/archive/archived"
     service.told.clear()
-    kill_when(job(*arguments), lambda: bool(service.told))
+    kill_when(start(*arguments), lambda: bool(service.told))
     service.stall = ""
     assert service.archived == {(SOURCE, 0): 4}
     assert names(archived_rows(lake)) == names(rows + fourth)
 
     forget_runs(lake)
-    status, output, error = ended(job(*arguments))
+    status, output, error = ended(start(*arguments))
 
     assert status == 0, error
     assert output.startswith("archive: nothing to archive, 4 segments acknowledged, ")
     assert names(archived_rows(lake)) == names(rows + fourth)
     assert orphans(lake) == []
     assert lake.list(RUNS) == []
+    assert [*temporary.iterdir()] == []
 
 
 @pytest.mark.slow
@@ -129,7 +133,7 @@ def test_standalone_cluster_archives(
                 lake.url,
                 "--master",
                 master,
-                variables={"AWS_ENDPOINT_URL": service.endpoint},
+                variables={"AWS_ENDPOINT_URL": service.endpoint, "HOLDFAST_LAKE_UMASK": "027"},
             )
         )
 
@@ -139,6 +143,9 @@ def test_standalone_cluster_archives(
         "6 segments acknowledged, 0 orphans removed\n"
     )
     assert names(archived_rows(lake)) == names(rows)
+    archive = Path(lake.path(ARCHIVE))
+    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in archive.rglob("*")}
+    assert modes == {(True, 0o750), (False, 0o640)}
 
 
 @pytest.mark.slow
@@ -180,6 +187,14 @@ def test_service_that_is_away_is_said_in_one_line_and_by_the_exit_status(lake: L
     ]
 
 
+def test_wrong_umask_is_status_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HOLDFAST_LAKE_UMASK", "777")
+
+    test_wrong_use_is_status_2(["archive"], "HOLDFAST_LAKE_UMASK: must be", monkeypatch, capsys)
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -201,6 +216,7 @@ def test_wrong_use_is_status_2(
 ) -> None:
     monkeypatch.setattr(sys, "argv", ["holdfast jobs", *arguments])
     monkeypatch.setattr(signal, "signal", lambda *_: None)
+    monkeypatch.setattr(os, "umask", lambda _: 0)
 
     with pytest.raises(SystemExit) as exited:
         main()

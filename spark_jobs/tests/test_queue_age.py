@@ -17,6 +17,7 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from spark_jobs.ages.counting import ShardHour
+from spark_jobs.ages.lake_snapshots import HOUR_MS, Hour
 from spark_jobs.ages.queue_age import (
     HOURLY,
     REPORT,
@@ -28,11 +29,10 @@ from spark_jobs.ages.queue_age import (
     publish,
     run_queue_age,
 )
-from spark_jobs.ages.snapshots import HOUR_MS, Hour
 from spark_jobs.lib.charts import amounts_chart, times_chart
 from spark_jobs.lib.delta import NotCommitted, open_table
 from spark_jobs.lib.failures import JobFailed
-from spark_jobs.lib.report import duration, number, signed
+from spark_jobs.lib.job_report import duration, number, signed
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
 from storage.lake.archive_schema import QUEUE_AGE, QUEUE_AGE_LATEST

@@ -12,12 +12,20 @@ from pyspark.sql import SparkSession
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Members, create_fifo_queue, receive
 from compat_tests.node_process import NodeProcess
-from spark_jobs.archive.table import read_archive
+from spark_jobs.archive.delta_archive import read_archive
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.spark import OpenSession
-from spark_jobs.replay.claim import Claim, Timing
 from spark_jobs.replay.ledger import Ledger
-from spark_jobs.replay.replay import Plan, Sending, Tally, dry_run, run_replay, send_all
+from spark_jobs.replay.replay import (
+    Plan,
+    Sending,
+    Tally,
+    dry_run,
+    find,
+    run_replay,
+    send_all,
+)
+from spark_jobs.replay.replay_claim import Claim, Timing
 from spark_jobs.replay.selection import Selection, in_order, selected_files
 from spark_jobs.replay.sending import Destination, Message, Rate, find_destination
 from spark_jobs.tests import replaying
@@ -364,13 +372,34 @@ def test_order_holds_across_the_partitions_that_the_driver_takes(
     assert [row.position for row in ordered.toLocalIterator()] == list(range(200))
 
 
-def test_destination_is_found_by_name_or_url(
-    node: NodeProcess, orders: Destination, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def signed(node: NodeProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK finds the service's access key."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", node.credentials.access_key_id)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", node.credentials.secret_access_key)
     monkeypatch.setenv("AWS_DEFAULT_REGION", node.credentials.region)
 
+
+@pytest.mark.usefixtures("signed")
+def test_mistyped_queue_is_an_error_and_a_queue_without_archived_messages_is_none(
+    lake: Lake, node: NodeProcess, sqs: Boto3Client, orders: Destination
+) -> None:
+    write_archive(lake, [archived(1, queue="mails")])
+    sqs.call("CreateQueue", QueueName="new-queue")
+
+    (file,), destination = find(lake, Selection("mails"), node.url, orders.queue)
+    assert (file.queue, destination.queue) == ("mails", orders.queue)
+    assert find(lake, Selection("new-queue"), node.url, orders.queue)[0] == []
+    assert find(lake, Selection("new-queue"), node.url, None)[0] == []
+    for to in (orders.queue, None):
+        with pytest.raises(JobFailed, match=r"queue mials.*; did you mean mails\?$"):
+            find(lake, Selection("mials"), node.url, to)
+    with pytest.raises(JobFailed, match=r"has a queue something-else$"):
+        find(lake, Selection("something-else"), node.url, orders.queue)
+
+
+@pytest.mark.usefixtures("signed")
+def test_destination_is_found_by_name_or_url(node: NodeProcess, orders: Destination) -> None:
     by_name = find_destination(node.url, orders.queue)
     by_url = find_destination("http://127.0.0.1:1", orders.url)
 

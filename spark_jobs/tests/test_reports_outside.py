@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from spark_jobs.ages.queue_age import HOURLY, REPORT, run_queue_age
-from spark_jobs.dead_letters.dead_letters import REPORT as DEAD_LETTERS_REPORT
-from spark_jobs.dead_letters.dead_letters import run_dead_letters
-from spark_jobs.dead_letters.groups import Grouping
+from spark_jobs.dead_letters.dead_letters_job import REPORT as DEAD_LETTERS_REPORT
+from spark_jobs.dead_letters.dead_letters_job import run_dead_letters
+from spark_jobs.dead_letters.letter_groups import Grouping
 from spark_jobs.lib.delta import open_table
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.archives import BEGINNING, archived, write_archive

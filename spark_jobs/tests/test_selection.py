@@ -10,9 +10,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs.archive.table import read_archive
+from spark_jobs.archive.delta_archive import read_archive
 from spark_jobs.lib.failures import JobFailed
-from spark_jobs.replay.selection import Selection, Span, WrongPredicate, matching, selected_files
+from spark_jobs.replay.selection import (
+    Selection,
+    Span,
+    UnknownQueue,
+    WrongPredicate,
+    matching,
+    selected_files,
+)
 from spark_jobs.tests.archives import BEGINNING, archived, attributes, write_archive
 from spark_jobs.tests.buckets import bucket
 from storage.lake.table import Lake
@@ -46,7 +53,6 @@ def positions(spark: SparkSession, lake: Lake, selection: Selection) -> set[int]
     [
         ({}, {1, 2, 3, 4}),
         ({"queue": "others"}, {5}),
-        ({"queue": "nobody"}, set()),
         ({"sent": Span(after=BEGINNING)}, {1, 2, 4}),
         ({"sent": Span(before=BEGINNING)}, {3}),
         ({"sent": Span(BEGINNING + timedelta(seconds=1), BEGINNING + timedelta(seconds=2))}, {1}),
@@ -57,7 +63,6 @@ def positions(spark: SparkSession, lake: Lake, selection: Selection) -> set[int]
         ({"where": "attributes['kind'].string_value = 'card'"}, {2}),
         ({"where": "receive_count > 2 or body like '%-4'"}, {1, 4}),
         ({"account": "000000000000", "reason": "expired", "where": "position < 2"}, {1}),
-        ({"account": "111111111111"}, set()),
     ],
 )
 def test_selection_means(
@@ -98,6 +103,22 @@ def test_account_must_be_named_where_several_have_the_queue(lake: Lake) -> None:
     assert file.account == "111111111111"
 
 
+def test_account_that_has_no_such_queue_is_an_error(lake: Lake) -> None:
+    write_archive(lake, [archived(1)])
+
+    with pytest.raises(JobFailed, match=r"222222222222 has no queue orders .* 000000000000 has"):
+        selected_files(lake, Selection("orders", "222222222222"))
+
+
+def test_queue_that_the_archive_lacks_is_told_with_similar_ones(lake: Lake) -> None:
+    write_archive(lake, [archived(1), archived(2, queue="orders-eu"), archived(3, queue="mails")])
+
+    with pytest.raises(UnknownQueue) as unknown:
+        selected_files(lake, Selection("ordres"))
+
+    assert unknown.value.near == ["orders", "orders-eu"]
+
+
 def test_lake_without_an_archive_is_said_in_one_line(lake: Lake) -> None:
     with pytest.raises(JobFailed, match="there is no archive in"):
         selected_files(lake, Selection("orders"))
@@ -120,7 +141,7 @@ def test_object_store_gives_the_rows_that_a_folder_gives(spark: SparkSession, fo
 
 
 def test_executors_need_pyarrow_only() -> None:
-    program = "import sys, spark_jobs.archive.reading; print(*sys.modules)"
+    program = "import sys, spark_jobs.archive.parquet_reading; print(*sys.modules)"
 
     said = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True

@@ -10,9 +10,9 @@ import pytest
 
 from compat_tests.certificates import Authority
 from spark_jobs.archive.service_client import Refused, Service, ServiceUnusable, TableVersion
-from spark_jobs.lib.options import sdk_key
+from spark_jobs.lib.job_options import sdk_key
 from spark_jobs.tests.services import FakeService, place_of
-from sqs_api.admin.service_place import Place, find_place
+from sqs_api.settings.service_place import Place, find_place
 
 TABLE = TableVersion("/lake/archive", "an-id", 7)
 

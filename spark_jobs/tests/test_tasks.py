@@ -9,6 +9,7 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.archive.tasks import run_tasks, split_work
 from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.live_count import Count
 from spark_jobs.lib.progress import Work
 
 MB = 1 << 20
@@ -37,11 +38,11 @@ def test_processors_share_what_is_worth_sharing() -> None:
 def test_results_come_in_the_order_of_the_tasks(spark: SparkSession) -> None:
     tasks = [(letter, Work(1, 1, 1)) for letter in "abc"]
 
-    assert run_tasks(spark, "job", tasks, lambda task: task) == [(0, "a"), (1, "b"), (2, "c")]
+    assert run_tasks(spark, "job", tasks, lambda task, _: task) == [(0, "a"), (1, "b"), (2, "c")]
 
 
 def test_failure_of_a_task_is_said_in_its_own_words(spark: SparkSession) -> None:
-    def fail(_: tuple[int, str]) -> None:
+    def fail(_: tuple[int, str], __: Count) -> None:
         raise RuntimeError("the disk\nis full")
 
     with pytest.raises(JobFailed, match=r"^the disk") as failed:

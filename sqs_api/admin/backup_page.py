@@ -13,9 +13,9 @@ from typing import TypedDict
 import msgspec
 from aiohttp import web
 
-from sqs_api.admin.access import AdminRequest
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.admin_pages import error_page, json_page
 from sqs_api.admin.backups import Backups
-from sqs_api.admin.pages import error_page, json_page
 from storage.copies.manifest import BackupRefused, Manifest
 
 

@@ -17,13 +17,13 @@ from typing import Protocol
 import msgspec
 
 from cluster.catalog.catalog import Catalog
-from cluster.catalog.records import PREFIX as CATALOG
+from cluster.catalog.catalog_records import PREFIX as CATALOG
+from cluster.clock import Entropy
 from cluster.coordination.coordination import Coordination, Unavailable
 from cluster.copies.backup import BackupDraft
-from cluster.copies.records import copied
+from cluster.members.copied_records import copied
 from cluster.peers.questions import Question, Questions
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.shards.clock import Entropy
 from cluster.shards.delivery import Deliveries
 from sqs_api.admin.still import ACTION, HoldStill, LedShard, Step, StepDone
 from storage.copies.manifest import BackupRefused

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import structlog
 
+from cluster.clock import Clock
 from cluster.copies.backup import BackupDraft
-from cluster.shards.clock import Clock
 from sqs_api.admin.backup_points import BackupPoint
 from storage.copies.manifest import BackupRefused, Manifest
 from storage.engines.flushed_rows import FlushedRows

@@ -2,7 +2,8 @@
 
 GET  /_holdfast/cluster           its hosts and shards, see `cluster/members/status.py`
 POST /_holdfast/cluster/drain     {"host", "drained"}: the host is to lead nothing, or may again
-POST /_holdfast/cluster/remove    {"host"}: its copies do not count any more
+POST /_holdfast/cluster/remove    {"host"}: it stops, and each shard drops its copy from those that
+                                  count, which the cluster's page shows
 POST /_holdfast/cluster/formats   write the newest formats that all hosts read: {"formats"}
 """
 
@@ -16,12 +17,12 @@ import msgspec
 from aiohttp import web
 
 from cluster.coordination.coordination import Coordination
-from cluster.members.operations import raise_formats, remove, set_drained
-from cluster.members.records import MembershipRefused
+from cluster.members.member_operations import raise_formats, remove, set_drained
+from cluster.members.member_records import MembershipRefused
 from cluster.members.status import StatusPage
-from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.actions import DRAIN_HOST, RAISE_FORMATS, READ_CLUSTER, REMOVE_HOST
-from sqs_api.admin.pages import Answer, error_page, json_page
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.admin_actions import DRAIN_HOST, RAISE_FORMATS, READ_CLUSTER, REMOVE_HOST
+from sqs_api.admin.admin_pages import Answer, error_page, json_page
 
 
 class DrainedHost(msgspec.Struct, forbid_unknown_fields=True):
@@ -32,7 +33,7 @@ class DrainedHost(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class RemovedHost(msgspec.Struct, forbid_unknown_fields=True):
-    """A host whose copies do not count any more."""
+    """A host that leaves the cluster for good."""
 
     host: str
 
@@ -85,7 +86,7 @@ async def _remove(status: StatusPage, members: Coordination, sent: AdminRequest)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         return error_page(400, f"not a request to remove a host: {error}")
     hosts = status.hosts
-    if reason := await status.reason_to_keep(asked.host, hosts):
+    if asked.host in hosts and (reason := await status.reason_to_keep(asked.host, hosts)):
         return error_page(409, reason)
     return await _done(remove(members, asked.host, hosts))
 

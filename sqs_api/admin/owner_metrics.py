@@ -16,13 +16,13 @@ from aiohttp import web
 from aiohttp.web_request import BaseRequest
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from auth.auth_errors import AuthError
 from auth.caller import Caller
-from auth.errors import AuthError
 from cluster.catalog.queue_view import QueueView
-from sqs_api.admin.access import AdminAccess, AdminRequest, Operator
-from sqs_api.admin.actions import READ_METRICS, RESERVED
+from sqs_api.admin.admin_access import AdminAccess, AdminRequest, Operator
+from sqs_api.admin.admin_actions import READ_METRICS, RESERVED
+from sqs_api.admin.admin_pages import error_page
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.pages import error_page
 from sqs_api.admin.queue_metrics import capped, dead_letter_queue_ids, families, fullest
 from sqs_api.admin.queue_samples import QueueSample, QueueSamples, add_up_all
 from sqs_api.gateway.access import Access
@@ -71,7 +71,7 @@ class OwnerMetrics:
             return web.Response(status=405, headers={"Allow": "GET"})
         caller: Caller | None = None
         try:
-            operator = self._admin.operator(sent, changes=False)
+            operator = self._admin.operator(sent)
             caller = operator.caller
             readable = await self._readable(operator, sent)
         except AuthError as refusal:

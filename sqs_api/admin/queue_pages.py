@@ -14,11 +14,11 @@ from typing import TypedDict
 import msgspec
 from aiohttp import web
 
-from auth.errors import AccessDenied
+from auth.auth_errors import AccessDenied
 from cluster.catalog.catalog import Catalog
-from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.deletions import Deletions
-from sqs_api.admin.pages import error_page, json_page
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.admin_pages import error_page, json_page
+from sqs_api.gateway.deletions import Deletions
 from visibility.contract.errors import (
     PurgeQueueInProgress,
     QueueDoesNotExist,

@@ -12,8 +12,8 @@ from typing import Any
 import msgspec
 
 from cluster.catalog.queue_view import QueueView
-from cluster.shards.report import COUNTS, QueueReport
 from cluster.shards.router import Router
+from cluster.shards.shard_report import COUNTS, QueueReport
 from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
 from sqs_api.periodic import in_slices
 from visibility.contract.model import QueueDefinition
@@ -40,7 +40,7 @@ class QueueSample(msgspec.Struct, frozen=True):
     @classmethod
     def nothing(cls) -> QueueSample:
         """Of no queue."""
-        return cls(QueueReport(0, 0, **_NOTHING))
+        return cls(QueueReport(0, **_NOTHING))
 
     def without_details(self) -> QueueSample:
         """Without ages and groups, of which there is no sum."""
@@ -84,7 +84,7 @@ class QueueSamples:
             report, counts = reports.get(queue.queue_id), self._counts.of(queue.queue_id)
             if report is not None or any(counts):
                 is_led = report is not None
-                report = report or QueueReport(queue.queue_id, 0, **_NOTHING)
+                report = report or QueueReport(queue.queue_id, **_NOTHING)
                 samples.append(QueueSample(report, counts, is_led))
         return samples
 
@@ -97,7 +97,6 @@ def add_up(one: QueueSample, other: QueueSample, queue_id: int) -> QueueSample:
     }
     report = QueueReport(
         queue_id,
-        one.report.continues or other.report.continues,
         oldest=one.report.oldest or other.report.oldest,
         groups=one.report.groups or other.report.groups,
         **sums,

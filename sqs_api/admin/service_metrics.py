@@ -16,16 +16,16 @@ from prometheus_client.core import (
     Metric,
 )
 
-from cluster.shards.report import ShardReport
 from cluster.shards.router import Router
-from sqs_api.admin.deletions import Deletions
+from cluster.shards.shard_report import ShardReport
 from sqs_api.gateway.access import Access
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import add_histogram
 from sqs_api.gateway.rates import Rates
-from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.sealer import Sealer
 from sqs_api.gateway.stalls import StallWatch
-from sqs_api.settings.logs import EVENTS
+from sqs_api.settings.logs import EVENTS, OUTPUT
 from storage.histogram import Histogram
 
 
@@ -89,6 +89,7 @@ class ServiceMetrics:
             ("disk_short_refused", "Requests refused for want of space.", parts.disk.refused),
             ("messages_unreadable", "Messages that could not be opened.", parts.sealer.broken),
             ("store_failures", "How often a shard's disk failed.", _sum_of(reports, "failures")),
+            ("log_lines_dropped", "Log lines that could not be written.", OUTPUT.dropped),
             ("clock_leaps", "Leaps of the wall clock.", parts.clock_leaps()),
         ):
             yield CounterMetricFamily(f"holdfast_{name}", text, value=float(count))

@@ -18,14 +18,14 @@ from aiohttp import web
 
 from cluster.peers.leaders import Leaders
 from cluster.peers.questions import Question, Questions, Said
-from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.actions import (
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.admin_actions import (
     ACKNOWLEDGE_ARCHIVE,
     LIST_DELETED_QUEUES,
     READ_ARCHIVE,
     SEAL_ARCHIVE,
 )
-from sqs_api.admin.pages import Answer, error_page
+from sqs_api.admin.admin_pages import Answer, error_page
 
 _WAIT_S = 5.0
 _SEAL_S = 600.0

@@ -18,8 +18,8 @@ import structlog
 from aiohttp import web
 
 from cluster.replication.replicated_store import ReplicatedStore
-from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.pages import Answer, error_page
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.admin_pages import Answer, error_page
 
 ACTION = "BackupStep"
 """No page has it, so it is for other hosts only."""

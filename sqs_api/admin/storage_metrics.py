@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from storage.engines.durable import log_folder
+from storage.engines.store_options import log_folder
 
 
 class StorageMetrics:

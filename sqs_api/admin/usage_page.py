@@ -13,10 +13,10 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 from aiohttp import web
 
-from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.actions import READ_USAGE
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.admin_actions import READ_USAGE
+from sqs_api.admin.admin_pages import error_page, json_page
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.pages import error_page, json_page
 from sqs_api.gateway.usage import UsageRow
 
 _WAIT_S = 5.0

@@ -99,6 +99,9 @@ class FoundRows(msgspec.Struct, frozen=True):
     next: Place | None
     spans: dict[str, Span] = {}
     """Those of segments which are still there, for the next search."""
+    near: list[str] | None = None
+    """If the archive has no such queue, similar names of the account's queues that it has; None if
+    it has or may have it."""
 
 
 def matches(wanted: ArchiveSearch, row: ArchivedRow) -> bool:

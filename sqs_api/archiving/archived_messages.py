@@ -24,6 +24,11 @@ class ArchivedMessages:
         """Of segments, which never change: a search opens those that can match."""
 
     @property
+    def has_lake(self) -> bool:
+        """False if the service has no archive."""
+        return self._lake is not None
+
+    @property
     def lake(self) -> str:
         """The lake. Raises InvalidParameterValue."""
         if self._lake is None:

@@ -1,8 +1,8 @@
 """Exporter: brings messages that left their queues, and snapshots of waiting ones, to the lake.
 
-The shard decides (`visibility/rules/archive.py`): it seals batches and forgets those that are
-archived. A separate process then writes the batches from disk to the lake, so that no request waits
-for it. One runs at a time; a failed one is repeated.
+The shard decides (`visibility/rules/archive_batches.py`): it seals batches and forgets those that
+are archived. A separate process then writes the batches from disk to the lake, so that no request
+waits for it. One runs at a time; a failed one is repeated.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import msgspec
 import structlog
 
 from auth.caller import Caller
-from cluster.catalog.queue_view import QueueView
-from cluster.shards.clock import Clock
-from cluster.shards.report import ShardReport
+from cluster.catalog.catalog import Catalog
+from cluster.clock import Clock
 from cluster.shards.router import Router
+from cluster.shards.shard_report import ShardReport
 from sqs_api.archiving.queue_counters import Flows
 from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.settings.cluster_records import settings_of_member
 from sqs_api.settings.config import Bodies, Settings
-from sqs_api.settings.coordination import settings_of_member
 from storage.copies.export_task import (
     Export,
     Exported,
@@ -36,10 +36,11 @@ from storage.copies.export_task import (
 )
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import StoreFailed
+from storage.lake.permissions import read_umask
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.operations import AcknowledgeArchive, SealArchive
-from visibility.rules.archive import the_shard
+from visibility.rules.archive_batches import the_shard
 
 EXPORT_CHECK_S = 1.0
 BATCH_BYTES = 64 << 20
@@ -77,7 +78,7 @@ class Exporter:
         self,
         settings: Settings,
         router: Router,
-        catalog: QueueView,
+        catalog: Catalog,
         clock: Clock,
         *,
         store_of: Callable[[int], FlushedRows],
@@ -90,7 +91,9 @@ class Exporter:
         self._store_of = store_of
         self._disk = disk
         self._catalog = catalog
-        self._flows = Flows(catalog, clock)
+        self._flows = Flows(catalog, router, clock)
+        if settings.snapshot_every_s:
+            catalog.subscribe(self._flows.note)
         self._log = structlog.get_logger("hand_over")
         self._running = asyncio.Lock()
         self._worker: asyncio.subprocess.Process | None = None
@@ -235,6 +238,7 @@ class Exporter:
             ),
             queue_ages_max=self._settings.metrics_queues_max,
             account=self._settings.account,
+            umask=read_umask(self._settings.lake_umask),
         )
         if takes_snapshot:
             await self._add_snapshot(wanted)

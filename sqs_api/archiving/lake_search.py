@@ -41,6 +41,7 @@ from storage.lake.archive_schema import (
     segment_name,
 )
 from storage.lake.archive_table import archived_batch, load_archive
+from storage.lake.near_names import near_names
 from storage.lake.table import Lake, LakeUnusable
 from visibility.content.content import Extras
 
@@ -118,11 +119,15 @@ class _Search:
         self._passed: Key | None = self._after
         """Everything up to here was looked at."""
         self._spans: dict[str, Span] = {}
+        self._others = set[str]()
+        """Names of the account's queues in the table, if the wanted one is not there."""
+        self._passed_over = False
+        """True if a file or row group was not read that may have messages of the queue."""
 
     def run(self) -> FoundRows:
         """The page. Raises LakeUnusable, FileNotFoundError."""
         try:
-            for file in files(self._lake, self._wanted):
+            for file in files(self._lake, self._wanted, self._others):
                 if file.path in self._wanted.spans:
                     self._spans[file.path] = file.from_us, file.until_us
                 self._push_span(file.from_us, file.until_us, file)
@@ -152,7 +157,9 @@ class _Search:
             if first is not None:
                 rows.append(first)
         spans = dict(islice(self._spans.items(), _SPANS_MAX))
-        return FoundRows(rows, scanned, self._place() if self._heap else None, spans)
+        is_unknown = not (scanned or self._heap or self._after or self._passed_over)
+        near = near_names(self._wanted.queue, self._others) if is_unknown else None
+        return FoundRows(rows, scanned, self._place() if self._heap else None, spans, near)
 
     def _is_enough(self) -> bool:
         return self._read_bytes >= _READ_BYTES_MAX and self._passed != self._after
@@ -174,17 +181,21 @@ class _Search:
 
     def _push_span(self, from_us: int, until_us: int, item: _File | _Group) -> None:
         """Keep a file or row group, unless it has nothing that is wanted."""
-        wanted = self._wanted.filter
-        if until_us < wanted.sent_from_ms * 1000:
-            return
-        if wanted.sent_until_ms is not None and from_us >= wanted.sent_until_ms * 1000:
-            return
-        places = self._wanted.places
-        if places is not None and not any(from_us <= each.sent_us <= until_us for each in places):
+        if not self._may_have(from_us, until_us):
+            self._passed_over = True
             return
         first, last = sorted((self._sign * from_us, self._sign * until_us))
         if self._after is None or last >= self._after[0]:
             self._push((first, "", 0, 0), item)
+
+    def _may_have(self, from_us: int, until_us: int) -> bool:
+        """True if messages that were sent in this span can be wanted."""
+        wanted, places = self._wanted.filter, self._wanted.places
+        if until_us < wanted.sent_from_ms * 1000:
+            return False
+        if wanted.sent_until_ms is not None and from_us >= wanted.sent_until_ms * 1000:
+            return False
+        return places is None or any(from_us <= each.sent_us <= until_us for each in places)
 
     def _push(self, key: Key, item: _Item) -> None:
         self._pushed += 1
@@ -235,8 +246,9 @@ class _Search:
 # -- files -----------------------------------------------------------------------------------------
 
 
-def files(lake: Lake, wanted: ArchiveSearch) -> Iterator[_File]:
-    """Files that may have wanted messages. Raises LakeUnusable, DeltaError, OSError."""
+def files(lake: Lake, wanted: ArchiveSearch, others: set[str]) -> Iterator[_File]:
+    """Files that may have wanted messages. If the table has none, the names of the account's queues
+    in it are added to `others`. Raises LakeUnusable, DeltaError, OSError."""
     # Listed before the table is read: a segment that is removed meanwhile is in the table.
     segments = [found for file in lake.list(SEGMENTS) if (found := _SEGMENT.fullmatch(file.path))]
     table = load_archive(lake)
@@ -247,16 +259,19 @@ def files(lake: Lake, wanted: ArchiveSearch) -> Iterator[_File]:
             path = f"{segment_folder(source, int(shard))}/{segment_name(int(batch))}"
             yield _File(path, *wanted.spans.get(path, _ALL_TIME), own)
     if table is not None:
-        yield from _table_files(table, wanted)
+        yield from _table_files(table, wanted, others)
 
 
-def _table_files(table: DeltaTable, wanted: ArchiveSearch) -> Iterable[_File]:
+def _table_files(table: DeltaTable, wanted: ArchiveSearch, others: set[str]) -> Iterable[_File]:
     actions = pa.table(table.get_add_actions(flatten=True))
     names = [f"partition.{name}" for name in TABLE_PARTITIONS]
     if not set(names) <= set(actions.column_names):
         return
     account, queue, day = (actions[name] for name in names)
-    chosen = pc.and_(pc.equal(account, wanted.account), pc.equal(queue, wanted.queue))
+    is_own = pc.equal(account, wanted.account)
+    chosen = pc.and_(is_own, pc.equal(queue, wanted.queue))
+    if not pc.any(chosen).as_py():
+        others.update(queue.filter(is_own).unique().to_pylist())
     paths = actions["path"].filter(chosen).to_pylist()
     for path, on in zip(paths, day.filter(chosen).to_pylist(), strict=True):
         begin = _midnight(on)

@@ -6,16 +6,19 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
-from cluster.shards.clock import Clock
-from sqs_api.commands.jobs import JOBS
+from cluster.clock import Clock
 from sqs_api.settings.config import without_secrets
+from storage.lake.permissions import OWNER_ONLY, UMASK_VARIABLE
 
+JOBS = [sys.executable, "-EP", "-m", "spark_jobs"]
+"""Isolated as `holdfast` is, see `sqs_api.__main__`."""
 _JOBS = ("archive", "queue-age")
 _END_S = 5.0
 _LINES_KEPT = 3
@@ -24,11 +27,13 @@ _LINES_KEPT = 3
 class Schedule:
     """Belongs to the event loop's thread. Each job is a group of processes, which end together."""
 
-    def __init__(self, lake: str, data: Path, clock: Clock) -> None:
-        """`data` has this service's note, from which the archive job takes address and key."""
+    def __init__(self, lake: str, data: Path, clock: Clock, umask: str = OWNER_ONLY) -> None:
+        """`data` has this service's note, from which the archive job takes address and key;
+        `umask` is that of the lake."""
         self.is_ours: Callable[[], bool] = lambda: True
         """False while another host of the cluster runs the jobs."""
         self._options = ("--lake", lake, "--data", str(data))
+        self._variables = {UMASK_VARIABLE: umask}
         self._clock = clock
         self._log = structlog.get_logger("schedule")
         self._process: asyncio.subprocess.Process | None = None
@@ -59,7 +64,7 @@ class Schedule:
             *JOBS,
             job,
             *self._options,
-            env=without_secrets(),
+            env=without_secrets() | self._variables,
             stdout=pipe,
             stderr=pipe,
             start_new_session=True,

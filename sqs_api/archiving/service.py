@@ -8,22 +8,22 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
-from cluster.catalog.queue_view import QueueView
-from cluster.shards.clock import Clock
-from cluster.shards.report import ArchiveLimits
+from cluster.catalog.catalog import Catalog
+from cluster.clock import Clock
 from cluster.shards.router import Router
-from sqs_api.admin.pages import Answer
+from cluster.shards.shard_report import ArchiveLimits
+from sqs_api.admin.admin_pages import Answer
 from sqs_api.archiving.archive_metrics import ArchiveMetrics
+from sqs_api.archiving.archive_pages import ArchivePages
 from sqs_api.archiving.archived_table import ArchivedTable
 from sqs_api.archiving.exporter import EXPORT_CHECK_S, Exporter
-from sqs_api.archiving.pages import ArchivePages
 from sqs_api.archiving.schedule import Schedule
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import Settings, WhenFull, seconds_of
-from storage.copies.files import FOLDER_MODE
 from storage.engines.flushed_rows import FlushedRows
+from storage.lake.permissions import make_folder, read_umask
 
 _SCHEDULE_CHECK_S = 1.0
 """Interval of finding out that another host runs the jobs now."""
@@ -55,7 +55,9 @@ def archive_limits(settings: Settings) -> ArchiveLimits | None:
         return None
     if "://" not in settings.lake:
         with suppress(OSError):  # a lake that is away now may be back later
-            Path(settings.lake).mkdir(mode=FOLDER_MODE, parents=True, exist_ok=True)
+            folder = Path(settings.lake)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(folder, read_umask(settings.lake_umask))
     retains = settings.archive_when_full is WhenFull.RETAIN
     return ArchiveLimits(settings.archive_max_mib << 20, retains)
 
@@ -67,7 +69,7 @@ class Archiving:
         self,
         settings: Settings,
         router: Router,
-        catalog: QueueView,
+        catalog: Catalog,
         clock: Clock,
         *,
         store_of: Callable[[int], FlushedRows],
@@ -85,7 +87,9 @@ class Archiving:
         every, lake = self._settings.archive_every, self._settings.lake
         periodic.every(EXPORT_CHECK_S, self._exporter.look)
         if every is not None and lake is not None:
-            schedule = self._schedule = Schedule(lake, self._settings.data, self._clock)
+            schedule = self._schedule = Schedule(
+                lake, self._settings.data, self._clock, self._settings.lake_umask
+            )
             periodic.every(seconds_of(every), schedule.run)
             if self._settings.etcd is not None:
                 # Of all hosts, the one that leads the first shard runs the jobs.

@@ -12,8 +12,8 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
+from cluster.catalog.catalog_records import QueueName
 from cluster.catalog.queue_view import QueueView
-from cluster.catalog.records import QueueName
 from sqs_api.admin.queue_metrics import fullest
 from sqs_api.admin.queue_samples import QueueSample, QueueSamples
 from sqs_api.cloudwatch.metric_table import ACTIVE, GAUGES, KEPT_COUNTS

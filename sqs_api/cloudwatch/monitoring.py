@@ -13,17 +13,18 @@ from collections.abc import Awaitable, Callable, Iterable
 import msgspec
 import structlog
 
+from auth.auth_errors import AuthError
 from auth.caller import Caller
-from auth.errors import AuthError
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.cloudwatch.actions import (
+from sqs_api.cloudwatch.history import History
+from sqs_api.cloudwatch.metric_actions import (
     Found,
     Wanted,
     get_metric_data,
     get_metric_statistics,
     list_metrics,
 )
-from sqs_api.cloudwatch.history import History
+from sqs_api.cloudwatch.metric_statistics import Datapoint, Window, datapoints
 from sqs_api.cloudwatch.metric_table import SENT, SIZE
 from sqs_api.cloudwatch.requests import (
     REQUESTS,
@@ -34,7 +35,6 @@ from sqs_api.cloudwatch.requests import (
     read_request,
 )
 from sqs_api.cloudwatch.series import Points
-from sqs_api.cloudwatch.statistics import Datapoint, Window, datapoints
 from sqs_api.cloudwatch.wires import (
     Members,
     Protocol,

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 import msgspec
 
-from auth.errors import AuthError
+from auth.auth_errors import AuthError
 from sqs_api.cloudwatch.cbor import CborUnreadable, Instant, decode_cbor, encode_cbor
 from sqs_api.cloudwatch.requests import MonitoringRefusal, invalid, iso_time
-from sqs_api.protocol.errors import error_row
+from sqs_api.protocol.error_codes import error_row
 from sqs_api.protocol.fields import escape_xml
 from sqs_api.protocol.query_codec import decode_form
 from sqs_api.protocol.reply import HeaderLines

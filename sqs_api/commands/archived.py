@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from sqs_api.commands.command_options import Refused
 from sqs_api.commands.filtering import filtered, taken_from
-from sqs_api.commands.messages import body_of, print_message
+from sqs_api.commands.messages_command import body_of, print_message
 from sqs_api.commands.operators import QUEUE, Service, asks, part, show_json
-from sqs_api.commands.options import Refused
 from sqs_api.commands.tables import instant, number, show_table
 from sqs_api.commands.times import AT
 
@@ -76,8 +76,8 @@ def show(service: Service, *, queue: str, place: str, as_json: bool) -> None:
 
 @click.command()
 @QUEUE
+@click.argument("places", nargs=-1)
 @click.option("--all", "takes_all", is_flag=True, help="All archived messages of QUEUE.")
-@click.option("--place", "places", multiple=True, help="One of up to 100 selected messages.")
 @filtered
 @_spanned
 @click.option("--to", help="Queue that gets the copies [QUEUE].")
@@ -87,7 +87,8 @@ def show(service: Service, *, queue: str, place: str, as_json: bool) -> None:
 def replay(
     service: Service, *, queue: str, takes_all: bool, dry_run: bool, as_json: bool, **given: Any
 ) -> None:
-    """Send copies of archived messages, in the order in which they were sent.
+    """Send copies of archived messages, in the order in which they were sent: those at up to 100
+    PLACES, those that match, or all.
 
     The audit log has the id of each copy with that of its original.
     """
@@ -106,7 +107,7 @@ def _wanted(takes_all: bool, given: dict[str, Any]) -> dict[str, Any]:
         conditions |= {} if value is None else {name: value}
     places = list(given.pop("places"))
     if sum(map(bool, (takes_all, places, conditions))) != 1:
-        raise Refused("choose messages with --place or with a filter, or all of them with --all")
+        raise Refused("choose messages by their places or with a filter, or all of them with --all")
     chosen = {"places": places} if places else {"filter": conditions}
     return chosen | {name: value for name, value in given.items() if value is not None}
 

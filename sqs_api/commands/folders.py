@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from sqs_api.commands.options import Refused, shown_queues
+from sqs_api.commands.command_options import Failed, Refused, load, shown_queues
 
 _FOUND = 1
 """Status of a command that names damage or what is missing."""
@@ -19,11 +19,12 @@ _FOUND = 1
 def verify(folder: Path) -> None:
     """Say what is damaged in FOLDER, a data folder or a backup, one finding a line.
 
-    Ends with status 0 if all is sound, with 1 if not. Changes nothing, and may run beside the
+    Ends with status 0 if all is sound, with 1 if not, with 3 if a disk takes no writes so that not
+    all could be read. Changes nothing, and may run beside the
     service.
     """
     from cluster.copies.verify import FolderCheck
-    from storage.engines.folder import FolderRefused
+    from storage.files.folder import FolderRefused
 
     findings = 0
     try:
@@ -88,16 +89,15 @@ def convert(data: Path, accept_loss: bool) -> None:
     the last step.
     """
     from storage.copies.convert import convert as convert_folder
-    from storage.engines.folder import FolderRefused
     from storage.engines.store import StoreFailed
+    from storage.files.folder import FolderRefused
 
     try:
         kept = convert_folder(data, accepts_loss=accept_loss)
     except FolderRefused as error:
         raise Refused(str(error)) from error
     except (StoreFailed, OSError) as error:
-        click.echo(f"holdfast: nothing was converted: {error}", err=True)
-        sys.exit(1)
+        raise Failed(f"nothing was converted: {error}") from error
     click.echo(f"{data} has format 4 now. What it had before is kept as a backup:")
     for file in kept:
         click.echo(f"    {file}")
@@ -112,9 +112,18 @@ def convert(data: Path, accept_loss: bool) -> None:
     type=click.Path(path_type=Path),
     help="Folder to make; it must not exist or be empty.",
 )
-def restore(backup: Path, data: Path) -> None:
+@click.option(
+    "--single", is_flag=True, help="Make a single host of a cluster's backup; needs its master key."
+)
+@click.option(
+    "--master-key-file",
+    type=click.Path(path_type=Path),
+    help="The cluster's master key, with --single [HOLDFAST_MASTER_KEY].",
+)
+def restore(backup: Path, data: Path, *, single: bool, master_key_file: Path | None) -> None:
     """Make a data folder as it was when BACKUP was made, to start the service on. A cluster's
-    backup becomes a new cluster: restore it on each of its founding hosts.
+    backup becomes a new cluster: restore it on each of its founding hosts. With --single it becomes
+    a single host, with all that the cluster had.
 
     Every file is checked on the way. Messages that were deleted after the backup are there again,
     those sent after it are not. A damaged backup is named, file by file, and ends with status 1.
@@ -124,8 +133,9 @@ def restore(backup: Path, data: Path) -> None:
     from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
     from storage.copies.manifest import BackupRefused
 
+    master = _cluster_master_key(master_key_file) if single else None
     try:
-        made = restore_backup(backup, data)
+        made = restore_backup(backup, data, master)
     except BackupRefused as error:
         raise Refused(str(error)) from error
     except BackupDamaged as damage:
@@ -135,12 +145,31 @@ def restore(backup: Path, data: Path) -> None:
         sys.exit(_FOUND)
     queues = shown_queues(made.queues, made.deleted_queues)
     click.echo(f"{data}: {queues}, {len(made.files)} files, {made.size / 1e6:.1f} MB")
-    if made.cluster:
+    if single:
+        click.echo(f"Start it with the master key of cluster {made.cluster} and no etcd.")
+    elif made.cluster:
         click.echo(
             "Restore it on each founding host of a new cluster, then start them with the master "
-            f"key of cluster {made.cluster} and an etcd without records of the new one."
+            f"key of cluster {made.cluster} and an etcd without records of the new one. For a "
+            "single host restore it with --single."
         )
     elif not made.has_master_key:
         click.echo(
             f"The backup has no {MASTER_KEY_FILE}: the service needs the one it was made with."
         )
+
+
+def _cluster_master_key(file: Path | None) -> bytes:
+    """The master key that was given. Raises Refused."""
+    from cluster.keys.master_key import KeysUnusable
+    from sqs_api.settings.key_stores import given_master_key
+
+    try:
+        master = given_master_key(load(None, {"master_key_file": file}))
+    except KeysUnusable as error:
+        raise Refused(str(error)) from error
+    if master is None:
+        raise Refused(
+            "--single: needs the cluster's master key, by --master-key-file or HOLDFAST_MASTER_KEY"
+        )
+    return master

@@ -1,16 +1,29 @@
-"""`holdfast cluster status`, `drain`, `undrain`, `remove` and `upgrade`, which ask a running
+"""`holdfast cluster status`, `drain`, `undrain`, `remove`, `wait` and `upgrade`: they ask a running
 host."""
 
 from __future__ import annotations
 
 import json
+import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqs_api.commands.options import DATA, URL, Refused, admin_client
+from sqs_api.commands.command_options import DATA, URL, Lifetime, Refused, admin_client
 from sqs_api.commands.tables import show_table
+
+if TYPE_CHECKING:
+    from sqs_api.commands.page_client import AdminClient
+
+_NOT_IN_TIME = 3
+"""Exit status of a wait whose time is over."""
+_LOOK_S = 0.5
+TIMEOUT = click.option(
+    "--timeout", type=Lifetime(), help="Wait no longer than this: 90s, 15m, 1h [no limit]."
+)
 
 
 @click.command()
@@ -23,7 +36,7 @@ def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
     The exit status is 1 if something needs an operator: a host or a majority of etcd is away, a
     shard has no leader, a copy is damaged or far behind, etcd raises an alarm or is nearly full.
     """
-    from sqs_api.commands.client import AdminRefused
+    from sqs_api.commands.page_client import AdminRefused
 
     try:
         found = admin_client(url, data).cluster()
@@ -47,6 +60,9 @@ def _show(found: dict[str, Any]) -> None:
     show_table(("etcd", "version", "role", "database", "alarms"), map(_etcd_line, found["etcd"]))
     if found.get("formats", 1) < min(host.get("formats", 1) for host in found["hosts"]):
         click.echo("all hosts read newer formats: `holdfast cluster upgrade` has them written")
+    for shard in found["shards"]:
+        if shard["change"]:
+            click.echo(f"change of voters: shard {shard['shard']}: {shard['change']}")
     for problem in found["problems"]:
         click.echo(f"problem: {problem}")
 
@@ -111,7 +127,7 @@ def undrain(host: str, url: str | None, data: Path | None) -> None:
 
 
 def _ask(url: str | None, data: Path | None, host: str, *, drained: bool) -> None:
-    from sqs_api.commands.client import AdminRefused
+    from sqs_api.commands.page_client import AdminRefused
 
     try:
         admin_client(url, data).drain_host(host, drained=drained)
@@ -123,20 +139,121 @@ def _ask(url: str | None, data: Path | None, host: str, *, drained: bool) -> Non
 
 @click.command()
 @click.argument("host")
+@TIMEOUT
 @URL
 @DATA
-def remove(host: str, url: str | None, data: Path | None) -> None:
-    """Take HOST out of the cluster: its copies do not count any more.
+def remove(host: str, timeout: float | None, url: str | None, data: Path | None) -> None:
+    """Take HOST out of the cluster, and wait until no shard counts its copy any more.
 
     For a host that is gone for good, or drained. It may come back with an empty data folder only.
-    """
-    from sqs_api.commands.client import AdminRefused
+    No other host may be lost before the command has ended. It can be interrupted, and called again:
+    then it waits for what is left.
 
+    The exit status is 3 if the shards have not all changed within the timeout.
+    """
+    from sqs_api.commands.page_client import AdminRefused
+
+    client = admin_client(url, data)
     try:
-        admin_client(url, data).remove_host(host)
+        client.remove_host(host)
     except AdminRefused as error:
         raise Refused(str(error)) from error
+    repeat = f"the cluster goes on with it: `holdfast cluster remove {host}` waits for the rest"
+    _wait(client, _that_change, timeout, f"host {host} still counts; {repeat}")
     click.echo(f"host {host} is removed")
+
+
+def _that_change(status: dict[str, Any]) -> list[str]:
+    """The shards whose voters change, or may: only a leader knows that they do not."""
+    lines = []
+    for shard in status["shards"]:
+        leads = any(copy["role"] == "leader" for copy in shard["replicas"])
+        reason = shard["change"] or ("" if leads else "it has no leader that is reached")
+        lines += [f"shard {shard['shard']}: {reason}"] if reason else []
+    return lines
+
+
+@click.command()
+@click.argument("host")
+@TIMEOUT
+@URL
+@DATA
+def wait(host: str, timeout: float | None, url: str | None, data: Path | None) -> None:
+    """Wait until HOST, which has just joined, counts: its copies of all shards are voters.
+
+    From then on another host may be removed, or lost.
+
+    The exit status is 3 if it does not count within the timeout.
+    """
+    missing = partial(_that_do_not_count, host)
+    _wait(admin_client(url, data), missing, timeout, f"host {host} does not count yet")
+    click.echo(f"host {host} counts in all shards")
+
+
+def _that_do_not_count(host: str, status: dict[str, Any]) -> list[str]:
+    found = next((each for each in status["hosts"] if each["name"] == host), None)
+    if found is None:
+        return [f"host {host} is no member"]
+    if not found["is_reached"]:
+        return [f"host {host} is not reached"]
+    lines = []
+    for shard in status["shards"]:
+        copy = next((each for each in shard["replicas"] if each["host"] == host), None)
+        reason = "its copy is not there yet" if copy is None else _why_not(copy) or shard["change"]
+        lines += [f"shard {shard['shard']}: {reason}"] if reason else []
+    return lines
+
+
+def _why_not(copy: dict[str, Any]) -> str:
+    """The reason why a copy does not count; empty if it does."""
+    if copy["damage"]:
+        return "its copy is damaged and fetches sound rows"
+    if copy["needs_checkpoint"]:
+        return "its copy fetches a checkpoint"
+    return "" if copy["is_voter"] else "its copy does not count yet"
+
+
+def _wait(
+    client: AdminClient,
+    missing: Callable[[dict[str, Any]], list[str]],
+    timeout_s: float | None,
+    unfinished: str,
+) -> None:
+    """Wait until nothing is missing in the status, and show what is each time that it changes.
+
+    `unfinished` is said where the wait ends before.
+    """
+    from cluster.clock import SystemClock
+
+    clock = SystemClock()
+    end_s = float("inf") if timeout_s is None else clock.monotonic_s() + timeout_s
+    shown: list[str] = []
+    try:
+        while lines := _missing_now(client, missing):
+            for line in lines:
+                if line not in shown:
+                    click.echo(f"waits: {line}")
+            shown = lines
+            if clock.monotonic_s() >= end_s:
+                click.echo(f"holdfast: {unfinished}", err=True)
+                raise SystemExit(_NOT_IN_TIME)
+            time.sleep(_LOOK_S)
+    except KeyboardInterrupt:
+        click.echo(f"holdfast: {unfinished}", err=True)
+        raise click.Abort from None
+
+
+def _missing_now(client: AdminClient, missing: Callable[[dict[str, Any]], list[str]]) -> list[str]:
+    """The lines of the present status. No answer is one of them: behind a balancer the host that
+    was asked may be the removed one. Raises Refused."""
+    from sqs_api.commands.page_client import AdminRefused, NoAnswer
+
+    try:
+        return missing(client.cluster())
+    except NoAnswer as error:
+        return [str(error)]
+    except AdminRefused as error:
+        raise Refused(str(error)) from error
 
 
 @click.command()
@@ -147,7 +264,7 @@ def upgrade(url: str | None, data: Path | None) -> None:
 
     From then on no host of an earlier version can be started.
     """
-    from sqs_api.commands.client import AdminRefused
+    from sqs_api.commands.page_client import AdminRefused
 
     try:
         formats = admin_client(url, data).raise_formats()

@@ -4,15 +4,12 @@ holdfast[spark]."""
 from __future__ import annotations
 
 import os
-import sys
 from importlib.util import find_spec
 
 import click
 
-from sqs_api.commands.options import Refused
-
-JOBS = [sys.executable, "-EP", "-m", "spark_jobs"]
-"""Isolated as `holdfast` is, see `sqs_api.__main__`."""
+from sqs_api.archiving.schedule import JOBS
+from sqs_api.commands.command_options import Refused
 
 
 @click.command(

@@ -11,7 +11,7 @@ import sys
 import click
 import msgspec
 
-from sqs_api.commands.options import Refused
+from sqs_api.commands.command_options import Refused
 from sqs_api.settings import config
 
 

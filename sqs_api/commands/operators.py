@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 
 import click
 
-from sqs_api.commands.options import CONFIG, DATA, URL, Refused, admin_client, load
+from sqs_api.commands.command_options import CONFIG, DATA, URL, Refused, admin_client, load
 
 QUEUE = click.argument("queue")
 SEQUENCES = click.argument("sequences", type=int, nargs=-1, required=True)
@@ -53,7 +53,7 @@ class Service:
                 return
 
     def _ask(self, method: str, path: str, content: object, parameters: dict[str, object]) -> Any:
-        from sqs_api.commands.client import AdminRefused
+        from sqs_api.commands.page_client import AdminRefused
 
         given = {"account": self._account, **parameters}
         query = urlencode({name: value for name, value in given.items() if value is not None})

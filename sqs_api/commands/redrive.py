@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sqs_api.commands.command_options import Refused
 from sqs_api.commands.filtering import filtered, taken_from
 from sqs_api.commands.operators import QUEUE, Service, asks, part, show_json
-from sqs_api.commands.options import Refused
 from sqs_api.commands.tables import instant, number, plain, show_table
 
 if TYPE_CHECKING:
     from sqs_api.operators.redrive_answers import PlannedTarget, RedrivePlan
 
 _TO = click.option("--to", "destination", help="Queue that gets them [each message's own source].")
-_SEQUENCE = click.option(
-    "--sequence", "sequences", type=int, multiple=True, help="One of the selected messages."
-)
+_SEQUENCES = click.argument("sequences", type=int, nargs=-1)
 _RATE = click.option("--rate", type=click.IntRange(1, 500), help="Messages a second.")
 _ID = click.option("--redrive", "id_", help="The beginning of its id [the latest].")
 _LOOK_S = 0.5
@@ -36,7 +34,7 @@ def redrive() -> None:
 
 @redrive.command()
 @QUEUE
-@_SEQUENCE
+@_SEQUENCES
 @filtered
 @_TO
 @_RATE
@@ -44,7 +42,7 @@ def redrive() -> None:
 def plan(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
     """Show how many messages would move where, and which would stay, without moving any.
 
-    Without options that choose messages, it is about all.
+    Without SEQUENCES or options that choose messages, it is about all.
     """
     planned = _plan(service, queue, _wanted(given))
     if as_json:
@@ -112,7 +110,7 @@ def _wanted(given: dict[str, Any]) -> dict[str, Any]:
     """The options of a redrive, as the API takes them."""
     conditions, sequences = taken_from(given), given.pop("sequences")
     if conditions and sequences:
-        raise Refused("choose messages with --sequence or with a filter, not both")
+        raise Refused("choose messages by their sequences or with a filter, not both")
     wanted = {name: value for name, value in given.items() if value is not None}
     if sequences:
         wanted["sequences"] = list(sequences)
@@ -126,8 +124,8 @@ def _wanted(given: dict[str, Any]) -> dict[str, Any]:
 
 @redrive.command()
 @QUEUE
+@_SEQUENCES
 @click.option("--all", "takes_all", is_flag=True, help="All messages of QUEUE.")
-@_SEQUENCE
 @filtered
 @_TO
 @_RATE
@@ -143,7 +141,7 @@ def start(
     """Begin to move messages of QUEUE to their sources, or to another queue."""
     wanted = _wanted(given)
     if takes_all == bool(wanted.keys() & {"sequences", "filter"}):
-        raise Refused("name messages with --sequence or a filter, or all of them with --all")
+        raise Refused("name messages by their sequences or a filter, or all of them with --all")
     answer = service.post(f"queues/{part(queue)}/redrives", wanted)
     if wait:
         answer = {**_watch(service, queue), "handle": answer["handle"]}
@@ -161,8 +159,15 @@ def _outcome(task: Mapping[str, Any], queue: str) -> str:
             f"paused ({task['paused']}): moved {task['moved']}, came back {task['came_back']}; "
             f"go on with: holdfast redrive resume {queue}"
         )
-    of = "" if task["filter"] else f" of {task['to_move']}"
-    return f"{task['status']}: moved {task['moved']}{of}"
+    return f"{task['status']}: moved {_moved(task)}"
+
+
+def _moved(task: Mapping[str, Any]) -> str:
+    """Messages moved, of all that were chosen or, as far as it has looked, that match."""
+    if task["filter"] is None:
+        return f"{number(task['moved'])} of {number(task['to_move'])}"
+    so_far = " so far" if task["is_active"] else ""
+    return f"{number(task['moved'])} of {number(task['moved'] + task['stayed'])} that match{so_far}"
 
 
 def _watch(service: Service, queue: str) -> dict[str, Any]:
@@ -212,7 +217,7 @@ def _line(task: Mapping[str, Any]) -> tuple[str, ...]:
         instant(task["started_at_ms"]),
         task["id"][:8],
         f"PAUSED ({task['paused']})" if task["paused"] else task["status"],
-        f"{number(task['moved'])} of {number(task['to_move'])}",
+        _moved(task),
         number(task["came_back"]),
         (task["destination_arn"] or "each to its source").rpartition(":")[2],
         str(task["rate"] or ""),

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.options import ACCOUNT, CONFIG, DATA, URL, Refused, admin_client, load
+from sqs_api.commands.command_options import ACCOUNT, CONFIG, DATA, URL, Refused, admin_client, load
 
 _REGION = click.option("--region", help="Region [the configured one].")
 _FORCE = click.option("--force", is_flag=True, help="Override the tag holdfast:protect=on.")
@@ -49,7 +49,7 @@ def _remove(
     data: Path | None,
     config_file: Path | None,
 ) -> None:
-    from sqs_api.commands.client import AdminRefused
+    from sqs_api.commands.page_client import AdminRefused
 
     settings = load(config_file, {"data": data, "account": account, "region": region})
     if config_file is not None and "data" in settings.model_fields_set:

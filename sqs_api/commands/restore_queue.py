@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.options import DATA, URL, Refused, admin_client
+from sqs_api.commands.command_options import DATA, URL, Refused, admin_client
 from visibility.contract.naming import is_account
 
 
@@ -32,7 +32,7 @@ def restore_queue(
 
     Messages of a purged queue queue up behind those that came since.
     """
-    from sqs_api.commands.client import AdminRefused
+    from sqs_api.commands.page_client import AdminRefused
 
     if (name is None) is not lists:
         raise Refused("give the name of a queue, or --list")

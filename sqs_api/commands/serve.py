@@ -4,32 +4,41 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
+import sqlite3
 import sys
 from collections.abc import Coroutine
+from contextlib import closing
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+import structlog
 
-from sqs_api.commands.options import CONFIG, Refused, load, show_key, show_place
-from sqs_api.settings.config import AuthMode, Settings, scalar_fields
+from sqs_api.commands.command_options import (
+    CONFIG,
+    Failed,
+    Refused,
+    load,
+    setting_flags,
+    show_key,
+    show_place,
+)
+from sqs_api.settings.config import (
+    AuthMode,
+    ConfigRefused,
+    Settings,
+    environment_settings,
+    file_of,
+    shards_of,
+)
 from sqs_api.settings.logs import set_up_logs
+from sqs_api.settings.refusals import placed
 
-_FAILED = 1
-
-
-def _flag(name: str, kind: type, description: str, default: object) -> click.Option:
-    """The flag of one setting. The settings do all further checks: there is one judge of values."""
-    shown = "none" if default is None else default
-    parsed: Any = str
-    if issubclass(kind, StrEnum):
-        parsed = click.Choice([value.value for value in kind])
-    return click.Option(
-        [f"--{name.replace('_', '-')}"], type=parsed, help=f"{description} [{shown}]"
-    )
+if TYPE_CHECKING:
+    from sqs_api.node import Node
 
 
 @click.command()
@@ -41,7 +50,7 @@ def serve(config_file: Path | None, **flags: Any) -> None:
     sys.exit(_run(settings))
 
 
-serve.params += [_flag(*field) for field in scalar_fields()]
+serve.params += setting_flags()
 
 
 @click.command("check-config")
@@ -49,19 +58,27 @@ serve.params += [_flag(*field) for field in scalar_fields()]
 def check_config(config_file: Path | None) -> None:
     """Say whether the service would start with this configuration."""
     settings = load(config_file, {})
-    _check_data(settings.data)
-    _check_files(settings)
+    _check_data(settings)
+    try:
+        _check_files(settings)
+        _check_queues(settings)
+    except ConfigRefused as error:
+        raise Refused(placed(str(error), file_of(config_file), environment_settings())) from error
     for name in type(settings).model_fields:
         click.echo(f"{name} = {getattr(settings, name)}")
 
 
-def _check_data(data: Path) -> None:
+def _check_data(settings: Settings) -> None:
     """Look at the data folder if there is one: else the start makes it. Raises Refused."""
-    from storage.engines.folder import FORMAT_FILE, FolderRefused, check_folder
+    from sqs_api.settings.reserve import check_reserve
+    from storage.files.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
 
+    data, shards = settings.data, shards_of(settings)
     try:
         if (data / FORMAT_FILE).exists():
             check_folder(data)
+            shards = len(open_folder(data))
+        check_reserve(settings, shards)
     except OSError as error:
         raise Refused(f"cannot use data folder {data}: {error.strerror}") from error
     except FolderRefused as error:
@@ -69,9 +86,9 @@ def _check_data(data: Path) -> None:
 
 
 def _check_files(settings: Settings) -> None:
-    """Look at the files that the settings name, as `serve` does. Raises Refused."""
-    from cluster.members.records import MembershipRefused
-    from cluster.shards.clock import SystemClock
+    """Look at the files that the settings name, as `serve` does. Raises ConfigRefused."""
+    from cluster.clock import SystemClock
+    from cluster.members.member_records import MembershipRefused
     from sqs_api.archiving.service import LakeRefused, check_lake
     from sqs_api.http.tls import Tls, TlsUnusable
 
@@ -83,17 +100,39 @@ def _check_files(settings: Settings) -> None:
             return
         tls = Tls(certificate, key, settings.tls_client_ca)
     except (LakeRefused, TlsUnusable, MembershipRefused) as error:
-        raise Refused(str(error)) from error
+        raise ConfigRefused(str(error)) from error
     if tls.expires_now(SystemClock().wall_s()):
         expired = datetime.fromtimestamp(tls.expires_at_s, UTC).isoformat()
         click.echo(f"holdfast: {certificate} expired at {expired}", err=True)
 
 
+def _check_queues(settings: Settings) -> None:
+    """Check the declared queues beside those of the data folder; those of a cluster are in its
+    etcd, which is not asked. Raises ConfigRefused."""
+    from cluster.catalog.record_codec import CatalogUnreadable
+    from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
+    from cluster.clock import SystemClock
+    from sqs_api.settings.rehearsal import check_declared_queues
+    from storage.copies.checked_database import open_unchanged
+
+    if not settings.queues or settings.etcd is not None:
+        return
+    catalog = settings.data / CATALOG_FILE
+    try:
+        records = []
+        if catalog.exists():
+            with closing(open_unchanged(catalog)) as database:
+                records = read_records(database).records
+        check_declared_queues(settings, records, int(SystemClock().wall_s() * 1000))
+    except (CatalogUnreadable, sqlite3.Error, OSError) as error:
+        click.echo(f"holdfast: the declared queues are not checked: {catalog}: {error}", err=True)
+
+
 def _check_membership(settings: Settings) -> None:
     """Look at the certificates of a member of a cluster. Raises MembershipRefused."""
+    from cluster.clock import SystemClock
     from cluster.peers.settings import PeerSettings
-    from cluster.shards.clock import SystemClock
-    from sqs_api.settings.membership import etcd_context, member_settings, open_network
+    from sqs_api.settings.member_settings import etcd_context, member_settings, open_network
 
     membership = member_settings(settings)
     if membership is not None:
@@ -131,8 +170,21 @@ async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, str]) -> s
     return None
 
 
+def _announce(settings: Settings, node: Node, address: str) -> None:
+    """Say on standard output that the service listens, with a new access key. Raises OSError."""
+    from sqs_api.settings.service_note import local_url
+
+    if node.first_key is not None:
+        click.echo("# A new access key; its secret is shown only now:")
+        show_key(node.first_key)
+        show_place(settings.region, local_url(address))
+    elif settings.etcd is not None and settings.auth is AuthMode.SIGV4:
+        click.echo("# Access keys are the cluster's; another one: holdfast credentials add")
+    click.echo(f"listening on {address}")
+    sys.stdout.flush()
+
+
 async def _serve(settings: Settings) -> int:
-    from sqs_api.admin.service_note import local_url
     from sqs_api.node import Node, NodeRefused
 
     stopping = asyncio.Event()
@@ -143,18 +195,14 @@ async def _serve(settings: Settings) -> int:
     try:
         address = await _unless(stopping, node.start())
     except NodeRefused as error:
-        click.echo(f"holdfast: {error}", err=True)
-        return _FAILED
+        raise Failed(str(error)) from error
     if address is None:
         return 0
-    if node.first_key is not None:
-        click.echo("# A new access key; its secret is shown only now:")
-        show_key(node.first_key)
-        show_place(settings.region, local_url(address))
-    elif settings.etcd is not None and settings.auth is AuthMode.SIGV4:
-        click.echo("# Access keys are the cluster's; another one: holdfast credentials add")
-    click.echo(f"listening on {address}")
-    sys.stdout.flush()
+    try:
+        _announce(settings, node, address)
+    except OSError as error:  # a full disk must not end the service, now or by a flush at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        structlog.get_logger("serve").warning("start_not_shown", error=str(error))
     gc.enable()
     await stopping.wait()
     await node.stop()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from sqs_api.settings import config
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.options import (
+from sqs_api.commands.command_options import (
     ACCOUNT,
     CONFIG,
     DATA,

@@ -15,16 +15,16 @@ from typing import Protocol
 
 import structlog
 
+from auth.auth_errors import AccessDenied
 from auth.caller import Caller, anonymous
 from auth.conditions import Keys
-from auth.errors import AccessDenied
 from auth.identities import Identities, User
 from auth.policy import Asked, Authorizer, Decision, Principal
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
 from cluster.catalog.queue_view import QueueView
+from cluster.clock import Clock
 from cluster.keys.key_owners import NamedKey
 from cluster.keys.keyring import Keyring
-from cluster.shards.clock import Clock
 from sqs_api.gateway.action_needs import MOVE_DESTINATION
 from sqs_api.gateway.action_needs import NEEDS as ACTION_NEEDS
 from sqs_api.gateway.condition_keys import said_of_caller, said_of_tags

@@ -11,8 +11,8 @@ from typing import Protocol
 
 import structlog
 
+from auth.auth_errors import AuthError
 from auth.caller import Caller
-from auth.errors import AuthError
 from sqs_api.gateway.access import Sender
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.usage import CHUNK_BYTES, Counters, Usage, UsageRow

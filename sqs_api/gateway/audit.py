@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -141,7 +142,7 @@ class AuditLog:
         """On the thread, in the exception's handler."""
         self.lost += 1
         if self.lost == 1:
-            self._log.exception("audit_not_written")
+            self._log.error("audit_not_written", error=str(sys.exc_info()[1]))
 
 
 def _what(operation: Operation) -> dict[str, Any]:

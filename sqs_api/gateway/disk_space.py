@@ -14,7 +14,13 @@ import structlog
 
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import ServiceUnavailable
-from visibility.contract.operations import AcceptMessages, MoveSelected, Operation, ResendMessage
+from visibility.contract.operations import (
+    AcceptMessages,
+    CreateQueue,
+    MoveSelected,
+    Operation,
+    ResendMessage,
+)
 
 _DISK_SHORT = "The service has no space for more messages. Please try again."
 _TAKE_SPACE = frozenset(
@@ -60,6 +66,11 @@ class DiskSpace:
         """True if less than this multiple of the reserve is free."""
         return self.free_bytes < self._reserve_bytes * reserves
 
+    def refuses(self, request: type[Operation]) -> bool:
+        """True for an action that takes space while there is little. Queues can be made down to
+        half of the reserve: consumers do so when they start, and they free space."""
+        return self.is_short and (request is not CreateQueue or self.is_shorter_than(0.5))
+
     def refuse(self) -> ServiceUnavailable:
         """The answer to a request that finds no space, which is counted."""
         self.refused += 1
@@ -67,7 +78,8 @@ class DiskSpace:
 
     def refusal(self, operation: Operation) -> ServiceUnavailable | None:
         """The answer to an operation that needs space while there is little; else None."""
-        return self.refuse() if self.is_short and _takes_space(operation) else None
+        is_refused = self.refuses(type(operation)) and _takes_space(operation)
+        return self.refuse() if is_refused else None
 
     def look(self) -> None:
         """Read the free space: some microseconds."""

@@ -15,24 +15,24 @@ from typing import Any
 import msgspec
 import structlog
 
+from auth.auth_errors import AccessDenied, AuthError, MissingAuthenticationToken
 from auth.caller import Caller
-from auth.errors import AccessDenied, AuthError, MissingAuthenticationToken
-from cluster.shards.clock import Clock, Entropy
+from cluster.clock import Clock, Entropy
 from cluster.shards.router import Router
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate, Client, reached_at
 from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.exchange import JSON, Exchange
 from sqs_api.gateway.late_news import LateNews
+from sqs_api.gateway.memory import COUNTED_BYTES_MIN, RequestMemory
 from sqs_api.gateway.other_service import OtherAnswer, OtherRequest, OtherService
 from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
-from sqs_api.http.origins import AllowedOrigins
 from sqs_api.protocol.codec import (
     Decoded,
-    Wire,
     content_type,
     decode_request,
     detect_wire,
@@ -41,8 +41,9 @@ from sqs_api.protocol.codec import (
 )
 from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.reply import HeaderLines, date_line, reply
-from sqs_api.protocol.wire import CONTENT_TYPE_AWS_JSON
-from visibility.contract.actions import ACTIONS, Action
+from sqs_api.protocol.wire_names import CONTENT_TYPE_AWS_JSON
+from sqs_api.settings.origins import AllowedOrigins
+from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import (
     InternalError,
     QueueError,
@@ -53,59 +54,13 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation, ReceiveMessage, ReturnMessages
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
 from visibility.contract.results import Result
+from visibility.rules.handing_out import NO_ROOM
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import Ticket
 
-_JSON = Wire.JSON
-"""Read for each request: from the class it takes 0.2 µs."""
 _Given = tuple[bytes, bytes, dict[bytes, bytes], bytes]
 """Method, target, headers and body of a request."""
 _TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
-
-
-class Exchange(msgspec.Struct):
-    """One request that waits for its answer. A msgspec Struct since those are made fastest.
-
-    Its headers and body are not kept: a long poll waits for seconds.
-    """
-
-    gateway: Gateway
-    client: Client
-    request_id: str
-    started_s: float
-    bytes_in: int
-    wire: Wire = _JSON
-    action: Action | None = None
-    """None until the request is read."""
-    answered: bool = False
-    operation: Operation | None = None
-    queue: QueueDefinition | None = None
-    caller: Caller | None = None
-    ticket: Ticket | None = None
-    refusal: QueueError | AuthError | None = None
-    does_not_wait: bool = False
-    """A long poll that is answered at once, since too many wait."""
-    letting: HeaderLines = ()
-    """Headers that let a web page read the answer."""
-
-    def on_answer(self, answer: Answer | QueueError) -> None:
-        """Answer: the shard has released its decision."""
-        ticket, self.ticket = self.ticket, None
-        gateway, kind = self.gateway, type(answer)
-        try:
-            if kind is Deliveries:
-                if ticket is not None:
-                    # A purge may have given the queue another id while it waited.
-                    self.queue = ticket.request.queue
-                gateway.hand_out(self, answer)  # type: ignore[arg-type]
-            elif kind is Deduplicated:
-                gateway.count_duplicates(self, answer)  # type: ignore[arg-type]
-            elif isinstance(answer, QueueError):
-                gateway.refuse(self, answer)
-            else:
-                gateway.succeed(self, answer)
-        except Exception:
-            gateway.fail(self)
 
 
 class Gateway:
@@ -124,6 +79,7 @@ class Gateway:
         payloads: Payloads,
         access: Access,
         disk: DiskSpace | None,
+        memory: RequestMemory,
         waiting_polls_max: int = 100_000,
         origins: AllowedOrigins | None = None,
     ) -> None:
@@ -143,6 +99,7 @@ class Gateway:
         """None without any, so that requests need not look for theirs."""
         self._access = access
         self._disk = disk
+        self.memory = memory
         self._rates: Rates | None = None
         self._log = structlog.get_logger("gateway")
         self._date = b""
@@ -200,7 +157,11 @@ class Gateway:
         """Answer a request whose body is not read."""
         exchange = self._exchange(client, headers, b"")
         exchange.wire = detect_wire(method, target, headers)
+        self._begin_second(self._wall_s())
         self._write_refusal(exchange, refusal)
+
+    def _begin_second(self, now_s: float) -> None:
+        self._next_second, self._date = int(now_s) + 1, date_line(now_s)
 
     def _exchange(self, client: Client, headers: dict[bytes, bytes], body: bytes) -> Exchange:
         self.outstanding += 1
@@ -212,10 +173,12 @@ class Gateway:
         return exchange
 
     def cancel(self, exchange: Exchange) -> None:
-        """End a long poll whose client hung up."""
+        """End a long poll whose client hung up, or a receive that is to be decided again."""
         if exchange.ticket is not None and self._router.cancel(exchange.ticket):
             exchange.ticket = None
             self.outstanding -= 1
+            if exchange.held_bytes:
+                exchange.give_back()  # a leader that was deposed had decided it
 
     async def drain(self) -> None:
         """Wait until every request was answered."""
@@ -229,8 +192,7 @@ class Gateway:
         method, target, headers, body = given
         now_s = self._wall_s()
         if now_s >= self._next_second:
-            self._next_second = int(now_s) + 1
-            self._date = date_line(now_s)
+            self._begin_second(now_s)
         try:
             caller = self._authenticate(method, target, headers, body, now_s)
             decoded = decode_request(method, target, headers, body)
@@ -249,7 +211,7 @@ class Gateway:
         if self._rates is not None:
             self._rates.check_account(caller)
         disk = self._disk
-        if disk is not None and disk.is_short and action.takes_space:
+        if disk is not None and action.takes_space and disk.refuses(action.request):
             raise disk.refuse()
         make_payload = PAYLOADS.get(action.request)
         if make_payload is None:
@@ -279,8 +241,13 @@ class Gateway:
         """Have a shard decide an action on the messages of a queue."""
         url: str = operation.queue_url  # type: ignore[attr-defined]
         queue = self._access.queue(operation, url, caller, exchange.client, headers)
-        if self.outstanding > self._waiting_polls_max and type(operation) is ReceiveMessage:
-            operation = exchange.operation = _without_wait(exchange, operation, queue)
+        room = None
+        if type(operation) is ReceiveMessage:
+            room = exchange
+            if self.memory.is_short_for(caller) and self._router.is_led_elsewhere(queue.shard):
+                raise RequestThrottled(NO_ROOM)  # a leader elsewhere does not know
+            if self.outstanding > self._waiting_polls_max:
+                operation = exchange.operation = _without_wait(exchange, operation, queue)
         exchange.queue = queue
         if self._rates is not None:
             self._rates.check_queue(operation, queue)
@@ -291,7 +258,7 @@ class Gateway:
         if queue.settings.redrive_policy is not None:
             target_queue = self._queues.dead_letter_queue(queue)
         request = Request(operation, queue, caller, exchange.request_id, payload, target_queue)
-        exchange.ticket = self._router.submit(request, exchange.on_answer)
+        exchange.ticket = self._router.submit(request, exchange.on_answer, room)
 
     def _admit_unsigned(
         self, decoded: Decoded, client: Client, headers: dict[bytes, bytes]
@@ -341,7 +308,7 @@ class Gateway:
 
     # -- up ----------------------------------------------------------------------------------------
 
-    def hand_out(self, exchange: Exchange, deliveries: Deliveries) -> None:
+    def hand_out(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
         """Answer with received messages; those that cannot be written are given back."""
         operation, queue = exchange.operation, exchange.queue
         assert isinstance(operation, ReceiveMessage)
@@ -357,15 +324,20 @@ class Gateway:
         admit = partial(self._access.check_opening, queue, exchange.caller, exchange.client)
         try:
             received = self._payloads.received(operation, queue, deliveries, admit)
-            written = self.succeed(exchange, received)
-        except QueueError as refusal:  # a key was disabled meanwhile, or the caller may not use it
-            self._give_back(exchange, deliveries)
+            kind, body = _encode(exchange, received)
+        except QueueError as refusal:  # such as: a key was disabled meanwhile
+            self._give_back(exchange, ticket, deliveries)
             self.refuse(exchange, refusal)
             return
+        if len(body) >= COUNTED_BYTES_MIN and not exchange.correct(len(body)):
+            self._give_back(exchange, ticket, deliveries)
+            self.refuse(exchange, RequestThrottled(NO_ROOM))
+            return
+        written = self._write(exchange, 200, kind, body)
         if deliveries.leases and written:
             self.counts.received(queue.queue_id, deliveries)
         elif deliveries.leases:
-            self._give_back(exchange, deliveries)
+            self._give_back(exchange, ticket, deliveries)
 
     def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
         """Answer a send that repeats messages; the client sees no difference."""
@@ -374,7 +346,7 @@ class Gateway:
         counts[queue_id] = counts.get(queue_id, 0) + answer.duplicates
         self.succeed(exchange, answer.result)
 
-    def _give_back(self, exchange: Exchange, deliveries: Deliveries) -> None:
+    def _give_back(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
         """Make messages visible again that could not be written to the client."""
         assert exchange.queue is not None
         assert exchange.caller is not None
@@ -385,16 +357,11 @@ class Gateway:
             exchange.request_id,
             receipts_of(deliveries),
         )
-        self._router.submit(request, lambda answer: None)
+        self._router.give_back(request, ticket)
 
     def succeed(self, exchange: Exchange, result: Answer) -> bool:
         """Answer with a result; False if the client did not get it."""
-        if exchange.wire is _JSON:
-            return self._write(exchange, 200, CONTENT_TYPE_AWS_JSON, encode_json(result))
-        assert exchange.action is not None
-        assert result is None or isinstance(result, Result)
-        body = encode_result(exchange.action.name, exchange.wire, result, exchange.request_id)
-        return self._write(exchange, 200, content_type(exchange.wire), body)
+        return self._write(exchange, 200, *_encode(exchange, result))
 
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         """Answer with an error."""
@@ -404,7 +371,7 @@ class Gateway:
         self._write_refusal(exchange, refusal)
 
     def _write_refusal(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
-        exchange.refusal = refusal
+        exchange.refusal = refusal.with_traceback(None)  # which would keep messages in memory
         error = encode_error(refusal, exchange.wire, exchange.request_id)
         self._write(exchange, error.status, error.content_type, error.body, error.headers)
 
@@ -428,9 +395,22 @@ class Gateway:
         self._accounting.answered(exchange, status, len(body), taken_s)
         if exchange.letting:
             headers += exchange.letting
-        return exchange.client.write_reply(
+        written = exchange.client.write_reply(
             reply(status, kind, exchange.request_id, self._date, body, headers)
         )
+        if exchange.held_bytes:
+            exchange.give_back()  # what the client has not read is held by its connection
+        return written
+
+
+def _encode(exchange: Exchange, result: Answer) -> tuple[bytes, bytes]:
+    """Content type and body."""
+    if exchange.wire is JSON:
+        return CONTENT_TYPE_AWS_JSON, encode_json(result)
+    assert exchange.action is not None
+    assert result is None or isinstance(result, Result)
+    body = encode_result(exchange.action.name, exchange.wire, result, exchange.request_id)
+    return content_type(exchange.wire), body
 
 
 def _without_wait(

@@ -7,8 +7,8 @@ does not refuse what its neighbours would answer.
 
 from __future__ import annotations
 
-from auth.errors import AccessDenied, AuthError, InvalidClientTokenId
-from sqs_api.gateway.changes import Changes
+from auth.auth_errors import AccessDenied, AuthError, InvalidClientTokenId
+from sqs_api.gateway.changes_elsewhere import Changes
 from sqs_api.gateway.queue_actions import QueueActions
 from visibility.contract.errors import (
     KmsAccessDenied,

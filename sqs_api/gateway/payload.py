@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from auth.caller import Caller
-from sqs_api.gateway.sealing import Admit, Sealer
+from sqs_api.gateway.sealer import Admit, Sealer
 from visibility.content.content import (
     NOTHING,
     Delivery,
@@ -148,7 +148,7 @@ class Payloads:
         for entry in operation.entries or ():
             try:
                 if type(entry) is ChangeMessageVisibilityBatchRequestEntry:
-                    check_visibility_timeout(entry.visibility_timeout or 0)
+                    check_visibility_timeout(entry.visibility_timeout)
                 parts.append(key.receipt(entry.receipt_handle or ""))
             except QueueError as refusal:
                 parts.append(refusal)

@@ -17,7 +17,7 @@ from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
-from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.deletions import Deletions
 from visibility.contract import operations as op
 from visibility.contract import results
 from visibility.contract.attributes import checked_tags, needs_counters, shown_attributes

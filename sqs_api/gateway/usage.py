@@ -20,7 +20,7 @@ from typing import NamedTuple, TypeAlias
 import structlog
 
 from sqs_api.gateway.usage_journal import UsageJournal, journals_in, read_journal
-from storage.engines.folder import sync_folder
+from storage.files.folder import sync_folder
 
 FILE_NAME = "usage.sqlite"
 CHUNK_BYTES = 64 * 1024

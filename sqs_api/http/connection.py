@@ -1,8 +1,8 @@
 """A connection of a client: plain SQS requests are answered at once, aiohttp reads everything else.
 
-aiohttp's handler chain costs more than all the rest of a SendMessage (PERF §1), so `SqsConnection`
-answers a complete, plainly formed POST synchronously from `data_received` through the gateway. An
-unusual request, or one that is not for SQS, goes to aiohttp together with the rest of that
+aiohttp's handler chain costs more than all the rest of a SendMessage, so `SqsConnection` answers a
+complete, plainly formed POST synchronously from `data_received` through the gateway. An unusual
+request, or one that is not for SQS, goes to aiohttp together with the rest of that
 connection (`fallback.py`). Both ways write the same bytes.
 
 State        Reader   _exchange  _received       Ends with
@@ -27,25 +27,27 @@ import re
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
 
-from sqs_api.gateway.gateway import Exchange, Gateway
-from sqs_api.http.limits import Refused, ServerState
-from sqs_api.http.proxies import Origin, source_address
+from sqs_api.gateway.exchange import Exchange
+from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.memory import COUNTED_BYTES_MIN
+from sqs_api.http.http_limits import Refused, ServerState
 from sqs_api.http.timeouts import BoundedConnection
 from sqs_api.protocol.reply import closing
 from sqs_api.protocol.request import NotPlain, read_plain_request
+from sqs_api.settings.proxies import Origin, source_address
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.operations import ReceiveMessage
 
 _AHEAD_BYTES_MAX = 64 << 10
 """Bytes that a connection may send ahead of the reply it waits for before reading pauses."""
-_COUNTED_BYTES_MIN = 16 << 10
-"""Smaller requests are not counted in the request memory, so that they do not pay for it."""
+_UNSENT_BYTES_MAX = 64 << 10
+"""Bytes of unsent answers above which no further request is begun."""
 _REFUSED_HEAD_BYTES = 8000
 """Bytes that are searched for the protocol and the origin of a refused request."""
 _NAMES = (b"x-amz-target", b"origin")
@@ -109,6 +111,8 @@ class SqsConnection(BoundedConnection):
         super().connection_made(transport)
         self.source_ip = source_address(transport.get_extra_info("peername"))
         self.is_secure = transport.get_extra_info("sslcontext") is not None
+        if self.is_secure:  # as without TLS, where it is the default
+            cast(asyncio.Transport, transport).set_write_buffer_limits(_UNSENT_BYTES_MAX)
         if self._state.proxies.trusts(self.source_ip):
             direct = Origin(self.source_ip, self.is_secure)
             self.origin_of = partial(self._state.proxies.origin, direct)
@@ -133,7 +137,7 @@ class SqsConnection(BoundedConnection):
         if self._state.is_stopping:
             self.force_close()
             return
-        if size > _COUNTED_BYTES_MIN:
+        if size > COUNTED_BYTES_MIN:
             if not self._state.memory.take(size - self._held_bytes):
                 self._refuse_body(data)
                 return
@@ -168,7 +172,7 @@ class SqsConnection(BoundedConnection):
 
     def write_reply(self, written: bytes) -> bool:
         """See `Client.write_reply`."""
-        self._exchange = None
+        exchange, self._exchange = self._exchange, None
         self._active_at = self._state.seconds
         if self._held_bytes:
             self._give_memory_back()
@@ -182,9 +186,17 @@ class SqsConnection(BoundedConnection):
         transport.write(written)
         if self._paused:
             self._hold_back()
+            self.answer_to(exchange)
         elif self._received or self._held_back:
             self._loop.call_soon(self._go_on)
         return True
+
+    def answer_to(self, exchange: Exchange | None) -> None:
+        """Count what the client has not read of an answer; None if it was refused at once."""
+        if exchange is None:
+            self.answer_written(None, has_room=False)
+        else:
+            self.answer_written(exchange.caller, has_room=exchange.held_bytes > 0)
 
     def resume_writing(self) -> None:
         """Continue: the client reads its answers again."""
@@ -254,7 +266,7 @@ class SqsConnection(BoundedConnection):
         if self._state.memory.take(len(data)):
             self._held_bytes += len(data)
             return True
-        if len(data) + (self._begun_bytes if self._begun_at else 0) <= _COUNTED_BYTES_MIN:
+        if len(data) + (self._begun_bytes if self._begun_at else 0) <= COUNTED_BYTES_MIN:
             return True
         self._refuse_body(data)
         return False

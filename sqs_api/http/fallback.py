@@ -11,14 +11,16 @@ from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.web_protocol import RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
+from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.gateway import Gateway
 from sqs_api.http.connection import SqsConnection
-from sqs_api.http.limits import BODY_BYTES_MAX, ServerState, TooLarge
-from sqs_api.http.origins import AllowedOrigins
+from sqs_api.http.http_limits import BODY_BYTES_MAX, ServerState, TooLarge
 from sqs_api.protocol.reply import HeaderLines, closing, with_connection
-from visibility.contract.errors import RequestTooLarge
+from sqs_api.settings.origins import AllowedOrigins
+from visibility.contract.errors import InvalidRequest, RequestTooLarge
 
 _TOO_LARGE = f"The request is larger than {BODY_BYTES_MAX} bytes."
+_NO_ROOM = "Too many large answers wait to be read. Try again later."
 _LARGE_BYTES = 256 << 10
 _LINGER_S = 2
 """Time for a client whose body is dropped to read the reason; it hangs up when it has."""
@@ -26,6 +28,12 @@ _SCHEME_AND_HOST = re.compile(r"https?://[^/?]*", re.IGNORECASE)
 _METHODS = ("GET", "POST")
 """SQS knows no others; in particular a HEAD must not change anything."""
 _VERSIONS = (HttpVersion10, HttpVersion11)
+_ENCODED = (
+    "Content-Encoding is not supported: send the body as it is, without compression and without "
+    "this header."
+)
+_PLAIN_ENCODINGS = (b"", b"identity", b"amz-1.0")
+"""Values of Content-Encoding for a body as it is; AWS's examples of JSON requests have the last."""
 
 OtherPages = Callable[[BaseRequest], Awaitable[web.StreamResponse | None]]
 """Answers requests that are not SQS's; None for those that are."""
@@ -38,7 +46,10 @@ class FallbackClient:
         self.source_ip = connection.source_ip
         self.is_secure = connection.is_secure
         self.keep_alive = request.keep_alive
+        self.exchange: Exchange | None = None
+        """None until the request is begun."""
         self._request = request
+        self._connection = connection
         self._state = state
         self.written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -55,6 +66,7 @@ class FallbackClient:
             transport.write(with_connection(written, b"keep-alive"))
         else:
             transport.write(written)
+        self._connection.answer_to(self.exchange)
         self.written.set_result(None)
         return True
 
@@ -97,7 +109,7 @@ class Fallback:
             request = request.clone(remote=client.source_ip, scheme=scheme)
         other = await self._other_pages(request)
         if other is not None:
-            return other
+            return other if connection.page_begins(_size_of(other)) else _no_room()
         if request.method not in _METHODS:
             return self._answer_other_method(request, headers)
         return await self._answer_sqs(client, connection, request, headers)
@@ -133,12 +145,16 @@ class Fallback:
             self._gateway.refuse_unread(client, method, target, headers, body)
             return Written(client)
         connection.request_is_read()
+        if headers.get(b"content-encoding", b"").lower() not in _PLAIN_ENCODINGS:
+            self._gateway.refuse_unread(client, method, target, headers, InvalidRequest(_ENCODED))
+            return Written(client)
         if len(body) > _LARGE_BYTES:
             async with self._one_large:
                 await asyncio.sleep(0)  # requests that wait meanwhile come first
                 exchange = self._gateway.begin(client, method, target, headers, body)
         else:
             exchange = self._gateway.begin(client, method, target, headers, body)
+        client.exchange = exchange
         try:
             await client.written
         except asyncio.CancelledError:
@@ -175,6 +191,15 @@ def _without_host(target: str) -> str:
 
 def _as_text(headers: HeaderLines) -> dict[str, str]:
     return {name.decode(): value.decode() for name, value in headers}
+
+
+def _size_of(page: web.StreamResponse) -> int:
+    body = page.body if isinstance(page, web.Response) else None
+    return len(body) if isinstance(body, bytes) else 0
+
+
+def _no_room() -> web.Response:
+    return web.json_response({"error": _NO_ROOM}, status=503)
 
 
 def _last_answer(status: int) -> web.Response:

@@ -15,10 +15,11 @@ from contextlib import suppress
 import structlog
 
 from sqs_api.http.handshakes import handshake
-from sqs_api.http.limits import ListenerCounters, Refused, TimedOut
+from sqs_api.http.http_limits import ListenerCounters, Refused, TimedOut
 from sqs_api.http.tls import Tls
 
 _BACKLOG = 1024
+_UNSENT_BYTES = 128 << 10
 _ACCEPTS_AT_ONCE = 64
 """Then requests of open connections get their turn."""
 _PAUSE_S = 0.25
@@ -84,6 +85,7 @@ class Listener:
                 listening = socket.create_server(where, family=family, backlog=_BACKLOG)
                 self._sockets.append(listening)
                 listening.setblocking(False)
+                _bound_unsent(listening)
                 port = listening.getsockname()[1]
         except OSError:
             self.close()
@@ -213,6 +215,14 @@ class Listener:
         finally:
             self._loop.remove_reader(client)
         return client.recv(1, socket.MSG_PEEK)
+
+
+def _bound_unsent(listening: socket.socket) -> None:
+    """Have the system take few bytes that a client has no room for, where it can: those beyond wait
+    in the process, which counts them. Accepted sockets inherit it."""
+    option = getattr(socket, "TCP_NOTSENT_LOWAT", None)
+    if option is not None:
+        listening.setsockopt(socket.IPPROTO_TCP, option, _UNSENT_BYTES)
 
 
 def _set(future: asyncio.Future[None]) -> None:

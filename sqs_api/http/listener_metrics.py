@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from sqs_api.http.limits import ListenerCounters, RequestMemory
+from sqs_api.gateway.memory import RequestMemory
+from sqs_api.http.http_limits import ListenerCounters
 from sqs_api.http.tls import Tls
 
 _Reason = TypeVar("_Reason", bound=str)
@@ -40,8 +41,13 @@ class ListenerMetrics:
         yield _gauge("connections", "Open connections.", counters.connections)
         yield _gauge(
             "request_memory_bytes",
-            "Bytes of large requests that are not answered.",
+            "Bytes of large requests that are not answered, and of answers that are not read.",
             self._memory.held_bytes,
+        )
+        yield _gauge(
+            "answer_memory_bytes",
+            "The part of the request memory that answers hold.",
+            self._memory.answer_bytes,
         )
         yield _count("connections_accepted", "Connections that came to be.", counters.accepted)
         yield _counts("refused", "Connections and requests turned away.", counters.refused)

@@ -16,7 +16,7 @@ from sqs_api.gateway.gateway import Gateway
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.fallback import Fallback, OtherPages
-from sqs_api.http.limits import (
+from sqs_api.http.http_limits import (
     ListenerLimits,
     ServerState,
     descriptors_for_connections,
@@ -24,10 +24,10 @@ from sqs_api.http.limits import (
 )
 from sqs_api.http.listener import Listener
 from sqs_api.http.listener_metrics import ListenerMetrics
-from sqs_api.http.origins import AllowedOrigins
-from sqs_api.http.proxies import TrustedProxies
 from sqs_api.http.tls import Tls, TlsUnusable
 from sqs_api.settings.config import Settings
+from sqs_api.settings.origins import AllowedOrigins
+from sqs_api.settings.proxies import TrustedProxies
 
 _SWEPT_AT_ONCE = 1000
 """About a millisecond's; then other work gets its turn."""
@@ -53,7 +53,7 @@ class SqsServer(web.Server):
         origins: AllowedOrigins | None = None,
     ) -> None:
         self.limits = limits or ListenerLimits()
-        self._state = state = ServerState(self.limits, proxies or TrustedProxies())
+        self._state = state = ServerState(self.limits, proxies or TrustedProxies(), gateway.memory)
         fallback = Fallback(gateway, other_pages, origins or AllowedOrigins(), state)
         # A body is signed in its sent form, so it is not unpacked here.
         super().__init__(
@@ -70,7 +70,8 @@ class SqsServer(web.Server):
         """Hang up on clients that take too long; to be called once a second."""
         self._state.seconds += 1
         for number, (connection, transport) in enumerate(list(self._connections.items()), 1):
-            cast(SqsConnection, connection).end_if_overdue(transport)
+            if connection in self._connections:  # it may have ended meanwhile
+                cast(SqsConnection, connection).end_if_overdue(transport)
             if number % _SWEPT_AT_ONCE == 0:
                 await asyncio.sleep(0)
 
@@ -81,10 +82,19 @@ class SqsServer(web.Server):
             if isinstance(connection, SqsConnection):
                 connection.close_if_idle()
 
-    def _make_request(self, *parts: Any) -> BaseRequest:
-        request = super()._make_request(*parts)
+    def _make_request(
+        self, message: Any, payload: Any, protocol: Any, writer: Any, task: Any
+    ) -> BaseRequest:
+        request = _Request(message, payload, protocol, writer, task, self._loop)
         cast(SqsConnection, request.protocol).request_begins(request)
         return request
+
+
+class _Request(BaseRequest):
+    """A request whose answers do not name the software and its versions."""
+
+    async def _prepare_hook(self, response: web.StreamResponse) -> None:
+        response.headers.pop("Server", None)
 
 
 class Server:
@@ -113,7 +123,6 @@ class Server:
             request_timeout_s=settings.request_timeout_s,
             idle_timeout_s=settings.idle_timeout_s,
             client_bytes_per_s_min=settings.client_bytes_per_s_min,
-            request_memory_bytes=settings.request_memory_bytes,
         )
         if limits.connections_max < settings.connections_max:
             self._log.warning("few_file_descriptors", connections_max=limits.connections_max)

@@ -21,7 +21,9 @@ from aiohttp import StreamReader, web
 from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
-from sqs_api.http.limits import ServerState, TimedOut, TooLarge
+from auth.caller import Caller
+from sqs_api.gateway.memory import COUNTED_BYTES_MIN, PAGES
+from sqs_api.http.http_limits import Refused, ServerState, TimedOut, TooLarge
 
 _HEAD_BYTES_MAX = 64 << 10
 """Limit of a request's head. aiohttp bounds a line and their number, which makes 1 MiB for each
@@ -46,6 +48,8 @@ class BoundedConnection(RequestHandler):
         "_state",
         "_unread_bytes",
         "_unread_since",
+        "_unsent_bytes",
+        "_unsent_to",
     )
 
     def __init__(self, manager: web.Server, state: ServerState, **options: Any) -> None:
@@ -68,6 +72,10 @@ class BoundedConnection(RequestHandler):
         """Time at which answers were first seen to stay unread."""
         self._unread_bytes = 0
         """Bytes of them at that time."""
+        self._unsent_bytes = 0
+        """This connection's share of the request memory for answers."""
+        self._unsent_to = PAGES
+        """The caller whose share that is."""
         self._is_cut = False
         """True after an abort: the transport cannot be asked any more."""
 
@@ -81,6 +89,7 @@ class BoundedConnection(RequestHandler):
     def connection_lost(self, exc: BaseException | None) -> None:
         """Count the connection no more."""
         self._state.counters.connections -= 1
+        self._hold_unsent(0)
         super().connection_lost(exc)
 
     def feed_aiohttp(self, data: bytes) -> None:
@@ -123,6 +132,47 @@ class BoundedConnection(RequestHandler):
         self._begun_at = 0
         self._active_at = self._state.seconds
 
+    # -- answers that are not read -----------------------------------------------------------------
+
+    def resume_writing(self) -> None:
+        """See asyncio: the client has read its answers."""
+        super().resume_writing()
+        self._hold_unsent(0)
+
+    def answer_written(self, caller: Caller | None, *, has_room: bool) -> None:
+        """Count an answer's bytes that the client does not take yet; hang up if they had no room,
+        and find none."""
+        transport = self.transport
+        if not self._paused or transport is None:
+            return
+        self._hold_unsent(transport.get_write_buffer_size(), caller)
+        if not has_room and self._state.memory.is_exceeded:
+            self._state.counters.refused[Refused.MEMORY] += 1
+            self._is_cut = True
+            transport.abort()
+
+    def page_begins(self, size: int) -> bool:
+        """Count the body of a page that is to be written; False if it has no room."""
+        if size >= COUNTED_BYTES_MIN:
+            if not self._state.memory.has_room(PAGES, size, may_exceed=True):
+                self._state.counters.refused[Refused.MEMORY] += 1
+                return False
+            self._hold_unsent(size)
+        return True
+
+    def _hold_unsent(self, size: int, caller: Caller | None = None) -> None:
+        """Hold memory for this number of bytes, the caller's from now on."""
+        memory = self._state.memory
+        if self._unsent_bytes:
+            memory.hold(self._unsent_to, -self._unsent_bytes)
+        if caller is not None:
+            self._unsent_to = caller
+        if size:
+            memory.hold(self._unsent_to, size)
+        self._unsent_bytes = size
+
+    # -- time --------------------------------------------------------------------------------------
+
     def _end_with(self, status: bytes) -> None:
         """Answer a request that is not complete, and hang up."""
         if self.transport is not None:
@@ -152,6 +202,7 @@ class BoundedConnection(RequestHandler):
             return
         state = self._state
         now, limits = state.seconds, state.limits
+        self._hold_unsent(transport.get_write_buffer_size() if self._paused else 0)
         if self._paused or transport.is_closing():
             if self._does_not_read(_unread_bytes(transport)):
                 state.counters.timeouts[TimedOut.ANSWER] += 1

@@ -13,8 +13,8 @@ from msgspec import Meta
 from sqs_api.archiving.archive_search import ArchivedRow, ArchiveSearch, Place, read_place
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.filters import GivenFilter, ShownFilter, shown_filter
-from sqs_api.operators.routes import READ_BODIES
+from sqs_api.operators.filter_fields import GivenFilter, ShownFilter, shown_filter
+from sqs_api.operators.routes import GET_QUEUE, READ_BODIES, REDRIVE_MESSAGES
 from sqs_api.operators.shown_messages import ShownAttribute, shown_attributes
 from visibility.contract.errors import (
     InvalidParameterValue,
@@ -84,9 +84,17 @@ class ArchivedMessage(TypedDict):
     is_readable: bool
 
 
-class ArchivePage(TypedDict):
-    """The messages found among those scanned; with `next` the search goes on."""
+class WholeArchivedMessage(ArchivedMessage):
+    """An archived message, and what the caller `may` do to its queue."""
 
+    may: list[str]
+
+
+class ArchivePage(TypedDict):
+    """The messages found among those scanned; with `next` the search goes on. The caller `may` do
+    these actions to the queue, of a deleted one only what needs the archive alone."""
+
+    may: list[str]
     messages: list[ArchivedMessage]
     scanned: int
     next: str | None
@@ -111,13 +119,14 @@ async def search_archive(desk: Desk, asked: Asked, query: ArchiveQuery) -> Archi
     if reads:
         asked.bodies_read = [row.message_id for row in found.rows]
     return {
+        "may": _may(asked),
         "messages": [_shown(row, with_body=reads) for row in found.rows],
         "scanned": found.scanned,
         "next": None if found.next is None else str(found.next),
     }
 
 
-async def show_archived_message(desk: Desk, asked: Asked) -> ArchivedMessage:
+async def show_archived_message(desk: Desk, asked: Asked) -> WholeArchivedMessage:
     """One archived message, whole."""
     reads = _may_read(asked)
     found = await desk.archive.search(
@@ -134,7 +143,7 @@ async def show_archived_message(desk: Desk, asked: Asked) -> ArchivedMessage:
     if reads:
         asked.bodies_read = [found.rows[0].message_id]
         asked.noted["archived"] = True
-    return _shown(found.rows[0], with_body=reads)
+    return {**_shown(found.rows[0], with_body=reads), "may": _may(asked)}
 
 
 def search_of(desk: Desk, asked: Asked, **given: Any) -> ArchiveSearch:
@@ -178,6 +187,11 @@ def check_key(asked: Asked) -> None:
 def _may_read(asked: Asked) -> bool:
     queue = _queue(asked)
     return asked.may(READ_BODIES, asked.parts[0]) and (queue is None or asked.may_open(queue))
+
+
+def _may(asked: Asked) -> list[str]:
+    actions = [REDRIVE_MESSAGES] if _queue(asked) is None else [GET_QUEUE, REDRIVE_MESSAGES]
+    return [action for action in actions if asked.may(action, asked.parts[0])]
 
 
 def _queue(asked: Asked) -> QueueDefinition | None:

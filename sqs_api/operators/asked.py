@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
+from collections import Counter
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
 
+from auth.auth_errors import AccessDenied
 from auth.caller import Caller
-from auth.errors import AccessDenied
 from cluster.catalog.queue_view import QueueView
-from sqs_api.admin.access import AdminRequest, Operator
+from sqs_api.admin.admin_access import AdminRequest, Operator
 from sqs_api.gateway.access import Access
+from sqs_api.operators.remembered import Repeatable
 from visibility.contract.errors import InvalidParameterValue, KmsAccessDenied
 from visibility.contract.model import QueueDefinition
+from visibility.contract.operations import Operation, SendMessage
 
 T = TypeVar("T")
 Taken = TypeVar("Taken", bound=msgspec.Struct)
@@ -34,8 +38,11 @@ class Asked:
         """Details for the audit log; never the body of a message."""
         self.bodies_read: list[str] = []
         """Ids of the messages whose bodies are in the answer."""
+        self.repeatable: Repeatable | None = None
+        """The key of a change that may be sent again."""
         self._queues = queues
         query = sent.target.partition(b"?")[2].decode("latin-1")
+        self._steps = Counter[bytes]()
         self._parameters = dict(parse_qsl(query, keep_blank_values=True))
 
     # -- parameters --------------------------------------------------------------------------------
@@ -65,6 +72,24 @@ class Asked:
     def account(self) -> str:
         """The account that the request is about."""
         return self.text("account") or self.caller.account
+
+    # -- repetitions -------------------------------------------------------------------------------
+
+    @property
+    def age_ms(self) -> int:
+        """The time since the first request that this one repeats; 0 for a first one."""
+        return 0 if self.repeatable is None else self.repeatable.age_ms
+
+    def request_id(self, operation: Operation, queue: QueueDefinition) -> str | None:
+        """The id under which a shard remembers a step of a change: the same for a repetition. None
+        if the change has no key."""
+        if self.repeatable is None:
+            return None
+        said = (self.repeatable.key, self.caller.arn, self.sent.target.decode("latin-1"))
+        message = operation if isinstance(operation, SendMessage) else None  # a replay sends many
+        step = msgspec.json.encode((*said, queue.arn, type(operation).__name__, message))
+        self._steps[step] += 1
+        return hashlib.sha256(b"%d" % self._steps[step] + step + self.sent.body).hexdigest()[:32]
 
     # -- queues and permissions --------------------------------------------------------------------
 
@@ -104,6 +129,16 @@ class Asked:
         """True if `check` lets the caller pass."""
         return self.is_trusted or self.access.allows_action(
             action, self.arn(name), self.account, self.caller, self.sent, self.sent.headers
+        )
+
+    def may_administer(self, action: str, account: str, *, root_only: bool = False) -> bool:
+        """True if `administer` lets the caller pass."""
+        if self.is_trusted:
+            return True
+        if root_only and self.caller.user is not None:
+            return False
+        return self.access.allows_action(
+            action, "*", account, self.caller, self.sent, self.sent.headers
         )
 
     def may_open(self, queue: QueueDefinition) -> bool:

@@ -20,7 +20,7 @@ _PAGE_MAX = 500
 _LATEST_MS = 253_402_300_799_999
 """The end of the year 9999."""
 _TOKEN = re.compile(r"([0-9T:.+-]{29})/([0-9]{1,6})")
-_NAMED = ("host", "account", "user", "access_key_id", "source_ip", "queue", "outcome")
+_NAMED = ("host", "account", "user", "access_key_id", "login", "source_ip", "queue", "outcome")
 _OWN = {"time", "event", "action", *_NAMED}
 
 
@@ -32,7 +32,7 @@ class AuditQuery(msgspec.Struct):
 
     since_ms: _Instant | None = None
     until_ms: _Instant | None = None
-    user: Annotated[str, Meta(description="A user, an access key id, or an account.")] = ""
+    user: Annotated[str, Meta(description="A user, an access key id, an account, or a login.")] = ""
     action: Annotated[str, Meta(description="A part of the action.")] = ""
     queue: Annotated[str, Meta(description="Name of a queue.")] = ""
     denied: Annotated[bool, Meta(description="Only calls that were refused.")] = False
@@ -51,6 +51,8 @@ class AuditEntry(msgspec.Struct):
     account: str | None
     user: str | None
     access_key_id: str | None
+    login: str | None
+    """The user of the machine who ran the command on the data folder, or beside its service."""
     source_ip: str | None
     queue: str | None
     outcome: str | None

@@ -19,6 +19,7 @@ from sqs_api.gateway.audit import FILE_NAME, FILES_KEPT
 
 _PAGE_BYTES = 1 << 20
 _DENIED = ("denied", "denied_omitted")
+_CALLERS = ("user", "access_key_id", "account", "login")
 _QUEUES = ("queue", "source", "destination", "to")
 """Fields that name a queue, by name, URL or ARN."""
 Line = dict[str, Any]
@@ -32,7 +33,7 @@ class AuditFilter(msgspec.Struct):
     until: str = ""
     """The latest time."""
     user: str = ""
-    """The name of a user, an access key id, or an account."""
+    """The name of a user, an access key id, an account, or the login of a command's user."""
     action: str = ""
     """A part of the action."""
     queue: str = ""
@@ -50,7 +51,7 @@ class AuditFilter(msgspec.Struct):
             and at >= self.since
             and (not self.denied or line["event"] in _DENIED)
             and self.action.lower() in action_of(line).lower()
-            and (not self.user or self.user in map(line.get, ("user", "access_key_id", "account")))
+            and (not self.user or self.user in map(line.get, _CALLERS))
             and (not self.queue or any(_names(line.get(field), self.queue) for field in _QUEUES))
         )
 

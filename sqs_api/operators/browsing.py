@@ -11,7 +11,7 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import msgspec
 
-from sqs_api.gateway.sealing import Admit
+from sqs_api.gateway.sealer import Admit
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.shown_messages import Opened, opened

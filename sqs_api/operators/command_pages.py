@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from cluster.members.status import ClusterStatus
-from sqs_api.admin.actions import (
+from sqs_api.admin.admin_actions import (
     ACKNOWLEDGE_ARCHIVE,
     BACKUP,
     DELETE_QUEUE,
@@ -33,7 +33,7 @@ from sqs_api.admin.backup_page import MadeBackup, WantedBackup
 from sqs_api.admin.cluster_pages import DrainedHost, Nothing, RemovedHost, WrittenFormats
 from sqs_api.admin.queue_pages import NamedQueue, RestorableQueue, ShownQueueId
 from sqs_api.admin.usage_page import ShownUsage, UsageParameters
-from sqs_api.archiving.pages import (
+from sqs_api.archiving.archive_pages import (
     ArchivedBatches,
     ArchiveStatus,
     RemovedMessages,

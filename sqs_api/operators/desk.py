@@ -7,17 +7,17 @@ from typing import Any, NamedTuple
 
 from cluster.catalog.catalog import Catalog
 from cluster.shards.router import Router
-from sqs_api.admin.deletions import Deletions
+from sqs_api.admin.admin_pages import Answer as PageAnswer
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.pages import Answer as PageAnswer
 from sqs_api.archiving.archived_messages import ArchivedMessages
-from sqs_api.cloudwatch.actions import Reader
+from sqs_api.cloudwatch.metric_actions import Reader
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
-from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.sealer import Sealer
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.people import People
-from sqs_api.operators.permissions import FindKey
+from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
@@ -57,8 +57,9 @@ class Desk(NamedTuple):
         self, asked: Asked, operation: Operation, queue: QueueDefinition, **more: Any
     ) -> Answer:
         """Have the shard of a queue decide, on whichever host leads it. Raises QueueError."""
-        request = Request(operation, queue, asked.caller, f"{self.bits128():032x}", **more)
-        return await self.router.ask(request)
+        request_id = asked.request_id(operation, queue) or f"{self.bits128():032x}"
+        request = Request(operation, queue, asked.caller, request_id, **more)
+        return await self.router.ask(request, asked.age_ms)
 
 
 AnswerRoute = Callable[..., Awaitable[Any]]

@@ -8,9 +8,9 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from auth.errors import AccessDenied
-from sqs_api.admin.access import AdminAccess, AdminRequest
-from sqs_api.admin.pages import error_page
+from auth.auth_errors import AccessDenied
+from sqs_api.admin.admin_access import AdminAccess, AdminRequest
+from sqs_api.admin.admin_pages import error_page
 from sqs_api.operators.openapi import DOCUMENT, document
 
 

@@ -11,11 +11,12 @@ from msgspec import Meta
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.browsing import SCANNED_MAX, Position, Scan
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.filters import check_reading, may_read
+from sqs_api.operators.filter_fields import check_reading, may_read
 from sqs_api.operators.message_answers import admit_of
 from sqs_api.operators.shown_messages import Opened
 from visibility.content.filters import attribute_text, check_filter, field_text
 from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter
 
 _GROUPS_MAX = 50
@@ -71,6 +72,7 @@ async def show_groups(desk: Desk, asked: Asked, grouping: Grouping) -> Groups:
     admit = admit_of(asked, queue, may_read(asked, queue))
     scan = Scan(desk, asked, queue, state="all", search=MessageFilter(), admit=admit)
     sample = await scan.run(Position(), SCANNED_MAX)
+    is_whole = sample.position is None or await _is_end(desk, asked, queue, sample.position)
     sent = [each.found.message.sent_at_ms for each in sample.messages]
     begin_ms = min(sent, default=0)
     bar_ms = (max(sent, default=0) - begin_ms) // _BARS + 1
@@ -84,8 +86,14 @@ async def show_groups(desk: Desk, asked: Asked, grouping: Grouping) -> Groups:
         "begin_ms": begin_ms,
         "bar_ms": bar_ms,
         "scanned": sample.scanned,
-        "is_whole": sample.position is None,
+        "is_whole": is_whole,
     }
+
+
+async def _is_end(desk: Desk, asked: Asked, queue: QueueDefinition, at: Position) -> bool:
+    """True if there is no message from here on."""
+    scan = Scan(desk, asked, queue, state="all", search=MessageFilter(), admit=None)
+    return not (await scan.run(at, 1)).scanned
 
 
 def _fingerprint(grouping: Grouping) -> tuple[str, str]:

@@ -8,10 +8,10 @@ from typing import Annotated, TypedDict, cast
 import msgspec
 from msgspec import Meta
 
-from sqs_api.cloudwatch.actions import Wanted
+from sqs_api.cloudwatch.metric_actions import Wanted
+from sqs_api.cloudwatch.metric_statistics import HOUR_S, Datapoint, Window
 from sqs_api.cloudwatch.metric_table import FIRST_RECEIVE_MS, FIRST_RECEIVES, GAUGES
 from sqs_api.cloudwatch.series import HOURS_KEPT, MINUTES_KEPT
-from sqs_api.cloudwatch.statistics import HOUR_S, Datapoint, Window
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.queue_answers import SortedListing, listed_queues

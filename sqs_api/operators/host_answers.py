@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from cluster.members.status import ClusterStatus
-from sqs_api.admin.actions import DRAIN_HOST, READ_CLUSTER
+from sqs_api.admin.admin_actions import DRAIN_HOST, READ_CLUSTER
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from visibility.contract.errors import InvalidParameterValue

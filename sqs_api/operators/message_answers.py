@@ -12,7 +12,7 @@ from sqs_api.gateway.payload import PAYLOADS, Payload
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.browsing import Scan, read_token, write_token
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.filters import GivenFilter, check_reading, may_read, shown_filter
+from sqs_api.operators.filter_fields import GivenFilter, check_reading, may_read, shown_filter
 from sqs_api.operators.routes import DELETE_MESSAGES, SEND
 from sqs_api.operators.shown_messages import ShownMessage, opened, shown_message
 from visibility.contract.actions import ACTIONS
@@ -76,7 +76,13 @@ class Due(msgspec.Struct):
     due_ms: Annotated[int, Meta(ge=0, le=1 << 52)] = 0
 
 
-async def show_message(desk: Desk, asked: Asked, due: Due) -> ShownMessage:
+class WholeMessage(ShownMessage):
+    """A message, and whether the caller `may_resend` a copy to its queue or its source."""
+
+    may_resend: bool
+
+
+async def show_message(desk: Desk, asked: Asked, due: Due) -> WholeMessage:
     """One message, whole; `due_ms` names the end of its delay if it is delayed."""
     queue, sequence, due_ms = asked.queue(asked.parts[0]), int(asked.parts[1]), due.due_ms
     page = await desk.ask(asked, BrowseMessages(bool(due_ms), (due_ms, sequence - 1), 1), queue)
@@ -87,7 +93,9 @@ async def show_message(desk: Desk, asked: Asked, due: Due) -> ShownMessage:
     message = opened(desk.sealer, page.messages[0], admit_of(asked, queue, reads))
     if reads:
         asked.bodies_read = [message.found.message.message_id]
-    return shown_message(queue, message, with_body=reads)
+    shown = shown_message(queue, message, with_body=reads)
+    targets = [queue.name, *filter(None, [(shown["source_arn"] or "").rpartition(":")[2]])]
+    return {**shown, "may_resend": any(asked.may(SEND, name) for name in targets)}
 
 
 def admit_of(asked: Asked, queue: QueueDefinition, reads: bool) -> Any:

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
-from sqs_api.admin.actions import RESERVED
+from sqs_api.admin.admin_actions import RESERVED
 from sqs_api.admin.owner_metrics import QUEUE_METRICS
 from sqs_api.operators.api import ANSWERS
 from sqs_api.operators.command_pages import COMMAND_PAGES, QUEUE_ID, CommandPage
 from sqs_api.operators.described import given_by, taken_by
+from sqs_api.operators.remembered import AGE, KEY
 from sqs_api.operators.routes import API, PARTS, ROUTES, SERVICE_ACTIONS, Route
 
 DOCUMENT = API + "openapi.json"
@@ -40,7 +41,7 @@ _REFUSALS = {
     "404": "There is no such queue, message or redrive.",
     "409": "The service, or its present state, does not allow it.",
     "413": "The body is too long.",
-    "415": "The content type is not application/json.",
+    "415": "The content type is not application/json, or there is a Content-Encoding.",
     "503": "No host, or not the lake, can answer at present: try again.",
 }
 _OF_BODIES = ("413", "415")
@@ -113,7 +114,7 @@ def document() -> dict[str, Any]:
         "paths": paths,
         "components": {
             "schemas": _components(),
-            "parameters": {"account": _ACCOUNT},
+            "parameters": {"account": _ACCOUNT, **_REPEATED},
             "responses": {status: _refusal(text) for status, text in _REFUSALS.items()},
             "securitySchemes": {
                 _SIGNATURE: {
@@ -140,7 +141,10 @@ def _operation(route: Route) -> dict[str, Any]:
         "description": f"{more} {needs}".strip(),
         "parameters": _parameters(route),
     }
-    return operation if route.only_reads else operation | _body(taken_by(answer))
+    if route.only_reads:
+        return operation
+    operation["parameters"] += [{"$ref": f"#/components/parameters/{name}"} for name in _REPEATED]
+    return operation | _body(taken_by(answer))
 
 
 def _command(command: CommandPage) -> dict[str, Any]:
@@ -183,7 +187,7 @@ def _operation_id(name: str) -> str:
 
 
 def _refusals(route: Route) -> list[str]:
-    without = ("409", *_OF_BODIES) if route.only_reads else ("409",)
+    without = ("409", *_OF_BODIES) if route.only_reads else ()
     return [status for status in _REFUSALS if status not in without]
 
 
@@ -219,6 +223,23 @@ _ACCOUNT = {
     "in": "query",
     "description": "The account that owns the queues, by default the signer's.",
     "schema": {"type": "string"},
+}
+_REPEATED = {
+    KEY: {
+        "name": KEY,
+        "in": "header",
+        "description": "A change with a key is made once: a repetition with the same key, path and "
+        "body gets the first one's answer for ten minutes. Another body is refused with the code "
+        "IdempotentParameterMismatch.",
+        "schema": {"type": "string", "pattern": "^[A-Za-z0-9_-]{1,64}$"},
+    },
+    AGE: {
+        "name": AGE,
+        "in": "header",
+        "description": "Of a repetition: milliseconds since it was sent first. One whose first "
+        "answer may be forgotten is refused with the code OutcomeUnknown, instead of done again.",
+        "schema": {"type": "integer", "minimum": 0},
+    },
 }
 
 

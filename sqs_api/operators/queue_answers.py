@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Literal, NamedTuple, TypedDict
 
 import msgspec
 from msgspec import Meta
 
+from sqs_api.admin.admin_actions import RESTORE_QUEUE
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.readings import Found
 from sqs_api.operators.routes import (
     BROWSE_MESSAGES,
     DELETE_MESSAGES,
+    GET_QUEUE,
     PURGE,
     QUARANTINE_MESSAGES,
     READ_BODIES,
@@ -29,6 +31,7 @@ from sqs_api.operators.shown_queues import EMPTY, ShownQueue, shown_queue
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import QueueReading
+from visibility.contract.queue_policy import statements_without_effect
 
 _PAGE_MAX = 500
 _ON_A_QUEUE = (
@@ -43,6 +46,7 @@ _ON_A_QUEUE = (
     TAG,
     UNTAG,
 )
+_IN_A_LIST = (GET_QUEUE, BROWSE_MESSAGES, REDRIVE_MESSAGES)
 _NEVER_MS = 1 << 53
 """Sorts queues without messages last."""
 _SORTS: dict[str, Callable[[QueueDefinition, QueueReading], float]] = {
@@ -74,27 +78,46 @@ class SortedListing(Listing):
     sort: Literal["name", "visible", "in_flight", "delayed", "oldest", "expires"] = "name"
 
 
+class ListedQueue(ShownQueue):
+    """A queue of a list, and the actions of its links that the caller `may` do. `hidden` are names
+    of other queues in it that the caller may not see."""
+
+    may: list[str]
+    hidden: list[str]
+
+
 class QueuePage(TypedDict):
     """A page of queues; `total` counts those on all pages."""
 
-    queues: list[ShownQueue]
+    queues: list[ListedQueue]
     total: int
     next: str | None
 
 
-class WholeQueue(ShownQueue):
-    """A queue with all settings, and the actions that the caller may do."""
+class Purged(TypedDict):
+    """The messages of a purge, which can be restored."""
+
+    queue_id: int
+    purged_at_ms: int
+    restorable_until_ms: int
+
+
+class WholeQueue(ListedQueue):
+    """A queue with all settings, and all actions that the caller may do. `policy_without_effect`
+    names the statements of its policy whose Resource is not this queue. `purges` are those that
+    the caller may take back, the latest first."""
 
     attributes: dict[str, str]
+    policy_without_effect: list[str]
     tags: dict[str, str]
     created_at_ms: int
     modified_at_ms: int
-    may: list[str]
+    purges: list[Purged]
 
 
 async def list_queues(desk: Desk, asked: Asked, listing: SortedListing) -> QueuePage:
     """A page of the account's queues in the region."""
-    return await _shown(desk, await listed_queues(desk, asked, listing), _sources(desk))
+    return await _shown(desk, asked, await listed_queues(desk, asked, listing), _sources(desk))
 
 
 async def listed_queues(desk: Desk, asked: Asked, listing: SortedListing) -> Page:
@@ -106,21 +129,51 @@ async def list_dead_letters(desk: Desk, asked: Asked, listing: Listing) -> Queue
     """A page of the dead-letter queues: first those that lose a message soonest."""
     sources = _sources(desk)
     queues = [queue for queue in _found(desk, asked, listing.search) if queue.arn in sources]
-    return await _shown(desk, await _page(desk, listing, queues, "expires"), sources)
+    return await _shown(desk, asked, await _page(desk, listing, queues, "expires"), sources)
 
 
 async def show_queue(desk: Desk, asked: Asked) -> WholeQueue:
     """A queue with its attributes, tags and policy, and what the caller may do to it."""
     queue = asked.queue(asked.parts[0])
     readings = await desk.readings.of([queue])
+    shown = shown_queue(desk, queue, readings.get(queue.queue_id, EMPTY), _sources(desk))
     return {
-        **shown_queue(desk, queue, readings.get(queue.queue_id, EMPTY), _sources(desk)),
+        **shown,
         "attributes": queue.attributes,
+        "policy_without_effect": statements_without_effect(
+            queue.attributes.get("Policy", ""), queue.arn
+        ),
         "tags": queue.tags,
         "created_at_ms": queue.created_at_ms,
         "modified_at_ms": queue.modified_at_ms,
-        "may": [action for action in _ON_A_QUEUE if asked.may(action, queue.name)],
+        "may": _may(asked, queue, _ON_A_QUEUE),
+        "hidden": _hidden(asked, shown),
+        "purges": _purges(desk, asked, queue),
     }
+
+
+def _may(asked: Asked, queue: QueueDefinition, actions: Iterable[str]) -> list[str]:
+    return [action for action in actions if asked.may(action, queue.name)]
+
+
+def _hidden(asked: Asked, shown: ShownQueue) -> list[str]:
+    dead = shown["dead_letter_queue"]
+    others = [*shown["sources"], *([] if dead is None else [dead["name"]])]
+    return [name for name in others if not asked.may(GET_QUEUE, name)]
+
+
+def _purges(desk: Desk, asked: Asked, queue: QueueDefinition) -> list[Purged]:
+    if not asked.may_administer(RESTORE_QUEUE, desk.account):
+        return []
+    return [
+        {
+            "queue_id": kept.queue.queue_id,
+            "purged_at_ms": kept.deleted_at_ms,
+            "restorable_until_ms": desk.deletions.restorable_until_ms(kept),
+        }
+        for kept in desk.deletions.all()
+        if kept.continued_as and kept.queue.arn == queue.arn
+    ]
 
 
 class Purge(msgspec.Struct, forbid_unknown_fields=True):
@@ -129,19 +182,39 @@ class Purge(msgspec.Struct, forbid_unknown_fields=True):
     confirm: str
 
 
-class Purged(TypedDict):
+class PurgedQueue(TypedDict):
     """The name of the queue."""
 
     purged: str
 
 
-async def purge_queue(desk: Desk, asked: Asked, purge: Purge) -> Purged:
+async def purge_queue(desk: Desk, asked: Asked, purge: Purge) -> PurgedQueue:
     """Purge a queue whose name is repeated in `confirm`."""
     queue = asked.queue(asked.parts[0])
     if purge.confirm != queue.name:
         raise InvalidParameterValue("To purge the queue, repeat its name in confirm.")
     await desk.deletions.purge(queue)
     return {"purged": queue.name}
+
+
+class KeptQueue(msgspec.Struct, forbid_unknown_fields=True):
+    """A deleted queue, or the messages of a purged one, by the id that it had."""
+
+    queue_id: int
+
+
+class RestoredQueue(TypedDict):
+    """The name of the queue that has the messages now."""
+
+    restored: str
+
+
+async def restore_queue(desk: Desk, asked: Asked, kept: KeptQueue) -> RestoredQueue:
+    """Restore a deleted queue, or the messages of a purged one; those in flight follow."""
+    asked.noted["queue_id"] = kept.queue_id
+    queue = await desk.deletions.restore(kept.queue_id)
+    asked.noted["restored"] = queue.arn
+    return {"restored": queue.name}
 
 
 # -- pages -----------------------------------------------------------------------------------------
@@ -192,12 +265,18 @@ async def _page(desk: Desk, listing: Listing, queues: list[QueueDefinition], sor
     return Page(page, readings, len(queues), _token(place(page[-1])) if more else None)
 
 
-async def _shown(desk: Desk, page: Page, sources: Mapping[str, list[str]]) -> QueuePage:
+async def _shown(
+    desk: Desk, asked: Asked, page: Page, sources: Mapping[str, list[str]]
+) -> QueuePage:
     readings = await desk.readings.of(page.queues) if page.readings is None else page.readings
+    shown = [
+        shown_queue(desk, queue, readings.get(queue.queue_id, EMPTY), sources)
+        for queue in page.queues
+    ]
     return {
         "queues": [
-            shown_queue(desk, queue, readings.get(queue.queue_id, EMPTY), sources)
-            for queue in page.queues
+            {**each, "may": _may(asked, queue, _IN_A_LIST), "hidden": _hidden(asked, each)}
+            for queue, each in zip(page.queues, shown, strict=True)
         ],
         "total": page.total,
         "next": page.next,

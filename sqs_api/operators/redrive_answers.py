@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.filters import GivenFilter, check_reading, shown_filter
+from sqs_api.operators.filter_fields import GivenFilter, check_reading, shown_filter
 from sqs_api.operators.shown_redrives import ShownRedrive, Undone, shown_redrive
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue
@@ -56,7 +56,11 @@ class GivenRedrive(msgspec.Struct, forbid_unknown_fields=True):
     reason: str = ""
     from_sequence: Annotated[int, Meta(description="Of a plan: `next` of the last answer.")] = 0
     planned: Annotated[
-        _Count, Meta(description="Of a plan: messages that earlier answers planned.")
+        _Count,
+        Meta(
+            description="Of a plan: messages that earlier answers planned. Of a start: all that "
+            "the plan counted, by which the progress is shown."
+        ),
     ] = 0
 
     @property
@@ -163,7 +167,12 @@ async def start_redrive(desk: Desk, asked: Asked, wanted: GivenRedrive) -> Begun
     """Begin to move all messages, the selected ones, or those that match."""
     ends = _ends(desk, asked, wanted)
     operation = MoveSelected(
-        wanted.sequences, wanted.rate or 0, ends.filter, wanted.pace, wanted.reason
+        wanted.sequences,
+        wanted.rate or 0,
+        ends.filter,
+        wanted.pace,
+        wanted.reason,
+        planned=wanted.planned,
     )
     answer = await _ask(desk, asked, operation, ends)
     assert isinstance(answer, StartMessageMoveTaskResult)

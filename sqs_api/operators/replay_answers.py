@@ -23,8 +23,15 @@ from sqs_api.operators.archive_answers import (
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.message_answers import NewAttribute, NewMessage, send_to
-from sqs_api.operators.routes import SEND
-from visibility.contract.errors import InvalidParameterValue, QueueError, ServiceUnavailable
+from sqs_api.operators.routes import REDRIVE_MESSAGES, SEND
+from storage.lake.near_names import did_you_mean
+from visibility.contract.errors import (
+    InvalidParameterValue,
+    QueueDoesNotExist,
+    QueueError,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
 from visibility.contract.model import QueueDefinition
 
 _STEP = 100
@@ -172,7 +179,21 @@ async def _find(
             body_max=body_max,
         )
     )
+    if found.near is not None:
+        _check_known(asked, found.near)
     return found, begun_ms
+
+
+def _check_known(asked: Asked, near: list[str]) -> None:
+    """Raise ResourceNotFound unless the service has the queue, of which nothing is archived."""
+    name = asked.parts[0]
+    try:
+        asked.queue(name)
+    except QueueDoesNotExist as error:
+        shown = [each for each in near if asked.may(REDRIVE_MESSAGES, each)]
+        raise ResourceNotFound(
+            f"Neither the archive nor the service has a queue {name}{did_you_mean(shown)}"
+        ) from error
 
 
 def _read_token(token: str | None, now_ms: int) -> tuple[int, Place | None]:

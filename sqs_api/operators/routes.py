@@ -10,8 +10,15 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from sqs_api.admin.actions import DRAIN_HOST, READ_CLUSTER, RESERVED, AdminPage, page_of
-from sqs_api.http.limits import BODY_BYTES_MAX
+from sqs_api.admin.admin_actions import (
+    DRAIN_HOST,
+    READ_CLUSTER,
+    RESERVED,
+    RESTORE_QUEUE,
+    AdminPage,
+    page_of,
+)
+from sqs_api.http.http_limits import BODY_BYTES_MAX
 
 API = RESERVED + "api/"
 LIST_QUEUES = "holdfast:ListQueues"
@@ -84,6 +91,7 @@ ROUTES = (
     Route("list depths", "GET", "depths", LIST_QUEUES),
     Route("show queue", "GET", "queues/{queue}", GET_QUEUE),
     Route("purge queue", "POST", "queues/{queue}/purge", PURGE),
+    Route("restore queue", "POST", "deleted-queues/restore", None, page=page_of(RESTORE_QUEUE)),
     Route("set attributes", "POST", "queues/{queue}/attributes", SET_ATTRIBUTES),
     Route("tag queue", "POST", "queues/{queue}/tags", TAG),
     Route("untag queue", "POST", "queues/{queue}/tags/remove", UNTAG),

@@ -7,7 +7,7 @@ from typing import NotRequired, TypedDict
 
 import msgspec
 
-from sqs_api.gateway.sealing import Admit, Sealer
+from sqs_api.gateway.sealer import Admit, Sealer
 from visibility.content.content import Extras, unpack
 from visibility.content.sequence_numbers import sequence_number
 from visibility.contract.model import QueueDefinition

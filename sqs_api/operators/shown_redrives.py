@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TypedDict
 
-from sqs_api.operators.filters import ShownFilter, shown_filter
+from sqs_api.operators.filter_fields import ShownFilter, shown_filter
 from visibility.contract.move_task import MoveTask
 from visibility.rules.task_handles import encode_handle
 
@@ -18,7 +18,8 @@ class Undone(TypedDict):
 
 class ShownRedrive(TypedDict):
     """A redrive, begun here or by StartMessageMoveTask. `stayed` messages could not be moved; those
-    of `looked_at` that do not match the filter are not among them."""
+    of `looked_at` that do not match the filter are not among them. `to_move` is what a plan counted
+    (`is_planned`), else the messages that were visible at the start."""
 
     number: int
     id: str
@@ -34,6 +35,7 @@ class ShownRedrive(TypedDict):
     canary: int
     stop_after: int
     to_move: int | None
+    is_planned: bool
     looked_at: int
     moved: int
     stayed: int
@@ -65,6 +67,7 @@ def shown_redrive(task: MoveTask, undone: Undone | None) -> ShownRedrive:
         "canary": task.pace.canary,
         "stop_after": task.pace.stop_after,
         "to_move": task.to_move,
+        "is_planned": task.is_planned,
         "looked_at": task.looked_at,
         "moved": task.moved,
         "stayed": task.stayed,

@@ -14,7 +14,7 @@ from cluster.keys.identity_store import IdentityStore
 from cluster.keys.key_uses import day_text
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.permissions import (
+from sqs_api.operators.permission_answers import (
     QuestionRefused,
     Target,
     Verdict,

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from auth.errors import AuthError
-from sqs_api.protocol import json_codec, query_codec, wire
-from sqs_api.protocol.errors import error_row
+from auth.auth_errors import AuthError
+from sqs_api.protocol import json_codec, query_codec, wire_names
+from sqs_api.protocol.error_codes import error_row
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidAction, QueueError, UnknownOperation
 from visibility.contract.operations import Operation
@@ -49,9 +49,9 @@ class Wire(enum.Enum):
 
 _JSON = Wire.JSON
 _CONTENT_TYPES = {
-    Wire.JSON: wire.CONTENT_TYPE_AWS_JSON,
-    Wire.QUERY_XML: wire.CONTENT_TYPE_XML,
-    Wire.QUERY_JSON: wire.CONTENT_TYPE_JSON,
+    Wire.JSON: wire_names.CONTENT_TYPE_AWS_JSON,
+    Wire.QUERY_XML: wire_names.CONTENT_TYPE_XML,
+    Wire.QUERY_JSON: wire_names.CONTENT_TYPE_JSON,
 }
 
 
@@ -82,9 +82,9 @@ def detect_wire(
     `headers` has lower-case names. Never raises.
     """
     media_type = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
-    if b"x-amz-target" in headers or media_type == wire.CONTENT_TYPE_AWS_JSON:
+    if b"x-amz-target" in headers or media_type == wire_names.CONTENT_TYPE_AWS_JSON:
         return Wire.JSON
-    if wire.CONTENT_TYPE_JSON in headers.get(b"accept", b"").lower():
+    if wire_names.CONTENT_TYPE_JSON in headers.get(b"accept", b"").lower():
         return Wire.QUERY_JSON
     return Wire.QUERY_XML
 
@@ -111,7 +111,7 @@ def decode_request(
 
 def _target_action(headers: Mapping[bytes, bytes]) -> str:
     named = headers.get(b"x-amz-target", b"").decode("utf-8", "replace")
-    return named.removeprefix(wire.TARGET_PREFIX)
+    return named.removeprefix(wire_names.TARGET_PREFIX)
 
 
 def _no_such_action(action: str) -> InvalidAction:
@@ -146,7 +146,7 @@ def _queue_path(raw_path: bytes) -> str | None:
 def content_type(chosen: Wire) -> bytes:
     """The content type of an answer that is not an error."""
     if chosen is _JSON:
-        return wire.CONTENT_TYPE_AWS_JSON
+        return wire_names.CONTENT_TYPE_AWS_JSON
     return _CONTENT_TYPES[chosen]
 
 
@@ -174,7 +174,7 @@ def encode_error(error: QueueError | AuthError, chosen: Wire, request_id: str) -
         return EncodedError(status, ((b"x-amzn-query-error", header),), content_type(chosen), body)
     if isinstance(error, UnknownOperation):
         return EncodedError(
-            row.status, (), wire.CONTENT_TYPE_XML, query_codec.UNKNOWN_OPERATION_BODY
+            row.status, (), wire_names.CONTENT_TYPE_XML, query_codec.UNKNOWN_OPERATION_BODY
         )
     if row.query_message is not None and message == type(error).default_message:
         message = row.query_message

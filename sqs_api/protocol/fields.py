@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import msgspec
 
-from sqs_api.protocol.wire import ALSO_READ, JSON_FORM_MEMBERS, LIST_ELEMENTS, MAP_ELEMENTS
+from sqs_api.protocol.wire_names import ALSO_READ, JSON_FORM_MEMBERS, LIST_ELEMENTS, MAP_ELEMENTS
 from visibility.contract.errors import InvalidRequest, MissingParameter
 
 INDEX_MAX = 214_748_369

@@ -13,7 +13,7 @@ import re
 
 import msgspec
 
-from sqs_api.protocol.wire import TARGET_PREFIX
+from sqs_api.protocol.wire_names import TARGET_PREFIX
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidRequest
 from visibility.contract.operations import Operation

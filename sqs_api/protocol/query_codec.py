@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from sqs_api.protocol.errors import Fault
+from sqs_api.protocol.error_codes import Fault
 from sqs_api.protocol.fields import (
     Params,
     StructReader,
@@ -18,7 +18,7 @@ from sqs_api.protocol.fields import (
     json_form,
     xml_writer,
 )
-from sqs_api.protocol.wire import XML_NAMESPACE
+from sqs_api.protocol.wire_names import XML_NAMESPACE
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidRequest
 from visibility.contract.operations import Operation

@@ -19,14 +19,16 @@ from typing import Annotated, Any, get_args
 from pydantic import AfterValidator, Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from sqs_api.admin.service_place import DEFAULT_DATA
-from sqs_api.http.origins import AllowedOrigins
-from sqs_api.http.proxies import TrustedProxies
-from sqs_api.settings.cluster import ClusterSettings, wrong_combination
-from sqs_api.settings.declarations import DeclaredQueue, DeclaredUser, in_order
+from sqs_api.settings.cluster_settings import ClusterSettings, wrong_combination
+from sqs_api.settings.declarations import TABLES, DeclaredQueue, DeclaredUser, in_order
 from sqs_api.settings.logs import LogFormat
-from sqs_api.settings.outgoing import TraceSettings, WebhookSettings, wrong_webhook
-from storage.engines.durable import Durability
+from sqs_api.settings.origins import AllowedOrigins
+from sqs_api.settings.outgoing_settings import TraceSettings, WebhookSettings, wrong_webhook
+from sqs_api.settings.proxies import TrustedProxies
+from sqs_api.settings.refusals import placed, reason_of
+from sqs_api.settings.service_place import DEFAULT_DATA
+from storage.engines.store_options import Durability
+from storage.lake.permissions import OWNER_ONLY, UMASK
 from visibility.contract.limits import DAY
 from visibility.contract.naming import is_account
 
@@ -197,8 +199,8 @@ class _ServiceSettings(BaseSettings):
     """Start on a folder that has less than was acknowledged: an old copy, or a file that was cut or
     damaged at its end."""
     disk_reserve_mib: Annotated[int, Field(ge=0)] = 128
-    """MiB of free space below which sends are refused, while receives and deletes still pass; 0 for
-    none."""
+    """MiB of free space below which sends are refused, while receives and deletes still pass; at
+    least 16 a shard, and 32."""
     aws_waits: Switch = Switch.ON
     """AWS's waits of 60 s: between two purges, and before a deleted queue's name is used again."""
     master_key: SecretStr | None = None
@@ -230,6 +232,8 @@ class _ServiceSettings(BaseSettings):
     lake: Annotated[str | None, AfterValidator(_lake)] = None
     """Folder or s3://BUCKET/PREFIX of the archive: messages that expire go there instead of being
     lost. By default none."""
+    lake_umask: Annotated[str, Field(pattern=f"^{UMASK}$")] = OWNER_ONLY
+    """Umask of new files and folders of a lake that is a folder: with "027" the group may read."""
     archive_bodies: Bodies = Bodies.READABLE
     """Form of archived messages of queues without a KmsMasterKeyId."""
     archive_keys: str = ""
@@ -287,8 +291,8 @@ class _ServiceSettings(BaseSettings):
     """Seconds without a request after which a connection ends; longer than SDKs and balancers keep
     one, so they end it."""
     request_memory_bytes: Annotated[int, Field(ge=8 << 20)] = 256 << 20
-    """Bytes of requests above 16 KiB being received and answered, all clients together; then they
-    get a retriable 503."""
+    """Bytes of requests above 16 KiB being received and answered, and of answers above that are not
+    read, all clients together; then they get a retriable 503, receives RequestThrottled."""
     waiting_polls_max: Annotated[int, Field(ge=1)] = 100_000
     """Requests under way above which long polls do not wait; those that find nothing get
     RequestThrottled."""
@@ -331,22 +335,28 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     `flags` holds the given options; without `file`, HOLDFAST_CONFIG may name one. Raises
     ConfigRefused.
     """
+    file = file_of(file)
+    elsewhere = environment_settings() | flags
+    try:
+        return _checked(_from_file(file), elsewhere)
+    except ConfigRefused as error:
+        raise ConfigRefused(placed(str(error), file, elsewhere)) from error.__cause__
+
+
+def file_of(given: Path | None) -> Path | None:
+    """The configuration file: the given one, else what HOLDFAST_CONFIG names."""
     named = os.environ.get(_FILE_VARIABLE)
-    if file is None and named:
-        file = Path(named)
-    from_file = _from_file(file)
+    return Path(named) if given is None and named else given
+
+
+def _checked(from_file: dict[str, Any], elsewhere: dict[str, Any]) -> Settings:
+    """The settings. Raises ConfigRefused, whose text begins with the key."""
     for name in _SECRETS & from_file.keys():
         raise ConfigRefused(f"{name}: comes from HOLDFAST_{name.upper()} only")
-    given = from_file | _from_environment() | flags
     try:
-        settings = Settings(**given)
+        settings = Settings(**from_file | elsewhere)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        text = "unknown setting" if first["type"] == "extra_forbidden" else first["msg"]
-        if first["type"] in _OUT_OF_BOUNDS:
-            text = _bounds(key) or text
-        raise ConfigRefused(f"{key}: {text.removeprefix('Value error, ')}") from error
+        raise ConfigRefused(reason_of(error, Settings.model_fields, TABLES)) from error
     if (settings.tls_certificate is None) != (settings.tls_key is None):
         raise ConfigRefused("tls_certificate: needs tls_key, and the other way round")
     if settings.archive_every is not None and settings.lake is None:
@@ -360,7 +370,7 @@ def load(flags: dict[str, Any], file: Path | None) -> Settings:
     try:
         in_order(settings.queues)
     except ValueError as error:
-        raise ConfigRefused(f"queues: {error}") from error
+        raise ConfigRefused(f"queues.{error}") from error
     if settings.auth is AuthMode.OPEN and not _is_loopback(settings.host):
         raise ConfigRefused("auth: open mode listens on loopback only; use --host 127.0.0.1")
     _check_cluster(settings)
@@ -380,25 +390,6 @@ def _check_cluster(settings: Settings) -> None:
         raise ConfigRefused(
             "etcd: needs master_key_file or HOLDFAST_MASTER_KEY, the same key on every host"
         )
-
-
-_OUT_OF_BOUNDS = {
-    "int_type",
-    "int_parsing",
-    "int_from_float",
-    "greater_than_equal",
-    "less_than_equal",
-}
-
-
-def _bounds(name: str) -> str | None:
-    """The numbers that a setting may have; None for one that is no number."""
-    field = Settings.model_fields.get(name)
-    if field is None:
-        return None
-    low = next((bound.ge for bound in field.metadata if hasattr(bound, "ge")), 0)
-    high = next((bound.le for bound in field.metadata if hasattr(bound, "le")), None)
-    return f"must be a whole number from {low}{'' if high is None else f' to {high}'}"
 
 
 def _is_loopback(host: str) -> bool:
@@ -431,7 +422,8 @@ def without_secrets() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in secrets}
 
 
-def _from_environment() -> dict[str, Any]:
+def environment_settings() -> dict[str, str]:
+    """The settings that the environment gives, as it has them."""
     return {
         name.removeprefix(_PREFIX).lower(): value
         for name, value in os.environ.items()

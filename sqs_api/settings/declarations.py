@@ -13,9 +13,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
-from auth.policy_document import Kind, PolicyRefused, read_policy
-from visibility.contract.attributes import checked_tags, initial_attributes
-from visibility.contract.errors import QueueError
+from auth.policy_document import PolicyRefused, check_policy_of_user
+from sqs_api.settings.refusals import did_you_mean
+from visibility.contract.attributes import ATTRIBUTES, checked_tags, initial_attributes
+from visibility.contract.errors import InvalidAttributeName, QueueError
 from visibility.contract.naming import is_account
 
 _QUEUE_LIMIT = 1000
@@ -56,6 +57,9 @@ class DeclaredQueue(_Declared):
         try:
             self.texts("0" * 12, "us-east-1")
             checked_tags(self.name, {}, self.tags)
+        except InvalidAttributeName as error:
+            unknown = next((name for name in self.attributes if name not in ATTRIBUTES), "")
+            raise ValueError(error.message + did_you_mean(unknown, ATTRIBUTES)) from error
         except QueueError as error:
             raise ValueError(error.message) from error
         return self
@@ -121,27 +125,35 @@ class DeclaredUser(_Declared):
         documents = {name: document_of(policy) for name, policy in self.policies.items()}
         for name, document in documents.items():
             try:
-                read_policy(document, Kind.IDENTITY)
+                check_policy_of_user(document)
             except PolicyRefused as error:
                 raise ValueError(f"policies.{name}: {error}") from error
         return documents
 
 
+TABLES: dict[str, type[BaseModel]] = {
+    "queues": DeclaredQueue,
+    "users": DeclaredUser,
+    "access_keys": DeclaredKey,
+}
+"""The models of the lists of tables, by name."""
+
+
 def in_order(queues: tuple[DeclaredQueue, ...]) -> tuple[DeclaredQueue, ...]:
     """The queues with dead-letter queues before those that name them. Raises ValueError for a name
-    that comes twice.
+    that comes twice, with the queue's number in front.
 
     Two that name each other stay in the order of the file: the first cannot be made, which its own
     error says.
     """
     by_name: dict[tuple[str | None, str | None, str], DeclaredQueue] = {}
-    for queue in queues[:_QUEUE_LIMIT]:
+    for number, queue in enumerate(queues[:_QUEUE_LIMIT]):
         place = (queue.account, queue.region, queue.name)
         if place in by_name:
-            raise ValueError(f"queue {queue.name} is declared twice")
+            raise ValueError(f"{number}: queue {queue.name} is declared twice")
         by_name[place] = queue
     if len(queues) > _QUEUE_LIMIT:
-        raise ValueError(f"at most {_QUEUE_LIMIT} queues can be declared")
+        raise ValueError(f"{_QUEUE_LIMIT}: at most {_QUEUE_LIMIT} queues can be declared")
     ordered: dict[int, DeclaredQueue] = {}
 
     def add(queue: DeclaredQueue, behind: frozenset[int]) -> None:

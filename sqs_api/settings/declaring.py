@@ -6,7 +6,7 @@ same, since the others may need it, and makes them later.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
 
@@ -24,6 +24,7 @@ from visibility.contract.errors import (
     QueueError,
     ServiceUnavailable,
 )
+from visibility.contract.model import QueueDefinition
 
 _DECLARED_PRINCIPAL = "AIDADECLARED"
 
@@ -109,11 +110,7 @@ async def _declare_queue(
         log.info("queue_declared")
         note("queue_declared", attributes=texts, tags=declared.tags)
         return
-    changed = {
-        name: text
-        for name, text in texts.items()
-        if conflicting_attribute(queue.attributes, {name: text}) is not None
-    }
+    changed = differing(queue, texts)
     if changed:
         before = {name: queue.attributes.get(name) for name in changed}
         await catalog.set_attributes(queue, changed)
@@ -122,6 +119,15 @@ async def _declare_queue(
     if not declared.tags.items() <= queue.tags.items():
         await catalog.tag_queue(queue, declared.tags)
         note("queue_changed_as_declared", tags=declared.tags)
+
+
+def differing(queue: QueueDefinition, texts: Mapping[str, str]) -> dict[str, str]:
+    """The declared attributes that an existing queue does not have."""
+    return {
+        name: text
+        for name, text in texts.items()
+        if conflicting_attribute(queue.attributes, {name: text}) is not None
+    }
 
 
 def declare_users(settings: Settings, store: IdentityStore, note: Note) -> None:

@@ -6,8 +6,11 @@ from __future__ import annotations
 import logging
 import sys
 from enum import StrEnum
+from typing import TextIO, cast
 
 import structlog
+
+from sqs_api.settings.log_output import LogOutput, standard_error
 
 
 class LogFormat(StrEnum):
@@ -19,6 +22,8 @@ class LogFormat(StrEnum):
 
 EVENTS: dict[tuple[str, str], int] = {}
 """Number of warnings and errors of this process by event and level, for metrics."""
+OUTPUT = LogOutput()
+"""The output of this process, which counts the lines that it drops."""
 _LEVELS_COUNTED = ("warning", "error", "critical")
 
 
@@ -44,20 +49,28 @@ def set_up_logs(form: LogFormat) -> None:
         renderer = structlog.processors.JSONRenderer()
     else:
         renderer = structlog.dev.ConsoleRenderer(
-            colors=sys.stderr.isatty(),
+            colors=sys.stderr is not None and sys.stderr.isatty(),
             # The others print locals: bodies, secrets.
             exception_formatter=structlog.dev.plain_traceback,
         )
     structlog.configure(
         processors=[_count, *shared, renderer],
         wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.WriteLoggerFactory(file=cast(TextIO, OUTPUT)),
         cache_logger_on_first_use=True,
     )
     formatter = structlog.stdlib.ProcessorFormatter(
         foreign_pre_chain=shared,
         processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
     )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(OUTPUT)
     handler.setFormatter(formatter)
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+    def dropped_line(count: int) -> str:
+        event: structlog.types.EventDict = {"event": "log_lines_dropped", "count": count}
+        for process in shared:
+            event = process(None, "warning", event)  # type: ignore[assignment]
+        return f"{renderer(None, 'warning', event)!s}\n"
+
+    OUTPUT.start(standard_error(), dropped_line)

@@ -9,6 +9,7 @@ import click
 from click.testing import CliRunner
 
 from sqs_api.__main__ import cli
+from sqs_api.commands.command_options import Failed
 
 KEY = re.compile(r"AKIA[A-Z2-7]{16}")
 
@@ -22,11 +23,12 @@ class Said(NamedTuple):
 
 
 def run(*arguments: object) -> Said:
-    """A command in this process; `main` shows click's refusals as one line and ends with 2."""
+    """A command in this process; refusals end with 2, or 1 for `Failed`, as in `main`."""
     given = [str(argument) for argument in arguments]
     result = CliRunner().invoke(cli, given, standalone_mode=False)
     if isinstance(result.exception, click.ClickException):
-        return Said(2, result.stdout, result.exception.format_message())
+        status = 1 if isinstance(result.exception, Failed) else 2
+        return Said(status, result.stdout, result.exception.format_message())
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Said(result.exit_code, result.stdout, result.stderr)

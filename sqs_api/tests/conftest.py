@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from sqs_api.tests.commands import run
 from sqs_api.tests.serving import Service, running
-from storage.engines.durable import StoreOptions
+from storage.engines.store_options import StoreOptions
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -14,10 +14,10 @@ from cluster.shards.shard import Shard
 from cluster.tests.archive_rules import LIMITS
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, some_secrets
 from cluster.tests.world import FragileStore
-from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.deletions import Deletions
 from storage.tests.on_disk import opener
 from visibility.contract.model import Request
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import OnAnswer, Room, Ticket
 
 _FOREVER_MS = 10**12
 
@@ -42,7 +42,7 @@ class StoppingRouter(Router):
         """Answer this number of requests, then stop; `decides_last`: decide one more."""
         self._left, self._decides_last = requests, decides_last
 
-    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
         if self._left is None:
             return super().submit(request, on_answer)
         self._left -= 1

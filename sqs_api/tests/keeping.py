@@ -12,7 +12,7 @@ from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
-from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.queue_actions import QueueActions
 from storage.engines.memory import MemoryStore
 from storage.tests.on_disk import opener

@@ -8,11 +8,11 @@ import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from sqs_api.http.limits import ListenerCounters, ListenerLimits
+from sqs_api.http.http_limits import ListenerCounters, ListenerLimits
 from sqs_api.http.listener import Listener
-from sqs_api.http.proxies import TrustedProxies
 from sqs_api.http.server import SqsServer
 from sqs_api.http.tls import Tls
+from sqs_api.settings.proxies import TrustedProxies
 from sqs_api.tests.serving import AiohttpServer, Client, Service, settled
 
 
@@ -70,11 +70,13 @@ async def listening(
     service: Service,
     *,
     limits: ListenerLimits | None = None,
+    memory_bytes: int = 256 << 20,
     tls: Tls | None = None,
     proxies: str = "",
     with_short_cut: bool = True,
 ) -> AsyncIterator[Port]:
-    """A listener on a free port."""
+    """A listener on a free port, with this number of bytes for requests and answers."""
+    service.gateway.memory.bytes_max = memory_bytes
     kind = SqsServer if with_short_cut else AiohttpServer
     server = kind(service.gateway, service.pages, limits, TrustedProxies(proxies))
     service.servers.append(server)

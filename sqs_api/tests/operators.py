@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from auth.signing import SigningKey
-from sqs_api.commands.options import load, opened_identities
+from sqs_api.commands.command_options import load, opened_identities
 from sqs_api.tests.commands import Said
 from sqs_api.tests.documented import check_answer
 from sqs_api.tests.served import Served

@@ -7,14 +7,14 @@ from pathlib import Path
 import msgspec
 
 from auth.envelope import BUILT_IN_KEY
+from cluster.clock import SystemEntropy
 from cluster.keys.sqlite_keyring import SqliteKeyring
-from cluster.shards.clock import SystemEntropy
 from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import SettableClock
-from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.sealer import Sealer
 from storage.engines.memory import MemoryStore
-from storage.rows.keys import MESSAGE
+from storage.rows.row_keys import MESSAGE
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.operations import (
     ListMessageMoveTasks,

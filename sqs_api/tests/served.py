@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Any
 
 from auth.signing import SigningKey, signed_headers
-from cluster.shards.clock import SystemClock
-from sqs_api.admin.actions import pages_at
+from cluster.clock import SystemClock
+from sqs_api.admin.admin_actions import pages_at
 from sqs_api.node import Node
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.tests.commands import Said, run

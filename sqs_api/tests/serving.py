@@ -17,29 +17,30 @@ from auth.unverified import open_caller
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.sqlite_coordination import SqliteCoordination
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.keyring import Keyring
 from cluster.keys.sqlite_keyring import SqliteKeyring
-from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import OpenStore, Shard
-from sqs_api.admin.access import AdminAccess
-from sqs_api.admin.deletions import Deletions
-from sqs_api.admin.pages import AdminPages
+from sqs_api.admin.admin_access import AdminAccess
+from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.memory import RequestMemory
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
-from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.sealer import Sealer
 from sqs_api.http.connection import SqsConnection
-from sqs_api.http.origins import AllowedOrigins, KnownHosts
 from sqs_api.http.server import SqsServer
+from sqs_api.settings.origins import AllowedOrigins, KnownHosts
 from storage.engines.memory import MemoryStore
 from storage.tests.on_disk import opener
 
@@ -274,6 +275,7 @@ async def running(
         access=access,
         disk=disk,
         payloads=Payloads(sealer),
+        memory=RequestMemory(256 << 20),
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )

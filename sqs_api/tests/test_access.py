@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from auth.auth_errors import MissingAuthenticationToken
 from auth.caller import Caller
-from auth.errors import MissingAuthenticationToken
 from auth.identities import Identities, User
 from auth.policy import NamedPolicy
 from auth.policy_document import Kind, read_policy

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from auth.auth_errors import MissingAuthenticationToken
 from auth.caller import Caller
-from auth.errors import MissingAuthenticationToken
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.audit import AuditLog
-from sqs_api.gateway.gateway import Exchange
+from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.usage import Usage, read_usage
 from sqs_api.gateway.usage_journal import journals_in
 from sqs_api.tests.serving import ACCOUNT, REGION, Service, json_request, running

@@ -12,8 +12,8 @@ import pytest_asyncio
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
-from sqs_api.admin.actions import LIST_DELETED_QUEUES, RESTORE_QUEUE
-from sqs_api.admin.pages import AdminPages
+from sqs_api.admin.admin_actions import LIST_DELETED_QUEUES, RESTORE_QUEUE
+from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.queue_pages import list_deleted, restore_deleted
 from sqs_api.http.server import SqsServer
 from sqs_api.tests.serving import (

@@ -13,16 +13,16 @@ import pytest
 import pytest_asyncio
 
 from auth.signing import SigningKey, signed_headers
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from compat_tests.certificates import Authority
-from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.admin_actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.service_note import ServiceNote, read_note
 from sqs_api.archiving.exporter import Exporter
-from sqs_api.http.origins import KnownHosts
 from sqs_api.http.server import loopback_of
 from sqs_api.settings.config import AuthMode
+from sqs_api.settings.origins import KnownHosts
+from sqs_api.settings.service_note import ServiceNote, read_note
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.operators import add_user, keys_of
 from sqs_api.tests.served import Served, page_request, serving

@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from compat_tests.certificates import Authority
-from sqs_api.admin.service_note import read_note
-from sqs_api.http.limits import TimedOut
+from sqs_api.http.http_limits import TimedOut
 from sqs_api.settings.config import AuthMode
+from sqs_api.settings.service_note import read_note
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.operators import add_user, keys_of
 from sqs_api.tests.served import Served, serving

@@ -7,14 +7,14 @@ from typing import cast
 
 import pytest
 
+from auth.auth_errors import AccessDenied
 from auth.credentials import AccessKey, CredentialSet
-from auth.errors import AccessDenied
 from auth.signing import SigningKey, signed_headers
 from auth.sigv4 import Verifier
-from sqs_api.admin.access import AdminAccess, AdminRequest
-from sqs_api.admin.actions import RESERVED, pages_at
+from sqs_api.admin.admin_access import AdminAccess, AdminRequest
+from sqs_api.admin.admin_actions import RESERVED, pages_at
 from sqs_api.gateway.access import Access
-from sqs_api.http.origins import KnownHosts
+from sqs_api.settings.origins import KnownHosts
 
 ACCOUNT, REGION = "0" * 12, "us-east-1"
 SENT_BEFORE = "This very request was sent before: sign another one."

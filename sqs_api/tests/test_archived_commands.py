@@ -82,7 +82,24 @@ async def test_a_replay_is_planned_and_done(
     assert await served.count() == 14
 
 
+async def test_a_mistyped_queue_is_an_error_and_one_without_archived_messages_is_none(
+    served: Served,
+) -> None:
+    await served.call("CreateQueue", QueueName="new")
+    await served.call("DeleteQueue", QueueUrl="q")
+    mistyped = await say(served, "replay", "qq", "--all", "--to", "new")
+    planned = await say(served, "replay", "qq", "--all", "--to", "new", "--dry-run")
+    deleted = await say(served, "replay", "q", "--text", "nowhere", "--to", "new")
+    new = await say(served, "replay", "new", "--all")
+
+    assert mistyped.status == planned.status == 2
+    assert mistyped.err == planned.err
+    assert "Neither the archive nor the service has a queue qq; did you mean q?" in mistyped.err
+    assert (deleted.status, deleted.out.splitlines()) == (0, ["0 copies sent"])
+    assert (new.status, new.out.splitlines()) == (0, ["0 copies sent"])
+
+
 async def test_unclear_choices_are_refused(served: Served) -> None:
-    for choice in ((), ("--all", "--text", "a"), ("--place", "1.a.0.1", "--all")):
+    for choice in ((), ("--all", "--text", "a"), ("1.a.0.1", "--all")):
         said = await say(served, "replay", "q", *choice)
         assert (said.status, "--all" in said.err) == (2, True)

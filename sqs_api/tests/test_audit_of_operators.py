@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from auth.signing import SigningKey
-from sqs_api.admin.service_note import read_note
 from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import AuthMode, Settings, load
+from sqs_api.settings.service_note import login_name, read_note
 from sqs_api.tests.commands import run
 from sqs_api.tests.served import filled, serving
 
@@ -26,7 +26,7 @@ tags = { team = "shop" }
 [[users]]
 name = "ann"
 access_keys = [{ access_key_id = "AKIAANN", secret_access_key_env = "ANNS" }]
-policies = { p = { Statement = [] } }
+policies = { p = { Statement = [{ Effect = "Deny", Action = "*", Resource = "*" }] } }
 """
 
 
@@ -52,7 +52,8 @@ async def test_what_is_asked_of_the_pages_is_noted_with_who_asked(
         for command in (("backup", target), ("backup", target), ("restore-queue", "q")):
             await asyncio.to_thread(run, *command, "--data", data)
 
-    caller = {"account": ACCOUNT, "access_key_id": note.access_key_id, "source_ip": "127.0.0.1"}
+    caller = {"account": ACCOUNT, "access_key_id": note.access_key_id, "login": login_name()}
+    caller["source_ip"] = "127.0.0.1"
     asked = {"target": str(target), "with_master_key": False}
     backup = {"event": "holdfast:Backup", "path": "/_holdfast/backups", **caller, "asked": asked}
     made, refused, restored = _of(data, "holdfast:Backup", "holdfast:RestoreQueue")
@@ -128,7 +129,7 @@ async def test_what_is_declared_is_noted_once(tmp_path: Path, monkeypatch: Any) 
             "event": "user_changed_as_declared",
             **user,
             "policy": "p",
-            "document": '{"Statement": []}',
+            "document": '{"Statement": [{"Effect": "Deny", "Action": "*", "Resource": "*"}]}',
         },
         {"event": "access_key_declared", **user, "access_key_id": "AKIAANN"},
         {"event": "queue_declared", **queue, "attributes": {}, "tags": {"team": "shop"}},
@@ -146,6 +147,7 @@ def test_a_backup_without_the_service_is_noted(tmp_path: Path) -> None:
     assert line == {
         "event": "backup",
         "uid": os.getuid(),
+        "login": login_name(),
         "target": str(tmp_path / "b"),
         "with_master_key": False,
     }

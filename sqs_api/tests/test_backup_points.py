@@ -18,7 +18,7 @@ from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, virtual
-from sqs_api.admin.access import AdminRequest
+from sqs_api.admin.admin_access import AdminRequest
 from sqs_api.admin.backup_points import ClusterPoint
 from sqs_api.admin.still import ACTION, HOLD_S, Still
 from storage.copies.manifest import BackupRefused

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from cluster.shards.clock import SystemEntropy
-from sqs_api.admin.service_note import make_local_key, remove_note, write_note
+from cluster.clock import SystemEntropy
 from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import AuthMode, Settings
+from sqs_api.settings.service_note import make_local_key, remove_note, write_note
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import Served, filled, names, serving
 from sqs_api.tests.serving import until
-from storage.copies import files as copies
-from storage.copies.files import files_below
 from storage.copies.manifest import read_manifest
 from storage.engines.durable import DurableStore
+from storage.files import copying as copies
+from storage.files.copying import files_below
 
 
 @pytest.fixture

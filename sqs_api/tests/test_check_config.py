@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from compat_tests.certificates import Authority, Pair
 from sqs_api.http.tls import Tls
 from sqs_api.node import Node, NodeRefused
-from sqs_api.settings.config import Settings
+from sqs_api.settings.config import Settings, load
 from sqs_api.tests.commands import Said, run
+from sqs_api.tests.served import filled, serving
 
 
 @pytest.fixture
@@ -57,9 +59,63 @@ async def test_a_lake_that_is_a_file_is_refused_as_by_serve(tmp_path: Path) -> N
 
     said = _checked(tmp_path, lake=lake)
 
-    assert said == Said(2, "", f"lake: {lake} is a file, not a folder")
+    file = tmp_path / "c.toml"
+    assert said == Said(2, "", f"{file}:1: lake: {lake} is a file, not a folder")
     settings = Settings(port=0, data=tmp_path / "data", lake=str(lake))
-    assert said.err == await _refusal(settings)
+    assert said.err == f"{file}:1: {await _refusal(settings)}"
+
+
+MISSING_TARGET = """
+port = 9324
+
+[[queues]]
+name = "a"
+
+[[queues]]
+name = "orders"
+dead_letter_queue = "orders-dead"
+"""
+
+
+async def test_a_missing_dead_letter_queue_is_refused_as_by_serve(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(MISSING_TARGET)
+    settings = load({"port": 0, "data": tmp_path / "data"}, file)
+
+    said = run("check-config", "--config", file)
+
+    assert (said.status, said.out) == (2, "")
+    assert "Dead letter target does not exist." in said.err
+    assert said.err == f"{file}:7: queues.1: {await _refusal(settings)}"
+
+
+async def test_declared_queues_are_checked_beside_those_of_the_folder(tmp_path: Path) -> None:
+    file, data = tmp_path / "c.toml", tmp_path / "data"
+    file.write_text(f'data = "{data}"\n{MISSING_TARGET}')
+    more = '[[queues]]\nname = "later"\ndead_letter_queue = "nowhere"\n'
+    async with serving(data) as served:
+        await served.call("CreateQueue", QueueName="orders-dead")
+        await served.call("CreateQueue", QueueName="orders")
+        beside = await asyncio.to_thread(run, "check-config", "--config", file)
+    files = sorted(data.iterdir())
+    alone = run("check-config", "--config", file)
+    file.write_text(f'data = "{data}"\n{MISSING_TARGET}\n{more}')
+    refused = run("check-config", "--config", file)
+
+    assert (beside.status, alone.status) == (0, 0)
+    assert sorted(data.iterdir()) == files
+    assert refused.err.startswith(f"{file}:12: queues.2: queue later: ")
+
+
+def test_a_folder_whose_queues_cannot_be_read_is_said(tmp_path: Path) -> None:
+    file, data = tmp_path / "c.toml", filled(tmp_path / "data")
+    file.write_text(f'data = "{data}"\n{MISSING_TARGET}')
+    (data / "catalog.sqlite").write_bytes(b"damaged")
+
+    said = run("check-config", "--config", file)
+
+    assert said.status == 0
+    assert said.err.startswith("holdfast: the declared queues are not checked: ")
 
 
 def test_a_lake_is_not_made(tmp_path: Path) -> None:
@@ -76,9 +132,20 @@ def test_an_expired_certificate_is_reported(
     given = {"tls_certificate": pair.certificate, "tls_key": pair.key}
 
     assert _checked(tmp_path, **given).err == ""
-    monkeypatch.setattr("cluster.shards.clock.SystemClock", partial(SystemClock, wall=lambda: at_s))
+    monkeypatch.setattr("cluster.clock.SystemClock", partial(SystemClock, wall=lambda: at_s))
     said = _checked(tmp_path, **given)
 
     expired = datetime.fromtimestamp(at_s, UTC).isoformat()
     assert said.err == f"holdfast: {pair.certificate} expired at {expired}\n"
     assert (said.status, f"tls_key = {pair.key}" in said.out) == (0, True)
+
+
+def test_reserve_that_the_log_needs_is_refused_alike(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text(f'data = "{tmp_path / "data"}"\ndisk_reserve_mib = 5\nshards = 3\n')
+
+    checked, served = run("check-config", "--config", file), run("serve", "--config", file)
+
+    assert (checked.status, served.status) == (2, 1)
+    assert "disk_reserve_mib: must be at least 48 with shards = 3" in checked.err
+    assert checked.err == served.err

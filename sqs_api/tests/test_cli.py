@@ -16,16 +16,16 @@ from random import Random
 import pytest
 from cryptography.fernet import Fernet
 
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.master_key import folder_master_key
 from cluster.keys.sqlite_keyring import SqliteKeyring
-from cluster.shards.clock import SystemClock, SystemEntropy
 from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import Settings
 from sqs_api.tests.commands import Said, run
-from storage.engines.folder import open_folder
+from storage.files.folder import open_folder
 from storage.rows.appliers import write_queue
-from storage.rows.codec import QueueRow, encode_row
-from storage.rows.keys import message_key
+from storage.rows.row_codec import QueueRow, encode_row
+from storage.rows.row_keys import message_key
 from storage.rows.stored_rows import StoredRows
 from storage.tests.on_disk import changing, rows_of
 from visibility.contract.stored_message import StoredMessage

@@ -12,7 +12,7 @@ import pytest
 
 from cluster.keys.master_key import decode_master_key, write_master_key
 from sqs_api.__main__ import cli
-from sqs_api.commands.options import opened_identities
+from sqs_api.commands.command_options import opened_identities
 from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.tests.commands import KEY, run
 from sqs_api.tests.served import serving
@@ -64,6 +64,11 @@ def test_users_have_keys_and_policies(data: Path, tmp_path: Path) -> None:
     assert run(*users, "add", "ann", "--tag", "team=a").out == (
         "added arn:aws:iam::000000000000:user/ann\n"
     )
+    nothing = tmp_path / "nothing.json"
+    nothing.write_text('{"Version": "2012-10-17"}')
+    refused = run(*users, "put-policy", "ann", "all", nothing)
+    assert (refused.status, refused.out) == (2, "")
+    assert "it has no Statement" in refused.err
     assert run(*users, "put-policy", "ann", "all", policy).status == 0
     key = KEY.findall(run("credentials", "--data", data, "add", "--user", "ann").out)[0]
     assert (

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cluster.catalog.records import KeptState
-from cluster.shards.clock import SystemClock
+from cluster.catalog.catalog_records import KeptState
+from cluster.clock import SystemClock
 from sqs_api.tests.served import serving
 
 DAY_S = 86_400.0

@@ -10,9 +10,9 @@ import pytest_asyncio
 
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.cloudwatch.history import History
+from sqs_api.cloudwatch.metric_statistics import Datapoint, Window, datapoints
 from sqs_api.cloudwatch.metric_table import ACTIVE, METRICS
 from sqs_api.cloudwatch.series import HOURS_KEPT, MINUTES_KEPT, Points, Series
-from sqs_api.cloudwatch.statistics import Datapoint, Window, datapoints
 from sqs_api.tests.serving import ACCOUNT, REGION, Service, running
 
 FIRST = 60_000_000

@@ -12,7 +12,7 @@ import pytest
 import pytest_asyncio
 
 from auth.signing import SigningKey, signed_headers
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from sqs_api.cloudwatch.cbor import decode_cbor, encode_cbor
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run

@@ -13,29 +13,29 @@ from pathlib import Path
 
 import pytest
 
-from auth.errors import AuthError
+from auth.auth_errors import AuthError
 from auth.signing import SigningKey, signed_headers
 from auth.sigv4 import Verifier
 from cluster.catalog.catalog import Catalog
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring, Secrets
-from cluster.members.folder import open_identity
-from cluster.shards.clock import SystemClock, SystemEntropy
+from cluster.members.host_folder import open_identity
 from cluster.tests.etcd_processes import etcd_program, running_etcd
 from cluster.tests.shared_stores import soon
 from sqs_api.gateway.access import Access
-from sqs_api.gateway.changes import Changes
+from sqs_api.gateway.changes_elsewhere import Changes
 from sqs_api.node import Node, NodeRefused
 from sqs_api.operators.people import People
-from sqs_api.settings.config import Settings, load
-from sqs_api.settings.coordination import (
+from sqs_api.settings.cluster_records import (
     CATALOG_PREFIX,
     open_coordination,
     settings_of_member,
 )
-from sqs_api.settings.keys import SERVICE, open_identities, open_keyring
+from sqs_api.settings.config import Settings, load
+from sqs_api.settings.key_stores import SERVICE, open_identities, open_keyring
 from sqs_api.tests.commands import KEY, Said, run
-from storage.engines.folder import open_folder
+from storage.files.folder import open_folder
 from visibility.contract.errors import InvalidParameterValue
 
 MEMBER = {

@@ -12,9 +12,9 @@ import pytest
 from cluster.coordination.etcd_client import Access
 from cluster.peers.network import Address
 from compat_tests.certificates import Authority
-from sqs_api.settings.cluster import ClusterSettings
+from sqs_api.settings.cluster_settings import ClusterSettings
 from sqs_api.settings.config import ConfigRefused, Settings, load, without_secrets
-from sqs_api.settings.membership import member_settings
+from sqs_api.settings.member_settings import member_settings
 from sqs_api.tests.commands import Said, run
 
 MEMBER = {
@@ -160,7 +160,9 @@ def test_the_password_comes_from_the_environment_only_and_is_not_shown(
 ) -> None:
     file = tmp_path / "c.toml"
     file.write_text('etcd_password = "open sesame"\n')
-    with pytest.raises(ConfigRefused, match=r"^etcd_password: comes from HOLDFAST_ETCD_PASSWORD"):
+    with pytest.raises(
+        ConfigRefused, match=r":1: etcd_password: comes from HOLDFAST_ETCD_PASSWORD"
+    ):
         load({}, file)
     monkeypatch.setenv("HOLDFAST_ETCD_PASSWORD", "open sesame")
 

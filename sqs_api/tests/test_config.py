@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from sqs_api.settings.cluster import ClusterSettings
+from sqs_api.settings.cluster_settings import ClusterSettings
 from sqs_api.settings.config import (
     AuthMode,
     ConfigRefused,
@@ -19,7 +19,7 @@ from sqs_api.settings.config import (
     without_secrets,
 )
 from sqs_api.settings.example import example_config
-from storage.engines.durable import Durability
+from storage.engines.store_options import Durability
 
 DEFAULTS = {
     "host": "127.0.0.1",
@@ -49,6 +49,7 @@ DEFAULTS = {
     "archive_keys": "",
     "archive_max_mib": 4096,
     "archive_when_full": "discard",
+    "lake_umask": "077",
     "archive_seal_s": 60,
     "archive_every": None,
     "snapshot_every_s": 300,
@@ -159,6 +160,7 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "archive_keys": "alias/orders,alias/other",
         "archive_max_mib": "10",
         "archive_when_full": "retain",
+        "lake_umask": "027",
         "archive_seal_s": "5",
         "snapshot_every_s": "0",
         "log": "console",
@@ -234,6 +236,7 @@ BAD_VALUES = {
     "archive_bodies": ("", "encrypted"),
     "archive_max_mib": ("0", "-1", ""),
     "archive_when_full": ("", "keep"),
+    "lake_umask": ("", "27", "100", "0777", "u=rwx"),
     "archive_seal_s": ("0", "1m"),
     "archive_every": ("", "0s", "15", "m", "1.5h", "15 m", "1234567s", "٣m"),
     "snapshot_every_s": ("-1", ""),
@@ -255,10 +258,10 @@ def test_bad_value_is_refused_by_name(
 def test_unknown_setting_is_refused_by_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert _refusal({}, _file(tmp_path, "prot = 1")) == "prot: unknown setting"
-    assert _refusal({}, _file(tmp_path, "[serve]\nport = 1")) == "serve: unknown setting"
-    monkeypatch.setenv("HOLDFAST_PROT", "1")
-    assert _refusal({}) == "prot: unknown setting"
+    file = _file(tmp_path, "frob = 1")
+    assert _refusal({}, file) == f"{file}:1: frob: unknown setting"
+    monkeypatch.setenv("HOLDFAST_FROB", "1")
+    assert _refusal({}) == "frob: unknown setting"
 
 
 @pytest.mark.parametrize("text", ["port", "port = ", "port = 1\nport = 2", "[", "\0", 'a = "\\q"'])
@@ -328,10 +331,11 @@ def test_origins_are_what_browsers_send(text: str) -> None:
 def test_the_master_key_comes_from_the_environment_only_and_is_not_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    refusal = _refusal({}, _file(tmp_path, f'master_key = "{"A" * 43}="'))
+    file = _file(tmp_path, f'master_key = "{"A" * 43}="')
+    refusal = _refusal({}, file)
     monkeypatch.setenv("HOLDFAST_MASTER_KEY", "open sesame")
 
-    assert refusal == "master_key: comes from HOLDFAST_MASTER_KEY only"
+    assert refusal == f"{file}:1: master_key: comes from HOLDFAST_MASTER_KEY only"
     assert "sesame" not in repr(load({}, None))
 
 

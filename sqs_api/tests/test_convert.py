@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import storage.tests
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from sqs_api.node import Node, NodeRefused
 from sqs_api.settings.config import Settings
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import Served, filled, serving
-from storage.engines.durable import log_folder
+from storage.engines.store_options import log_folder
 from storage.tests.format_3 import in_use, make_old_folder, note, noted
 from storage.tests.on_disk import rows_of
 from storage.tests.places import everything
@@ -127,10 +127,10 @@ def test_loss_must_be_accepted(old: Path) -> None:
     assert said == Said(
         1,
         "",
-        f"holdfast: nothing was converted: {old}/shard-0 came back shorter: it holds {held} "
+        f"nothing was converted: {old}/shard-0 came back shorter: it holds {held} "
         "changes, but answers told "
         f"of {held + 3}. Restore a backup, or convert with --accept-loss to go on without the "
-        "rest\n",
+        "rest",
     )
     assert run("convert", old, "--accept-loss").status == 0
 

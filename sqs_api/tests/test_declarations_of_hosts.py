@@ -15,11 +15,11 @@ from structlog.testing import capture_logs
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
+from cluster.clock import SystemEntropy
 from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.shared_identities import SharedIdentities
-from cluster.shards.clock import SystemEntropy
 from cluster.tests.coordinations import simulated_hosts, until
 from cluster.tests.shared_stores import SharedHosts, shared_hosts
 from cluster.tests.virtual_time import SettableClock, some_secrets

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from cluster.catalog.records import KeptState
+from cluster.catalog.catalog_records import KeptState
 from cluster.tests.archive_rules import TAGS, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.virtual_time import SteppedLoop

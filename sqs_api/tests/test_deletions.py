@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -18,7 +19,7 @@ from storage.engines.memory import MemoryStore
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Answer, Deliveries
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import Ticket
 from visibility.tests import prepared
 
 
@@ -286,9 +287,9 @@ async def test_no_request_names_a_changed_queue_before_its_shard_has_heard(kept:
     first: list[str] = []
     submit = kept.shard.submit
 
-    def noted(request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
+    def noted(request: Request, *more: Any, **options: Any) -> Ticket:
         first.append(type(request.operation).__name__)
-        return submit(request, on_answer, age_ms)
+        return submit(request, *more, **options)
 
     kept.shard.submit = noted  # type: ignore[method-assign]
 

@@ -9,11 +9,11 @@ import pytest_asyncio
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.deletions import Deletions
 from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
 from visibility.contract import operations as op
 from visibility.contract.model import Request
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import OnAnswer, Room, Ticket
 
 
 class RouterElsewhere(Router):
@@ -23,7 +23,7 @@ class RouterElsewhere(Router):
         super().__init__(shards)
         self.asked: list[Request] = []
 
-    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
         self.asked.append(request)
         return super().submit(request, on_answer)
 

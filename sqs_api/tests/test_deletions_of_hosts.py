@@ -11,7 +11,7 @@ from cluster.shards.queue_watch import QueueWatch
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.peers.hosts import Cluster, Host, running
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets, virtual
-from sqs_api.admin.deletions import Deletions
+from sqs_api.gateway.deletions import Deletions
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Deliveries
 from visibility.tests import prepared

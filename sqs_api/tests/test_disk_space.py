@@ -10,7 +10,11 @@ import pytest
 
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.stalls import StallWatch
+from sqs_api.settings.config import Settings
+from sqs_api.settings.reserve import check_reserve, flush_bytes
 from sqs_api.tests.serving import json_request, running
+from storage.engines.store_options import FLUSH_BYTES
+from storage.files.folder import FolderRefused
 from visibility.contract import operations as op
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.stored_message import Arrival, StoredMessage
@@ -79,7 +83,6 @@ async def test_a_short_disk_refuses_what_takes_space_and_nothing_else() -> None:
         for action, members in (
             ("SendMessage", {"QueueUrl": url, "MessageBody": "y"}),
             ("SendMessageBatch", {"QueueUrl": url, "Entries": [{"Id": "1", "MessageBody": "y"}]}),
-            ("CreateQueue", {"QueueName": "more"}),
         ):
             answer = await service.ask(json_request(action, **members))
             assert answer.status == 503
@@ -93,7 +96,7 @@ async def test_a_short_disk_refuses_what_takes_space_and_nothing_else() -> None:
         handle = received["Messages"][0]["ReceiptHandle"]
         await service.call("DeleteMessage", QueueUrl=url, ReceiptHandle=handle)
         await service.call("PurgeQueue", QueueUrl=url)
-        assert service.disk.refused == 3
+        assert service.disk.refused == 2
 
         service.disk.is_short = False
         await service.call("SendMessage", QueueUrl=url, MessageBody="y")
@@ -124,6 +127,30 @@ def test_an_operation_that_takes_space_is_refused_while_there_is_little(
     assert isinstance(space.refusal(takes), ServiceUnavailable)
     assert [space.refusal(each) for each in others] == [None, None]
     assert space.refused == 1
+
+
+def test_queues_can_be_made_down_to_half_of_the_reserve(disk: Disk) -> None:
+    space = DiskSpace(Path("/"), 1000)
+
+    refused = []
+    for disk.free in (1000, 999, 500, 499):
+        space.look()
+        refused.append(space.refuses(op.CreateQueue))
+
+    assert refused == [False, False, False, True]
+    assert space.refuses(op.SendMessage)
+
+
+@pytest.mark.parametrize(("shards", "least"), [(1, 32), (2, 32), (3, 48), (16, 256)])
+def test_a_reserve_that_the_log_needs_itself_is_refused(shards: int, least: int) -> None:
+    check_reserve(Settings(disk_reserve_mib=least), shards)
+    with pytest.raises(FolderRefused, match=f"disk_reserve_mib: must be at least {least} "):
+        check_reserve(Settings(disk_reserve_mib=least - 1), shards)
+
+
+def test_rows_are_flushed_while_half_of_the_reserve_has_room_for_them() -> None:
+    assert flush_bytes(Settings(disk_reserve_mib=128)) == FLUSH_BYTES
+    assert flush_bytes(Settings(disk_reserve_mib=32)) == 16 << 20
 
 
 def test_stalls_are_counted_and_the_longest_is_kept() -> None:

@@ -15,24 +15,26 @@ import pytest_asyncio
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.sqlite_coordination import SqliteCoordination
-from cluster.shards.clock import SystemClock
-from cluster.shards.report import ArchiveLimits
+from cluster.clock import SystemClock
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, some_secrets
 from sqs_api.archiving import exporter as exporter_module
 from sqs_api.archiving import schedule as schedule_module
 from sqs_api.archiving.exporter import _WORKER, Exporter, ExportFailed, InLake
 from sqs_api.archiving.schedule import Schedule
+from sqs_api.archiving.service import archive_limits
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.settings.config import Settings
 from sqs_api.tests.serving import until
 from storage.copies.export_task import Export, ExportTask, ShardExport
-from storage.engines.durable import Durability, DurableStore, StoreOptions
+from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
+from storage.engines.store_options import Durability, StoreOptions
 from storage.rows.archive_appliers import write_archive
-from storage.rows.codec import ArchiveRow, encode_row
-from storage.rows.keys import BATCH, row_key
+from storage.rows.row_codec import ArchiveRow, encode_row
+from storage.rows.row_keys import BATCH, row_key
 from storage.tests.on_disk import changing, opener
 from visibility.state.events import THE_SHARD, SealedBatch
 
@@ -128,6 +130,22 @@ async def test_an_export_that_is_ended_leaves_nothing_behind(tmp_path: Path) -> 
     assert [*scratch.iterdir()] == []
 
 
+@pytest.mark.slow  # a whole export
+async def test_files_and_folders_of_the_lake_have_the_umask_of_the_settings(
+    exporter: Exporter, tmp_path: Path
+) -> None:
+    exporter._settings = exporter._settings.model_copy(update={"lake_umask": "027"})
+    archive_limits(exporter._settings)  # makes the lake
+
+    await exporter._run(takes_snapshot=True)
+
+    lake = tmp_path / "lake"
+    folders = [lake, *(path for path in lake.rglob("*") if path.is_dir())]
+    files = [path for path in lake.rglob("*") if path.is_file()]
+    assert {path.stat().st_mode & 0o777 for path in folders} == {0o750}
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o640}
+
+
 async def _writer_of(fifo: Path) -> int:
     """The end to write to, once there is a reader."""
     while True:
@@ -186,11 +204,12 @@ async def test_a_job_runs_only_where_it_is_to_and_ends_when_that_changes(
     start = asyncio.create_subprocess_exec
 
     async def started(*arguments: Any, **options: Any) -> asyncio.subprocess.Process:
+        assert options["env"]["HOLDFAST_LAKE_UMASK"] == "027"
         made.append(await start(*arguments, **options))
         return made[-1]
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
-    schedule = Schedule(str(tmp_path), tmp_path, SystemClock())
+    schedule = Schedule(str(tmp_path), tmp_path, SystemClock(), "027")
     ours = [False]
     schedule.is_ours = lambda: ours[-1]
 

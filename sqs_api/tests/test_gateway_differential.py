@@ -1,4 +1,4 @@
-"""One law (DESIGN §6): for any bytes, split into any reads, the short cut and aiohttp read the same
+"""One law: for any bytes, split into any reads, the short cut and aiohttp read the same
 requests, answer the same bytes, and close at the same point.
 
 A longer run: FUZZ_EXAMPLES=200000 python -m pytest sqs_api/tests/test_gateway_differential.py

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
-from sqs_api.http.limits import ListenerLimits
+from sqs_api.http.http_limits import ListenerLimits
 from sqs_api.tests.listening import Port, listening
 from sqs_api.tests.serving import (
     WAIT_S,

@@ -12,7 +12,7 @@ from urllib.parse import quote_plus
 
 import pytest
 
-from sqs_api.gateway.gateway import Exchange
+from sqs_api.gateway.exchange import Exchange
 from sqs_api.http.connection import SqsConnection
 from sqs_api.tests.serving import (
     WAIT_S,

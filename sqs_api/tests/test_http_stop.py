@@ -14,7 +14,7 @@ from sqs_api import node as node_module
 from sqs_api.node import Node
 from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.tests.serving import WAIT_S, Client, json_request, request_bytes, until
-from storage.engines.durable import Durability
+from storage.engines.store_options import Durability
 
 LIST = json_request("ListQueues")
 SEND = json_request("SendMessage", QueueUrl="q", MessageBody="x")

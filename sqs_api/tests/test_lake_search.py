@@ -59,6 +59,29 @@ def test_the_latest_come_first_from_table_and_segments(lake: Lake) -> None:
     assert positions(lake, limit=7, oldest_first=True) == list(range(1, 41))
 
 
+def test_similar_names_are_told_of_a_queue_that_is_not_there(lake: Lake) -> None:
+    others = ["orders", "orders-eu", "mails"]
+    rows = [archived(number, queue=name) for number, name in enumerate(others, 1)]
+    write_table(lake, [*rows, archived(9, queue="ordered", account="1" * 12)])
+    write_segment(lake, [archived(10, batch=2, queue="waiting")])
+
+    assert search(lake, wanted(queue="ordres")).near == ["orders", "orders-eu"]
+    assert search(lake, wanted(queue="something-else")).near == []
+    assert search(lake, wanted(queue="waiting")).near is None
+    assert search(lake, wanted(queue="orders", filter=MessageFilter(text="nowhere"))).near is None
+
+
+def test_a_queue_that_a_file_may_have_which_was_not_read_is_not_told_to_be_unknown(
+    lake: Lake,
+) -> None:
+    write_table(lake, [archived(1, queue="orders")])
+    write_segment(lake, [archived(2, batch=2, queue="waiting")])
+    later = MessageFilter(sent_from_ms=int(BEGUN.timestamp() * 1000) + 86_400_000)
+
+    assert search(lake, wanted(queue="waiting", filter=later)).near is None
+    assert search(lake, wanted(queue="orders", filter=later)).near is None
+
+
 def test_a_batch_that_is_in_the_table_is_seen_once(lake: Lake) -> None:
     rows = [archived(position) for position in range(1, 6)]
     write_segment(lake, rows)

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
+from auth.auth_errors import InvalidClientTokenId
 from auth.caller import Caller
 from auth.credentials import CredentialSet
-from auth.errors import InvalidClientTokenId
 from auth.identities import Identities
 from auth.sigv4 import Verifier
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.sqlite_keyring import SqliteKeyring
-from cluster.shards.clock import SystemClock, SystemEntropy
-from sqs_api.gateway.changes import Changes
+from sqs_api.gateway.changes_elsewhere import Changes
 from sqs_api.gateway.late_news import LateNews
 from sqs_api.tests.serving import (
     ACCOUNT,
@@ -39,7 +39,7 @@ EVERYONE_SENDS = (
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqs_api.gateway.changes._HEAR_PAUSE_S", 0.0)
+    monkeypatch.setattr("sqs_api.gateway.changes_elsewhere._HEAR_PAUSE_S", 0.0)
 
 
 class Elsewhere(IdentityStore):

@@ -12,8 +12,8 @@ import pytest
 
 from compat_tests.certificates import Authority
 from sqs_api.gateway.client import Client
-from sqs_api.gateway.gateway import Exchange
-from sqs_api.http.limits import ListenerLimits, Refused, descriptors_for_connections
+from sqs_api.gateway.exchange import Exchange
+from sqs_api.http.http_limits import ListenerLimits, Refused, descriptors_for_connections
 from sqs_api.http.listener import Listener
 from sqs_api.http.tls import Tls
 from sqs_api.tests.listening import listening

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from cluster.shards.shard import Shard
 from sqs_api.tests.serving import (
     ACCOUNT,

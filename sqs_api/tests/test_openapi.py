@@ -192,6 +192,8 @@ async def _redrives(operators: Recording) -> None:
     assert (await operators.seen("queues/dead-2"))["task"] is not None
     await operators.done("queues/dead-2/redrives/cancel", cancelled)
     await operators.done("queues/source/purge", {"confirm": "source"})
+    (purge,) = (await operators.seen("queues/source"))["purges"]
+    await operators.done("deleted-queues/restore", {"queue_id": purge["queue_id"]})
 
 
 async def _archive(operators: Recording) -> None:

@@ -16,8 +16,8 @@ from jsonschema import ValidationError
 from cluster.members.status import ClusterStatus
 from cluster.tests.members.joining import SimulatedWorld
 from cluster.tests.virtual_time import virtual
-from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.actions import DRAIN_HOST, PAGES, RAISE_FORMATS, READ_CLUSTER, REMOVE_HOST
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.admin_actions import DRAIN_HOST, PAGES, RAISE_FORMATS, READ_CLUSTER, REMOVE_HOST
 from sqs_api.admin.cluster_pages import cluster_answers
 from sqs_api.archiving.exporter import Exporter, InLake
 from sqs_api.tests.documented import (

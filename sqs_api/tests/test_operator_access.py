@@ -16,10 +16,10 @@ import pytest
 import pytest_asyncio
 
 from auth.signing import SigningKey, signed_headers
-from cluster.shards.clock import SystemClock
-from sqs_api.admin.service_note import read_note
+from cluster.clock import SystemClock
 from sqs_api.operators.routes import ROUTES, SERVICE_ACTIONS, Route
 from sqs_api.settings.config import AuthMode
+from sqs_api.settings.service_note import read_note
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import (
     JSON,
@@ -304,6 +304,15 @@ async def test_a_form_cannot_ask_for_changes(open_node: Served) -> None:
         )
         assert told.status == 415
     assert await open_node.count("dead") == 2
+
+
+async def test_an_encoded_change_is_refused_by_the_name_of_the_header(open_node: Served) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+
+    told = await Operators(open_node).post("queues/dead/purge", {"confirm": "dead"}, headers)
+
+    assert told.status == 415
+    assert told.json == {"error": "Content-Encoding is not supported."}
 
 
 async def test_open_mode_is_for_this_machine(open_node: Served) -> None:

@@ -177,11 +177,11 @@ async def test_a_step_that_stops_says_where_to_go_on(
     router = operators.served.node.worker.router
     ask, sent = router.ask, []
 
-    async def ask_four(request: Any) -> Any:
+    async def ask_four(request: Any, age_ms: int = 0) -> Any:
         sent.append(isinstance(request.operation, SendMessage))
         if sent[-1] and sum(sent) > 4:
             raise ServiceUnavailable("no leader")
-        return await ask(request)
+        return await ask(request, age_ms)
 
     monkeypatch.setattr(router, "ask", ask_four)
     first = await operators.done("archive/q/replays", {"filter": {}})

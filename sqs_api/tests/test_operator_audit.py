@@ -12,6 +12,7 @@ import pytest
 from sqs_api.operators.audit_answers import merged
 from sqs_api.operators.audit_lines import AuditFilter, AuditPage, read_lines
 from sqs_api.settings.config import AuthMode
+from sqs_api.settings.service_note import login_name
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import Operators, add_user, keys_of
 from sqs_api.tests.served import serving
@@ -126,6 +127,29 @@ async def test_the_log_is_paged_by_the_api_and_shown_by_the_command(logged: Path
     assert head.split() == ["time", "who", "action", "queue", "outcome", "from", "details"]
     assert line.split() == ["2026-11-23", "04:00:02", "bob", "PurgeQueue", "orders", "ok"]
     assert json.loads(as_json.out)[0]["user"] == "bob"
+
+
+@pytest.mark.parametrize("auth", list(AuthMode))
+async def test_callers_of_commands_are_named(data: Path, auth: AuthMode) -> None:
+    run("users", "--data", data, "add", "ann")
+    me = login_name()
+    async with serving(data, auth=auth) as served:
+        for command in (("messages", "send", "q", "--body", "x"), ("purge-queue", "q")):
+            await asyncio.to_thread(run, *command, "--data", data)
+        stranger = {"x-holdfast-login": "somebody"}
+        key = add_user(data, "bob", "holdfast:*")
+        await Operators(served, key).post("queues/q/purge", {"confirm": "q"}, stranger)
+        shown = await asyncio.to_thread(run, "audit", "--data", data)
+        mine = await asyncio.to_thread(run, "audit", "--data", data, "--user", me, "--json")
+
+    assert {entry["action"] for entry in json.loads(mine.out)} >= {
+        "users add",
+        "holdfast:SendMessage",
+        "holdfast:PurgeQueue",
+    }
+    assert f"{me} (local)" in shown.out
+    assert "LOCAL" not in shown.out
+    assert "somebody" not in shown.out
 
 
 async def test_only_the_services_account_reads_it(logged: Path) -> None:

@@ -40,6 +40,18 @@ async def test_attributes_are_changed_and_a_policy_is_removed_again(operators: O
     assert "Policy" not in await attributes(operators.served)
 
 
+async def test_statements_about_other_queues_are_named(operators: Operators) -> None:
+    grant = {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage"}
+    elsewhere = {**grant, "Sid": "typo", "Resource": "arn:aws:sqs:us-east-1:000000000000:other"}
+    before = (await operators.seen("queues/q"))["policy_without_effect"]
+    policy = json.dumps({"Statement": [elsewhere, {**grant, "Resource": "*"}]})
+
+    await operators.done("queues/q/attributes", {"attributes": {"Policy": policy}})
+
+    assert before == []
+    assert (await operators.seen("queues/q"))["policy_without_effect"] == ["typo"]
+
+
 @pytest.mark.parametrize(
     "given",
     [{"VisibilityTimeout": "43201"}, {"Nothing": "1"}, {"Policy": "{"}, {"RedrivePolicy": "{}"}],
@@ -195,6 +207,17 @@ async def test_a_sample_says_that_it_is_one(
     found = await operators.seen("queues/q/groups")
 
     assert (found["scanned"], found["is_whole"]) == (2, False)
+
+
+async def test_a_sample_of_all_messages_says_that_there_are_no_more(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sqs_api.operators.browsing.SCANNED_MAX", 2)
+    await operators.served.send("a", "b")
+
+    found = await operators.seen("queues/q/groups")
+
+    assert (found["scanned"], found["is_whole"]) == (2, True)
 
 
 async def test_groups_by_content_need_the_right_to_read_bodies(data: Path) -> None:

@@ -51,6 +51,21 @@ async def test_queues_are_listed_and_shown(served: Served) -> None:
     assert (await told(served, "queues", "show", "dead"))["visible"] == 3
 
 
+async def test_a_policy_about_another_queue_is_warned_of(served: Served) -> None:
+    grant = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*", "Resource": "'$queue_arn'"}
+    given = {"Policy": json.dumps({"Statement": {**grant, "Sid": "\x9b31mred"}})}
+    before = await say(served, "queues", "show", "dead")
+    await served.call("SetQueueAttributes", QueueUrl="dead", Attributes=given)
+
+    shown = await say(served, "queues", "show", "dead")
+
+    assert "warning" not in before.out
+    assert (
+        r"warning: these statements of the policy have no effect, since their Resource is not "
+        r"this queue: \x9b31mred" in shown.out
+    )
+
+
 async def test_messages_are_browsed_and_shown_without_control_characters(served: Served) -> None:
     page = await say(served, "messages", "browse", "dead", "--limit", "2")
     found = await told(served, "messages", "browse", "dead", "--text", "RED")
@@ -82,14 +97,14 @@ async def test_messages_are_sent_deleted_and_resent(served: Served) -> None:
 async def test_a_redrive_is_planned_started_listed_and_cancelled(served: Served) -> None:
     plan = await say(served, "redrive", "plan", "dead")
     unclear = await say(served, "redrive", "start", "dead")
-    waited = await say(served, "redrive", "start", "dead", "--sequence", "1", "--wait")
+    waited = await say(served, "redrive", "start", "dead", "1", "--wait")
     await say(served, "redrive", "start", "dead", "--all", "--rate", "1")
     cancelled = await say(served, "redrive", "cancel", "dead")
     listed = await say(served, "redrive", "list", "dead")
 
     assert plan.out.splitlines()[1].split()[:2] == ["source", "3"]
     assert (unclear.status, unclear.out) == (2, "")
-    assert unclear.err == "name messages with --sequence or a filter, or all of them with --all"
+    assert unclear.err == "name messages by their sequences or a filter, or all of them with --all"
     assert waited.out.endswith("COMPLETED: moved 1 of 1\n")
     assert "cancelled after " in cancelled.out
     assert [line.split()[3] for line in listed.out.splitlines()[-2:]] == ["CANCELLED", "COMPLETED"]
@@ -97,7 +112,7 @@ async def test_a_redrive_is_planned_started_listed_and_cancelled(served: Served)
 
 async def test_a_filtered_redrive_is_planned_watched_resumed_and_undone(served: Served) -> None:
     plan = await say(served, "redrive", "plan", "dead", "--text", "RED", "--to", "source")
-    both = await say(served, "redrive", "start", "dead", "--text", "a", "--sequence", "1")
+    both = await say(served, "redrive", "start", "dead", "1", "--text", "a")
     care = ("--canary", "1", "--stop-after", "1", "--reason", "fixed", "--wait")
     paused = await say(served, "redrive", "start", "dead", "--received-min", "1", *care)
     listed = await say(served, "redrive", "list", "dead")
@@ -109,12 +124,13 @@ async def test_a_filtered_redrive_is_planned_watched_resumed_and_undone(served: 
 
     assert plan.out.splitlines()[1].split() == ["source", "1", "8"]
     assert plan.out.endswith("2 do not match and stay\n")
-    assert both.err == "choose messages with --sequence or with a filter, not both"
+    assert both.err == "choose messages by their sequences or with a filter, not both"
     assert paused.out.endswith(
         "paused (canary): moved 1, came back 0; go on with: holdfast redrive resume dead\n"
     )
     assert "PAUSED (canary)" in listed.out
     assert "fixed, received_min=1" in listed.out
+    assert "1 of 1 that match so far" in listed.out
     assert resumed.out.endswith("resumed after 1 messages\n")
     assert (task["filter"], task["stop_after"]) == ({"received_min": 1}, 1)
     assert undone.out.endswith("undo begun in source\n")

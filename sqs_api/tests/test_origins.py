@@ -17,8 +17,8 @@ from auth.credentials import CredentialSet
 from auth.sigv4 import Verifier
 from auth.tests.signing import KEY, NOW_S, sign_header
 from auth.unverified import refuse_browsers
-from sqs_api.http.limits import BODY_BYTES_MAX, ListenerLimits
-from sqs_api.http.origins import AllowedOrigins
+from sqs_api.http.http_limits import BODY_BYTES_MAX
+from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.tests.listening import listening
 from sqs_api.tests.serving import (
     Answer,
@@ -144,9 +144,8 @@ async def test_refusals_of_large_requests_let_the_page_read_them(service: Servic
     assert _letting(await service.ask(too_large)) == _lets(APP)
 
     body = json_request("SendMessage", headers=_from(APP), QueueUrl="q", MessageBody="x" * 200_000)
-    limits = ListenerLimits(request_memory_bytes=100_000)
     for with_short_cut in (True, False):
-        async with listening(service, limits=limits, with_short_cut=with_short_cut) as port:
+        async with listening(service, memory_bytes=100_000, with_short_cut=with_short_cut) as port:
             client = await port.connect()
             client.writer.write(body)
             answer = await client.answer()

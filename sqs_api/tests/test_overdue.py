@@ -11,16 +11,16 @@ from typing import Any
 
 import pytest
 
-from sqs_api.http.limits import ListenerLimits, Refused, TimedOut, TooLarge
+from sqs_api.http.http_limits import ListenerLimits, Refused, TimedOut, TooLarge
 from sqs_api.tests.listening import Port, listening
 from sqs_api.tests.serving import Client, Service, json_request, request_bytes, settled, until
 
+MIB = 1 << 20
 LIST = json_request("ListQueues")
 LIMITS = ListenerLimits(
     request_timeout_s=20,
     idle_timeout_s=120,
     client_bytes_per_s_min=1000,
-    request_memory_bytes=1 << 20,
 )
 WAYS = pytest.mark.parametrize("with_short_cut", [True, False], ids=["short cut", "aiohttp"])
 
@@ -132,9 +132,8 @@ async def test_client_that_does_not_read_its_answers_is_cut(
         client = await port.connect()
         client.reader._transport.pause_reading()  # type: ignore[attr-defined]
         (connection,) = port.server.connections
-        while not connection.writing_paused:
-            client.writer.write(receive)
-            await asyncio.sleep(0.001)
+        client.writer.write(receive * 12)  # more than the system takes for the client
+        await _until_stuck(connection)
 
         sock = socket.socket(fileno=client.writer.get_extra_info("socket").fileno())
         for _ in range(45):
@@ -148,6 +147,14 @@ async def test_client_that_does_not_read_its_answers_is_cut(
         else:
             await until(lambda: port.counters.connections == 0)
             assert port.counters.timeouts[TimedOut.ANSWER] == 1
+
+
+async def _until_stuck(connection: Any) -> None:
+    """Return when a connection sends no more, since its client reads nothing."""
+    before, now = -1, 0
+    while now != before or not connection.writing_paused:
+        await asyncio.sleep(0.02)
+        before, now = now, connection.transport.get_write_buffer_size()
 
 
 async def _read_some(sock: socket.socket, size: int) -> None:
@@ -203,7 +210,9 @@ async def test_flood_of_bodies_gets_503_and_small_requests_go_on(
     service: Service, with_short_cut: bool
 ) -> None:
     sizes = [200_000] * 5 if with_short_cut else [900_000]
-    async with listening(service, limits=LIMITS, with_short_cut=with_short_cut) as port:
+    async with listening(
+        service, limits=LIMITS, memory_bytes=MIB, with_short_cut=with_short_cut
+    ) as port:
         holders = [await port.connect() for _ in sizes]
         for holder, size in zip(holders, sizes, strict=True):
             await holder.send(_begun_body(size, size - 1))
@@ -228,7 +237,9 @@ async def test_flood_of_bodies_gets_503_and_small_requests_go_on(
 @WAYS
 async def test_memory_is_held_until_the_answer(service: Service, with_short_cut: bool) -> None:
     url = await service.make_queue()
-    async with listening(service, limits=LIMITS, with_short_cut=with_short_cut) as port:
+    async with listening(
+        service, limits=LIMITS, memory_bytes=MIB, with_short_cut=with_short_cut
+    ) as port:
         client = await port.connect()
         padding: dict[str, Any] = {"X": "x" * 60_000}
         for _ in range(30):
@@ -254,7 +265,7 @@ async def test_answered_request_is_not_refused_again_for_its_body(
 ) -> None:
     """The body of a request that was answered without it is dropped, and holds no memory."""
     size = 8_000_000 if answered.startswith(b"POST") else 3_000_000
-    async with listening(service, limits=LIMITS) as port:
+    async with listening(service, limits=LIMITS, memory_bytes=MIB) as port:
         client = await port.connect()
         head = request_bytes(
             b"", {"Content-Length": str(size)}, line=answered.decode(), length=False
@@ -275,7 +286,7 @@ async def test_answered_request_is_not_refused_again_for_its_body(
 async def test_flood_behind_a_request_that_waits_ends_the_connection(service: Service) -> None:
     url = await service.make_queue()
     poll = json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20)
-    async with listening(service, limits=LIMITS, with_short_cut=False) as port:
+    async with listening(service, limits=LIMITS, memory_bytes=MIB, with_short_cut=False) as port:
         client = await port.connect()
         await client.send(poll)
         await until(lambda: service.gateway.outstanding == 1)

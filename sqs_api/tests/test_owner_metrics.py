@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from auth.signing import SigningKey, signed_headers
+from cluster.clock import SystemClock
 from cluster.peers.questions import Questions
-from cluster.shards.clock import SystemClock
 from cluster.tests.peers.peers import SETTINGS, Peer
 from cluster.tests.peers.peers import start as start_peers
 from cluster.tests.peers.simulated_network import SimulatedNetwork

@@ -50,9 +50,9 @@ async def test_shards_are_asked_as_the_table_says(
         asked: list[Request] = []
         submit = service.shard.submit
 
-        def submit_noted(request: Request, on_answer: Any) -> Any:
+        def submit_noted(request: Request, *more: Any, **options: Any) -> Any:
             asked.append(request)
-            return submit(request, on_answer)
+            return submit(request, *more, **options)
 
         monkeypatch.setattr(service.shard, "submit", submit_noted)
 

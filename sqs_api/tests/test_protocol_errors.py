@@ -7,11 +7,11 @@ from xml.etree import ElementTree
 
 import pytest
 
-from auth import errors as auth_errors
-from auth.errors import AuthError
-from sqs_api.protocol import errors
+from auth import auth_errors
+from auth.auth_errors import AuthError
+from sqs_api.protocol import error_codes
 from sqs_api.protocol.codec import Wire, encode_error
-from sqs_api.protocol.errors import Fault
+from sqs_api.protocol.error_codes import Fault
 from visibility.contract import errors as queue_errors
 from visibility.contract.errors import QueueError
 from visibility.contract.outcomes import batch_failure
@@ -27,7 +27,7 @@ ERRORS: list[type[QueueError | AuthError]] = [
 
 @pytest.mark.parametrize("error_class", ERRORS)
 def test_every_error_class_has_a_row_and_a_code(error_class: type[QueueError | AuthError]) -> None:
-    assert error_class in errors.TABLE
+    assert error_class in error_codes.TABLE
     assert error_class.code
 
 
@@ -35,11 +35,11 @@ def test_every_error_class_has_a_row_and_a_code(error_class: type[QueueError | A
 def test_a_batch_blames_the_side_that_a_single_answer_blames(error_class: type[QueueError]) -> None:
     failure = batch_failure("a", error_class())
 
-    assert failure.sender_fault is (errors.TABLE[error_class].fault is Fault.SENDER)
+    assert failure.sender_fault is (error_codes.TABLE[error_class].fault is Fault.SENDER)
 
 
 def test_every_row_belongs_to_an_error_class() -> None:
-    assert set(errors.TABLE) == set(ERRORS)
+    assert set(error_codes.TABLE) == set(ERRORS)
 
 
 # error, __type, x-amzn-query-error, status
@@ -207,8 +207,8 @@ def test_unlisted_error_takes_the_row_of_its_base() -> None:
     class Narrower(queue_errors.OverLimit):
         """A refusal the table does not know."""
 
-    assert errors.error_row(Narrower()) is errors.TABLE[queue_errors.OverLimit]
-    assert errors.error_row(QueueError()) is errors.TABLE[queue_errors.InternalError]
+    assert error_codes.error_row(Narrower()) is error_codes.TABLE[queue_errors.OverLimit]
+    assert error_codes.error_row(QueueError()) is error_codes.TABLE[queue_errors.InternalError]
 
 
 def test_faults_are_aws_words() -> None:

@@ -19,7 +19,7 @@ from botocore.model import ServiceModel, Shape
 from botocore.parsers import create_parser
 from botocore.serialize import create_serializer
 
-from sqs_api.protocol import codec, fields, wire
+from sqs_api.protocol import codec, fields, wire_names
 from visibility.contract import operations, results
 from visibility.contract.actions import ACTIONS
 
@@ -77,7 +77,7 @@ NOT_HANDED_OUT = {"StringListValues", "BinaryListValues"}  # AWS reserves them; 
 def _query_shaped(model: dict[str, Any]) -> dict[str, Any]:
     model = copy.deepcopy(model)
     model["metadata"] |= {"protocol": "query", "protocols": ["query"]}
-    model["metadata"]["xmlNamespace"] = wire.XML_NAMESPACE
+    model["metadata"]["xmlNamespace"] = wire_names.XML_NAMESPACE
     for operation in model["operations"].values():
         if "output" in operation:
             operation["output"]["resultWrapper"] = operation["name"] + "Result"
@@ -227,7 +227,7 @@ def test_answer_without_result_has_only_response_metadata(action: str) -> None:
     xml = codec.encode_result(action, codec.Wire.QUERY_XML, None, "r")
 
     assert xml.decode() == (
-        f'<?xml version="1.0"?><{action}Response xmlns="{wire.XML_NAMESPACE}">'
+        f'<?xml version="1.0"?><{action}Response xmlns="{wire_names.XML_NAMESPACE}">'
         f"<ResponseMetadata><RequestId>r</RequestId></ResponseMetadata></{action}Response>"
     )
     assert codec.encode_result(action, codec.Wire.JSON, None, "r") == b"{}"
@@ -235,17 +235,17 @@ def test_answer_without_result_has_only_response_metadata(action: str) -> None:
 
 def test_wire_table_has_the_names_of_the_query_era_model() -> None:
     lists: dict[str, str] = {}
-    maps: dict[str, wire.MapElement] = {}
+    maps: dict[str, wire_names.MapElement] = {}
 
     for struct in _all_structs():
         for shape in fields.shapes(struct):
-            if shape.container is list and shape.field in wire.LIST_ELEMENTS:
-                lists[shape.field] = wire.LIST_ELEMENTS[shape.field]
+            if shape.container is list and shape.field in wire_names.LIST_ELEMENTS:
+                lists[shape.field] = wire_names.LIST_ELEMENTS[shape.field]
             if shape.container is dict:
-                maps[shape.field] = wire.MAP_ELEMENTS[shape.field]
+                maps[shape.field] = wire_names.MAP_ELEMENTS[shape.field]
 
-    assert lists == wire.LIST_ELEMENTS, "a row that no field uses"
-    assert maps == wire.MAP_ELEMENTS, "a row that no field uses"
+    assert lists == wire_names.LIST_ELEMENTS, "a row that no field uses"
+    assert maps == wire_names.MAP_ELEMENTS, "a row that no field uses"
     assert set(lists.values()) <= set(LIST_ELEMENTS.values())
     assert {tuple(row) for row in maps.values()} == set(MAP_NAMES.values())
 

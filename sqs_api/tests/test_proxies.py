@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqs_api.http.proxies import Origin, TrustedProxies, source_address
+from sqs_api.settings.proxies import Origin, TrustedProxies, source_address
 
 DIRECT = Origin("10.0.0.1", False)
 TRUSTED = TrustedProxies("10.0.0.0/8, 2001:db8::/32")

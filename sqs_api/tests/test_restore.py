@@ -13,7 +13,7 @@ from sqs_api.node import Node
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.serving import Client, Service, json_request
-from storage.engines.folder import open_folder
+from storage.files.folder import open_folder
 from storage.rows.stored_rows import StoredRows
 from storage.tests.on_disk import rows_of
 

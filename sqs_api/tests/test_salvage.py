@@ -16,11 +16,11 @@ from rocksdict import Rdict
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import names, serving
 from storage.checks import readable_rows
-from storage.copies.files import files_below
 from storage.engines.live_files import LiveFiles, note_of
 from storage.engines.opening import open_replayed
 from storage.engines.rocks import rocks_options
 from storage.engines.sst_file import tail_begin
+from storage.files.copying import files_below
 
 QUEUES = 6
 MESSAGES = 30

@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from cluster.tests.driver import Driver
-from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.sealer import Sealer
 from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, ORDERS, PLAIN, World
 from sqs_api.tests.served import serving
 from sqs_api.tests.serving import json_request
 from storage.engines.memory import MemoryStore
-from storage.rows.codec import decode_row, encode_row
-from storage.rows.keys import message_key
+from storage.rows.row_codec import decode_row, encode_row
+from storage.rows.row_keys import message_key
 from visibility.contract.model import Request
 from visibility.contract.operations import (
     MoveSelected,

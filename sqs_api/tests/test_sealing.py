@@ -12,10 +12,10 @@ import pytest
 import pytest_asyncio
 
 from auth.envelope import BUILT_IN_KEY
+from cluster.clock import SystemEntropy
 from cluster.keys.sqlite_keyring import SqliteKeyring
-from cluster.shards.clock import SystemEntropy
 from cluster.tests.virtual_time import SettableClock
-from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.sealer import Sealer
 from sqs_api.tests.sealed_world import sealed
 from sqs_api.tests.serving import ACCOUNT, Service, json_request, running
 from visibility.contract.attributes import initial_attributes, settings_of

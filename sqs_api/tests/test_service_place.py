@@ -9,8 +9,8 @@ import pytest
 
 from auth.credentials import AccessKey
 from auth.signing import SigningKey
-from sqs_api.admin.service_note import read_note, write_note
-from sqs_api.admin.service_place import Place, PlaceUnknown, find_place, key_of_environment
+from sqs_api.settings.service_note import read_note, write_note
+from sqs_api.settings.service_place import Place, PlaceUnknown, find_place, key_of_environment
 from sqs_api.tests.commands import Said, run
 
 LOCAL = AccessKey("LOCALKEY", "local secret", "0" * 12, "local")

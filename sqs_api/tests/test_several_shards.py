@@ -15,8 +15,8 @@ from sqs_api.node import NodeRefused
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import Operators
 from sqs_api.tests.served import Served, serving
-from storage.engines.durable import Durability
-from storage.rows.keys import DEPARTURE, table_range
+from storage.engines.store_options import Durability
+from storage.rows.row_keys import DEPARTURE, table_range
 from storage.tests.on_disk import changing, rows_of
 from visibility.contract.operations import Operation
 from visibility.state.events import THE_SHARD

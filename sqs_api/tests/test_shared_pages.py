@@ -14,16 +14,16 @@ from cluster.peers.questions import Questions
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
-from sqs_api.admin.access import AdminRequest
-from sqs_api.admin.actions import (
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.admin_actions import (
     ACKNOWLEDGE_ARCHIVE,
     LIST_DELETED_QUEUES,
     READ_ARCHIVE,
     READ_USAGE,
     SEAL_ARCHIVE,
 )
+from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.pages import Answer
 from sqs_api.admin.shared_pages import SharedPages
 from sqs_api.admin.usage_page import UsagePage
 from sqs_api.gateway.usage import UsageRow

@@ -12,7 +12,7 @@ import pytest
 from auth.envelope import BUILT_IN_KEY
 from cluster.tests.shared_stores import Late
 from cluster.tests.virtual_time import SettableClock
-from sqs_api.gateway.sealing import Sealer
+from sqs_api.gateway.sealer import Sealer
 from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, queue_of, sealed
 from visibility.contract.errors import KmsDisabled, KmsNotFound, ServiceUnavailable
 from visibility.contract.model import Content, QueueDefinition

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from sqs_api.trial import child
 from sqs_api.trial.child import Child
 from sqs_api.trial.programs import Program

@@ -18,13 +18,12 @@ from pathlib import Path
 
 import pytest
 
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.peers.settings import PeerSettings
-from cluster.shards.clock import SystemClock, SystemEntropy
 from cluster.tests import etcd_processes
 from compat_tests.ports import free_ports
 from sqs_api.settings.config import load
-from sqs_api.settings.membership import member_settings, open_network
-from sqs_api.trial.cluster import TrialCluster
+from sqs_api.settings.member_settings import member_settings, open_network
 from sqs_api.trial.layout import HOSTS, TrialRefused, opened
 from sqs_api.trial.programs import (
     ETCD_SETTINGS,
@@ -33,6 +32,7 @@ from sqs_api.trial.programs import (
     etcd_program,
     host,
 )
+from sqs_api.trial.trial_cluster import TrialCluster
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 HAPROXY = shutil.which("haproxy")
@@ -90,6 +90,17 @@ def test_a_second_start_finds_the_same_keys_ports_and_certificates(tmp_path: Pat
     assert not [file for file in folder.rglob("*") if file.stat().st_mode & 0o077]
 
 
+def test_a_folder_whose_etcd_has_no_certificates_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path, SystemClock(), SystemEntropy()) as layout:
+        shutil.rmtree(layout.etcd_certificates)
+
+    with (
+        pytest.raises(TrialRefused, match=r"has no certificates: .* name another folder with"),
+        opened(tmp_path, SystemClock(), SystemEntropy()),
+    ):
+        pytest.fail("it was opened")
+
+
 def test_a_folder_is_for_one_cluster_at_a_time(tmp_path: Path) -> None:
     with (
         opened(tmp_path, SystemClock(), SystemEntropy()),
@@ -102,14 +113,14 @@ def test_a_folder_is_for_one_cluster_at_a_time(tmp_path: Path) -> None:
 async def test_a_port_in_use_is_said_before_anything_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sqs_api.trial.cluster.balancer_program", lambda: "haproxy")
-    monkeypatch.setattr("sqs_api.trial.cluster.etcd_program", lambda: pytest.fail("it began"))
+    monkeypatch.setattr("sqs_api.trial.trial_cluster.balancer_program", lambda: "haproxy")
+    monkeypatch.setattr("sqs_api.trial.trial_cluster.etcd_program", lambda: pytest.fail("it began"))
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         opened(tmp_path, SystemClock(), SystemEntropy()) as layout,
     ):
         port = taken.getsockname()[1]
-        trial = TrialCluster(layout, port, {}, SystemClock(), print)
+        trial = TrialCluster(layout, port, {}, {}, SystemClock(), print)
         with pytest.raises(TrialRefused) as refused:
             await trial.start()
 
@@ -138,7 +149,7 @@ def test_hosts_are_started_as_members_that_know_each_other(
         pass
     addresses = set()
     for name in HOSTS:
-        program = host(layout, name, {"HOLDFAST_AWS_WAITS": "off"})
+        program = host(layout, name, {"aws_waits": "off"}, {"HOLDFAST_ACCOUNT": "1" * 12})
         words = program.command[program.command.index("serve") + 1 :]
         flags = {
             flag.removeprefix("--").replace("-", "_"): value
@@ -152,7 +163,7 @@ def test_hosts_are_started_as_members_that_know_each_other(
         assert member is not None
         open_network(member, PeerSettings(), SystemClock().monotonic_s)
         assert (member.host, member.founders, len(member.etcd.endpoints)) == (name, HOSTS, 3)
-        assert settings.aws_waits == "off"
+        assert (settings.aws_waits, settings.account) == ("off", "1" * 12)
         assert settings.access_key_id == layout.kept.access_key_id
         addresses |= {member.peer_address, (settings.host, settings.port)}
     assert len(addresses) == 6
@@ -160,8 +171,8 @@ def test_hosts_are_started_as_members_that_know_each_other(
 
 def test_commands_find_the_settings_of_a_host(tmp_path: Path) -> None:
     with opened(tmp_path, SystemClock(), SystemEntropy()) as layout:
-        host(layout, "b", {})
-        host(layout, "b", {})
+        host(layout, "b", {}, {})
+        host(layout, "b", {}, {})
 
     settings = load({}, layout.settings("b"))
 

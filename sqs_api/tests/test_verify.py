@@ -17,11 +17,11 @@ from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import filled, names, serving
 from storage.checks import readable_rows
-from storage.copies.files import files_below
 from storage.copies.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
 from storage.copies.second_copy import open_with_copy, tables
 from storage.engines.live_files import note_of
-from storage.rows.keys import message_key
+from storage.files.copying import files_below
+from storage.rows.row_keys import message_key
 from storage.tests.on_disk import changing, note_more, rows_of
 
 
@@ -98,7 +98,9 @@ def test_backup_without_a_manifest_is_not_used(closed: Path, target: Path, tmp_p
 def test_service_does_not_start_on_a_backup(closed: Path, target: Path) -> None:
     run("backup", target, "--data", closed)
 
-    with pytest.raises(NodeRefused, match=r"has shards but no format\.json"):
+    with pytest.raises(
+        NodeRefused, match="is a backup: make a data folder of it with holdfast restore"
+    ):
         asyncio.run(Node(Settings(port=0, data=target, auth=AuthMode.OPEN)).start())
     assert run("verify", target).status == 0
 

@@ -16,15 +16,15 @@ import pytest
 import pytest_asyncio
 from aiohttp import web
 
+from cluster.catalog.catalog_records import name_of, queue_key
 from cluster.catalog.queue_view import QueueView
-from cluster.catalog.records import name_of, queue_key
-from cluster.shards.report import COUNTS, QueueReport
+from cluster.shards.shard_report import COUNTS, QueueReport
 from cluster.tests.virtual_time import virtual
 from sqs_api.settings.config import ConfigRefused, load
 from sqs_api.tests.operators import make_dead_letters
 from sqs_api.tests.served import Served, serving
-from sqs_api.webhook.dead_letters import DeadLetterWatch
-from sqs_api.webhook.delivery import WebhookDelivery
+from sqs_api.webhook.dead_letter_watch import DeadLetterWatch
+from sqs_api.webhook.webhook_delivery import WebhookDelivery
 from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.model import QueueDefinition
 
@@ -169,7 +169,7 @@ class Shards:
     def queues(self, queues: Sequence[QueueDefinition]) -> list[QueueReport]:
         self.asked.append(len(queues))
         counts: Any = dict.fromkeys(("in_flight", "delayed", "quarantined", *COUNTS), 0)
-        return [QueueReport(queue.queue_id, 0, visible=1, **counts) for queue in queues]
+        return [QueueReport(queue.queue_id, visible=1, **counts) for queue in queues]
 
 
 def definition(number: int, name: str, **given: str) -> QueueDefinition:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from sqs_api.gateway.client import Client
-from sqs_api.gateway.gateway import Exchange, Gateway
+from sqs_api.gateway.exchange import Exchange
+from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.memory import RequestMemory
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.server import SqsServer
 from sqs_api.protocol.reply import reply
@@ -90,6 +92,7 @@ class EchoGateway(Gateway):
         self.seen: list[RawRequest] = []
         self.short_cuts = 0
         self.outstanding = 0
+        self.memory = RequestMemory(256 << 20)
         self.is_answering = True
         self.waiting: list[Exchange] = []
 

@@ -12,7 +12,7 @@ import msgspec
 import structlog
 
 from sqs_api.traces.spans import Span
-from sqs_api.webhook.delivery import Post
+from sqs_api.webhook.webhook_delivery import Post
 
 TRACES_PATH = "/v1/traces"
 EXPORT_S = 2.0

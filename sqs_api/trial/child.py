@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from cluster.shards.clock import Clock
+from cluster.clock import Clock
 from sqs_api.trial.programs import Program
 
 WRONG_USE = 2

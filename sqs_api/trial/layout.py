@@ -4,6 +4,7 @@ FOLDER/cluster.json      ports and the first access key, made once; locked while
 FOLDER/running.json      the endpoint and the processes, while it runs
 FOLDER/master.key        shared by all hosts
 FOLDER/certificates/     of `holdfast cluster certificates`
+FOLDER/etcd-certificates/  the same of etcd's members and, in client/, of those who may use it
 FOLDER/NAME/             data of one process: a, b, c, etcd-1, etcd-2, etcd-3, haproxy
 FOLDER/NAME.log          what it said
 FOLDER/NAME.toml         settings of a host, for commands: `holdfast credentials --config`
@@ -23,16 +24,18 @@ from pathlib import Path
 import msgspec
 
 from auth.envelope import KEY_BYTES
+from cluster.clock import Clock, Entropy
+from cluster.coordination.etcd_wire import TlsFiles
 from cluster.keys.master_key import write_master_key
 from cluster.peers.certificates import CertificatesRefused, make_certificates
-from cluster.shards.clock import Clock, Entropy
-from storage.copies.files import write_file
+from storage.files.copying import write_file
 
 HOSTS = ("a", "b", "c")
 MEMBERS = ("etcd-1", "etcd-2", "etcd-3")
 BALANCER = "haproxy"
 LOOPBACK = "127.0.0.1"
 _DAYS = 730
+_ETCD_CERTIFICATES, _CLIENT = "etcd-certificates", "client"
 _PORTS = range(10_000, 30_000)
 """Below those that Linux gives to outgoing connections: a second start finds its ports free."""
 _ID_BYTES = 10
@@ -82,13 +85,23 @@ class Layout:
         self.kept = kept
         self.master_key = folder / "master.key"
         self.certificates = folder / "certificates"
+        self.etcd_certificates = folder / _ETCD_CERTIFICATES
         self.balancer_config = folder / "haproxy.cfg"
+
+    def ip_address(self, name: str) -> str:
+        """The address of one process's machine."""
+        machine = self.kept.machines.get(name)
+        return LOOPBACK if machine is None else machine.address
 
     def address(self, name: str, purpose: str) -> str:
         """HOST:PORT of one process."""
-        machine = self.kept.machines.get(name)
-        host = LOOPBACK if machine is None else machine.address
-        return f"{host}:{self.kept.ports[f'{name}/{purpose}']}"
+        return f"{self.ip_address(name)}:{self.kept.ports[f'{name}/{purpose}']}"
+
+    @property
+    def etcd_client(self) -> TlsFiles:
+        """The certificates of those who may use etcd."""
+        files = self.etcd_certificates / _CLIENT
+        return TlsFiles(files / "ca.pem", files / "peer.pem", files / "peer.key")
 
     def on_machine(self, name: str, command: list[str]) -> list[str]:
         """The command as it runs on the machine of its process."""
@@ -150,10 +163,19 @@ def _made(folder: Path, clock: Clock, entropy: Entropy, machines: Mapping[str, M
         layout = Layout(folder.absolute(), msgspec.json.decode(file.read_bytes(), type=Kept))
     except msgspec.MsgspecError as error:
         raise TrialRefused(f"cannot read {file}: {error}") from error
+    if layout.data(MEMBERS[0]).exists() and not layout.etcd_certificates.exists():
+        raise TrialRefused(
+            f"the etcd in {folder} has no certificates: an earlier version made it, and any user "
+            "of this machine could change it; name another folder with --data, or remove this one"
+        )
     if not layout.master_key.exists():
         write_master_key(layout.master_key, entropy.secret(KEY_BYTES))
     try:
-        make_certificates(layout.certificates, HOSTS, _DAYS, clock.wall_s())
+        now_s = clock.wall_s()
+        make_certificates(layout.certificates, HOSTS, _DAYS, now_s)
+        addresses = {name: layout.ip_address(name) for name in MEMBERS}
+        of_etcd = (*MEMBERS, _CLIENT)
+        make_certificates(layout.etcd_certificates, of_etcd, _DAYS, now_s, addresses)
     except CertificatesRefused as error:
         raise TrialRefused(str(error)) from error
     for name in (*HOSTS, *MEMBERS):

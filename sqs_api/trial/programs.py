@@ -12,7 +12,7 @@ from string import Template
 from typing import NamedTuple
 
 from sqs_api.trial.layout import HOSTS, LOOPBACK, MEMBERS, Layout, TrialRefused
-from storage.copies.files import write_file
+from storage.files.copying import write_file
 
 ETCD_SETTINGS = {
     "ETCD_AUTO_COMPACTION_MODE": "periodic",
@@ -47,8 +47,7 @@ defaults
     # A client that hangs up ends its request on the host, too: otherwise its long poll would go on
     # and take messages.
     option abortonclose
-    # Hosts believe X-Forwarded-For from the addresses in `trusted_proxies` only.
-    option forwardfor
+$forwarding
     http-reuse safe
 
 frontend sqs
@@ -68,6 +67,12 @@ resolvers names
     parse-resolv-conf
     hold valid 1s
 """)
+_FORWARDING = """\
+    # Hosts believe X-Forwarded-For from the addresses in `trusted_proxies` only.
+    option forwardfor"""
+_NO_FORWARDING = """\
+    # In open mode a host answers programs on this machine, and none of a proxy's. This one listens
+    # on loopback, so only they reach it."""
 
 
 class Program(NamedTuple):
@@ -90,13 +95,28 @@ def etcd_program() -> str:
 
 
 def etcd_member(program: str, layout: Layout, name: str) -> Program:
-    """One member of etcd, on loopback and without authentication: for one user's machine."""
+    """One member of etcd, which speaks only to those with a certificate from this folder: other
+    users of the machine have none."""
     urls = {
-        (member, purpose): f"http://{layout.address(member, purpose)}"
+        (member, purpose): f"https://{layout.address(member, purpose)}"
         for member in MEMBERS
         for purpose in ("client", "peers")
     }
-    given = ETCD_SETTINGS | {
+    files = layout.etcd_certificates / name
+    # With an authority it takes nobody without a certificate. CLIENT_CERT_AUTH would add a line to
+    # its log for each request, since users by certificate are none of its gateway's.
+    tls = {
+        f"ETCD_{whose}{setting}": value
+        for whose in ("", "PEER_")
+        for setting, value in {
+            "TRUSTED_CA_FILE": str(files / "ca.pem"),
+            "CERT_FILE": str(files / "peer.pem"),
+            "KEY_FILE": str(files / "peer.key"),
+        }.items()
+    }
+    given = {
+        **ETCD_SETTINGS,
+        **tls,
         "ETCD_NAME": name,
         "ETCD_DATA_DIR": str(layout.data(name)),
         "ETCD_LISTEN_CLIENT_URLS": urls[name, "client"],
@@ -113,9 +133,11 @@ def etcd_member(program: str, layout: Layout, name: str) -> Program:
     return Program(layout.on_machine(name, [program]), given)
 
 
-def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
-    """One host; writes its settings for commands. Further ones come from the environment."""
-    files = layout.certificates / name
+def host(
+    layout: Layout, name: str, further: Mapping[str, str], environment: Mapping[str, str]
+) -> Program:
+    """One host with `further` settings; writes all of them for commands."""
+    files, etcd = layout.certificates / name, layout.etcd_client
     address, port = layout.address(name, "http").split(":")
     flags = {
         "host": address,
@@ -123,13 +145,17 @@ def host(layout: Layout, name: str, environment: Mapping[str, str]) -> Program:
         "data": layout.data(name),
         "master-key-file": layout.master_key,
         "trusted-proxies": LOOPBACK,
-        "etcd": ",".join(f"http://{layout.address(member, 'client')}" for member in MEMBERS),
+        "etcd": ",".join(f"https://{layout.address(member, 'client')}" for member in MEMBERS),
+        "etcd-ca": etcd.ca,
+        "etcd-certificate": etcd.certificate,
+        "etcd-key": etcd.key,
         "host-name": name,
         "cluster-hosts": ",".join(HOSTS),
         "peer-address": layout.address(name, "peers"),
         "peer-ca": files / "ca.pem",
         "peer-certificate": files / "peer.pem",
         "peer-key": files / "peer.key",
+        **{setting.replace("_", "-"): value for setting, value in further.items()},
     }
     write_settings(layout.settings(name), flags)
     flags["access-key-id"] = layout.kept.access_key_id
@@ -152,14 +178,16 @@ def balancer_program() -> str | None:
     return shutil.which("haproxy")
 
 
-def balancer_config(endpoint: str, servers: Mapping[str, str]) -> str:
-    """The configuration of haproxy, with the addresses of hosts by name."""
+def balancer_config(endpoint: str, servers: Mapping[str, str], *, is_hidden: bool = False) -> str:
+    """The configuration of haproxy, with the addresses of hosts by name. A hidden one does not tell
+    the hosts that it passes requests on."""
     lines = "".join(f"    server {name} {address}\n" for name, address in servers.items())
-    return _BALANCER.substitute(endpoint=endpoint, servers=lines)
+    forwarding = _NO_FORWARDING if is_hidden else _FORWARDING
+    return _BALANCER.substitute(endpoint=endpoint, forwarding=forwarding, servers=lines)
 
 
-def balancer(program: str, layout: Layout, endpoint: str) -> Program:
-    """haproxy in front of the hosts; writes its configuration."""
+def balancer(program: str, layout: Layout, endpoint: str, *, is_hidden: bool) -> Program:
+    """haproxy in front of the hosts, see `balancer_config`; writes its configuration."""
     servers = {name: layout.address(name, "http") for name in HOSTS}
-    layout.balancer_config.write_text(balancer_config(endpoint, servers))
+    layout.balancer_config.write_text(balancer_config(endpoint, servers, is_hidden=is_hidden))
     return Program([program, "-db", "-f", str(layout.balancer_config)], {})

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import TypeVar
 
-from storage.checks.damage import Finding
 from storage.checks.readable_rows import ReadableRows
-from storage.rows.codec import ArchiveRow, QueueRow, decode_row
-from storage.rows.keys import (
+from storage.rows.damage import Finding
+from storage.rows.outbox_rows import departures, outbox_row
+from storage.rows.overlay import RowReader
+from storage.rows.row_codec import ArchiveRow, QueueRow, decode_row
+from storage.rows.row_keys import (
     ALIAS,
     ARCHIVE,
     ARCHIVED,
@@ -42,12 +44,10 @@ from storage.rows.keys import (
     row_key,
     table_range,
 )
-from storage.rows.outbox_rows import departures, outbox_row
-from storage.rows.overlay import RowReader
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import NOWHERE, THE_SHARD, GroupRow, Quarantined, SealedBatch
 from visibility.state.outbox import Departure
-from visibility.state.state import SPAN_BITS, is_passed_by
+from visibility.state.queue_state import SPAN_BITS, is_passed_by
 
 _T = TypeVar("_T")
 Expect = Callable[[StoredMessage, int], bytes | None]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from storage.checks.readable_rows import Damage, ReadableRows
-from storage.rows.codec import QueueRow
-from storage.rows.keys import (
+from storage.rows.row_codec import QueueRow
+from storage.rows.row_keys import (
     DELAYED,
     LEASE,
     MESSAGE,

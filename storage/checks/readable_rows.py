@@ -8,9 +8,11 @@ from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
-from storage.checks.damage import END, FIRST, UnreadableRows, check_row, walk_rows
-from storage.rows.codec import OutboxRow, QueueRow
-from storage.rows.keys import (
+from storage.rows.damage import END, FIRST, UnreadableRows, check_row, walk_rows
+from storage.rows.outbox_rows import OUTBOX_KEY
+from storage.rows.overlay import RowReader
+from storage.rows.row_codec import OutboxRow, QueueRow
+from storage.rows.row_keys import (
     DEPARTURE,
     LEASE,
     MESSAGE,
@@ -20,8 +22,6 @@ from storage.rows.keys import (
     row_key,
     table_range,
 )
-from storage.rows.outbox_rows import OUTBOX_KEY
-from storage.rows.overlay import RowReader
 from visibility.state.events import THE_SHARD
 from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord

@@ -18,9 +18,12 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+
+from storage.files.refusing_disk import is_no_damage
 
 CHECKSUM_SCHEMA = "CREATE TABLE checksum (state BLOB NOT NULL)"
 COPY_SCHEMA = (
@@ -30,7 +33,6 @@ COPY_SCHEMA = (
     "CREATE TABLE copied_checksum (state BLOB NOT NULL)",
 )
 _DIGEST_BYTES = 16
-_NOT_DAMAGE = ("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_FULL")
 _SUMS = 1 << (8 * _DIGEST_BYTES)
 
 
@@ -87,6 +89,14 @@ def _row_digest(place: str, row: int, content: bytes) -> int:
 
 
 # -- reading ---------------------------------------------------------------------------------------
+
+
+def open_unchanged(file: Path) -> sqlite3.Connection:
+    """Open a database for reading. Without a log beside it, it is not in use: then SQLite makes no
+    files there. Raises sqlite3.Error."""
+    log = file.with_name(file.name + "-wal")
+    mode = "mode=ro" if log.exists() else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{file.absolute().as_uri()}?{mode}", uri=True)
 
 
 @contextmanager
@@ -197,6 +207,6 @@ def _damage() -> Iterator[None]:
     except (TypeError, ValueError, OverflowError) as error:  # from values of a wrong type
         raise DatabaseDamaged(f"it cannot be read: {error}") from error
     except sqlite3.Error as error:
-        if getattr(error, "sqlite_errorname", "").startswith(_NOT_DAMAGE):
+        if is_no_damage(error):
             raise
         raise DatabaseDamaged(str(error)) from error

@@ -7,9 +7,9 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from storage.checks.scrub import InThread, Pace, RowFiles, read_rows
-from storage.engines.durable import RowStore
+from storage.copies.scrub import InThread, Pace, RowFiles, read_rows
 from storage.engines.file_rows import FileRows
+from storage.engines.store import RowStore
 from storage.log.entry import Position
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
-from storage.copies.files import FILE_MODE, FOLDER_MODE, sync_file
-from storage.engines.folder import sync_folder
+from storage.files.copying import FILE_MODE, FOLDER_MODE, sync_file
+from storage.files.folder import sync_folder
 
 _PIECE_BYTES = 1 << 20
 

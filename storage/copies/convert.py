@@ -24,20 +24,20 @@ from zlib import crc32
 import msgspec
 from rocksdict import AccessType, DBRecoveryMode, Rdict
 
-from storage.copies.files import FOLDER_MODE, copy_database, copy_file, sync_file
-from storage.engines.folder import (
+from storage.engines.in_use import refuse_if_in_use
+from storage.engines.rocks import RocksRows, rocks_options
+from storage.engines.store import StoreFailed
+from storage.files.copying import FOLDER_MODE, copy_database, copy_file, sync_file
+from storage.files.folder import (
     FORMAT_FILE,
     FolderRefused,
     read_format,
     sync_folder,
     write_format,
 )
-from storage.engines.in_use import refuse_if_in_use
-from storage.engines.rocks import RocksRows, rocks_options
-from storage.engines.store import StoreFailed
 from storage.rows.archive_appliers import write_archive
-from storage.rows.changes import Changes
-from storage.rows.keys import FORMAT_VERSION
+from storage.rows.row_changes import Changes
+from storage.rows.row_keys import FORMAT_VERSION
 from storage.rows.stored_rows import load_archive
 from visibility.state.rows import DamagedRecord
 
@@ -52,7 +52,7 @@ _NOT_COPIED = (_LOCK, "LOG")
 _CORRUPTION = "Corruption: "
 _NOTE = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")
 _BESIDE = (".log", ".files", ".files.new", ".copies", ".damaged", ".unreadable")
-"""Endings of the files and folders beside a shard's folder (storage/engines/folder.py)."""
+"""Endings of the files and folders beside a shard's folder (storage/files/folder.py)."""
 _UNKNOWN = sys.maxsize
 """The number in an unreadable note: it may have covered any change."""
 

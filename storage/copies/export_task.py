@@ -41,6 +41,8 @@ class Export(msgspec.Struct):
     queue_ages_max: int = 0
     account: str = ""
     """The account that owns the keys in `readable_keys`."""
+    umask: int = 0o077
+    """That of the lake's files and folders."""
 
 
 class ExportTask(msgspec.Struct):

@@ -1,9 +1,9 @@
 """The manifest of a backup: written last, so a backup without one was not finished.
 
     BACKUP/backup.json      this
-    BACKUP/...              the rest as in a data folder (storage/engines/folder.py), with each
+    BACKUP/...              the rest as in a data folder (storage/files/folder.py), with each
                             SQLite database in one file
-    BACKUP/records.json     of a cluster: queues, users and keys (cluster/copies/records.py)
+    BACKUP/records.json     of a cluster: queues, users and keys (cluster/members/copied_records.py)
 
 There is no format.json, so no service starts on a backup and changes it. The text has exactly one
 form and contains its own hash, so that no byte of it can change unnoticed.
@@ -16,10 +16,10 @@ from pathlib import Path, PurePosixPath
 
 import msgspec
 
-from storage.copies.files import write_file
-from storage.engines.folder import sync_folder
+from storage.files.copying import write_file
+from storage.files.folder import BACKUP_FILE, sync_folder
 
-MANIFEST_FILE = "backup.json"
+MANIFEST_FILE = BACKUP_FILE
 MANIFEST_FORMAT = 1
 CLUSTER_FORMAT = 2
 """Format of a cluster's backup, which versions that do not know it refuse."""

@@ -13,13 +13,13 @@ from pathlib import Path
 
 from rocksdict import Rdict
 
-from storage.copies.files import copy_file
-from storage.engines.durable import log_folder
 from storage.engines.live_files import SST, read_note
 from storage.engines.readable import is_damage
 from storage.engines.rocks import rocks_options
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import log_folder
+from storage.files.copying import copy_file
 
 _NOT_COPIED = ("LOCK", "LOG")
 _LOST = "lost"

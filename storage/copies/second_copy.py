@@ -38,8 +38,9 @@ from storage.copies.checked_database import (
     schema_of,
     tables_of,
 )
-from storage.copies.files import copy_database
-from storage.engines.folder import sync_folder
+from storage.files.copying import copy_database
+from storage.files.folder import sync_folder
+from storage.files.refusing_disk import disk_refusal, naming_disk
 
 _log = logging.getLogger("holdfast.files")
 _NONE = "there is none"
@@ -79,22 +80,23 @@ def open_with_copy(file: Path, prepare: Callable[[sqlite3.Connection], None]) ->
     also if both are damaged, with nothing left open.
     """
     is_file = str(file) != ":memory:"
-    if is_file:
-        repair(file)
-    database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
-    try:
-        database.execute("PRAGMA journal_mode = WAL")
-        database.execute("PRAGMA synchronous = FULL")
-        database.execute("BEGIN IMMEDIATE")
-        with database:
-            prepare(database)
-            if is_file:
-                _bring_up_to_date(database, file)
+    with naming_disk(file.parent):
         if is_file:
-            _attach(database, copy_of(file))
-    except BaseException:
-        database.close()
-        raise
+            repair(file)
+        database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
+        try:
+            database.execute("PRAGMA journal_mode = WAL")
+            database.execute("PRAGMA synchronous = FULL")
+            database.execute("BEGIN IMMEDIATE")
+            with database:
+                prepare(database)
+                if is_file:
+                    _bring_up_to_date(database, file)
+            if is_file:
+                _attach(database, copy_of(file))
+        except BaseException:
+            database.close()
+            raise
     return database
 
 
@@ -231,7 +233,10 @@ def _replace(file: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
     draft = file.with_name(f"{file.name}.new")
     draft.unlink(missing_ok=True)
     draft.with_name(f"{draft.name}-journal").unlink(missing_ok=True)
-    with closing(sqlite3.connect(draft, isolation_level=None)) as database:
+    with (
+        naming_disk(file.parent),
+        closing(sqlite3.connect(draft, isolation_level=None)) as database,
+    ):
         database.execute("PRAGMA synchronous = FULL")
         database.execute("BEGIN IMMEDIATE")
         with database:
@@ -256,6 +261,8 @@ def copy_sound(file: Path, target: Path) -> None:
         copy_database(file, target)
         first = look(target, check_database)
     except sqlite3.DatabaseError as error:
+        if disk_refusal(error):
+            raise
         first = Found(reason=str(error))
     if first.state is not None:
         return

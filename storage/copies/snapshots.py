@@ -13,13 +13,13 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as parquet
 
-from storage.checks.damage import walk_rows
 from storage.copies.export_task import QueuePlace
 from storage.lake.archive_schema import FLOW, FLOWS, SNAPSHOT, SNAPSHOTS, arrow_schema
 from storage.lake.table import Lake
-from storage.rows.codec import decode_row
-from storage.rows.keys import DELAYED, DEPARTURE, LEASE, MESSAGE, number_of, table_range
+from storage.rows.damage import walk_rows
 from storage.rows.overlay import RowReader
+from storage.rows.row_codec import decode_row
+from storage.rows.row_keys import DELAYED, DEPARTURE, LEASE, MESSAGE, number_of, table_range
 from visibility.contract.naming import QueueArn, parse_arn
 from visibility.contract.stored_message import Lease
 from visibility.state.events import THE_SHARD

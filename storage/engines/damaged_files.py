@@ -27,17 +27,17 @@ from tempfile import TemporaryDirectory
 
 from rocksdict import Rdict
 
-from storage.checks.damage import END, FIRST, TABLES, UnreadableRows, walk_rows
-from storage.copies.files import copy_file
-from storage.engines.folder import sync_folder
 from storage.engines.live_files import OF_ONE_OPENING, current_manifest, write_durably
 from storage.engines.manifest_log import deletion_records
 from storage.engines.restored_files import place_aside
 from storage.engines.sst_block import keys_in
 from storage.engines.unreadable import Block
-from storage.rows.changes import Changes
-from storage.rows.keys import MESSAGE, message_key, number_of, queue_of
+from storage.files.copying import copy_file
+from storage.files.folder import sync_folder
+from storage.rows.damage import END, FIRST, TABLES, UnreadableRows, walk_rows
 from storage.rows.overlay import RowReader
+from storage.rows.row_changes import Changes
+from storage.rows.row_keys import MESSAGE, message_key, number_of, queue_of
 from visibility.state.rows import DamagedRecord
 
 _BATCH_BYTES = 4 << 20

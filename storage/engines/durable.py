@@ -9,20 +9,16 @@ and the log then forgets their Entries; it begins at 64 MiB or 500,000 row chang
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import NamedTuple, Protocol
 
-from storage.copies.healed_queue import Healed
 from storage.engines.flushed_rows import FlushedRows
-from storage.engines.store import Done, StoreFailed
+from storage.engines.store import Done, RowStore, StoreFailed
+from storage.engines.store_options import Durability, StoreOptions
+from storage.healing.healed_queue import Healed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.log import (
-    SEGMENT_BYTES,
     AnsweredNote,
     Disk,
     Log,
@@ -30,104 +26,10 @@ from storage.log import (
     LogFull,
     Position,
 )
-from storage.rows.changes import Changes, Ops
-from storage.rows.overlay import RowReader
+from storage.rows.row_changes import Changes
 
-FLUSH_BYTES = 64 << 20
-"""Live log at which a flush begins; at twice that size the shard waits for it."""
-FLUSH_ROWS = 500_000
-"""Row changes, likewise: a restart replays them at 0.8 us each."""
 _NOTE_S = 0.1
 """Interval of writing the note of answers."""
-
-
-class Durability(StrEnum):
-    """The failures that an acknowledgement survives."""
-
-    FSYNC = "fsync"
-    """An acknowledged request survives a power failure."""
-    OS = "os"
-    """An acknowledged request survives a crash of the process, not of the machine."""
-    MEMORY = "memory"
-    """An acknowledged request survives a clean stop only; for tests."""
-
-
-class Replication(StrEnum):
-    """The copies that an answer waits for, in a cluster."""
-
-    SYNC = "sync"
-    """All answers wait for a majority."""
-    ASYNC = "async"
-    """Those to sends, deletes and changes of visibility wait for the leader's own copy only."""
-
-
-class RowStore(RowReader, Protocol):
-    """A shard's rows: `RocksRows`, or its model in the simulator."""
-
-    folder: Path
-
-    @property
-    def flushed(self) -> Position:
-        """An Entry up to which the flushed rows hold the log, even if the row of the applied one is
-        damaged."""
-
-    def applied(self) -> Position:
-        """The last Entry applied to the rows. Raises DamagedRecord."""
-
-    def write(self, ops: Ops, applied: Position | None = None) -> None:
-        """Apply an Entry's changes and its position to the rows. Raises StoreFailed."""
-
-    def flush(self) -> None:
-        """Make all rows durable; for any thread. Raises StoreFailed."""
-
-    @property
-    def needs_healing(self) -> bool:
-        """See `Store.needs_healing`."""
-
-    def note_damage(self, queue_id: int, reason: str) -> None:
-        """See `Store.note_damage`."""
-
-    def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """See `Store.heal`; for any thread. Raises StoreFailed, DamagedRecord."""
-
-    def note_files(self) -> None:
-        """Let compactions begin, and note the live files if one changed them; for any thread.
-        Called once a shard is loaded. Raises StoreFailed."""
-
-    def checkpoint(self, folder: Path) -> None:
-        """Make `folder` a database of all rows; for any thread. Raises StoreFailed."""
-
-    def close(self) -> None:
-        """Release the folder. Raises StoreFailed while another thread uses it."""
-
-
-async def _in_thread(work: Callable[[], object]) -> None:
-    await asyncio.to_thread(work)
-
-
-class StoreOptions(NamedTuple):
-    """Options of a shard's files."""
-
-    durability: Durability = Durability.FSYNC
-    accepts_loss: bool = False
-    """Open a folder that holds less than clients were answered."""
-    segment_bytes: int = SEGMENT_BYTES
-    flush_bytes: int = FLUSH_BYTES
-    flush_rows: int = FLUSH_ROWS
-    monotonic_s: Callable[[], float] = float
-    """The clock that measures `sync_s`."""
-    sync_s: Histogram | None = None
-    in_thread: Callable[[Callable[[], object]], Awaitable[None]] = _in_thread
-    """Runs work that may take seconds."""
-    new_log_id: Callable[[], bytes] = partial(os.urandom, 16)
-    """Makes 16 random bytes."""
-    replication: Replication = Replication.SYNC
-    """Of a log that other hosts have too."""
-
-
-def log_folder(shard_folder: Path) -> Path:
-    """The folder of a shard's log: beside that of its rows."""
-    return shard_folder.with_name(shard_folder.name + ".log")
 
 
 class DurableStore(FlushedRows):
@@ -211,6 +113,15 @@ class DurableStore(FlushedRows):
         """False while the disk has no space for another segment of the log: then sends are
         refused."""
         return self._log is None or self._log.can_grow
+
+    def give_back_space(self) -> None:
+        """The disk is short: have the rows flushed, so that the log needs less and RocksDB can
+        remove what was deleted, and remove unused files of the log."""
+        if self._log is None or self._is_ending:
+            return
+        self._log.give_back()
+        if self.unflushed_rows and self._flushing is None:
+            self._begin_flush(self._applied if self._under_way else self._log.last)
 
     def _wants_flush(self) -> bool:
         options = self._options

@@ -8,18 +8,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import structlog
 
-from storage.engines.store import StoreFailed
+from storage.engines.store import RowStore, StoreFailed
+from storage.engines.store_options import StoreOptions
 from storage.log import Position
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from storage.engines.durable import RowStore, StoreOptions
 
 _TURNS_IN_SEGMENT = 4
 """A Turn takes requests up to this part of a segment: the last of them may double its Entry."""

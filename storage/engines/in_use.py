@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from ipaddress import ip_address
 from pathlib import Path
 
-from storage.engines.folder import FolderRefused
+from storage.files.folder import FolderRefused
 
 _LOCK = "LOCK"
 """File of each shard that RocksDB keeps locked."""

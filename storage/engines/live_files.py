@@ -21,9 +21,9 @@ from zlib import crc32
 import msgspec
 from rocksdict import Rdict
 
-from storage.engines.folder import sync_folder
 from storage.engines.manifest_log import whole_records
 from storage.engines.sst_file import tail_begin
+from storage.files.folder import sync_folder
 from storage.log.entry import BEGINNING, Position
 
 _TRIES = 5

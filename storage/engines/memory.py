@@ -9,11 +9,11 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from storage.copies.healed_queue import Gone, Healed, heal
 from storage.engines.store import Done
-from storage.rows.changes import Changes, Ops
+from storage.healing.healed_queue import Gone, Healed, heal
 from storage.rows.entry_body import decode_body
-from storage.rows.keys import queue_key
+from storage.rows.row_changes import Changes, Ops
+from storage.rows.row_keys import queue_key
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
 
 

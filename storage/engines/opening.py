@@ -7,7 +7,6 @@ other rows. With `accepts_loss` it continues without them and reports the losses
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -15,11 +14,14 @@ from pathlib import Path
 import msgspec
 import structlog
 
-from storage.copies.healed_queue import make_agree, report_rebuilt
-from storage.engines.durable import Durability, DurableStore, RowStore, StoreOptions, log_folder
+from storage.engines.durable import DurableStore
 from storage.engines.readable import is_damage
 from storage.engines.rocks import RocksRows
-from storage.engines.store import StoreFailed
+from storage.engines.store import RowStore, StoreFailed
+from storage.engines.store_options import Durability, StoreOptions, log_folder
+from storage.files.refusing_disk import disk_refusal
+from storage.healing.healed_queue import make_agree, report_rebuilt
+from storage.healing.lost_entries import changed_queues, named, perhaps_changed
 from storage.log import (
     BEGINNING,
     Answered,
@@ -92,8 +94,7 @@ def _closing(rows: RowStore, disk: Disk) -> Iterator[None]:
         rows.close()
         disk.stop()
         if isinstance(error, LogMismatch | OSError | msgspec.MsgspecError):
-            is_full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-            way_out = "Free some space" if is_full else _WAYS_OUT
+            way_out = "Free some space" if disk_refusal(error) else _WAYS_OUT
             if isinstance(error, NewerFormat):
                 way_out = "Start a version that knows it: this one was started in its place"
             raise StoreFailed(f"cannot open {rows.folder}: {error}. {way_out}") from error
@@ -175,18 +176,25 @@ class _Opening:
         """Raise StoreFailed if synced Entries are missing, unless that is accepted."""
         if not reading.lost:
             return
+        names = self.options.queue_names
         queue_ids = sorted(set().union(*[lost.queue_ids for lost in reading.lost]))
+        perhaps = perhaps_changed(self.rows, reading, names)
         entries = sum(lost.last - lost.first + 1 for lost in reading.lost)
         reason = reading.lost[0].reason
-        self.log.error("log_entries_lost", entries=entries, queue_ids=queue_ids, reason=reason)
+        self.log.error(
+            "log_entries_lost",
+            entries=entries,
+            queue_ids=queue_ids,
+            queues=named(queue_ids, names),
+            one_of_these=named(perhaps, names),
+            reason=reason,
+        )
         if not self.options.accepts_loss and self.options.durability is Durability.FSYNC:
-            queues = f"queues {', '.join(map(str, queue_ids))}" if queue_ids else "unknown queues"
             raise StoreFailed(
                 f"{self.rows.folder} came back shorter: {entries} entries of its log that answers "
-                "told of cannot "
-                f"be read ({reason}); they changed {queues}. It is damaged, an older copy, or a "
-                "part of it was cut "
-                f"off. {_WAYS_OUT}"
+                f"told of cannot be read ({reason}); queues they changed: "
+                f"{changed_queues(queue_ids, perhaps, names)}. It is damaged, an older copy, or a "
+                f"part of it was cut off. {_WAYS_OUT}"
             )
 
 
@@ -238,7 +246,8 @@ def _replay(reading: Reading, opening: _Opening) -> int:
         rows.write(ops, entry.position if is_sound else None)
         changed += len(ops) // 2
     if reading.lost:
-        report_rebuilt(make_agree(rows), opening.log)
+        names = opening.options.queue_names
+        report_rebuilt(make_agree(rows), opening.log, lambda queue_id: named([queue_id], names)[0])
     if reading.lost or opening.applied is None:
         rows.write([], reading.end)
     return changed

@@ -10,6 +10,7 @@ from rocksdict import Options
 
 from storage.engines.restored_files import RestoredFiles
 from storage.engines.store import StoreFailed
+from storage.files.refusing_disk import disk_refusal
 
 _DAMAGE = ("Corruption: ", "No such file or directory")
 """Parts of RocksDB's messages that mean damaged or missing files: not a lock, not a full disk."""
@@ -58,7 +59,7 @@ def _opened(folder: Path, open_rows: Callable[[], _T]) -> _T:
 
 def is_damage(error: Exception) -> bool:
     """True for an error of RocksDB that means damaged or missing files."""
-    return any(text in str(error) for text in _DAMAGE)
+    return any(text in str(error) for text in _DAMAGE) and disk_refusal(error) is None
 
 
 def ways_out(folder: Path) -> str:

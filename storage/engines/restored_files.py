@@ -12,7 +12,6 @@ import os
 from pathlib import Path
 from zlib import crc32
 
-from storage.engines.folder import sync_folder
 from storage.engines.live_files import (
     CURRENT,
     SST,
@@ -23,6 +22,7 @@ from storage.engines.live_files import (
     read_note,
     write_durably,
 )
+from storage.files.folder import sync_folder
 
 _FOLDER_MODE = 0o700
 

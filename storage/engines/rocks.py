@@ -28,7 +28,6 @@ from rocksdict import (
     WriteOptions,
 )
 
-from storage.copies.healed_queue import Gone, Healed, heal
 from storage.engines.damaged_files import (
     bounds_of,
     contributions,
@@ -39,7 +38,6 @@ from storage.engines.damaged_files import (
     take_out,
     unreadable_stretches,
 )
-from storage.engines.folder import sync_folder
 from storage.engines.live_files import LiveFiles
 from storage.engines.readable import is_damage, open_readable, tolerant, ways_out
 from storage.engines.rocks_reader import RocksReader
@@ -53,11 +51,13 @@ from storage.engines.unreadable import (
     read_unreadable,
     write_unreadable,
 )
+from storage.files.folder import sync_folder
+from storage.healing.healed_queue import Gone, Healed, heal
 from storage.log.entry import BEGINNING, Position
-from storage.rows.changes import Ops
-from storage.rows.codec import AppliedRow, decode_row, encode_row
-from storage.rows.keys import APPLIED_KEY
 from storage.rows.overlay import RowReader
+from storage.rows.row_changes import Ops
+from storage.rows.row_codec import AppliedRow, decode_row, encode_row
+from storage.rows.row_keys import APPLIED_KEY
 from visibility.state.rows import DamagedRecord
 
 _SST_DELETIONS = (1000, 500, 0.5)

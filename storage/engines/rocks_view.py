@@ -9,19 +9,21 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 
 from rocksdict import AccessType, Rdict
 
-from storage.engines.durable import log_folder
 from storage.engines.live_files import OF_ONE_OPENING, link_copies, read_note
 from storage.engines.opening import read_above
 from storage.engines.readable import open_readable
 from storage.engines.rocks import applied_of, rocks_options
 from storage.engines.rocks_reader import RocksReader
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import log_folder
+from storage.healing.lost_entries import changed_queues, perhaps_changed
 from storage.log import (
     BEGINNING,
     NoteDamaged,
@@ -30,9 +32,9 @@ from storage.log import (
     SystemDisk,
     read_answered,
 )
-from storage.rows.changes import Changes, Ops
 from storage.rows.entry_body import decode_body
 from storage.rows.overlay import Overlay
+from storage.rows.row_changes import Changes, Ops
 from visibility.state.rows import DamagedRecord
 
 _TRIES = 5
@@ -131,10 +133,13 @@ class RocksView:
             at = entry.position
         return Changes(ops)
 
-    def log_findings(self) -> Iterator[str]:
-        """Missing Entries of the log, and damage without loss."""
+    def log_findings(self, names: Mapping[int, str] = MappingProxyType({})) -> Iterator[str]:
+        """Missing Entries of the log, and damage without loss. `names` are those of queues by
+        id."""
+        perhaps = perhaps_changed(self._reader, self.log, names)
         for lost in self.log.lost:
-            queues = ", ".join(map(str, sorted(lost.queue_ids))) or "unknown"
+            unsure = perhaps if lost.headless else []
+            queues = changed_queues(sorted(lost.queue_ids), unsure, names)
             yield (
                 f"entries {lost.first} to {lost.last} of its log are lost ({lost.reason}); "
                 f"queues: {queues}"

@@ -4,11 +4,13 @@ tests both."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Protocol
 
-from storage.copies.healed_queue import Healed
-from storage.rows.changes import Changes
+from storage.healing.healed_queue import Healed
+from storage.log import Position
 from storage.rows.overlay import RowReader
+from storage.rows.row_changes import Changes, Ops
 
 
 class StoreFailed(Exception):
@@ -18,6 +20,46 @@ class StoreFailed(Exception):
 
 Done = Callable[[StoreFailed | None], None]
 """Called on the event loop when the work is done, with the error if it failed."""
+
+
+class RowStore(RowReader, Protocol):
+    """A shard's rows: `RocksRows`, or its model in the simulator."""
+
+    folder: Path
+
+    @property
+    def flushed(self) -> Position:
+        """An Entry up to which the flushed rows hold the log, even if the row of the applied one is
+        damaged."""
+
+    def applied(self) -> Position:
+        """The last Entry applied to the rows. Raises DamagedRecord."""
+
+    def write(self, ops: Ops, applied: Position | None = None) -> None:
+        """Apply an Entry's changes and its position to the rows. Raises StoreFailed."""
+
+    def flush(self) -> None:
+        """Make all rows durable; for any thread. Raises StoreFailed."""
+
+    @property
+    def needs_healing(self) -> bool:
+        """See `Store.needs_healing`."""
+
+    def note_damage(self, queue_id: int, reason: str) -> None:
+        """See `Store.note_damage`."""
+
+    def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+        """See `Store.heal`; for any thread. Raises StoreFailed, DamagedRecord."""
+
+    def note_files(self) -> None:
+        """Let compactions begin, and note the live files if one changed them; for any thread.
+        Called once a shard is loaded. Raises StoreFailed."""
+
+    def checkpoint(self, folder: Path) -> None:
+        """Make `folder` a database of all rows; for any thread. Raises StoreFailed."""
+
+    def close(self) -> None:
+        """Release the folder. Raises StoreFailed while another thread uses it."""
 
 
 class Store(RowReader, Protocol):

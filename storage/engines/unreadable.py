@@ -15,9 +15,9 @@ from zlib import crc32
 
 import msgspec
 
-from storage.engines.folder import sync_folder
 from storage.engines.live_files import write_durably
-from storage.rows.keys import queue_key
+from storage.files.folder import sync_folder
+from storage.rows.row_keys import queue_key
 
 _BLOCK = re.compile(r"(\d+\.sst) offset (\d+) size (\d+)")
 

@@ -118,7 +118,7 @@ FLOW: Columns = {
 }
 """A queue between two flushes of its shard: the number of messages at the end, the counts of events
 in between, and the times that deleted messages had been in it (`bucket_of`; the two lists
-correspond)."""
+correspond). The messages of a deleted queue count as purged, and as moved in if it is restored."""
 
 CHECKSUM_MODULUS = 1 << 62
 """A batch's checksum is the sum of its rows' checksums modulo this, so their order does not

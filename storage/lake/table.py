@@ -19,10 +19,10 @@ from urllib.parse import urlsplit
 import pyarrow.fs as arrow_fs
 from pyarrow import ArrowException, NativeFile
 
+from storage.lake.permissions import FILE, OWNER_ONLY, make_folder, read_umask
+
 _CHUNK_BYTES = 8 << 20
 _DRAFT = ".draft-"
-_LAKE_MODE = 0o700
-"""Mode of new folders: they contain clients' messages."""
 
 
 class LakeUnusable(Exception):
@@ -77,8 +77,15 @@ class ObjectStore(NamedTuple):
 class Lake:
     """Files by their paths relative to the lake. Every method raises LakeUnusable."""
 
-    def __init__(self, url: str, store: ObjectStore = ObjectStore()) -> None:  # noqa: B008
+    def __init__(
+        self,
+        url: str,
+        store: ObjectStore = ObjectStore(),  # noqa: B008
+        umask: int = read_umask(OWNER_ONLY),
+    ) -> None:
+        """`umask` is that of files and folders, whatever the process has."""
         self.store = store
+        self._umask = umask
         self.is_local = "://" not in url or url.startswith("file://")
         if self.is_local:
             self._root = os.path.abspath(urlsplit(url).path if "://" in url else url)
@@ -94,8 +101,8 @@ class Lake:
         with _named(url):
             self._files = _object_store(store)
 
-    def __reduce__(self) -> tuple[type[Lake], tuple[str, ObjectStore]]:
-        return type(self), (self.url, self.store)
+    def __reduce__(self) -> tuple[type[Lake], tuple[str, ObjectStore, int]]:
+        return type(self), (self.url, self.store, self._umask)
 
     @property
     def files(self) -> arrow_fs.FileSystem:
@@ -182,10 +189,11 @@ class Lake:
         target = Path(self.path(path))
         with _named(self.uri(path)):
             if self.is_local:
-                Path(self._root).mkdir(mode=_LAKE_MODE, parents=True, exist_ok=True)
-                target.parent.mkdir(parents=True, exist_ok=True)
+                self._make(target.parent)
             folder = target.parent if self.is_local else None
             descriptor, name = tempfile.mkstemp(prefix=_DRAFT, dir=folder)
+            if self.is_local:
+                os.fchmod(descriptor, FILE & ~self._umask)
             os.close(descriptor)
         draft = Path(name)
         try:
@@ -195,6 +203,16 @@ class Lake:
         finally:
             with suppress(FileNotFoundError):
                 draft.unlink()
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder of the lake, and those that it is in."""
+        if folder.is_dir():
+            return
+        if folder == Path(self._root):
+            folder.parent.mkdir(parents=True, exist_ok=True)
+        else:
+            self._make(folder.parent)
+        make_folder(folder, self._umask)
 
     def _put(self, draft: Path, target: Path) -> None:
         if not self.is_local:

@@ -12,11 +12,11 @@ from storage.log.entry import (
     Position,
 )
 from storage.log.log import EntryTooLarge, Log, LogFailed, LogFull
-from storage.log.opening import open_log, open_replica_log
+from storage.log.log_opening import open_log, open_replica_log
+from storage.log.log_reading import LogMismatch, Lost, Reading, read_log, without_entries
+from storage.log.log_segments import SEGMENT_BYTES
 from storage.log.promise import Promise, PromiseFile, have_room
-from storage.log.reading import LogMismatch, Lost, Reading, read_log, without_entries
 from storage.log.replica_log import NotNext, ReplicaLog
-from storage.log.segments import SEGMENT_BYTES
 
 __all__ = [
     "BEGINNING",

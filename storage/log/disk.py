@@ -16,12 +16,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Protocol
 
-from storage.engines.folder import sync_folder
+from storage.files.folder import sync_folder
 
 Work = Callable[[], object]
 Done = Callable[[Exception | None], None]
 """Called on the event loop with the error that the work raised."""
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ZEROS = bytes(1 << 20)
 
 
@@ -65,7 +66,8 @@ class Disk(Protocol):
         """Write all of the data into the page cache. Raises OSError, even after a part."""
 
     def write_zeros(self, handle: int, size: int, offset: int) -> None:
-        """Write zeros in large pieces. Raises OSError, even after a part."""
+        """Write zeros in large pieces; none if the disk can tell that there is no room for all.
+        Raises OSError, even after a part."""
 
     def fdatasync(self, handle: int) -> None:
         """Make written data and the file's size durable."""
@@ -131,6 +133,11 @@ class SystemDisk:
 
     def write_zeros(self, handle: int, size: int, offset: int) -> None:
         """See Disk."""
+        try:
+            os.posix_fallocate(handle, offset, size)
+        except OSError as error:
+            if error.errno in NO_ROOM:  # others: this file system cannot tell
+                raise
         for at in range(0, size, len(_ZEROS)):
             self.pwrite(handle, _ZEROS[: size - at], offset + at)
 

@@ -3,7 +3,7 @@
 It belongs to the event loop's thread.
 
 A log that failed stays failed: its owner closes it, reads the folder again and opens a new one
-(`opening.py`).
+(`log_opening.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from zlib import crc32
 from storage.log.disk import Disk
 from storage.log.entry import ENTRY_BYTES_MAX, QUEUE_IDS_MAX, Position, encode_entry
 from storage.log.header import HEADER_BYTES, Header
-from storage.log.segments import Segment, Spares, write_header
+from storage.log.log_segments import Segment, Spares, write_header
 
 
 class LogFailed(Exception):
@@ -156,7 +156,7 @@ class Log:
             if segment in self._unsynced:
                 self._unsynced.remove(segment)
             self._older_bytes -= segment.used
-            self._spares.give_back(segment)
+            self._spares.release(segment)
         self._segments = kept
         self._spares.want()
 
@@ -228,6 +228,10 @@ class Log:
     def spare_bytes(self) -> int:
         """Bytes of segments that hold nothing: disk space which is the log's already."""
         return self._spares.spare_bytes
+
+    def give_back(self) -> None:
+        """Remove the segments that hold nothing, apart from a spare: the disk is short."""
+        self._spares.give_back()
 
     @property
     def can_grow(self) -> bool:

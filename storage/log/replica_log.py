@@ -27,8 +27,8 @@ from storage.log.entry import (
 )
 from storage.log.header import HEADER_BYTES
 from storage.log.log import EntryTooLarge, Log, Opened
+from storage.log.log_segments import Segment
 from storage.log.scan import read_piece
-from storage.log.segments import Segment
 
 RECENT_BYTES = 32 << 20
 """Entries kept in memory to be shipped: as much as may be under way."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
@@ -10,10 +11,14 @@ from zlib import crc32
 from storage.log.disk import Disk
 from storage.log.entry import ALIGNMENT, Entry, Misfit, Position, next_magic, read_entry
 from storage.log.header import HEADER_BYTES, Header, is_blank, read_header
-from storage.log.segments import segment_number
+from storage.log.log_segments import segment_number
 
 _PAGE_BYTES = 4096
 _UNLIMITED = 1 << 64
+
+
+Heads = Mapping[int, tuple[int, ...]]
+"""The queues of Entries whose heads can be read although their records cannot, by index."""
 
 
 class Found(NamedTuple):
@@ -46,7 +51,7 @@ class Gap(NamedTuple):
 
     first: int
     last: int
-    queue_ids: frozenset[int]
+    heads: Heads
     reason: str
     is_short: bool
 
@@ -56,7 +61,7 @@ class _Break:
     """The place where reading a segment stopped."""
 
     reason: str = "there are no more segments"
-    queue_ids: frozenset[int] = frozenset()
+    heads: Heads = field(default_factory=dict)
     is_short: bool = False
 
 
@@ -137,6 +142,11 @@ class Scan:
     def ended_because(self) -> str:
         """The reason why reading stopped at last."""
         return self._break.reason
+
+    @property
+    def heads_at_end(self) -> Heads:
+        """The heads behind the place where reading stopped at last."""
+        return self._break.heads
 
     def scan(self) -> None:
         """Read; blocks. Raises OSError."""
@@ -233,9 +243,9 @@ class Scan:
     def _search(self, header: Header, limit: int, data: bytes, offset: int) -> int:
         """The offset of the next Entry behind a bad place, -1 if there is none.
 
-        Notes the queues of those between.
+        Notes the heads of those between.
         """
-        lost: set[int] = set()
+        lost: dict[int, tuple[int, ...]] = {}
         while (offset := next_magic(data, offset)) >= 0:
             found = read_entry(data, offset, self._seed)
             head = found.head if isinstance(found, Misfit) else found
@@ -246,11 +256,11 @@ class Scan:
                 if is_ours and isinstance(found, Entry) and head.index > self._at.index + 1:
                     break
                 if is_ours:
-                    lost.update(head.queue_ids)
+                    lost[head.index] = head.queue_ids
                 if is_ours or isinstance(found, Entry):
                     step = head.size
             offset += step
-        self._break.queue_ids = frozenset(lost)
+        self._break.heads = lost
         return offset
 
     def _add_gap(self, last: int) -> None:
@@ -258,7 +268,7 @@ class Scan:
         first = max(self._at.index, self._applied.index) + 1
         if first <= last:
             stop = self._break
-            self.parts.append(Gap(first, last, stop.queue_ids, stop.reason, stop.is_short))
+            self.parts.append(Gap(first, last, stop.heads, stop.reason, stop.is_short))
             self._break = _Break()
 
     def _check_applied(self, checksum: int) -> None:

@@ -12,8 +12,8 @@ from itertools import count
 
 import msgspec
 
-from storage.rows.codec import decode_row, encode_row
-from storage.rows.keys import ANSWERS, pair_key, table_range
+from storage.rows.row_codec import decode_row, encode_row
+from storage.rows.row_keys import ANSWERS, pair_key, table_range
 from storage.rows.stored_rows import StoredRows
 from visibility.state.events import THE_SHARD
 from visibility.state.short_answers import ANSWERS_KEPT_MS, ShortAnswer

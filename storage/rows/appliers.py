@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from storage.rows import archive_appliers, outbox_appliers, withheld_appliers
-from storage.rows.changes import Changes
-from storage.rows.codec import QueueRow, encode_row
-from storage.rows.keys import (
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import QueueRow, encode_row
+from storage.rows.row_keys import (
     BLOCKED,
     DELAYED,
     GROUP,
@@ -35,7 +35,7 @@ from storage.rows.keys import (
     row_key,
     table_range,
 )
-from storage.rows.places import put_waiting, remove, remove_references
+from storage.rows.row_places import put_waiting, remove, remove_references
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     BatchesArchived,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from storage.rows.changes import Changes
-from storage.rows.codec import ArchiveRow, encode_row
-from storage.rows.keys import ARCHIVE, ARCHIVED, BATCH, row_key, table_range
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import ArchiveRow, encode_row
+from storage.rows.row_keys import ARCHIVE, ARCHIVED, BATCH, row_key, table_range
 from visibility.state.events import (
     THE_SHARD,
     ArchivedMessage,

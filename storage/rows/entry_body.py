@@ -1,13 +1,13 @@
 """The body of an Entry: all changes of one Turn. Opaque to the log (`storage/log/entry.py`).
 
-[stamp_ms, [request_id, ...], ops]      MessagePack; ops as in `changes.py`
+[stamp_ms, [request_id, ...], ops]      MessagePack; ops as in `row_changes.py`
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from storage.rows.changes import Ops
+from storage.rows.row_changes import Ops
 
 
 class EntryBody(msgspec.Struct, frozen=True, array_like=True):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from storage.rows.changes import Changes
-from storage.rows.codec import OutboxRow, encode_row
-from storage.rows.keys import (
+from storage.rows.outbox_rows import write_outbox
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import OutboxRow, encode_row
+from storage.rows.row_keys import (
     ARRIVAL,
     ARRIVALS_FLOOR,
     DEPARTURE,
@@ -15,8 +16,7 @@ from storage.rows.keys import (
     group_line_key,
     row_key,
 )
-from storage.rows.outbox_rows import write_outbox
-from storage.rows.places import put_message, put_waiting, remove
+from storage.rows.row_places import put_message, put_waiting, remove
 from visibility.state.events import THE_SHARD
 from visibility.state.outbox import (
     ArrivalsForgotten,

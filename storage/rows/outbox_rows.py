@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from storage.rows.changes import Changes
-from storage.rows.codec import OutboxRow, decode_row, encode_row
-from storage.rows.keys import (
+from storage.rows.overlay import RowReader
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import OutboxRow, decode_row, encode_row
+from storage.rows.row_keys import (
     ARRIVAL,
     ARRIVALS_FLOOR,
     DEPARTURE,
@@ -17,7 +18,6 @@ from storage.rows.keys import (
     row_key,
     table_range,
 )
-from storage.rows.overlay import RowReader
 from visibility.state.events import THE_SHARD
 from visibility.state.outbox import Departure
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage.rows.codec import check_value, decode_row
-from storage.rows.keys import (
+from storage.rows.row_codec import check_value, decode_row
+from storage.rows.row_keys import (
     BLOCKED,
     CLOCK,
     DELAYED,
@@ -22,8 +22,8 @@ from storage.rows.keys import (
     row_key,
 )
 from visibility.state.events import NOWHERE, Quarantined
+from visibility.state.queue_state import SPAN_BITS, is_passed_by
 from visibility.state.rows import DamagedRecord
-from visibility.state.state import SPAN_BITS, is_passed_by
 
 Get = Callable[[bytes], bytes | None]
 

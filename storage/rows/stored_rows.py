@@ -6,13 +6,15 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import cycle, islice
 
-from storage.checks.damage import UnreadableRows, gap_of, walk_rows
 from storage.rows import outbox_rows
 from storage.rows.appliers import APPLIERS, write_queue
 from storage.rows.archive_appliers import write_archive
-from storage.rows.changes import Changes
-from storage.rows.codec import ArchiveRow, OutboxRow, QueueRow, decode_row
-from storage.rows.keys import (
+from storage.rows.damage import UnreadableRows, gap_of, walk_rows
+from storage.rows.messages_past_damage import survey_messages, walk_messages
+from storage.rows.overlay import Overlay, RowReader
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import ArchiveRow, OutboxRow, QueueRow, decode_row
+from storage.rows.row_keys import (
     ALIAS,
     ARCHIVE,
     BATCH,
@@ -48,8 +50,6 @@ from storage.rows.keys import (
     row_key,
     table_range,
 )
-from storage.rows.messages_past_damage import survey_messages, walk_messages
-from storage.rows.overlay import Overlay, RowReader
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
@@ -65,8 +65,8 @@ from visibility.state.events import (
     SealedBatch,
 )
 from visibility.state.outbox import Departure
+from visibility.state.queue_state import Blocked, Quarantine, QueueState
 from visibility.state.rows import DamagedPlace, DamagedRecord, DelayedSurvey, Page, Survey
-from visibility.state.state import Blocked, Quarantine, QueueState
 
 CHANGES_MAX = 5_000
 """Row changes at which a Turn stops deciding, so that its Entry stays bounded."""

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import DurableStore, StoreOptions
+from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
+from storage.engines.store_options import StoreOptions
 from storage.tests.durable_stores import SMALL, Open
 from storage.tests.places import ROW_KINDS, Place, place_of
 

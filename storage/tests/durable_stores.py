@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import DurableStore, StoreOptions, log_folder
+from storage.engines.durable import DurableStore
 from storage.engines.opening import read_above
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import StoreOptions, log_folder
 from storage.log import Entry, SystemDisk
-from storage.rows.changes import Changes
+from storage.rows.row_changes import Changes
 from storage.tests.places import commit
 
 SMALL = StoreOptions(segment_bytes=16 << 10, flush_bytes=20 << 10)

@@ -20,7 +20,7 @@ from zlib import crc32
 
 from rocksdict import DBCompressionType, DBRecoveryMode, Options, Rdict, WriteBatch, WriteOptions
 
-from storage.engines.folder import open_folder
+from storage.files.folder import open_folder
 from storage.tests.on_disk import rows_of
 from storage.tests.places import everything
 

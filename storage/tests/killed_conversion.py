@@ -20,8 +20,8 @@ from typing import Any
 from rocksdict import Rdict
 
 from storage.copies import convert as conversion
-from storage.engines.folder import FolderRefused
 from storage.engines.store import StoreFailed
+from storage.files.folder import FolderRefused
 
 _CHANGING = {
     "open",

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from storage.engines.durable import StoreOptions
 from storage.engines.opening import open_replayed, open_store
 from storage.engines.rocks import RocksRows
+from storage.engines.store_options import StoreOptions
 from storage.log import Position
-from storage.rows.changes import Changes
+from storage.rows.row_changes import Changes
 from storage.tests.places import SEGMENT_BYTES
 
 S = TypeVar("S")

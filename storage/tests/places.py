@@ -9,15 +9,16 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from storage.engines.durable import Durability, DurableStore, StoreOptions, log_folder
+from storage.engines.durable import DurableStore
 from storage.engines.memory import MemoryStore
 from storage.engines.opening import open_store
 from storage.engines.store import Store, StoreFailed
+from storage.engines.store_options import Durability, StoreOptions, log_folder
 from storage.rows.appliers import APPLIERS
-from storage.rows.changes import Changes
 from storage.rows.entry_body import EntryBody, encode_body
-from storage.rows.keys import APPLIED_KEY
 from storage.rows.overlay import RowReader
+from storage.rows.row_changes import Changes
+from storage.rows.row_keys import APPLIED_KEY
 from visibility.contract.stored_message import StoredMessage
 from visibility.state.events import Event
 

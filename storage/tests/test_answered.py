@@ -12,13 +12,14 @@ from typing import NamedTuple
 import pytest
 from structlog.testing import capture_logs
 
-from storage.engines.durable import Durability, DurableStore, StoreOptions, log_folder
+from storage.engines.durable import DurableStore
 from storage.engines.live_files import note_of
 from storage.engines.opening import open_store, read_above
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import Durability, StoreOptions, log_folder
 from storage.log import SystemDisk, read_answered
-from storage.rows.changes import Changes
+from storage.rows.row_changes import Changes
 from storage.tests.places import append, commit, crash_copy, everything, synced
 
 ROWS = 60
@@ -315,7 +316,7 @@ async def test_a_flipped_bit_costs_one_entry_and_its_queue_is_named(
     content[value_at] ^= 1
     file.write_bytes(content)
 
-    with pytest.raises(StoreFailed, match=f"1 entries .* changed queues {1 + int(key) % QUEUES}"):
+    with pytest.raises(StoreFailed, match=f"1 entries .* changed: queue {1 + int(key) % QUEUES}"):
         opened(folder)
 
     assert held(opened(folder, accepts_loss=True)) == ROWS - 1

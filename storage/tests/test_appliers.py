@@ -6,9 +6,9 @@ import msgspec
 
 from storage.engines.store import Store
 from storage.rows.appliers import APPLIERS, write_queue
-from storage.rows.changes import Changes
-from storage.rows.codec import QueueRow, encode_row
-from storage.rows.keys import (
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import QueueRow, encode_row
+from storage.rows.row_keys import (
     ALIAS,
     ARCHIVED,
     BATCH,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.rows.codec import (
+from storage.rows.row_codec import (
     AnswersRow,
     ArchiveRow,
     OutboxRow,
@@ -70,6 +70,7 @@ ENDED_TASK = MoveTask(
     ["arn:s"],
     "other",
     10,
+    True,
 )
 COUNT = 4_096
 ARCHIVED = ArchivedMessage("arn:q", "expired", 1_700_000_000_000, 300, 2, 5, MESSAGE)
@@ -105,6 +106,14 @@ TASK_WITHOUT_A_FILTER = (
     "70ce000111710000a752554e4e494e47c0c000c0"
 )
 """The form before filters, paces and undos."""
+TASK_WITHOUT_A_PLAN = (
+    "01"
+    "c723c14c"
+    "dc001dcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce00"
+    "011170ce000111710000a752554e4e494e47c0c000c0c093000000a000000000"
+    "00a0a00090a000"
+)
+"""The form before the messages of a task could be those that a plan counted."""
 OLD_MESSAGE = (
     "01"
     "b9f8e718"
@@ -169,20 +178,20 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "task": (
         TASK,
         "01"
-        "c723c14c"
-        "dc001dcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce00"
+        "336f2ad6"
+        "dc001ecd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce00"
         "011170ce000111710000a752554e4e494e47c0c000c0c093000000a000000000"
-        "00a0a00090a000",
+        "00a0a00090a000c2",
     ),
     "ended task": (
         ENDED_TASK,
         "01"
-        "0bfc9ec4"
-        "dc001d01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641"
+        "96bb566d"
+        "dc001e01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641"
         "494c4544ad6e6f20737563682071756575659207cd012c0291a561726e3a749a"
         "a26964a167a17301020304a474657874aa6e616d653d76616c7565a5612e623d"
         "63933c0a05a663616e61727907025001cd012da561726e3a75a5666978656409"
-        "91a561726e3a73a56f746865720a",
+        "91a561726e3a73a56f746865720ac3",
     ),
     "count": (
         COUNT,
@@ -288,6 +297,7 @@ def test_a_queue_of_before_is_read_with_the_default_of_what_was_added() -> None:
 def test_a_task_of_before_is_read_with_the_default_of_what_was_added() -> None:
     assert decode_row(MoveTask, KEY, bytes.fromhex(OLD_TASK)) == TASK
     assert decode_row(MoveTask, KEY, bytes.fromhex(TASK_WITHOUT_A_FILTER)) == TASK
+    assert decode_row(MoveTask, KEY, bytes.fromhex(TASK_WITHOUT_A_PLAN)) == TASK
 
 
 def test_a_message_of_before_is_read_with_the_defaults_of_what_was_added() -> None:

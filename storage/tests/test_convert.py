@@ -12,12 +12,12 @@ from rocksdict import Rdict
 
 from storage.copies import convert as conversion
 from storage.copies.convert import convert
-from storage.engines.folder import FolderRefused, read_format
 from storage.engines.opening import open_store
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
-from storage.rows.codec import ArchiveRow, QueueRow, encode_row
-from storage.rows.keys import ARCHIVE, message_key, queue_key, row_key
+from storage.files.folder import FolderRefused, read_format
+from storage.rows.row_codec import ArchiveRow, QueueRow, encode_row
+from storage.rows.row_keys import ARCHIVE, message_key, queue_key, row_key
 from storage.rows.stored_rows import load_archive
 from storage.tests.durable_stores import SMALL
 from storage.tests.format_3 import (

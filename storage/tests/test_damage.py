@@ -10,8 +10,8 @@ import pytest
 
 from storage.engines.rocks import RocksRows
 from storage.rows.appliers import write_queue
-from storage.rows.codec import QueueRow
-from storage.rows.keys import MESSAGE, row_key
+from storage.rows.row_codec import QueueRow
+from storage.rows.row_keys import MESSAGE, row_key
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import changes_of
 from visibility.contract.stored_message import Lease, StoredMessage
@@ -22,8 +22,8 @@ from visibility.state.events import (
     Quarantined,
     VisibilityChanged,
 )
+from visibility.state.queue_state import Quarantine
 from visibility.state.rows import DamagedRecord
-from visibility.state.state import Quarantine
 
 COUNT = 400
 ROW = QueueRow(COUNT + 1, 1, COUNT, 0)

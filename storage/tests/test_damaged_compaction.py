@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import DurableStore, StoreOptions
+from storage.engines.durable import DurableStore
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
-from storage.rows.changes import Changes
+from storage.engines.store_options import StoreOptions
+from storage.rows.row_changes import Changes
 from storage.tests.durable_stores import Open
 from storage.tests.places import commit
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import Durability, StoreOptions, log_folder
 from storage.engines.opening import open_replayed
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import Durability, StoreOptions, log_folder
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.log import Position, SystemDisk, read_answered
 from storage.rows.entry_body import decode_body

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import StoreOptions
 from storage.engines.opening import open_store
 from storage.engines.store import StoreFailed
-from storage.rows.changes import Changes
+from storage.engines.store_options import StoreOptions
+from storage.rows.row_changes import Changes
 from storage.tests.places import append, commit, everything, synced
 
 SMALL = StoreOptions(segment_bytes=16 << 10, flush_bytes=20 << 10)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import StoreOptions
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import StoreOptions
 from storage.tests.durable_stores import (
     SMALL,
     HeldFlush,

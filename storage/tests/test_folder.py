@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines import folder
-from storage.engines.folder import (
+from storage.files import folder
+from storage.files.folder import (
     FolderRefused,
     damaged_formats,
     open_folder,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.folder import FolderRefused
 from storage.engines.in_use import refuse_if_in_use
+from storage.files.folder import FolderRefused
 
 _HOLD = """
 import fcntl, socket, sys

@@ -11,8 +11,8 @@ from zlib import crc32
 import pytest
 
 from storage.copies.convert import KEPT_CATALOG, convert
-from storage.engines.folder import FORMAT_FILE, read_format
 from storage.engines.store import StoreFailed
+from storage.files.folder import FORMAT_FILE, read_format
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from storage.copies.convert import KEPT_FORMAT_FILE, convert
-from storage.engines.folder import read_format
-from storage.rows.codec import encode_row
-from storage.rows.keys import message_key
+from storage.files.folder import read_format
+from storage.rows.row_codec import encode_row
+from storage.rows.row_keys import message_key
 from storage.tests.format_3 import converted_rows, make_old_folder
 from storage.tests.killed_conversion import Outcome
 from storage.tests.places import message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 from io import FileIO
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
+from storage.lake.permissions import read_umask
 from storage.lake.table import Lake, LakeFile, LakeUnusable, ObjectStore
 
 
@@ -78,12 +80,53 @@ class _Interrupted(FileIO):
         return super().read(size)
 
 
-def test_a_lake_that_is_made_is_for_its_owner_only_and_one_that_is_there_stays(
-    lake: Lake, tmp_path: Path
-) -> None:
-    lake.write("a/b", b"")
-    assert Path(lake.url).stat().st_mode & 0o777 == 0o700
+def modes(lake: Lake) -> dict[str, int]:
+    """The permissions of the lake, its folders and files, with the bit that passes on a group."""
+    root = Path(lake.url)
+    found = [root, *root.rglob("*")]
+    return {str(path.relative_to(root)): path.stat().st_mode & 0o7777 for path in found}
 
+
+@pytest.mark.parametrize("of_the_process", [0o000, 0o022, 0o077])
+@pytest.mark.parametrize(
+    ("umask", "folder", "file"),
+    [(0o077, 0o700, 0o600), (0o027, 0o750, 0o640), (0o007, 0o770, 0o660), (0, 0o777, 0o666)],
+)
+def test_permissions_are_those_of_the_umask_whatever_the_process_has(
+    tmp_path: Path, of_the_process: int, umask: int, folder: int, file: int
+) -> None:
+    lake = pickle.loads(pickle.dumps(Lake(str(tmp_path / "lake"), umask=umask)))
+    before = os.umask(of_the_process)
+    try:
+        lake.write("a/b/c", b"")
+    finally:
+        os.umask(before)
+
+    assert modes(lake) == {".": folder, "a": folder, "a/b": folder, "a/b/c": file}
+
+
+def test_folders_pass_on_the_group_of_a_lake_that_does(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake").chmod(0o2770)
+    lake = Lake(str(tmp_path / "lake"), umask=0o027)
+
+    lake.write("a/b", b"")
+
+    assert modes(lake) == {".": 0o2770, "a": 0o2750, "a/b": 0o640}
+
+
+@pytest.mark.parametrize("text", ["", "27", "777", "0777", "100", "08", "u=rwx", "027\n", "+27"])
+def test_a_umask_is_octal_and_leaves_the_owner_everything(text: str) -> None:
+    with pytest.raises(ValueError, match="octal umask"):
+        read_umask(text)
+
+
+def test_umasks_are_read() -> None:
+    assert [read_umask(text) for text in ("077", "0027", "000")] == [0o077, 0o027, 0]
+    assert Lake("lake")._umask == 0o077
+
+
+def test_a_lake_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir(mode=0o755)
     Lake(str(shared)).write("a/b", b"")

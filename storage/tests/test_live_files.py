@@ -13,7 +13,6 @@ from random import Random
 import pytest
 from rocksdict import Rdict, WriteBatch, WriteOptions
 
-from storage.checks.damage import walk_rows
 from storage.engines.live_files import LiveFiles, copies_of, note_of, read_note
 from storage.engines.manifest_log import whole_records
 from storage.engines.readable import open_readable
@@ -21,6 +20,7 @@ from storage.engines.rocks import rocks_options
 from storage.engines.rocks_view import RocksView
 from storage.engines.sst_file import tail_begin
 from storage.engines.store import StoreFailed
+from storage.rows.damage import walk_rows
 from visibility.state.rows import DamagedRecord
 
 Rows = dict[bytes, bytes]

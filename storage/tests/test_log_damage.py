@@ -47,7 +47,7 @@ async def test_the_last_entry_is_the_end_unless_an_answer_told_of_it() -> None:
     place.note_answered(log)
     reading = place.read()
 
-    assert [lost[:3] for lost in reading.lost] == [(4, 4, frozenset())]
+    assert [lost[:3] for lost in reading.lost] == [(4, 4, frozenset({3}))]
     assert reading.end.index == 4
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from storage.engines.durable import log_folder
 from storage.engines.rocks import RocksRows
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import log_folder
 from storage.log import BEGINNING, NewerFormat, NotNext, Position, entry
 from storage.log.entry import encode_entry, read_entry
 from storage.tests.durable_stores import SMALL, Open, fill

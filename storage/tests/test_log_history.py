@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import pytest
 
-from storage.log import Log, LogFailed, Position, Reading, opening
+from storage.log import Log, LogFailed, Position, Reading, log_opening
 from storage.log.entry import Entry
 from storage.log.header import Header
 from storage.log.identity import write_identity
-from storage.log.opening import _Copy
+from storage.log.log_opening import _Copy
+from storage.log.log_segments import Segment, Spares, write_header
 from storage.log.scan import Scan
-from storage.log.segments import Segment, Spares, write_header
 from storage.tests.log_history import History
 
 STEPS = 80
@@ -73,7 +73,7 @@ def test_a_term_that_is_kept_after_a_restart_is_found(monkeypatch: pytest.Monkey
         write_identity(reading.disk, reading.folder, reading.identity.slots, log_id, term)
         return term
 
-    monkeypatch.setattr(opening, "_take_term", keep_term)
+    monkeypatch.setattr(log_opening, "_take_term", keep_term)
     assert _is_found()
 
 

@@ -275,6 +275,57 @@ async def test_without_room_for_a_spare_the_log_goes_on_until_it_is_full() -> No
 
 
 @virtual
+async def test_a_segment_that_found_no_room_leaves_nothing_behind() -> None:
+    place = LogPlace()
+    log = place.open()
+    await appended(log, b"1" * 7000)
+    place.disk.is_full = True
+
+    await appended(log, b"2" * 7000)  # takes the spare; another cannot be made
+    while _can_grow(log):
+        await synced(log)
+
+    assert _segments(place) == 2
+
+
+def _segments(place: LogPlace) -> int:
+    return sum(name.startswith("segment-") for name in place.disk.list(FOLDER))
+
+
+@virtual
+async def test_unused_segments_are_given_back_apart_from_a_spare() -> None:
+    place = LogPlace()
+    log = place.open()
+    await appended(log, *[bytes([number]) * 7000 for number in range(6)])
+    before = _segments(place)
+    log.release(5)
+    await synced(log)
+
+    log.give_back()
+
+    assert (before, _segments(place)) == (7, 2)
+    assert (await appended(log, b"7" * 7000, b"8" * 7000)).index == 8
+
+
+@virtual
+async def test_a_log_without_a_spare_keeps_a_file_for_it() -> None:
+    place = LogPlace()
+    log = place.open()
+    await appended(log, b"1" * 7000)
+    place.disk.is_full = True
+    await appended(log, b"2" * 7000)
+    while _can_grow(log):
+        await synced(log)
+    log.release(1)
+
+    log.give_back()
+
+    while not _can_grow(log):
+        await synced(log)
+    assert log.append(b"3" * 7000) == 3
+
+
+@virtual
 async def test_a_released_segment_is_a_spare_on_a_full_disk() -> None:
     place = LogPlace()
     log = place.open()

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from storage.rows import stored_rows
-from storage.rows.changes import Changes
-from storage.rows.keys import (
+from storage.rows.row_changes import Changes
+from storage.rows.row_keys import (
     DELAYED,
     GROUP,
     GROUP_LINE,
@@ -38,8 +38,8 @@ from visibility.state.events import (
     QueueDropped,
     Remembered,
 )
+from visibility.state.queue_state import Blocked, QueueState
 from visibility.state.rows import DamagedPlace, DamagedRecord
-from visibility.state.state import Blocked, QueueState
 
 RUBBISH = b"\x01rubbish"
 G = b"g" * 16

@@ -7,14 +7,14 @@ from random import Random
 
 import pytest
 
-from storage.checks.damage import Finding, SoundRow, check_rows
 from storage.engines.rocks import RocksRows
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.rows.appliers import write_queue
-from storage.rows.changes import Changes
-from storage.rows.codec import QueueRow
-from storage.rows.keys import row_key
+from storage.rows.damage import Finding, SoundRow, check_rows
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import QueueRow
+from storage.rows.row_keys import row_key
 from storage.tests.places import changes_of
 from visibility.contract.stored_message import StoredMessage
 from visibility.state.events import MessagesSent

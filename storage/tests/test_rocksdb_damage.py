@@ -10,11 +10,11 @@ from random import Random
 import pytest
 from rocksdict import Options, Rdict, WriteBatch, WriteOptions
 
-from storage.checks.damage import UnreadableRows, walk_rows
 from storage.engines.readable import tolerant
 from storage.engines.rocks import RocksRows, rocks_options
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
+from storage.rows.damage import UnreadableRows, walk_rows
 
 COUNT = 5_000
 _COMPACTED_FROM = 4

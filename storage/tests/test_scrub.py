@@ -13,14 +13,14 @@ from typing import TypeVar
 
 import pytest
 
-from storage.checks.scrub import Pace, Scrub, ScrubbedLog, ScrubDamage, ScrubTimes, read_rows
 from storage.copies.checkpoint import check_rows_of, make_checkpoint
+from storage.copies.scrub import Pace, Scrub, ScrubbedLog, ScrubDamage, ScrubTimes, read_rows
 from storage.engines.file_rows import FileRows
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import Position, ReplicaLog
-from storage.rows.changes import Ops
-from storage.rows.codec import encode_row
+from storage.rows.row_changes import Ops
+from storage.rows.row_codec import encode_row
 from storage.tests.log_place import virtual
 from storage.tests.test_replica_log import ReplicaPlace, records, taken
 from visibility.state.rows import DamagedRecord

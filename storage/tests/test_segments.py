@@ -12,7 +12,7 @@ import pyarrow.parquet as parquet
 import pytest
 
 from storage.engines.memory import MemoryStore
-from storage.lake import segments
+from storage.lake import lake_segments
 from storage.lake.archive_schema import (
     CHECKSUM_MODULUS,
     FOOTER_KEY,
@@ -20,11 +20,11 @@ from storage.lake.archive_schema import (
     bucket_of,
     row_checksum,
 )
-from storage.lake.segments import Written, not_written, write_segment
+from storage.lake.lake_segments import Written, not_written, write_segment
 from storage.lake.table import Lake
-from storage.rows.changes import Changes
-from storage.rows.codec import encode_row
-from storage.rows.keys import ARCHIVED, row_key
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import encode_row
+from storage.rows.row_keys import ARCHIVED, row_key
 from visibility.content.content import contents_of
 from visibility.contract.model import Content
 from visibility.contract.operations import MessageAttributeValue, SendMessage
@@ -147,7 +147,7 @@ def test_a_batch_that_is_there_is_found_and_one_that_is_not_is_the_same_again(
 def test_a_large_batch_is_written_in_parts(
     lake: Lake, rows: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(segments, "ROW_GROUP_ROWS", 2)
+    monkeypatch.setattr(lake_segments, "ROW_GROUP_ROWS", 2)
 
     written = write(lake, rows)
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from storage.checks.scrub import Pace
 from storage.copies.checkpoint import check_rows_of
+from storage.copies.scrub import Pace
 from storage.engines.rocks import RocksRows
 from storage.log import Position
-from storage.rows.changes import Ops
-from storage.rows.codec import encode_row
-from storage.rows.keys import (
+from storage.rows.row_changes import Ops
+from storage.rows.row_codec import encode_row
+from storage.rows.row_keys import (
     BLOCKED,
     CLOCK,
     DELAYED,

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from storage.engines.durable import Durability
 from storage.engines.memory import MemoryStore
 from storage.engines.store import Store, StoreFailed
-from storage.rows.changes import Changes
+from storage.engines.store_options import Durability
+from storage.rows.row_changes import Changes
 from storage.tests.places import KINDS, Place, append, commit, everything, place_of, synced
 
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from storage.engines.store import Store
-from storage.rows.changes import Changes
-from storage.rows.keys import (
+from storage.rows.row_changes import Changes
+from storage.rows.row_keys import (
     message_key,
 )
 from storage.rows.stored_rows import StoredRows

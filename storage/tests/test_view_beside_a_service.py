@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from storage.engines import durable
-from storage.engines.durable import DurableStore, StoreOptions, log_folder
+from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import StoreOptions, log_folder
 from storage.log import Entry, Reading
-from storage.rows.changes import Changes
-from storage.rows.keys import APPLIED_KEY
+from storage.rows.row_changes import Changes
+from storage.rows.row_keys import APPLIED_KEY
 from storage.tests.places import append, commit, crash_copy, everything, synced
 
 SMALL = StoreOptions(segment_bytes=16 << 10, flush_bytes=20 << 10)

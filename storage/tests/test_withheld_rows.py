@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from storage.rows.codec import encode_row
-from storage.rows.keys import WITHHELD, row_key
+from storage.rows.row_codec import encode_row
+from storage.rows.row_keys import WITHHELD, row_key
 from storage.tests.places import Place
 from storage.tests.test_appliers import LEASE_2, LINE_2, SENT, THREE_SENT, leased, rows_after
 from visibility.contract.withheld import Withheld

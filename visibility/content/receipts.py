@@ -7,7 +7,7 @@
 
 The MAC is keyed BLAKE2b under the queue's receipt key, which the catalog keeps: handles survive
 restarts, failover and moves, and a new queue of the same name refuses the old ones. BLAKE2b from a
-kept state is the cheapest MAC here (SPIKE §5).
+kept state is the cheapest MAC here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sealing of sent and of moving messages; `sqs_api/gateway/sealing.py` has the keys.
+"""Sealing of sent and of moving messages; `sqs_api/gateway/sealer.py` has the keys.
 
 The engine stores only ciphertext. A message that changes its place within its queue keeps its seal.
 """

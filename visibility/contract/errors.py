@@ -1,8 +1,8 @@
 """AWS's refusals: one class per error name, with AWS's wording where it is known.
 
 A QueueError is the client's fault and is raised where the rule is; inside a batch it is the value
-of one entry. The table in `sqs_api/protocol/errors.py` has its form on the wire (JSON `__type`,
-query code, HTTP status).
+of one entry. The table in `sqs_api/protocol/error_codes.py` has its form on the wire (JSON
+`__type`, query code, HTTP status).
 Source: the error tables recorded from AWS and, where AWS's wording is not known, the common wording
 of emulators.
 """

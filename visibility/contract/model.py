@@ -30,7 +30,7 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     `encryption` is the KmsMasterKeyId or the built-in key's name, None where messages are stored
     unsealed; `data_key_reuse_s` is the time for which one data key seals the messages of a
     KmsMasterKeyId. `archive` selects the messages that go to the archive, if there is one, when
-    they leave the queue (see `archive.py`); it comes from a tag.
+    they leave the queue (see `archive_batches.py`); it comes from a tag.
     """
 
     visibility_timeout_ms: int
@@ -95,8 +95,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
 
     `sealed` is the number of the data key that opens `data`, 0 for none.
     `size` is the one AWS counts: UTF-8 bytes of the body plus names, types and values of the
-    attributes. `group` and `deduplication` are digests (see `grouping.py`), empty where the message
-    has no group or is not deduplicated.
+    attributes. `group` and `deduplication` are digests (see `id_digests.py`), empty where the
+    message has no group or is not deduplicated.
     """
 
     data: bytes

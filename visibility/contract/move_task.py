@@ -53,7 +53,8 @@ class Pace(msgspec.Struct, frozen=True, array_like=True):
 
 
 class MoveTask(msgspec.Struct, frozen=True, array_like=True):
-    """A message move task. `rate` is in messages a second (0: as fast as possible).
+    """A message move task. `rate` is in messages a second (0: as fast as possible). `to_move` is
+    the number of messages that a plan counted (`is_planned`), else of those that were visible.
 
     The walk goes over the sequences from `cursor` to before `until_sequence`, or over `selected`
     ones. `stayed` messages could not be moved, the first of them for `failure_reason`: then the
@@ -96,6 +97,7 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     sources: list[str] = []
     undoes: str = ""
     undone_at_ms: int = 0
+    is_planned: bool = False
 
     @property
     def picked(self) -> list[int] | None:

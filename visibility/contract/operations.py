@@ -362,6 +362,10 @@ class ReturnMessages(Operation, frozen=True):
     """
 
 
+class UndoReceive(Operation, frozen=True):
+    """Return what the receive with this request's id got, as a retry of it; answers None."""
+
+
 class BrowseMessages(Operation, frozen=True):
     """Look at messages without receiving them; answers `outcomes.BrowsedPage`.
 
@@ -382,7 +386,8 @@ class MoveSelected(Operation, frozen=True):
     They move to the request's `destination`, or each to its own source; `rate` is in messages a
     second, 0 for no limit. `note` is the operator's reason. A task that `undoes` another returns
     messages as dead letters, which came from that one's `sources`; while it runs, a
-    second one answers with its handle.
+    second one answers with its handle. `planned` is the number of messages that a plan counted, 0
+    without one.
     """
 
     sequences: list[int] | None = None
@@ -392,6 +397,7 @@ class MoveSelected(Operation, frozen=True):
     note: str = ""
     undoes: str = ""
     sources: list[str] = []
+    planned: int = 0
 
 
 class ChangeMoveTask(Operation, frozen=True):

@@ -3,7 +3,10 @@
 `check_policy` is for every policy, including those that AddPermission writes.
 `check_policy_of_queue` is for one that a client sets: it may be stricter than the versions that
 accepted the stored policies. Principals need not exist: other accounts' users are unknown here.
-Source: refusals of AWS as reported by its users; the developer guide's limits of a policy.
+A Resource may be anything, also no ARN: `statements_without_effect` finds those that are not the
+queue.
+Source: a policy with the Resource `'$sqs_queue_arn'`, recorded from AWS; refusals of AWS as
+reported by its users; the developer guide's limits of a policy.
 """
 
 from __future__ import annotations
@@ -48,8 +51,8 @@ def check_policy(text: str) -> Policy:
         raise _invalid() from error
 
 
-def check_policy_of_queue(text: str, queue_arn: str) -> None:
-    """Refuse a policy without statements, or one about other services' actions or other queues.
+def check_policy_of_queue(text: str) -> None:
+    """Refuse a policy without statements, or one about other services' actions.
 
     Raises OverLimit, InvalidAttributeValue.
     """
@@ -64,10 +67,25 @@ def check_policy_of_queue(text: str, queue_arn: str) -> None:
     given: Any = msgspec.json.decode(text)["Statement"]
     members_of_each = [given] if isinstance(given, dict) else given
     for statement, members in zip(policy.statements, members_of_each, strict=True):
-        _check_statement(statement, members, queue_arn)
+        _check_statement(statement, members)
 
 
-def _check_statement(statement: Statement, members: dict[str, Any], queue_arn: str) -> None:
+def statements_without_effect(text: str, queue_arn: str) -> list[str]:
+    """Labels of the statements of a stored policy whose Resource is not the queue; none for a
+    policy that cannot be read."""
+    try:
+        policy = read_policy(text, Kind.QUEUE)
+    except PolicyRefused:
+        return []
+    return [
+        statement.label
+        for statement in policy.statements
+        if statement.not_resources
+        == any(matches(queue_arn, _anything) for matches in statement.resources)
+    ]
+
+
+def _check_statement(statement: Statement, members: dict[str, Any]) -> None:
     """Check one statement; `members` is its JSON."""
     if len(statement.actions) > limits.PERMISSION_ACTIONS_MAX:
         raise OverLimit(
@@ -75,11 +93,9 @@ def _check_statement(statement: Statement, members: dict[str, Any], queue_arn: s
             "policy, "
             f"max allowed is {limits.PERMISSION_ACTIONS_MAX}"
         )
-    named = [bool(matches(queue_arn, _anything)) for matches in statement.resources]
     if not (
         all(any(map(matches, _ACTIONS)) for matches in statement.actions)
         and not {"Resource", "NotResource"}.isdisjoint(members)
-        and (not any(named) if statement.not_resources else all(named))
         and _are_well_formed(members["Principal" if "Principal" in members else "NotPrincipal"])
     ):
         raise _invalid()

@@ -60,6 +60,11 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sent_at_ms: int = 0
 
     @property
+    def retained_from_ms(self) -> int:
+        """The instant from which retention counts; 0 if a version before 0.2 made the lease."""
+        return self.clock_ms or self.sent_at_ms
+
+    @property
     def is_withheld(self) -> bool:
         """True if no consumer but an operator holds the message."""
         return self.visible_at_ms >= WITHHELD_UNTIL_MS

@@ -25,13 +25,13 @@ from visibility.contract.naming import (
     check_token,
     checked_utf8,
     is_number,
-    is_plain,
     parse_arn,
 )
 
 _RECEIVABLE = frozenset(SYSTEM_ATTRIBUTE_NAMES) | {"All"}
 _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.BATCH_ENTRY_ID_LENGTH_MAX}}}").fullmatch
-_ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\..+)?", re.DOTALL).fullmatch
+_ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\.[!-~]+)?").fullmatch
+"""With a label of printable ASCII without spaces, or without one."""
 
 
 def check_delay_seconds(value: int) -> None:
@@ -44,9 +44,11 @@ def check_delay_seconds(value: int) -> None:
         )
 
 
-def check_visibility_timeout(value: int, *, reason_end: str = ".") -> None:
-    """Refuse a VisibilityTimeout out of range; entries of a batch are not checked with the
-    batch."""
+def check_visibility_timeout(value: int | None, *, reason_end: str = ".") -> None:
+    """Refuse a VisibilityTimeout that is missing or out of range; entries of a batch are not
+    checked with the batch."""
+    if value is None:
+        raise _missing("VisibilityTimeout")
     low, high = limits.VISIBILITY_TIMEOUT.low, limits.VISIBILITY_TIMEOUT.high
     if not low <= value <= high:
         raise errors.InvalidParameterValue(
@@ -118,8 +120,6 @@ def check_change_message_visibility(operation: ops.ChangeMessageVisibility) -> N
         raise _missing("QueueUrl")
     if not operation.receipt_handle:
         raise _missing("ReceiptHandle")
-    if operation.visibility_timeout is None:
-        raise _missing("VisibilityTimeout")
     check_visibility_timeout(operation.visibility_timeout)
 
 
@@ -153,8 +153,6 @@ def check_change_message_visibility_batch(operation: ops.ChangeMessageVisibility
     for number, entry in enumerate(entries, 1):
         if not entry.receipt_handle:
             raise _missing(f"{shape}.{number}.ReceiptHandle")
-        if entry.visibility_timeout is None:
-            raise _missing(f"{shape}.{number}.VisibilityTimeout")
 
 
 _EntryT = TypeVar("_EntryT", bound=ops.Entry)
@@ -327,7 +325,7 @@ def _checked_attribute(value: ops.MessageAttributeValue, which: str) -> tuple[st
     encoded = binary or checked_utf8(text or "")
     if not data_type:
         reason = f"The {which} must contain a non-empty message attribute type."
-    elif _ATTRIBUTE_TYPE(data_type) is None or not is_plain(data_type):
+    elif _ATTRIBUTE_TYPE(data_type) is None:
         reason = (
             f"The type of {which} is invalid. You must use only the following supported type "
             "prefixes: Binary, Number, String."

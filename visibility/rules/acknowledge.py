@@ -8,6 +8,8 @@ is gone succeeds in both.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from visibility.contract import limits
@@ -28,13 +30,14 @@ from visibility.contract.results import (
     DeleteMessageBatchResultEntry,
 )
 from visibility.contract.stored_message import Lease
-from visibility.rules.archive import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
+from visibility.rules.archive_batches import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, no_lease
 from visibility.state.events import Event, LeasesEnded, MessagesDeleted, VisibilityChanged
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 _VISIBILITY_MAX_MS = limits.VISIBILITY_TIMEOUT.high * 1000
 
@@ -338,7 +341,19 @@ def decide_return_messages(shard: ShardState, request: Request, stamp: Stamp) ->
     memory = shard.memory
     if memory is not None and request.request_id in memory.repeated:
         return None, ()
+    return give_back(shard, request, stamp, map(_receipt, request.parts))
+
+
+def give_back(
+    shard: ShardState, request: Request, stamp: Stamp, receipts: Iterable[Receipt]
+) -> Outcome:
+    """Make the messages of these receipts visible again, as if they had not been received."""
     acknowledging = _Acknowledging(shard, request, stamp)
-    for part in request.parts:
-        acknowledging.give_back(_receipt(part))
+    for receipt in receipts:
+        acknowledging.give_back(receipt)
     return None, acknowledging.events()
+
+
+def decide_undo_receive(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Do nothing: what is remembered of the receive would have been undone, see `retries.py`."""
+    return None, ()

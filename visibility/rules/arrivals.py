@@ -17,8 +17,8 @@ from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.state.events import THE_SHARD, Event
 from visibility.state.outbox import ArrivalsForgotten, ArrivalsRefused, MessagesArrived
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 
 TARGET_GONE = "AWS.SimpleQueueService.NonExistentQueue"
 

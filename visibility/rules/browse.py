@@ -13,9 +13,10 @@ from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.leases import history_of
 from visibility.rules.withhold import is_put_aside, withheld_leases
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 BROWSE_MAX = 100
 _PAGE_BYTES = 4 << 20

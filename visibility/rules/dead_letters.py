@@ -16,11 +16,11 @@ from visibility.content.sealing import KEY_AGAIN_MS
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.departures import Departures
 from visibility.rules.groups import GroupBook
-from visibility.rules.outbox import Departures
 from visibility.state.events import Event, MessagesMoved, Move
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 
 MOVES_MAX = 100
 """Moves in one decision, and messages that wait for a key, so that a queue full of spent messages

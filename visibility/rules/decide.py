@@ -41,6 +41,7 @@ from visibility.contract.operations import (
     SendMessage,
     SendMessageBatch,
     StartMessageMoveTask,
+    UndoReceive,
 )
 from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.acknowledge import (
@@ -49,12 +50,14 @@ from visibility.rules.acknowledge import (
     decide_delete_message,
     decide_delete_message_batch,
     decide_return_messages,
+    decide_undo_receive,
 )
-from visibility.rules.archive import decide_acknowledge_archive, decide_seal_archive
+from visibility.rules.archive_batches import decide_acknowledge_archive, decide_seal_archive
 from visibility.rules.arrivals import decide_accept_messages
 from visibility.rules.browse import decide_browse_messages
 from visibility.rules.decided import Outcome
 from visibility.rules.delete_selected import decide_delete_selected
+from visibility.rules.departures import decide_clear_outbox, decide_read_outbox
 from visibility.rules.kept_queues import (
     decide_continue_queue,
     decide_drop_queue,
@@ -69,7 +72,6 @@ from visibility.rules.move_tasks import (
     decide_read_move_tasks,
     decide_start_message_move_task,
 )
-from visibility.rules.outbox import decide_clear_outbox, decide_read_outbox
 from visibility.rules.queues import (
     decide_close_queue,
     decide_queue_changed,
@@ -80,8 +82,8 @@ from visibility.rules.receive import decide_receive_message
 from visibility.rules.resend import decide_resend_message
 from visibility.rules.send import decide_send_message, decide_send_message_batch
 from visibility.rules.withhold import decide_release_messages, decide_withhold_messages
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 
 Decide = Callable[[ShardState, Request, Stamp], Outcome]
 
@@ -104,6 +106,7 @@ DECIDE: dict[type[Operation], Decide] = {
     ReadCounters: decide_read_counters,
     ReadQueues: decide_read_queues,
     ReturnMessages: decide_return_messages,
+    UndoReceive: decide_undo_receive,
     BrowseMessages: decide_browse_messages,
     MoveSelected: decide_move_selected,
     PlanMove: decide_plan_move,

@@ -6,14 +6,14 @@ from visibility.contract.model import Request
 from visibility.contract.operations import DeleteSelected
 from visibility.contract.outcomes import SelectedDeleted
 from visibility.contract.stored_message import Lease
-from visibility.rules.archive import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
+from visibility.rules.archive_batches import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of
 from visibility.rules.selected import selected, waiting
 from visibility.state.events import Event, MessagesDeleted
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 
 
 def decide_delete_selected(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:

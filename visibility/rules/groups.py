@@ -14,7 +14,8 @@ from collections.abc import Collection, Iterable
 from visibility.content.id_digests import UNGROUPED
 from visibility.contract.stored_message import Lease
 from visibility.state.events import Event, GroupChange, GroupRow, GroupsChanged
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 _NOBODY: frozenset[int] = frozenset()
 _EMPTY = GroupRow()
@@ -153,10 +154,14 @@ class GroupBook:
         if self.fifo:
             self.settle_all(leases, ())
 
-    def take(self, group: bytes, sequences: list[int]) -> None:
-        """Put the first waiting messages of a FIFO group in flight: it is then blocked, or
-        empty."""
+    def take(self, group: bytes, sequences: list[int], *, are_first: bool = True) -> None:
+        """Put waiting messages of a FIFO group in flight: it is then blocked, or empty. Unless they
+        `are_first`, some were passed by, and stay first."""
         row = self.row(group)
+        if not are_first:
+            count = row.count - len(sequences)
+            self._rows[group] = GroupRow(count, row.first, row.order, row.delayed)
+            return
         first = max(row.first, sequences[-1] + 1)
         self._rows[group] = GroupRow(row.count - len(sequences), first, 0, row.delayed)
 

@@ -14,7 +14,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import RestoreMessages
 from visibility.contract.outcomes import Progress
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rules.archive import DELETED, hand_over, takes_deleted
+from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, lease_of, no_lease
@@ -27,8 +27,9 @@ from visibility.state.events import (
     QueueContinued,
     QueueDropped,
 )
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 STEP_MESSAGES = 250
 """Messages of one step."""

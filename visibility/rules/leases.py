@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import Rows
-from visibility.state.state import QueueState
 
 
 def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_ms: int) -> Lease:

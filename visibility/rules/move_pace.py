@@ -13,7 +13,8 @@ import msgspec
 
 from visibility.contract.move_task import CAME_BACK, CANARY, MoveTask
 from visibility.rules.moved_ids import prefix_of
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 WATCH_MS = 1_000
 """Interval at which a paused task looks for messages that came back."""

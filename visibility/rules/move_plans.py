@@ -10,8 +10,9 @@ from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.move_steps import Search, target_of
 from visibility.rules.selected import is_hidden, selected
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 IN_FLIGHT = "InFlight"
 WITHHELD = "Quarantined"

@@ -24,6 +24,7 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.arrivals import TARGET_GONE
+from visibility.rules.departures import Departures
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, lease_of, no_lease
 from visibility.rules.move_pace import (
@@ -35,11 +36,12 @@ from visibility.rules.move_pace import (
     without_canary,
 )
 from visibility.rules.moved_ids import SOURCES_MAX, moved_id, source_of
-from visibility.rules.outbox import Departures
+from visibility.rules.retention import TooOld
 from visibility.rules.selected import is_hidden
 from visibility.state.events import Event, MessagesMoved, Move, MoveTaskChanged
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 CHUNK_MESSAGES = 100
 _CHUNK_BYTES = 2 << 20
@@ -53,6 +55,7 @@ _TASK_MS_MAX = MOVE_TASK_SECONDS_MAX * 1000
 _SOURCE_UNKNOWN = "CouldNotDetermineMessageSource"
 _DENIED = "AccessDenied"
 _TOO_LONG = "TaskTimedOut"
+_END_LOST = "TaskEndLost"
 _NO_ROOM_AGAIN_MS = 1_000
 """Pause of a task while the outbox is full with messages of others."""
 
@@ -61,10 +64,9 @@ def advance_move_tasks(
     shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
 ) -> tuple[tuple[Event, ...], int | None]:
     """Move the messages that the active task may move now; see `pulse.Step`."""
-    task = queue.active_task
+    task, now_ms = queue.active_task, stamp.now_ms
     if task is None:
-        return (), None
-    now_ms = stamp.now_ms
+        return _without_end(queue, now_ms), None
     if task.status == "CANCELLING":
         if shard.outbox.has_of_task(task.task_id):
             return (), None  # the end follows when the outbox is cleared
@@ -79,6 +81,14 @@ def advance_move_tasks(
     if allowed <= 0:
         return (), max(now_ms + 1, next_move_ms(task))
     return _Moving(shard, queue, definition, stamp, task).step(allowed)
+
+
+def _without_end(queue: QueueState, now_ms: int) -> tuple[Event, ...]:
+    """End a task that has a successor: the Entry of its end was lost with a damaged log."""
+    for task in queue.tasks.values():
+        if task.is_active:
+            return _ended(queue, task, now_ms, "FAILED", _END_LOST)
+    return ()
 
 
 def _ended(
@@ -115,6 +125,7 @@ class _Moving:
         """The sequence looked at last."""
         self._stayed = 0
         self._reason = task.failure_reason
+        self._too_old = TooOld(shard, queue, definition.settings, stamp)
 
     def step(self, allowed: int) -> tuple[tuple[Event, ...], int | None]:
         """Move up to `allowed` messages, or those before one whose key is not there yet. Raises
@@ -163,6 +174,8 @@ class _Moving:
     def _is_chosen(self, sequence: int, message: StoredMessage) -> bool:
         """True for a message that is to move; one that cannot be compared stays."""
         if message.group in self._queue.quarantined.groups or is_hidden(self._queue, sequence):
+            return False
+        if self._too_old.passes(message.retained_from_ms):
             return False
         wanted = self._task.filter
         if wanted is None:

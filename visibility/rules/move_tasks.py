@@ -37,8 +37,9 @@ from visibility.rules.decided import Outcome
 from visibility.rules.selected import selected
 from visibility.rules.task_handles import decode_handle, encode_handle
 from visibility.state.events import MoveTaskChanged
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 ENDED_KEPT = 200
 """Tasks of a queue that stay listed after their end; AWS shows the last ten."""
@@ -95,7 +96,7 @@ def _start(
         destination_arn=destination_arn,
         rate=wanted.rate,
         started_at_ms=stamp.now_ms,
-        to_move=queue.visible if chosen is None else len(chosen),
+        to_move=wanted.planned or (queue.visible if chosen is None else len(chosen)),
         until_sequence=queue.next_sequence,
         cursor=queue.floor if chosen is None else 0,
         selected=chosen if wanted.filter is None else [],
@@ -107,6 +108,7 @@ def _start(
         note=wanted.note[:_NOTE_MAX],
         sources=list(wanted.sources),
         undoes=wanted.undoes,
+        is_planned=wanted.planned > 0,
     )
     forgotten = min(queue.tasks) if len(queue.tasks) >= ENDED_KEPT else 0
     changed = MoveTaskChanged(queue.queue_id, task, forgotten)

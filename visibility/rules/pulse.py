@@ -1,8 +1,7 @@
 """TABLE: the effects of time on a queue. Each step decides a bounded part and names its next time.
 
-A pulse runs before the requests of a turn. It decides on events like any others, so followers and
-recovery need no clock. The end of a standard lease is not here: it only makes a message visible
-(`advance.py`).
+A pulse runs before the requests of a turn, and decides on events like any others. The end of a
+standard lease is not here: it only makes a message visible (`advance.py`).
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rules.archive import EXPIRED, hand_over, takes_expired
+from visibility.rules.archive_batches import EXPIRED, hand_over, takes_expired
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.move_steps import advance_move_tasks
@@ -39,9 +38,11 @@ from visibility.state.events import (
 )
 from visibility.state.in_flight import OVER_RECEIVED_FROM
 from visibility.state.outbox import MessagesDeparted
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
+from visibility.state.window import read_again
 
 STEP_MESSAGES = 250
 """Messages that one step handles; the rest follows in the next turn."""
@@ -217,6 +218,7 @@ def _expire(
     _old_in_line(shard, queue, last_ms, old, next_ms, size)
     _old_by_clock(shard, queue, last_ms, old, next_ms)
     _leave_for_later(old, next_ms, size)
+    _note_fresh(shard, queue, min(next_ms, default=0) + retention_ms, stamp.now_ms)
     again = None
     if next_ms:
         again = max(stamp.now_ms, min(next_ms) + retention_ms)
@@ -249,11 +251,20 @@ def _expired(
     if takes_expired(shard, definition.settings):
         archived = hand_over(shard, definition, leases, old, reason=EXPIRED, now_ms=stamp.now_ms)
         if shard.archive.retains and any(type(e) is MessagesDiscarded for e in archived):
-            return (), stamp.now_ms + _NO_ROOM_AGAIN_MS
+            again = stamp.now_ms + _NO_ROOM_AGAIN_MS
+            _note_fresh(shard, queue, again, stamp.now_ms)  # they may be received
+            return (), again
     book = GroupBook(shard, queue, fifo=definition.settings.fifo)
     book.leave_all(leases)
     expired = MessagesExpired(queue.queue_id, stamp.now_ms, leases)
     return (*archived, *book.events(), expired), again
+
+
+def _note_fresh(shard: ShardState, queue: QueueState, until_ms: int, now_ms: int) -> None:
+    """Let receives look for no expired messages until then, if that is still to come."""
+    queue.fresh_until_ms = until_ms if until_ms > now_ms else 0
+    if queue.fresh_until_ms and queue.passed:
+        read_again(shard, queue)
 
 
 _NO_ROOM_AGAIN_MS = 15_000

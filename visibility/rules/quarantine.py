@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease
+from visibility.rules.decided import Notice
 from visibility.rules.groups import GroupBook
 from visibility.rules.withhold import is_put_aside
 from visibility.state.events import (
@@ -29,9 +30,10 @@ from visibility.state.events import (
     Quarantined,
     QuarantineEnded,
 )
+from visibility.state.queue_state import SPAN_BITS, QueueState, is_passed_by
 from visibility.state.rows import DamagedPlace, DamagedRecord, MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import SPAN_BITS, QueueState, ShardState, is_passed_by
 
 NO_ROWS: Mapping[bytes, GroupRow] = MappingProxyType({})
 _ROWS_MAX = 100_000
@@ -68,6 +70,20 @@ def quarantine(
         raise error
     groups = {lease.group for lease in leases if queue.fifo and not lease.is_withheld}
     return _blocking(state, queue, records, leases, groups, now_ms)
+
+
+def damage_notice(
+    state: ShardState, queue_id: int, error: DamagedRecord | MessagesMissing
+) -> Notice:
+    """The line for damage that was quarantined."""
+    definition = state.definitions.queue_of_id(queue_id)
+    fields: dict[str, object] = {
+        "queue_id": queue_id,
+        "queue": "" if definition is None else definition.name,
+        "messages_quarantined": state.queue(queue_id).quarantined.messages,
+        "reason": str(error),
+    }
+    return Notice("damage_found", fields, is_damage=True)
 
 
 def is_for_others(state: ShardState, error: Exception) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from visibility.contract.model import Request
 from visibility.rules.decided import Outcome
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 
 
 def decide_close_queue(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:

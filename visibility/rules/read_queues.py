@@ -10,9 +10,10 @@ from visibility.rules.decided import Outcome
 from visibility.rules.move_tasks import shown_task
 from visibility.rules.withhold import withheld_leases
 from visibility.state.ages import OldestMessages, oldest_messages
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import DamagedRecord
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 READ_QUEUES_MAX = 100
 """Queues of one decision, so that it takes a few milliseconds."""

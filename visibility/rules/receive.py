@@ -22,11 +22,13 @@ from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.leases import first_lease, next_lease, no_lease
 from visibility.rules.receive_fair import Candidates, quiet_first
 from visibility.rules.receive_fifo import decide_receive_fifo
+from visibility.rules.retention import PASSED_MAX, TooOld
 from visibility.state import window
 from visibility.state.events import MessagesReceived
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 _NONE = Deliveries([], [])
 
@@ -42,11 +44,14 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
     hidden_s = operation.visibility_timeout
     hide_ms = settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
     if settings.fifo:
+        too_old = TooOld(shard, queue, settings, stamp)
         letters = DeadLetters(shard, request, stamp)
         deliveries, events = decide_receive_fifo(
-            shard, queue, request, now_ms, max(0, limit), now_ms + hide_ms, letters
+            shard, queue, request, now_ms, max(0, limit), now_ms + hide_ms, letters, too_old
         )
-        return deliveries if deliveries.leases else _nothing(operation, settings, letters), events
+        if deliveries.leases:
+            return deliveries, events
+        return _nothing(operation, settings, letters, too_old), events
     if limit <= 0:
         if wait_ms(operation, settings):
             return NoAnswer.PARK, ()  # AWS refuses short polls only
@@ -54,7 +59,11 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
             "Too many messages have been received and not deleted from this queue: "
             f"at most {IN_FLIGHT_MAX} messages may be in flight."
         )
-    if len(queue.window) < limit and queue.backlog > 0:
+    if now_ms >= queue.fresh_until_ms:
+        too_old_ms = now_ms - settings.retention_ms
+        if not window.fill_fresh(shard, queue, limit, too_old_ms, PASSED_MAX):
+            return NoAnswer.DEFER, ()
+    elif len(queue.window) < limit and queue.backlog > 0:
         window.fill(shard, queue, limit)
     taking = Taking(shard, queue, now_ms, now_ms + hide_ms)
     if queue.visible_again or queue.aliases or queue.ready_groups.total:
@@ -78,23 +87,23 @@ def _receive_in_order(
     operation = request.operation
     assert isinstance(operation, ReceiveMessage)
     letters = DeadLetters(shard, request, stamp)
-    if _is_unfair(queue, taking.now_ms):
-        _take(taking, quiet_first(shard, queue), limit, letters)
-    else:
-        _take(taking, _merged(shard, queue), limit, letters)
+    too_old = TooOld(shard, queue, request.queue.settings, stamp)
+    is_unfair = _is_unfair(queue, taking.now_ms)
+    candidates = quiet_first(shard, queue) if is_unfair else _merged(shard, queue)
+    _take(taking, candidates, limit, letters, too_old)
     for sequence, message in taking.new:
         letters.source_book.leave(message.group, sequence)
     events = letters.events()
     if not taking.leases:
-        return _nothing(operation, request.queue.settings, letters), events
+        return _nothing(operation, request.queue.settings, letters, too_old), events
     received = MessagesReceived(queue.queue_id, taking.now_ms, taking.leases)
     return Deliveries(taking.leases, taking.messages), (*events, received)
 
 
 def _nothing(
-    operation: ReceiveMessage, settings: QueueSettings, letters: DeadLetters
+    operation: ReceiveMessage, settings: QueueSettings, letters: DeadLetters, too_old: TooOld
 ) -> Deliveries | NoAnswer:
-    if letters.is_full and letters.moved:
+    if (letters.is_full and letters.moved) or too_old.is_over:
         return NoAnswer.DEFER
     if not wait_ms(operation, settings):
         return _NONE
@@ -137,19 +146,23 @@ def _merged(shard: ShardState, queue: QueueState) -> Candidates:
         position += 1
 
 
-def _take(taking: Taking, candidates: Candidates, limit: int, letters: DeadLetters) -> None:
+def _take(
+    taking: Taking, candidates: Candidates, limit: int, letters: DeadLetters, too_old: TooOld
+) -> None:
     """Take candidates in order; those received too often become dead letters."""
     for sequence, message, lease in candidates:
-        if len(taking.leases) == limit or letters.is_full:
+        if len(taking.leases) == limit or letters.is_full or too_old.is_over:
             return
         if lease is None:
             assert message is not None
+            if too_old.passes(message.retained_from_ms):
+                continue
             if not (
                 letters.wants(message.received_here)
                 and letters.move(no_lease(sequence, message), message, waits=True)
             ):
                 taking.untouched([(sequence, message)])
-        elif not (
+        elif not too_old.passes(lease.retained_from_ms) and not (
             letters.wants(lease.receive_count - lease.base_count)
             and letters.move(lease, taking.read(sequence), waits=False)
         ):

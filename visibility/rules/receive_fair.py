@@ -15,7 +15,8 @@ from itertools import islice
 
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.in_flight import held_by_consumers
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 _PAGE = 10
 _QUIET_GROUPS_MAX = 64

@@ -20,6 +20,7 @@ from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.leases import next_lease, no_lease
+from visibility.rules.retention import TooOld
 from visibility.state.events import (
     DeduplicationRecorded,
     Event,
@@ -28,8 +29,9 @@ from visibility.state.events import (
     Remembered,
     VisibilityChanged,
 )
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
-from visibility.state.state import QueueState, ShardState
+from visibility.state.shard_state import ShardState
 
 _NO_END = 1 << 63
 
@@ -42,6 +44,7 @@ def decide_receive_fifo(
     limit: int,
     visible_at_ms: int,
     letters: DeadLetters,
+    too_old: TooOld,
 ) -> tuple[Deliveries, tuple[Event, ...]]:
     """The deliveries of a receive, and its events. Raises DamagedRecord, MessagesMissing."""
     operation = request.operation
@@ -49,13 +52,13 @@ def decide_receive_fifo(
     attempt = operation.receive_request_attempt_id
     digest = attempt_digest(attempt) if attempt else b""
     if digest:
-        repeated = _repeated(shard, queue, digest, now_ms, visible_at_ms)
+        repeated = _repeated(shard, queue, digest, now_ms, visible_at_ms, too_old)
         if repeated is not None:
             return repeated
-    taking = _Taking(shard, queue, now_ms, visible_at_ms, letters)
+    taking = _Taking(shard, queue, now_ms, visible_at_ms, letters, too_old)
     read_ready_groups = partial(shard.rows.ready_groups, queue.queue_id)
     for _, group in queue.ready_groups.in_order(read_ready_groups):
-        if len(taking.leases) >= limit or letters.is_full:
+        if len(taking.leases) >= limit or taking.is_full:
             break
         taking.from_group(group, limit)
     events: list[Event] = []
@@ -79,6 +82,7 @@ class _Taking:
         now_ms: int,
         visible_at_ms: int,
         letters: DeadLetters,
+        too_old: TooOld,
     ) -> None:
         self.leases: list[Lease] = []
         self.messages: list[StoredMessage] = []
@@ -88,15 +92,23 @@ class _Taking:
         self._now_ms = now_ms
         self._visible_at_ms = visible_at_ms
         self._letters = letters
+        self._too_old = too_old
+        self._passed = 0
+        """Messages that were passed by."""
         self._groups: dict[bytes, list[int]] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """True if this decision has moved or passed by as many messages as it should."""
+        return self._letters.is_full or self._too_old.is_over
 
     def from_group(self, group: bytes, limit: int) -> None:
         """Take the group's messages up to the first that is in flight."""
         end = min(self.book.in_flight_by_group(group), default=_NO_END)
         taken: list[int] = []
         before = self.book.row(group)
-        after, left = before.first, before.count
-        while left and len(self.leases) < limit and not self._letters.is_full:
+        after, left, passed = before.first, before.count, self._passed
+        while left and len(self.leases) < limit and not self.is_full:
             wanted = min(left, limit - len(self.leases))
             line = self._shard.rows.group_line(self._queue.queue_id, group, after, wanted)
             page = list(takewhile(lambda row: row[0] < end, line))
@@ -105,11 +117,11 @@ class _Taking:
                 break
             after, left = page[-1][0] + 1, left - wanted
         if taken:
-            self.book.take(group, taken)
+            self.book.take(group, taken, are_first=self._passed == passed)
             self._groups[group] = taken
         elif self.book.row(group) is not before:  # the rest may be behind one in flight
             self.book.settle(group, (), [])
-        else:  # its first message waits for a key
+        else:  # its first message waits for a key, or all are too old
             self.book.forget(group)
 
     def _take(self, group: bytes, page: list[tuple[int, Lease | None]], taken: list[int]) -> None:
@@ -118,6 +130,9 @@ class _Taking:
         for (sequence, history), message in zip(page, messages, strict=True):
             if message is None:
                 raise MessagesMissing(self._queue.queue_id, sequence)
+            if self._too_old.passes(message.retained_from_ms):
+                self._passed += 1
+                continue
             before = history or no_lease(sequence, message)
             spent = self._letters.wants(before.receive_count - before.base_count)
             if spent and self._letters.move(before, message, waits=True):
@@ -135,7 +150,12 @@ class _Taking:
 
 
 def _repeated(
-    shard: ShardState, queue: QueueState, digest: bytes, now_ms: int, visible_at_ms: int
+    shard: ShardState,
+    queue: QueueState,
+    digest: bytes,
+    now_ms: int,
+    visible_at_ms: int,
+    too_old: TooOld,
 ) -> tuple[Deliveries, tuple[Event, ...]] | None:
     """The deliveries of the first attempt, with their time renewed.
 
@@ -153,6 +173,7 @@ def _repeated(
             or entry.lease.visible_at_ms != until_ms
             or until_ms <= now_ms
             or sequence in queue.quarantined
+            or too_old.passes(entry.lease.retained_from_ms)
         ):
             return None
         leases.append(msgspec.structs.replace(entry.lease, visible_at_ms=visible_at_ms))

@@ -8,14 +8,15 @@ from visibility.contract.operations import ResendMessage
 from visibility.contract.results import SendMessageResult
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.decided import Outcome
+from visibility.rules.departures import Departures
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
-from visibility.rules.outbox import Departures
 from visibility.rules.send import Sending
 from visibility.state.events import Event, MessagesDeleted
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 
 def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:

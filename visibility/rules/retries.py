@@ -26,7 +26,7 @@ import msgspec
 from visibility.content.id_digests import attempt_digest
 from visibility.contract import limits
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.model import Content, Request
+from visibility.contract.model import Content, Receipt, Request
 from visibility.contract.operations import (
     CancelMessageMoveTask,
     ChangeMessageVisibility,
@@ -43,6 +43,7 @@ from visibility.contract.operations import (
     SendMessage,
     SendMessageBatch,
     StartMessageMoveTask,
+    UndoReceive,
 )
 from visibility.contract.outcomes import (
     Answer,
@@ -66,12 +67,16 @@ from visibility.contract.results import (
 )
 from visibility.contract.stored_message import Lease
 from visibility.contract.withheld import ReleaseMessages, WithholdMessages
+from visibility.rules.acknowledge import give_back
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
 from visibility.rules.receive_fifo import attempt_remembered
+from visibility.rules.retention import TooOld
 from visibility.rules.send import batch_result
 from visibility.state.events import Event, VisibilityChanged
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import (
     ANSWERS_KEPT_MS,
     EARLIER_MS,
@@ -82,7 +87,6 @@ from visibility.state.short_answers import (
     ShortSends,
 )
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 from visibility.state.waiters import Ticket
 
 _AGE_MAX_MS = ANSWERS_KEPT_MS - EARLIER_MS
@@ -142,7 +146,7 @@ class TurnAnswers:
             self._memory.record(self._now_ms, self._request_ids, self._answers)
 
     def decision(self, ticket: Ticket) -> Decide:
-        """The rule for a retry. Raises ServiceUnavailable, DamagedRecord."""
+        """The rule for a retry. Raises QueueError, DamagedRecord."""
         operation = type(ticket.request.operation)
         row = MEMORABLE.get(operation)
         if row is None:
@@ -151,9 +155,11 @@ class TurnAnswers:
             raise ServiceUnavailable
         for short in self._earlier(ticket.request.request_id):
             if isinstance(short, row.forms):
-                if operation is ReceiveMessage:
+                if operation in (ReceiveMessage, UndoReceive):
                     self._note_repeated(ticket.request.request_id)
                 return partial(row.repeat, short)
+        if ticket.if_first is not None:
+            raise ticket.if_first
         ticket.age_ms = 0  # from here on it is a first try, also if it waits for messages
         return DECIDE[operation]
 
@@ -248,6 +254,7 @@ def _receive_again(
     now_ms, queue = stamp.now_ms, shard.queue(request.queue.queue_id)
     hidden_s = operation.visibility_timeout
     hide_ms = request.queue.settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
+    too_old = TooOld(shard, queue, request.queue.settings, stamp)
     leases = [
         msgspec.structs.replace(
             lease,
@@ -257,6 +264,7 @@ def _receive_again(
             ),
         )
         for lease in _standing(queue, short, now_ms)
+        if not too_old.passes(lease.retained_from_ms)
     ]
     if not leases:
         return Deliveries([], []), ()
@@ -287,6 +295,15 @@ def _standing(queue: QueueState, short: ShortReceive, now_ms: int) -> list[Lease
         and lease.visible_at_ms > now_ms
         and not lease.is_withheld
     ]
+
+
+def _undo_receive(
+    short: ShortReceive, shard: ShardState, request: Request, stamp: Stamp
+) -> Outcome:
+    """Give back what the receive got, unless a purge or another receive has it since."""
+    is_purged = short.queue_id != request.queue.queue_id
+    receipts = () if is_purged else (Receipt(*delivery) for delivery in short.deliveries)
+    return give_back(shard, request, stamp, receipts)
 
 
 # -- deletes and changes ---------------------------------------------------------------------------
@@ -400,6 +417,7 @@ MEMORABLE: dict[type[Operation], Memorable] = {
     ResendMessage: _SEND,
     ReceiveMessage: Memorable(_short_receive, (ShortReceive,), _receive_again),
     ReturnMessages: _NOTHING,
+    UndoReceive: Memorable(_short_nothing, (ShortReceive,), _undo_receive),
     DeleteMessage: _NOTHING,
     DeleteMessageBatch: Memorable(_short_batch, (ShortFailures,), _delete_batch_again),
     ChangeMessageVisibility: _NOTHING,

@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MOVE_SELECTED_MAX
 from visibility.contract.stored_message import StoredMessage
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 _READ_MESSAGES = 10
 """Messages that are in memory at once: each may have a MiB."""

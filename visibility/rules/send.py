@@ -29,8 +29,9 @@ from visibility.state.events import (
     MessagesSent,
     Remembered,
 )
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 _Sent = tuple[str, str | None]
 """Message id and sequence number of one message, as its client is told."""

@@ -12,6 +12,7 @@ the rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from visibility.contract.errors import (
@@ -22,6 +23,7 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import FIXED_TO_QUEUE, CloseQueue, ReceiveMessage
+from visibility.contract.outcomes import Deliveries
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import (
     NO_MESSAGES,
@@ -33,9 +35,12 @@ from visibility.rules.decided import (
     Notice,
     Outcome,
     TurnFailed,
+    end_notice,
+    failure_notice,
 )
+from visibility.rules.handing_out import TURN_BYTES_MAX, HandingOut
 from visibility.rules.pulse import STEPS, Step, handled_by
-from visibility.rules.quarantine import is_for_others, quarantine
+from visibility.rules.quarantine import damage_notice, is_for_others, quarantine
 from visibility.rules.receive import wait_ms
 from visibility.rules.retries import TurnAnswers
 from visibility.state.advance import advance, park
@@ -54,8 +59,8 @@ from visibility.state.events import (
 )
 from visibility.state.outbox import MessagesDeparted
 from visibility.state.rows import DamagedRecord, MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 from visibility.state.waiters import Ticket, shown_in
 
 # Each request reads them; looking them up in their class would take 0.2 µs more.
@@ -113,6 +118,7 @@ class _Turn:
         "deferred",
         "departs",
         "dropped",
+        "handing_out",
         "notices",
         "remembered",
         "request_ids",
@@ -133,11 +139,11 @@ class _Turn:
         self.notices: list[Notice] = []
         self.damage: Damage | None = None
         self.departs = False
+        self.handing_out = HandingOut(state.without_room)
 
     def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
         """See `run`."""
         state = self._state
-        is_full = state.rows.is_full
         if state.memory is not None:
             self.remembered = TurnAnswers(state.memory, self._stamp.now_ms, deferred, requests)
         were_left = bool(state.to_wake)
@@ -146,19 +152,22 @@ class _Turn:
         if state.due:
             self._pulse()
         for place, ticket in enumerate(deferred):
-            if is_full():
+            if self._is_full():
                 self.deferred += deferred[place:]
                 break
             self._decide_later(ticket)
         if were_left:
             self._wake()
         for place, ticket in enumerate(requests):
-            if is_full():
+            if self._is_full():
                 self.untaken = requests[place:]
                 break
             self._decide(ticket)
         if state.to_wake:
             self._wake()
+
+    def _is_full(self) -> bool:
+        return self.handing_out.size >= TURN_BYTES_MAX or self._state.rows.is_full()
 
     def end(self) -> Decided:
         """Record the changed queues' own rows, and the answers to remember."""
@@ -247,21 +256,17 @@ class _Turn:
     def _decide(self, ticket: Ticket) -> bool:
         """Decide one request, and apply its events. False if it remains a long poll."""
         request = ticket.request
-        decide = DECIDE[type(request.operation)]
         try:
-            if ticket.age_ms:
-                decide = self._decision_on_retry(ticket)
-            outcome = self._outcome(decide, request)
-        except QueueError as refusal:
-            self.answers.append((ticket, refusal))
+            outcome = self._outcome_of(ticket)
+        except QueueError as refusal:  # its traceback would keep messages in memory
+            self.answers.append((ticket, refusal.with_traceback(None)))
             return True
         except (DamagedRecord, MessagesMissing) as error:
             self._ask_for_rebuild(request.queue.queue_id, error)
             self.answers.append((ticket, ServiceUnavailable()))
             return True
         except Exception as error:  # deciding changes nothing, so only this request is lost
-            fields: dict[str, object] = {"request_id": request.request_id}
-            self.notices.append(Notice("decision_failed", fields, error))
+            self.notices.append(failure_notice(request, error))
             self.answers.append((ticket, InternalError()))
             return True
         if outcome is None:
@@ -285,6 +290,18 @@ class _Turn:
             self.answers.append((ticket, answer))
         return True
 
+    def _outcome_of(self, ticket: Ticket) -> Outcome | None:
+        request = ticket.request
+        decide = DECIDE[type(request.operation)]
+        if ticket.age_ms:
+            decide = self._decision_on_retry(ticket)
+        if self._state.without_room:
+            self.handing_out.check(ticket)
+        outcome = self._outcome(decide, request)
+        if outcome is not None and type(outcome[0]) is Deliveries:
+            return self.handing_out.fitting(ticket, outcome, partial(self._outcome, decide))
+        return outcome
+
     def _outcome(self, decide: Decide, request: Request) -> Outcome | None:
         """Decide, behind the quarantine of damage that is met; None if the Turn is full of that."""
         while True:
@@ -296,7 +313,7 @@ class _Turn:
                 return None
 
     def _decision_on_retry(self, ticket: Ticket) -> Decide:
-        """The rule for a request that may have been decided before. Raises ServiceUnavailable."""
+        """The rule for a request that may have been decided before. Raises QueueError."""
         request_id = ticket.request.request_id
         if any(other.request.request_id == request_id for other in self.deferred):
             return _after_first_try
@@ -337,7 +354,7 @@ class _Turn:
             queue_id = next(iter(to_wake))
             del to_wake[queue_id]
             while (ticket := waits.first(queue_id)) is not None:
-                if self._state.rows.is_full():
+                if self._is_full():
                     to_wake[queue_id] = None  # for the next Turn
                     return
                 if not self._decide_later(ticket):
@@ -353,15 +370,7 @@ class _Turn:
         events = quarantine(state, error, self._stamp.now_ms)
         for event in events:
             self.do(event)
-        queue = state.queue(events[0].queue_id)
-        definition = state.definitions.queue_of_id(queue.queue_id)
-        fields: dict[str, object] = {
-            "queue_id": queue.queue_id,
-            "queue": "" if definition is None else definition.name,
-            "messages_quarantined": queue.quarantined.messages,
-            "reason": str(error),
-        }
-        self.notices.append(Notice("damage_found", fields, is_damage=True))
+        self.notices.append(damage_notice(state, events[0].queue_id, error))
 
     def _ask_for_rebuild(self, queue_id: int, error: DamagedRecord | MessagesMissing) -> None:
         """Have a queue rebuilt whose damage no event can avoid. Raises the error if another host
@@ -419,16 +428,8 @@ class _Turn:
 
     def _note_end(self, event: MoveTaskChanged) -> None:
         """Log the end of a task: ListMessageMoveTasks has no field for messages that stayed."""
-        task = event.task
-        if not task.is_active:
-            fields: dict[str, object] = {
-                "source_arn": task.source_arn,
-                "status": task.status,
-                "reason": task.failure_reason,
-                "moved": task.moved,
-                "stayed": task.stayed,
-            }
-            self.notices.append(Notice("move_task_ended", fields))
+        if not event.task.is_active:
+            self.notices.append(end_notice(event.task))
 
 
 def _after_first_try(state: ShardState, request: Request, stamp: Stamp) -> Outcome:

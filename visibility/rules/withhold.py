@@ -24,7 +24,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import SelectedChanged
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import ReleaseMessages, Withheld, WithholdMessages
-from visibility.rules.archive import DELETED, hand_over, takes_deleted
+from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, lease_of
@@ -37,9 +37,10 @@ from visibility.state.events import (
     VisibilityChanged,
     WithholdingEnded,
 )
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 LOOK_MS = 60_000
 """Interval at which marks of messages that are gone are removed."""

@@ -10,7 +10,8 @@ from visibility.contract.stored_message import Lease
 from visibility.contract.withheld import Withheld
 from visibility.state.counts import Counts
 from visibility.state.in_flight import hide, show
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.waiters import Ticket
 
 ADVANCE_MAX = 20_000

@@ -14,7 +14,8 @@ import msgspec
 
 from visibility.contract.stored_message import StoredMessage
 from visibility.state.in_flight import OVER_RECEIVED_FROM
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 _LOOKED_AT = 16
 """Limit of skipped messages that are in flight or blocked."""

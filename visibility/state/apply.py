@@ -1,8 +1,7 @@
 """TABLE: event type to the one function that applies it to memory.
 
-Applying needs only the state and the event, so followers and recovery repeat exactly the leader's
-steps. A follower reads nothing from disk and its timers may lag: each function works from any state
-in which the event could have been decided.
+Applying needs only the state and the event: no clock, no disk. It happens on the leader, within the
+Turn that decided the event; followers apply row changes, and a start loads rows.
 """
 
 from __future__ import annotations
@@ -49,7 +48,8 @@ from visibility.state.outbox import (
     MessagesDeparted,
 )
 from visibility.state.places import count, leave, leave_line, uncount
-from visibility.state.state import SPAN_BITS, Blocked, Quarantine, QueueState, ShardState
+from visibility.state.queue_state import SPAN_BITS, Blocked, Quarantine, QueueState
+from visibility.state.shard_state import ShardState
 
 _GROUPS_MAX = 20_000
 """Group rows of one queue that are cached in memory."""
@@ -63,7 +63,8 @@ def _messages_sent(shard: ShardState, event: MessagesSent) -> None:
     queue.waiting += len(messages)
     _count_sent(queue, messages)
     if not queue.spans:  # else a pulse is planned for the oldest message
-        shard.plan_pulse(queue, messages[0].sent_at_ms + _LEAST_RETENTION_MS)
+        queue.fresh_until_ms = messages[0].sent_at_ms + _LEAST_RETENTION_MS
+        shard.plan_pulse(queue, queue.fresh_until_ms)
     count(queue, first, after)
     if not queue.fifo and queue.head == first:
         queue.head = window.extend(shard, queue, first, messages)
@@ -166,6 +167,7 @@ def _messages_moved(shard: ShardState, event: MessagesMoved) -> None:
         if clock_ms:
             target.clocks_after = min(target.clocks_after, (clock_ms, 0))
         if clock_ms or not target.spans:
+            target.fresh_until_ms = 0
             shard.plan_pulse(target, event.moved_at_ms)
         count(target, sequence, sequence + 1)
     trim(source)
@@ -234,6 +236,8 @@ def _messages_quarantined(shard: ShardState, event: MessagesQuarantined) -> None
             queue.waiting -= untouched
             uncount(queue, record.span, untouched)
         shard.plan_pulse(queue, record.since_ms + _LEAST_RETENTION_MS)
+    if queue.passed:  # some of them may be among the lost
+        window.read_again(shard, queue)
     for sequence in [sequence for sequence, _ in queue.window if sequence in queue.quarantined]:
         window.discard(shard, queue, sequence)
     for blocked in event.groups:
@@ -267,9 +271,7 @@ def _queue_continued(shard: ShardState, event: QueueContinued) -> None:
         new.tasks[task.number] = task
         if task.is_active:
             shard.plan_pulse(new, task.started_at_ms)
-    if old.window:
-        old.head = old.window[0][0]
-        window.empty(shard, old)
+    window.read_again(shard, old)
 
 
 def _queue_dropped(shard: ShardState, event: QueueDropped) -> None:

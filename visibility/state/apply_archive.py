@@ -8,7 +8,7 @@ from visibility.state.events import (
     MessagesDiscarded,
     MessagesHandedOver,
 )
-from visibility.state.state import ShardState
+from visibility.state.shard_state import ShardState
 
 
 def messages_handed_over(shard: ShardState, event: MessagesHandedOver) -> None:

@@ -18,7 +18,8 @@ from visibility.state.outbox import (
     MessagesDeparted,
 )
 from visibility.state.places import count, leave
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 
 def messages_departed(shard: ShardState, event: MessagesDeparted) -> None:
@@ -91,6 +92,7 @@ def _put_back(
     if message.clock_ms:
         queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
     count(queue, lease.sequence, lease.sequence + 1)
+    queue.fresh_until_ms = 0
     shard.plan_pulse(queue, event.returned_at_ms)
 
 
@@ -117,6 +119,7 @@ def messages_arrived(shard: ShardState, event: MessagesArrived) -> None:
         if message.clock_ms:
             queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
         count(queue, sequence, sequence + 1)
+    queue.fresh_until_ms = 0
     shard.plan_pulse(queue, event.arrived_at_ms)
 
 

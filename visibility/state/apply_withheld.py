@@ -8,7 +8,7 @@ from typing import Any
 from visibility.state.events import Event, MessagesWithheld, WithholdingEnded
 from visibility.state.in_flight import hide, trim
 from visibility.state.places import leave_line
-from visibility.state.state import ShardState
+from visibility.state.shard_state import ShardState
 
 
 def _messages_withheld(shard: ShardState, event: MessagesWithheld) -> None:

@@ -1,8 +1,8 @@
 """DeadlineHeap: the only timer structure of a shard.
 
 An item is one packed integer, instant first, so the heap orders by time and costs a third of a heap
-of tuples (SPIKE §5). Items are never removed early: the caller that pops one checks in the state
-whether it still applies.
+of tuples. Items are never removed early: the caller that pops one checks in the state whether it
+still applies.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""TABLE: the facts that change a shard. The unit of log, replication, storage and archive.
+"""TABLE: the facts that change a shard, as one Turn tells them.
 
 An event is in absolute terms (sequences, instants, counts), so applying it needs neither a clock
-nor a queue's definition. Tags are stable: never renumber, never reuse (6 was a purge in 0.1). New
-fields go to the end and have a default.
-One event has two readers: memory (`visibility/state/apply.py`) and disk
-(`storage/rows/appliers.py`).
+nor a queue's definition. It has two readers in the same Turn: memory (`visibility/state/apply.py`)
+and rows (`storage/rows/appliers.py`). It is never encoded: the log and other hosts get the row
+changes, and a start loads rows. So its fields may change, but not those of the structs that rows
+hold: they are arrays, where new fields go to the end and have a default.
 """
 
 from __future__ import annotations
@@ -120,13 +120,13 @@ class BlockedGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
     since_ms: int
 
 
-class Event(msgspec.Struct, frozen=True, array_like=True):
+class Event(msgspec.Struct, frozen=True):
     """A fact about one queue."""
 
     queue_id: int
 
 
-class MessagesSent(Event, frozen=True, tag=1):
+class MessagesSent(Event, frozen=True):
     """Messages joined the queue under successive sequences, and wait."""
 
     first_sequence: int
@@ -137,39 +137,39 @@ class MessagesSent(Event, frozen=True, tag=1):
         return zip(count(self.first_sequence), self.messages, strict=False)
 
 
-class MessagesReceived(Event, frozen=True, tag=2):
+class MessagesReceived(Event, frozen=True):
     """Messages were handed out at `received_at_ms` and are hidden until their lease ends."""
 
     received_at_ms: int
     leases: list[Lease]
 
 
-class MessagesDeleted(Event, frozen=True, tag=3):
+class MessagesDeleted(Event, frozen=True):
     """Received messages were deleted for good; `leases` are theirs."""
 
     deleted_at_ms: int
     leases: list[Lease]
 
 
-class VisibilityChanged(Event, frozen=True, tag=4):
+class VisibilityChanged(Event, frozen=True):
     """Leases were extended, shortened or ended; those not later than `changed_at_ms` are over."""
 
     changed_at_ms: int
     leases: list[Lease]
 
 
-class MessagesMoved(Event, frozen=True, tag=5):
+class MessagesMoved(Event, frozen=True):
     """Messages moved: dead letters, redriven ones, delayed ones that are due, poison pills."""
 
     moved_at_ms: int
     moves: list[Move]
 
 
-class QueueDropped(Event, frozen=True, tag=7, gc=False):
+class QueueDropped(Event, frozen=True, gc=False):
     """The queue was deleted with everything in it."""
 
 
-class MessagesDelayed(Event, frozen=True, tag=8):
+class MessagesDelayed(Event, frozen=True):
     """Messages were sent under successive sequences, and wait for their time.
 
     `due_ms` has the end of each delay; 0 in a FIFO queue, where the queue's present delay applies.
@@ -184,21 +184,21 @@ class MessagesDelayed(Event, frozen=True, tag=8):
         return zip(count(self.first_sequence), self.due_ms, self.messages, strict=False)
 
 
-class GroupsChanged(Event, frozen=True, tag=9):
+class GroupsChanged(Event, frozen=True):
     """The index of groups changed. Precedes the events that it belongs to."""
 
     fifo: bool
     changes: list[GroupChange]
 
 
-class LeasesEnded(Event, frozen=True, tag=10):
+class LeasesEnded(Event, frozen=True):
     """Messages of a FIFO queue wait in their groups again, with the history in their leases."""
 
     ended_at_ms: int
     leases: list[Lease]
 
 
-class MessagesExpired(Event, frozen=True, tag=11):
+class MessagesExpired(Event, frozen=True):
     """Messages exceeded the queue's retention; `leases` are theirs, or placeholders for waiting
     ones."""
 
@@ -206,19 +206,19 @@ class MessagesExpired(Event, frozen=True, tag=11):
     leases: list[Lease]
 
 
-class DeduplicationRecorded(Event, frozen=True, tag=12):
+class DeduplicationRecorded(Event, frozen=True):
     """Deduplication or attempt ids, by digest, have this meaning from now on."""
 
     ids: list[tuple[bytes, Remembered]]
 
 
-class DeduplicationForgotten(Event, frozen=True, tag=13, gc=False):
+class DeduplicationForgotten(Event, frozen=True, gc=False):
     """Ids remembered before this instant expired; it is a multiple of REMEMBER_BUCKET_MS."""
 
     before_ms: int
 
 
-class MoveTaskChanged(Event, frozen=True, tag=14):
+class MoveTaskChanged(Event, frozen=True):
     """A move task began, advanced or ended; `forgotten` is the number of a dropped one (0:
     none)."""
 
@@ -226,7 +226,7 @@ class MoveTaskChanged(Event, frozen=True, tag=14):
     forgotten: int = 0
 
 
-class MessagesHandedOver(Event, frozen=True, tag=15):
+class MessagesHandedOver(Event, frozen=True):
     """Departing messages wait for the archive from now on, under successive positions of the shard.
 
     Precedes the event by which they leave; `leases` and `messages` are in pairs. `sequence_numbers`
@@ -243,19 +243,19 @@ class MessagesHandedOver(Event, frozen=True, tag=15):
     messages: list[StoredMessage]
 
 
-class MessagesDiscarded(Event, frozen=True, tag=16, gc=False):
+class MessagesDiscarded(Event, frozen=True, gc=False):
     """This number of messages left the queue unarchived, because the archive had no room."""
 
     messages: int
 
 
-class BatchSealed(Event, frozen=True, tag=17):
+class BatchSealed(Event, frozen=True):
     """The messages waiting for the archive are one batch from now on. The queue is THE_SHARD."""
 
     batch: SealedBatch
 
 
-class BatchesArchived(Event, frozen=True, tag=18, gc=False):
+class BatchesArchived(Event, frozen=True, gc=False):
     """The batches up to `number` are safely archived; messages before position `until` are
     forgotten.
 
@@ -266,7 +266,7 @@ class BatchesArchived(Event, frozen=True, tag=18, gc=False):
     until: int
 
 
-class QueueContinued(Event, frozen=True, tag=19):
+class QueueContinued(Event, frozen=True):
     """The queue was purged: `successor_id` continues it without its messages.
 
     The successor issues sequences from `first_sequence` on, and takes over the move tasks.
@@ -277,7 +277,7 @@ class QueueContinued(Event, frozen=True, tag=19):
     tasks: list[MoveTask]
 
 
-class MessagesQuarantined(Event, frozen=True, tag=20):
+class MessagesQuarantined(Event, frozen=True):
     """Damage was found. `spans` replace the earlier records of the same spans.
 
     `leases` belong to received messages, or are placeholders for those that wait in a FIFO group;
@@ -290,7 +290,7 @@ class MessagesQuarantined(Event, frozen=True, tag=20):
     groups: list[BlockedGroup]
 
 
-class QuarantineEnded(Event, frozen=True, tag=21):
+class QuarantineEnded(Event, frozen=True):
     """The retention of these spans' losses, or of the losses that block these groups, is over: both
     are dropped."""
 
@@ -298,7 +298,7 @@ class QuarantineEnded(Event, frozen=True, tag=21):
     groups: list[bytes]
 
 
-class MessagesWithheld(Event, frozen=True, tag=28):
+class MessagesWithheld(Event, frozen=True):
     """Waiting messages are in flight from now on, with leases that end at no time, and marked."""
 
     withheld_at_ms: int
@@ -306,7 +306,7 @@ class MessagesWithheld(Event, frozen=True, tag=28):
     leases: list[Lease]
 
 
-class WithholdingEnded(Event, frozen=True, tag=29):
+class WithholdingEnded(Event, frozen=True):
     """These marks are removed; their messages are gone, or other events show them again."""
 
     sequences: list[int]

@@ -11,7 +11,8 @@ from functools import partial
 import msgspec
 
 from visibility.state.events import GroupRow
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 
 _HEADS_MAX = 64
 """Groups examined to find the oldest message of a quiet one."""

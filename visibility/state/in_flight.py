@@ -5,7 +5,8 @@ from __future__ import annotations
 from heapq import heapify, heappop, heappush
 
 from visibility.contract.stored_message import Lease
-from visibility.state.state import Entry, QueueState, ShardState
+from visibility.state.queue_state import Entry, QueueState
+from visibility.state.shard_state import ShardState
 
 OVER_RECEIVED_FROM = 3
 """Receives after which a message of a standard queue goes to the back once it is visible."""

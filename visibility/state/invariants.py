@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Set
 from types import MappingProxyType
 
-from visibility.state.state import QueueState, ShardState
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.window import held_bytes
 
 
@@ -51,9 +52,10 @@ def _check_window(queue: QueueState) -> None:
         "a message is waiting or has an entry, not both"
     )
     assert queue.window_bytes == sum(held_bytes(message) for _, message in queue.window)
-    assert queue.waiting >= len(queue.window)
+    assert min(queue.passed, queue.backlog) >= 0 or queue.fifo, repr(queue)
     if queue.fifo:
         assert not queue.window
+        assert not queue.passed
         assert not queue.visible_again
     elif queue.head == queue.next_sequence:
         assert queue.backlog == 0, "nothing is on disk only"

@@ -117,7 +117,7 @@ class Outbox:
 # -- events ----------------------------------------------------------------------------------------
 
 
-class MessagesDeparted(Event, frozen=True, tag=22):
+class MessagesDeparted(Event, frozen=True):
     """Messages left the queue for other shards, under successive numbers of the outbox."""
 
     first_number: int
@@ -128,14 +128,14 @@ class MessagesDeparted(Event, frozen=True, tag=22):
         return zip(count(self.first_number), self.departures, strict=False)
 
 
-class DeparturesCleared(Event, frozen=True, tag=23):
+class DeparturesCleared(Event, frozen=True):
     """The other shards have these messages of the queue. The queue is THE_SHARD if it is gone."""
 
     cleared_at_ms: int
     numbers: list[int]
 
 
-class DeparturesReturned(Event, frozen=True, tag=24):
+class DeparturesReturned(Event, frozen=True):
     """The other shards refused these messages: they wait in the queue again, in their places.
 
     Their leases are over.
@@ -148,7 +148,7 @@ class DeparturesReturned(Event, frozen=True, tag=24):
     messages: list[StoredMessage]
 
 
-class MessagesArrived(Event, frozen=True, tag=25):
+class MessagesArrived(Event, frozen=True):
     """Messages came from the outboxes of other shards, as (origin, number, sequence, message).
 
     Their names are remembered until the origin says that it has forgotten them.
@@ -158,14 +158,14 @@ class MessagesArrived(Event, frozen=True, tag=25):
     arrivals: list[tuple[bytes, int, int, StoredMessage]]
 
 
-class ArrivalsRefused(Event, frozen=True, tag=26):
+class ArrivalsRefused(Event, frozen=True):
     """Messages of other shards, as (origin, number, reason), had no queue here. The queue is
     THE_SHARD."""
 
     refusals: list[tuple[bytes, int, str]]
 
 
-class ArrivalsForgotten(Event, frozen=True, tag=27):
+class ArrivalsForgotten(Event, frozen=True):
     """No origin, as (origin, number), sends lower numbers any more. The queue is THE_SHARD."""
 
     floors: list[tuple[bytes, int]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from visibility.contract.stored_message import Lease
 from visibility.state import window
 from visibility.state.in_flight import end_hold
-from visibility.state.state import SPAN_BITS, Entry, QueueState, ShardState
+from visibility.state.queue_state import SPAN_BITS, Entry, QueueState
+from visibility.state.shard_state import ShardState
 
 
 def leave_line(shard: ShardState, queue: QueueState, sequence: int) -> None:
@@ -15,10 +16,17 @@ def leave_line(shard: ShardState, queue: QueueState, sequence: int) -> None:
         return
     messages = queue.window
     if messages and messages[0][0] == sequence:
-        queue.low_water = sequence + 1
+        if not queue.passed:
+            queue.low_water = sequence + 1
         window.take_first(shard, queue)
-    elif not window.discard(shard, queue, sequence) and not messages and queue.head == sequence:
-        queue.low_water = queue.head = sequence + 1
+    elif window.discard(shard, queue, sequence):
+        return
+    elif queue.passed and sequence < queue.head:
+        queue.passed -= 1
+    elif not messages and queue.head == sequence:
+        queue.head = sequence + 1
+        if not queue.passed:
+            queue.low_water = queue.head
 
 
 def leave(shard: ShardState, queue: QueueState, lease: Lease) -> Entry | None:

@@ -9,14 +9,12 @@ read changes nothing.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.archive_state import ArchiveState
 from visibility.state.events import Event, GroupRow, Remembered
-
-if TYPE_CHECKING:
-    from visibility.state.state import Quarantine, QueueState
+from visibility.state.queue_state import Quarantine, QueueState
 
 
 class DamagedRecord(Exception):

@@ -49,8 +49,8 @@ class AnswerMemory(Protocol):
     """The remembered answers of a shard, as facts of its Entries."""
 
     repeated: dict[str, None]
-    """The latest receives whose answer this leader has repeated, oldest first: what is returned
-    under their ids may have reached a client since. Volatile."""
+    """The latest receives whose answer this leader has repeated or undone, oldest first: what is
+    returned under their ids may have reached a client since. Volatile."""
 
     def record(self, now_ms: int, request_ids: list[str], answers: list[ShortAnswer]) -> None:
         """Record a Turn's answers, and forget those that are too old."""

@@ -7,6 +7,7 @@ a message, when its time is up, when the client hangs up, or when the queue is d
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -29,6 +30,17 @@ from visibility.state.outbox import DeparturesReturned, MessagesArrived
 OnAnswer = Callable[[Answer | QueueError], None]
 
 
+class Room(Protocol):
+    """The memory for the answer of a receive until its client has read it. Sizes are in bytes of
+    messages."""
+
+    def has(self, size: int, messages: int) -> bool:
+        """True if an answer with so many messages, of this size together, has room."""
+
+    def take(self, size: int) -> None:
+        """Take the room for the answer, which is given back after the answer."""
+
+
 class Ticket(msgspec.Struct):
     """A submitted request and the receiver of its answer."""
 
@@ -42,8 +54,13 @@ class Ticket(msgspec.Struct):
     """Time at which its wait ends, set once it waits."""
     age_ms: int = 0
     """Time since the first try if that may have been decided: this is a retry. Else 0."""
+    if_first: QueueError | None = None
+    """The answer to a retry whose first try was not decided, such as that space is short; None to
+    decide it."""
     is_cancelled: bool = False
     """True once the client hung up: it then does not start to wait."""
+    room: Room | None = None
+    """Asked about the answer of a receive; None if it needs no room."""
 
 
 class WaitList:

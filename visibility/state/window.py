@@ -3,9 +3,12 @@ time."""
 
 from __future__ import annotations
 
+from itertools import islice
+
 from visibility.contract.stored_message import StoredMessage
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
-from visibility.state.state import QueueState, ShardState
+from visibility.state.shard_state import ShardState
 
 WINDOW_MESSAGES_MAX = 10_000
 """Messages of one queue kept in memory; more wait on disk."""
@@ -120,16 +123,46 @@ def fill(shard: ShardState, queue: QueueState, messages: int) -> None:
         _shed(shard, queue)
 
 
+def fill_fresh(
+    shard: ShardState, queue: QueueState, messages: int, too_old_ms: int, passed_max: int
+) -> bool:
+    """The same; the first `messages` are retained from after `too_old_ms`, others are passed by.
+
+    False if these are more than `passed_max`: the next call goes on.
+    """
+    for _ in range(passed_max):
+        fill(shard, queue, messages)
+        first = islice(queue.window, messages)
+        old = [sequence for sequence, each in first if each.retained_from_ms <= too_old_ms]
+        if not old:
+            return True
+        for sequence in old:
+            discard(shard, queue, sequence)
+        queue.passed += len(old)
+        passed_max -= len(old)
+        if passed_max <= 0:
+            return False
+    return True
+
+
 def _shed(shard: ShardState, keep: QueueState) -> None:
     """Empty the windows of other queues: their messages are on disk."""
     for queue in shard.queues.values():
-        if queue is not keep and queue.window:
-            queue.head = queue.window[0][0]
-            empty(shard, queue)
+        if queue is not keep:
+            read_again(shard, queue)
+
+
+def read_again(shard: ShardState, queue: QueueState) -> None:
+    """Empty the window; what was in it or passed by is read again."""
+    if queue.passed:
+        queue.head = queue.low_water
+    elif queue.window:
+        queue.head = queue.window[0][0]
+    empty(shard, queue)
 
 
 def empty(shard: ShardState, queue: QueueState) -> None:
-    """Empty the window."""
+    """Empty the window, and forget what was passed by."""
     shard.window_bytes -= queue.window_bytes
     queue.window.clear()
-    queue.window_bytes = 0
+    queue.window_bytes = queue.passed = 0

@@ -21,7 +21,8 @@ from visibility.state.events import (
     QuarantineEnded,
 )
 from visibility.state.invariants import check_shard
-from visibility.state.state import Blocked, QueueState, ShardState
+from visibility.state.queue_state import Blocked, QueueState
+from visibility.state.shard_state import ShardState
 
 G = b"g" * 16
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from visibility.contract.errors import InvalidAttributeValue, OverLimit
-from visibility.contract.queue_policy import check_policy_of_queue
+from visibility.contract.queue_policy import check_policy_of_queue, statements_without_effect
 
 ACCOUNT = "123456789012"
 ARN = f"arn:aws:sqs:us-east-1:{ACCOUNT}:orders"
@@ -26,7 +26,7 @@ WITHOUT_ACTION = {name: value for name, value in GRANT.items() if name != "Actio
 
 def _check(*statements: Any, **members: Any) -> None:
     document = {"Version": "2012-10-17", "Statement": list(statements)} | members
-    check_policy_of_queue(json.dumps(document), ARN)
+    check_policy_of_queue(json.dumps(document))
 
 
 @pytest.mark.parametrize(
@@ -132,42 +132,62 @@ def test_other_principals_are_refused(element: str, principal: Any) -> None:
     _refuse(WITHOUT_PRINCIPAL | {element: principal})
 
 
-@pytest.mark.parametrize(
-    "resource",
-    [
-        "*",
-        [ARN],
-        "arn:aws:sqs:*:*:*",
-        f"arn:aws:sqs:us-east-1:{ACCOUNT}:ord*",
-        f"arn:aws:sqs:us-east-1:{ACCOUNT}:${{aws:PrincipalTag/queue}}",
-    ],
-)
-def test_resources_that_name_this_queue_are_accepted(resource: Any) -> None:
-    _check(GRANT | {"Resource": resource})
+ABOUT_THIS_QUEUE = [
+    *(
+        GRANT | {"Resource": resource}
+        for resource in (
+            "*",
+            [ARN],
+            [ARN, ARN + "2"],
+            "arn:aws:sqs:*:*:*",
+            f"arn:aws:sqs:us-east-1:{ACCOUNT}:ord*",
+            f"arn:aws:sqs:us-east-1:{ACCOUNT}:${{aws:PrincipalTag/queue}}",
+        )
+    ),
+    WITHOUT_RESOURCE | {"NotResource": ARN + "2"},
+]
+ABOUT_OTHERS = [
+    *(
+        GRANT | {"Resource": resource}
+        for resource in (
+            "'$sqs_queue_arn'",
+            "orders",
+            "",
+            ARN + "2",
+            ARN.replace("us-east-1", "eu-west-1"),
+            ARN.replace(ACCOUNT, "210987654321"),
+            "arn:aws:s3:::bucket",
+            [ARN + "2", "orders"],
+            f"arn:aws:sqs:eu-west-1:{ACCOUNT}:${{aws:username}}",
+        )
+    ),
+    WITHOUT_RESOURCE | {"NotResource": ARN},
+    WITHOUT_RESOURCE | {"NotResource": [ARN + "2", "*"]},
+]
 
 
-@pytest.mark.parametrize(
-    "statement",
-    [
-        WITHOUT_RESOURCE,
-        WITHOUT_RESOURCE | {"NotResource": ARN},
-        *(
-            GRANT | {"Resource": resource}
-            for resource in (
-                "orders",
-                "",
-                [],
-                ARN + "2",
-                ARN.replace("us-east-1", "eu-west-1"),
-                ARN.replace(ACCOUNT, "210987654321"),
-                "arn:aws:s3:::bucket",
-                [ARN, ARN + "2"],
-                f"arn:aws:sqs:eu-west-1:{ACCOUNT}:${{aws:username}}",
-            )
-        ),
-    ],
-)
-def test_statements_about_other_resources_are_refused(statement: dict[str, Any]) -> None:
+@pytest.mark.parametrize("statement", [*ABOUT_THIS_QUEUE, *ABOUT_OTHERS])
+def test_any_resource_is_accepted(statement: dict[str, Any]) -> None:
+    _check(statement)
+
+
+@pytest.mark.parametrize("statement", ABOUT_THIS_QUEUE)
+def test_statements_about_this_queue_have_an_effect(statement: dict[str, Any]) -> None:
+    assert _without_effect(statement) == []
+
+
+@pytest.mark.parametrize("statement", ABOUT_OTHERS)
+def test_statements_about_other_resources_have_none(statement: dict[str, Any]) -> None:
+    assert _without_effect(statement) == ["statement 1"]
+    assert _without_effect(GRANT, statement | {"Sid": "other"}, GRANT) == ["other"]
+
+
+def test_a_policy_that_cannot_be_read_names_no_statement() -> None:
+    assert statements_without_effect("{", ARN) == []
+
+
+@pytest.mark.parametrize("statement", [WITHOUT_RESOURCE, GRANT | {"Resource": []}])
+def test_a_statement_without_a_resource_is_refused(statement: dict[str, Any]) -> None:
     _refuse(statement)
 
 
@@ -176,7 +196,7 @@ def test_statements_about_other_resources_are_refused(statement: dict[str, Any])
 )
 def test_a_policy_without_statements_is_refused(document: str) -> None:
     with pytest.raises(InvalidAttributeValue):
-        check_policy_of_queue(document, ARN)
+        check_policy_of_queue(document)
 
 
 def test_too_much_is_over_the_limit_in_the_words_of_aws() -> None:
@@ -194,6 +214,11 @@ def test_too_much_is_over_the_limit_in_the_words_of_aws() -> None:
         with pytest.raises(OverLimit) as refusal:
             _check(*statements)
         assert refusal.value.message == message
+
+
+def _without_effect(*statements: dict[str, Any]) -> list[str]:
+    document = {"Version": "2012-10-17", "Statement": statements}
+    return statements_without_effect(json.dumps(document), ARN)
 
 
 def _refuse(statement: dict[str, Any]) -> None:

@@ -111,9 +111,9 @@ MISSING: list[tuple[ops.Operation, str]] = [
     ),
     (
         ops.ChangeMessageVisibilityBatch(
-            URL, [ops.ChangeMessageVisibilityBatchRequestEntry("1", "h")]
+            URL, [ops.ChangeMessageVisibilityBatchRequestEntry("1", None, 0)]
         ),
-        "ChangeMessageVisibilityBatchRequestEntry.1.VisibilityTimeout",
+        "ChangeMessageVisibilityBatchRequestEntry.1.ReceiptHandle",
     ),
 ]
 

@@ -8,14 +8,14 @@ from random import Random
 
 import pytest
 
+from cluster.clock import SystemEntropy
 from cluster.coordination.coordination import Snapshot
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_wire import Wire
 from cluster.members.host_lease import HostLease
+from cluster.members.member_records import Cluster, Identity, MembershipRefused
 from cluster.members.membership import Me, Membership
-from cluster.members.records import Cluster, Identity, MembershipRefused
 from cluster.peers.network import Address
-from cluster.shards.clock import SystemEntropy
 from cluster.tests.coordinations import Hosts
 from cluster.tests.simulated_etcd import SimulatedEtcd
 from cluster.tests.simulated_wire import SimulatedWire

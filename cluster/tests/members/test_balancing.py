@@ -8,7 +8,7 @@ from typing import Any, cast
 from cluster.coordination.coordination import Done
 from cluster.members.balancing import LeaderBalance
 from cluster.members.leader_view import LeaderView
-from cluster.members.operations import set_drained
+from cluster.members.member_operations import set_drained
 from cluster.members.shard_keys import ShardKeys
 from cluster.replication.leadership import Holder
 from cluster.tests.members.hosts import Candidate
@@ -27,6 +27,7 @@ class FakeReplica:
         self.succession = self
         self.caught_up = ["a", "b", "c"]
         self.is_handing_over = False
+        self.is_idle = True
 
     @property
     def serving(self) -> bool:
@@ -140,6 +141,32 @@ async def test_a_host_that_leaves_hands_over_what_others_can_take() -> None:
     assert 3.0 <= loop.time() - begun_s <= 3.2
     assert sorted([*all_hosts["b"].wanted, *all_hosts["c"].wanted]) == [0, 1]
     assert a.reluctance_s(0) > 1.0
+    await end(world, all_hosts)
+
+
+@virtual
+async def test_hosts_that_leave_at_once_wait_for_nobody() -> None:
+    """None of them hands its shards to another that is about to stop."""
+    world = SimulatedWorld()
+    all_hosts = await led_by_a(world)
+    for name, shard in (("b", 1), ("c", 2)):
+        all_hosts["a"].keys.of_shard(shard).release(all_hosts["a"].led.pop(shard))
+        await asyncio.sleep(0.1)
+        await all_hosts[name].take(shard)
+    for each in all_hosts.values():  # what is under way takes a moment
+        each.replicas[0].is_idle = False
+    asyncio.get_running_loop().call_later(1, setattr, all_hosts["a"].replicas[0], "is_idle", True)
+    begun_s = asyncio.get_running_loop().time()
+
+    async def leave(host: Leading) -> float:
+        await host.balance.leave(limit_s=5.0)
+        return asyncio.get_running_loop().time() - begun_s
+
+    took_s = await asyncio.gather(*map(leave, all_hosts.values()))
+
+    assert 1.0 <= took_s[0] < 1.2, "its Entries are on their way"
+    assert max(took_s[1:]) < 0.5
+    assert not [each.wanted for each in all_hosts.values() if each.wanted]
     await end(world, all_hosts)
 
 

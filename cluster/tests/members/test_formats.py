@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from cluster.coordination.coordination import Snapshot, Transaction, Unavailable
-from cluster.members.operations import raise_formats
-from cluster.members.records import MembershipRefused
+from cluster.members.member_operations import raise_formats
+from cluster.members.member_records import MembershipRefused
 from cluster.tests.members.joining import Host, SimulatedWorld
 from cluster.tests.virtual_time import virtual
 

@@ -8,16 +8,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from cluster.clock import SystemEntropy
 from cluster.coordination.coordination import Outcome, Transaction
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_wire import HttpWire
-from cluster.members.folder import MEMBER_FILE, open_identity, save_identity
+from cluster.members.host_folder import MEMBER_FILE, open_identity, save_identity
 from cluster.members.leader_view import LeaderView
-from cluster.members.operations import remove, set_drained
-from cluster.members.records import Identity, MembershipRefused, parse_address
+from cluster.members.member_operations import remove, set_drained
+from cluster.members.member_records import Identity, MembershipRefused, parse_address
 from cluster.peers.network import Address
 from cluster.replication.leadership import TermRecord
-from cluster.shards.clock import SystemEntropy
 from cluster.tests.coordinations import Hosts, until
 from cluster.tests.etcd_processes import EtcdProcesses
 from cluster.tests.members.joining import FOUNDERS, SHARDS, TTL_S, SimulatedWorld, World, peers

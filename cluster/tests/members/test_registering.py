@@ -7,8 +7,8 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.members.operations import remove, set_drained
-from cluster.members.records import MembershipRefused
+from cluster.members.member_operations import remove, set_drained
+from cluster.members.member_records import MembershipRefused
 from cluster.tests.members.joining import TTL_S, SimulatedWorld
 from cluster.tests.virtual_time import virtual
 

@@ -7,10 +7,11 @@ import asyncio
 import pytest
 from msgspec.structs import replace
 
-from cluster.members.operations import remove, set_drained
-from cluster.members.removal import reason_to_keep
+from cluster.members.member_operations import remove, set_drained
+from cluster.members.member_records import MembershipRefused
+from cluster.members.removal import change_of, reason_to_keep
 from cluster.replication.leadership import TermRecord
-from cluster.replication.report import ReplicaReport
+from cluster.replication.replica_report import PeerReport, ReplicaReport
 from cluster.tests.members.joining import SimulatedWorld
 from cluster.tests.virtual_time import virtual
 
@@ -76,8 +77,8 @@ def test_one_of_two_hosts_goes_after_another_came() -> None:
     kept = _kept(_reports("a-0", "b-0"), two)
 
     assert kept == NO_MAJORITY + (
-        "add a host first, and wait until its copy counts, or found a cluster of one host with a "
-        "backup"
+        "add a host first, and wait until its copy counts, or go on with a single host: restore a "
+        "backup with --single"
     )
 
 
@@ -90,6 +91,86 @@ def test_a_host_that_was_just_removed_does_not_count_although_it_still_answers()
 def test_a_host_that_counts_nowhere_may_go() -> None:
     assert reason_to_keep("x", "abcx", [RECORD], _reports("a-0")) == ""
     assert "are not known" in reason_to_keep("b", "abc", [None], _reports("a-0"))
+
+
+def _leader(*peers: str, silent: str = "", **changes: object) -> ReplicaReport:
+    seen = [
+        PeerReport(each[0], each, 7, is_voter=True, heard_s=9.0 if each == silent else 0.1)
+        for each in peers
+    ]
+    return replace(_report("a-0"), role="leader", peers=seen, **changes)
+
+
+GOES_ON = "; its leader, host a, goes on"
+STILL = "host b, removed, still counts; "
+
+
+@pytest.mark.parametrize(
+    ("hosts", "record", "leader", "copy", "change"),
+    [
+        ("abc", RECORD, "a", _leader("b-0", "c-0"), ""),
+        ("abcd", RECORD, "a", _leader("b-0", "c-0", "d-0"), ""),
+        ("abc", None, "a", _leader(), "its voters are not known"),
+        ("ac", RECORD, "a", _leader("c-0"), f"{STILL}its leader, host a, goes on"),
+        ("ac", RECORD, None, None, f"{STILL}it waits for a leader"),
+        ("ac", RECORD, "a", None, f"{STILL}its leader, host a, is not reached"),
+        (
+            "ac",
+            RECORD,
+            "a",
+            _leader("c-0", silent="c-0"),
+            f"{STILL}its leader, host a, does not hear host c",
+        ),
+        (
+            "ac",
+            TermRecord(3, LOG_ID, {"a-0": "a", "c-0": "c"}, tuple(ABC)),
+            "a",
+            _leader("c-0"),
+            f"the voters before still count{GOES_ON}",
+        ),
+        (
+            "abc",
+            RECORD,
+            "a",
+            _leader("b-0", "c-0", "d-0"),
+            f"its leader has not heard that host d is removed{GOES_ON}",
+        ),
+        (
+            "abc",
+            RECORD,
+            "a",
+            _leader("b-0", "c-0", is_changing_voters=True),
+            f"another term is being taken{GOES_ON}",
+        ),
+        (
+            "abc",
+            RECORD,
+            "a",
+            _leader("b-0", "c-0", term=4),
+            f"another term is being taken{GOES_ON}",
+        ),
+    ],
+)
+def test_a_change_of_voters_is_named_until_it_has_ended(
+    hosts: str, record: TermRecord | None, leader: str | None, copy: ReplicaReport, change: str
+) -> None:
+    assert change_of(record, leader, copy, hosts) == change
+
+
+@virtual
+async def test_a_removal_can_be_repeated() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    await set_drained(hosts[2].records, "b", is_drained=True)
+    await remove(hosts[2].records, "b", "abc")
+    records = await world.records()
+
+    await remove(hosts[2].records, "b", "ac")
+
+    assert await world.records() == records
+    with pytest.raises(MembershipRefused, match="there is no host x"):
+        await remove(hosts[2].records, "x", "ac")
+    await world.close()
 
 
 @virtual

@@ -15,21 +15,21 @@ from typing import TypeVar
 from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
 from cluster.peers.checkpoint_messages import Begin, Read, Request
 from cluster.peers.checkpoints import Checkpoints
-from cluster.peers.outcomes import Outcome
+from cluster.peers.holds import HoldLimits, LogHolds
+from cluster.peers.peer_outcomes import Outcome
 from cluster.peers.settings import CheckpointSettings
-from cluster.replication.holds import HoldLimits, LogHolds
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy
-from storage.checks.scrub import Pace
 from storage.copies.checkpoint import check_rows_of, make_checkpoint
 from storage.copies.checkpoint_files import SystemFiles
 from storage.copies.replaced_rows import Replaced, incoming_of
+from storage.copies.scrub import Pace
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import Position
-from storage.rows.changes import Ops
-from storage.rows.codec import encode_row
+from storage.rows.row_changes import Ops
+from storage.rows.row_codec import encode_row
 
 T = TypeVar("T")
 LOG_ID = b"l" * 16

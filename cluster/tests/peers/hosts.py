@@ -122,16 +122,17 @@ class Host:
         is_refused = self.disk_is_short and type(operation) is SendMessage
         return ServiceUnavailable("short") if is_refused else None
 
-    def ask(self, request: Request) -> Asked:
-        """Ask as the gateway of this host does."""
+    def ask(self, request: Request, request_id: str = "", age_ms: int = 0) -> Asked:
+        """Ask as the gateway of this host does; an age makes it a client's repetition."""
         asked = Asked()
         self._asked += 1
-        request = msgspec.structs.replace(request, request_id=f"{self.name}-{self._asked}")
+        request_id = request_id or f"{self.name}-{self._asked}"
+        request = msgspec.structs.replace(request, request_id=request_id)
 
         def on_answer(answer: Answer | QueueError) -> None:
             asked.answers.append(answer)
 
-        asked.ticket = self.router.submit(request, on_answer)
+        asked.ticket = self.router.submit(request, on_answer, age_ms=age_ms)
         assert not asked.answers, "answers come later"
         return asked
 

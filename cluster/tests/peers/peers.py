@@ -10,7 +10,7 @@ import msgspec
 from cluster.peers.incoming import Call, Service
 from cluster.peers.link import Link
 from cluster.peers.network import Address
-from cluster.peers.outcomes import NotSent, Outcome
+from cluster.peers.peer_outcomes import NotSent, Outcome
 from cluster.peers.settings import Channel, PeerSettings
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork

@@ -8,7 +8,7 @@ import asyncio
 from structlog.testing import capture_logs
 
 from cluster.peers.frames import HEAD, Kind
-from cluster.peers.outcomes import NotSent, Reason, Refused, Unknown
+from cluster.peers.peer_outcomes import NotSent, Reason, Refused, Unknown
 from cluster.peers.settings import Channel
 from cluster.tests.peers.peers import SETTINGS, pair
 from cluster.tests.virtual_time import virtual

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from cluster.peers.checkpoint_fetch import NoGoodCopy
 from cluster.peers.checkpoint_messages import Keep, Read, Request
-from cluster.peers.outcomes import Outcome
+from cluster.peers.peer_outcomes import Outcome
 from cluster.tests.peers.checkpoint_stage import (
     CHECKPOINTS,
     CHUNK,

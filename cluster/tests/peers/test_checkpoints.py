@@ -16,7 +16,7 @@ from cluster.peers.checkpoint_messages import (
     decode_checked,
     decode_manifest,
 )
-from cluster.peers.outcomes import Outcome, Reason, Refused
+from cluster.peers.peer_outcomes import Outcome, Reason, Refused
 from cluster.tests.peers.checkpoint_stage import (
     CHECKPOINTS,
     CHUNK,

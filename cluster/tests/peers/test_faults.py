@@ -11,7 +11,7 @@ from typing import TypeVar
 import msgspec
 import pytest
 
-from cluster.peers.outcomes import NotSent, Refused
+from cluster.peers.peer_outcomes import NotSent, Refused
 from cluster.peers.settings import ForwardingSettings
 from cluster.tests.peers.hosts import Cluster, Host, running
 from cluster.tests.peers.peers import SETTINGS, Asked, Peer, start
@@ -19,8 +19,8 @@ from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked as AskedShard
 from cluster.tests.world import pass_time
-from storage.rows.codec import decode_row
-from storage.rows.keys import LEASE, MESSAGE, number_of
+from storage.rows.row_codec import decode_row
+from storage.rows.row_keys import LEASE, MESSAGE, number_of
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Content, Request
 from visibility.contract.outcomes import Deliveries

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from auth.auth_errors import AccessDenied
 from auth.caller import Caller
-from auth.errors import AccessDenied
-from cluster.messages import encode_answer
+from cluster.encoded_requests import encode_answer
 from cluster.peers.held import Routed
 from cluster.peers.incoming import Call, Service
-from cluster.peers.outcomes import Outcome, Reason, Refused
+from cluster.peers.peer_outcomes import Outcome, Reason, Refused
 from cluster.peers.retry import Refusal
 from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
 from cluster.tests.peers.hosts import (
+    COUNT,
     POLL,
     QUEUE,
     RECEIVE,
@@ -29,13 +30,15 @@ from visibility.contract import operations as op
 from visibility.contract.errors import (
     InternalError,
     QueueError,
+    RequestThrottled,
     ServiceUnavailable,
 )
-from visibility.contract.model import Receipt, Request
+from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.outcomes import Accepted, Deliveries
 from visibility.contract.results import SendMessageBatchResult, SendMessageResult
 from visibility.contract.stored_message import Arrival, StoredMessage
-from visibility.rules.archive import the_shard
+from visibility.rules.archive_batches import the_shard
+from visibility.rules.handing_out import COUNTED_BYTES_MIN
 from visibility.tests import prepared
 
 
@@ -123,6 +126,21 @@ async def test_a_refusal_crosses() -> None:
         assert isinstance(refusal, QueueError)
         assert isinstance(same, QueueError)
         assert (type(refusal), refusal.message) == (type(same), same.message)
+
+
+@virtual
+async def test_only_receives_need_the_room_of_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user whose receive found none can send, delete and undo all the same."""
+    async with running(the_cluster()) as (a, b):
+        b.ask(prepared.send(QUEUE, "x" * COUNTED_BYTES_MIN))
+        await pass_time(0.01)
+        monkeypatch.setattr(Call, "has", lambda call, size, messages: False)
+
+        refused, sent, counted = a.ask(RECEIVE), a.ask(SEND), a.ask(COUNT)
+        await pass_time(0.01)
+
+        assert (refused.refusal, sent.refusal) == (RequestThrottled, SendMessageResult)
+        assert counted.answers == [QueueCounters(2, 0, 0)]
 
 
 @virtual

@@ -20,7 +20,7 @@ from cluster.peers.hello import (
     is_host_id,
     names_of,
 )
-from cluster.peers.outcomes import Reason, Refused
+from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.peers.outcomes import Failure, NotSent, Reason, Refused, Unknown
+from cluster.peers.peer_outcomes import Failure, NotSent, Reason, Refused, Unknown
 from cluster.peers.retry import Refusal, may_have_happened, may_retry
 
 DID_NOT_HAPPEN: list[Failure] = [

@@ -64,3 +64,24 @@ async def test_a_send_whose_answer_was_lost_is_answered_over_a_short_disk(kind: 
         (answer,) = sent.answers
         assert isinstance(answer, SendMessageResult)
         assert answer.message_id == message.message_id
+
+
+@pytest.mark.parametrize("name", ["a", "b"], ids=["forwarded", "here"])
+@virtual
+async def test_a_clients_repetition_is_answered_over_a_short_disk_and_takes_no_space(
+    name: str,
+) -> None:
+    async with running(the_cluster()) as hosts:
+        host = next(each for each in hosts if each.name == name)
+        first = host.ask(SEND, "once")
+        await pass_time(0.01)
+        hosts[1].disk_is_short = True
+        again = host.ask(SEND, "once", age_ms=10)
+        other = host.ask(SEND, "another", age_ms=10)
+        await pass_time(0.01)
+
+        assert again.answers == first.answers
+        assert first.refusal is SendMessageResult
+        (refusal,) = other.answers
+        assert isinstance(refusal, ServiceUnavailable)
+        assert refusal.message == "short"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.peers.outcomes import Refused
+from cluster.peers.peer_outcomes import Refused
 from cluster.peers.retry import Refusal
 from cluster.peers.settings import Channel
 from cluster.peers.spreading import Spreading

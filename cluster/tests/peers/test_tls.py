@@ -14,15 +14,15 @@ import pytest
 import uvloop
 from structlog.testing import capture_logs
 
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.peers.frames import HEAD, Kind
 from cluster.peers.hello import Hello, encode
 from cluster.peers.incoming import Call, Service
 from cluster.peers.network import Address
-from cluster.peers.outcomes import NotSent, Outcome, Reason
+from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
+from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
 from cluster.peers.settings import Channel, PeerSettings
-from cluster.peers.tls import PeerTlsUnusable, TlsFiles, TlsNetwork
 from cluster.peers.transport import Transport
-from cluster.shards.clock import SystemClock, SystemEntropy
 from compat_tests.certificates import Authority, Pair
 
 SETTINGS = PeerSettings(reconnect_s=0.01, reconnect_max_s=0.05)

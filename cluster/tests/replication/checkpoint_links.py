@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, cast
 
 from cluster.peers.incoming import Call, Service
-from cluster.peers.outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
+from cluster.peers.peer_outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
 from cluster.peers.settings import Channel
 
 if TYPE_CHECKING:

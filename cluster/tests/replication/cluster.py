@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 
 from cluster.replication.leadership import Leadership
-from cluster.replication.messages import Message
+from cluster.replication.replica_messages import Message
 from cluster.tests.replication.coordination import Coordination, HostLeadership
 from cluster.tests.replication.host import TIMING, Host
 from cluster.tests.replication.network import SimulatedNetwork

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from cluster.replication.messages import Append, Message
+from cluster.replication.replica_messages import Append, Message
 from cluster.tests.replication.cluster import Cluster
 from cluster.tests.replication.host import Host
 from storage.log.entry import Entry, read_entry

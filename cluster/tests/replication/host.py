@@ -14,7 +14,7 @@ from zlib import crc32
 from msgspec.msgpack import decode
 
 from cluster.replication import Journal, NotServing, Replica, Role, Times, Timing
-from cluster.replication.messages import Message
+from cluster.replication.replica_messages import Message
 from cluster.tests.replication.network import Port
 from storage.log import BEGINNING, Disk, LogFailed, LogFull, Position, Promise
 from storage.log.disk import Done, Work

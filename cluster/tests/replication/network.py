@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from random import Random
 
-from cluster.replication.messages import Append, Message, decode_message, encode_message
+from cluster.replication.replica_messages import Append, Message, decode_message, encode_message
 
 _ENCODED = 0.02
 """Share of messages that go through their wire form, to save time."""

@@ -14,8 +14,8 @@ from cluster.replication.following import Following
 from cluster.replication.journal import Diverged, Journal, Matched, Misfit
 from cluster.replication.leadership import Seen
 from cluster.replication.leading import Leading
-from cluster.replication.messages import Appended, Heartbeat, Message
 from cluster.replication.replica import Replica
+from cluster.replication.replica_messages import Appended, Heartbeat, Message
 from cluster.replication.voters import VoterSet
 from cluster.tests.replication import test_log_in_cluster as log_stories
 from cluster.tests.replication import test_replica_rules as stories
@@ -47,9 +47,9 @@ def count_entries_of_older_terms(patch: pytest.MonkeyPatch) -> None:
     """An Entry is committed once a majority has it, whatever its term."""
     begin = Leading.begin
 
-    def begin_at_once(self: Leading, waiting: list[Callable[[bool], None]]) -> None:
+    def begin_at_once(self: Leading) -> None:
         self._first = 0
-        begin(self, waiting)
+        begin(self)
 
     patch.setattr(Leading, "begin", begin_at_once)
 

@@ -12,12 +12,12 @@ from random import Random
 from zlib import crc32
 
 from cluster.replication.hosting import replica_id_of
-from cluster.replication.messages import Message
 from cluster.replication.replacement import Ways
 from cluster.replication.replica import Replica
+from cluster.replication.replica_messages import Message
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.shards.report import Phase
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import Phase
 from cluster.tests.replication.coordination import Coordination
 from cluster.tests.replication.host import TIMING, WALL_S
 from cluster.tests.replication.network import SimulatedNetwork
@@ -27,8 +27,8 @@ from cluster.tests.simulation.row_folders import RowFolders
 from cluster.tests.simulation.rows import RowFiles
 from cluster.tests.simulation.worker import SimulatedEntropy
 from storage.copies.replaced_rows import Replaced
-from storage.engines.durable import StoreOptions
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import StoreOptions
 from storage.log import Position
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.errors import QueueError, ServiceUnavailable

@@ -7,17 +7,17 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
+from cluster.clock import SystemClock
 from cluster.peers.settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication import Leadership
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import OnMessage, ReplicatedStores
-from cluster.replication.messages import Message, decode_message, encode_message
+from cluster.replication.replica_messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.replication.rows_place import RowsPlace
-from cluster.shards.clock import SystemClock
 from cluster.shards.delivery import Deliveries
 from cluster.shards.shard import Shard
 from cluster.tests.replication.checkpoint_links import CheckpointLinks
@@ -26,13 +26,13 @@ from cluster.tests.replication.early_watch import EarlyWatch
 from cluster.tests.simulation.disk import LifeDisk
 from cluster.tests.simulation.rows import SimulatedRows
 from cluster.tests.simulation.worker import SimulatedEntropy
-from storage.checks.scrub import ScrubTimes
+from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
 from storage.log.disk import Done, Work
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.model import Request
 from visibility.contract.operations import ReturnMessages
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import Ticket
 
 if TYPE_CHECKING:
     from cluster.tests.replication.shard_hosts import ShardHost
@@ -129,10 +129,10 @@ class Process:
         self.shard.submit = self._watched_submit  # type: ignore[method-assign]
         cluster.began(self)
 
-    def _watched_submit(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> Ticket:
+    def _watched_submit(self, request: Request, *more: Any, **options: Any) -> Ticket:
         if isinstance(request.operation, ReturnMessages):
             self.host.cluster.given_back(request)
-        return self._submit(request, on_answer, age_ms)
+        return self._submit(request, *more, **options)
 
     @property
     def is_over(self) -> bool:

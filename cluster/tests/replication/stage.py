@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from cluster.replication import Role
-from cluster.replication.messages import Message
+from cluster.replication.replica_messages import Message
 from cluster.tests.replication.cluster import Cluster
 from cluster.tests.replication.host import TIMING, Host
 from cluster.tests.virtual_time import VirtualLoop, failures_of

@@ -10,13 +10,13 @@ import msgspec
 from cluster.shards.answers import NotDecided
 from cluster.tests.replication.shard_hosts import Reply, ShardCluster, ShardHost, restart
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
-from storage.engines.durable import Replication
+from storage.engines.store_options import Replication
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.operations import ReadOutbox, SealArchive
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import SendMessageResult
-from visibility.rules.archive import the_shard
+from visibility.rules.archive_batches import the_shard
 from visibility.tests import prepared
 
 GONE = Receipt(1_000, 1)

@@ -9,12 +9,17 @@ from functools import partial
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.replication import leading
+from cluster.replication import Role, leading
 from cluster.replication.leadership import Holder, Seen, TermRecord
-from cluster.replication.messages import Append
+from cluster.replication.replica_messages import Append
 from cluster.replication.voters import next_voters
 from cluster.tests.replication.host import Host
+from cluster.tests.replication.shard_hosts import Reply, ShardCluster
 from cluster.tests.replication.stage import Stage, last_index, staged
+from cluster.tests.replication.test_shards import Q
+from cluster.tests.replication.test_shards import staged as with_shards
+from visibility.contract.results import SendMessageResult
+from visibility.tests import prepared
 
 
 def are_voters(stage: Stage, *hosts: Host) -> bool:
@@ -130,3 +135,29 @@ async def test_a_leader_that_lost_its_key_during_a_change_steps_down(stage: Stag
 
     await stage.settled()
     assert stage.coordination.state().record.term > term  # type: ignore[union-attr]
+
+
+@with_shards
+async def test_a_leader_goes_on_while_its_voters_change(cluster: ShardCluster) -> None:
+    """A request that comes before the first Entry of the new term is committed waits for that."""
+    leader = await cluster.leader()
+    gone = next(host for host in cluster.hosts.values() if host is not leader)
+    replies: list[Reply] = []
+
+    with capture_logs() as logs:
+        gone.crash(is_power_loss=False)
+        cluster.names.remove(gone.name)
+        while not _has_dropped(cluster, gone.name):
+            if leader.store.replica.role is Role.LEADER and not leader.store.replica.serving:
+                replies.append(cluster.ask(leader, prepared.send(Q, "a")))
+            await asyncio.sleep(0.0002)
+        await cluster.until(lambda: all(reply.answers for reply in replies))
+
+    assert {type(reply.answers[0]) for reply in replies} == {SendMessageResult}
+    assert not [line for line in logs if line["log_level"] == "error"]
+    assert leader.leads
+
+
+def _has_dropped(cluster: ShardCluster, name: str) -> bool:
+    record = cluster.coordination.state().record
+    return record is not None and not record.old_voters and name not in record.voters.values()

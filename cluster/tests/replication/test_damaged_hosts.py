@@ -10,17 +10,17 @@ from structlog.testing import capture_logs
 
 from cluster.peers.settings import CheckpointSettings
 from cluster.replication.replacement import Ways
-from cluster.shards.report import Phase
+from cluster.shards.shard_report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
 from cluster.tests.replication.shard_process import Checkpointing
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
 from cluster.tests.shard_pair import in_shard
 from cluster.tests.simulation.flips import acknowledged_records
-from storage.checks.scrub import ScrubTimes
 from storage.copies.replaced_rows import Replaced
-from storage.engines.durable import log_folder
+from storage.copies.scrub import ScrubTimes
+from storage.engines.store_options import log_folder
 from storage.log.entry import BEGINNING
-from storage.rows.keys import DEPARTURE, message_key, queue_key, row_key
+from storage.rows.row_keys import DEPARTURE, message_key, queue_key, row_key
 from visibility.state.events import THE_SHARD
 from visibility.tests import prepared
 

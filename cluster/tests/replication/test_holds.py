@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.replication.holds import HoldLimits, LogHolds
+from cluster.peers.holds import HoldLimits, LogHolds
 
 LIMITS = HoldLimits(silence_s=10, life_s=100, bytes_max=1000)
 

@@ -13,24 +13,24 @@ from random import Random
 
 import pytest
 
+from cluster.clock import SystemClock, SystemEntropy
 from cluster.peers.settings import CheckpointSettings, PeerSettings
 from cluster.replication import Timing
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
 from cluster.shards.answers import NotDecided
-from cluster.shards.clock import SystemClock, SystemEntropy
-from cluster.shards.report import Phase
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import Phase
 from cluster.tests.peers.peers import Peer
 from cluster.tests.peers.peers import start as connect
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.coordination import Coordination, HostLeadership
-from storage.checks.scrub import ScrubTimes
 from storage.copies.checkpoint_files import SystemFiles
 from storage.copies.replaced_rows import Replaced, make_incoming, replace_rows
-from storage.engines.durable import StoreOptions
+from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
-from storage.rows.keys import message_key
+from storage.engines.store_options import StoreOptions
+from storage.rows.row_keys import message_key
 from storage.tests.places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
@@ -187,6 +187,28 @@ async def test_three_hosts_with_real_rows_hand_over_and_agree(tmp_path: Path) ->
     assert {peer.name for peer in report.peers} == set(NAMES) - {second}
     for name in NAMES:
         await cluster.shards[name].stop()
+
+
+async def test_all_hosts_with_a_short_disk_flush_their_rows(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await asyncio.to_thread(cluster.found)
+    for name in NAMES:
+        await cluster.start(name)
+    leader = await cluster.leader()
+    for number in range(5):
+        await cluster.answer(leader, prepared.send(Q, f"m{number}"))
+    stores = [cluster.stores[name].of(0) for name in NAMES]
+    await until(lambda: len({store.applied for store in stores}) == 1)
+    assert all(store.unflushed_rows for store in stores)
+
+    for name in NAMES:
+        cluster.stores[name].give_back_space()
+
+    await until(lambda: all(store.flushed == store.applied for store in stores))
+    assert not any(store.unflushed_rows for store in stores)
+    for name in NAMES:
+        await cluster.shards[name].stop()
+        cluster.stores[name].give_back_space()  # a stopped store has nothing to give
 
 
 @pytest.mark.slow

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
+from cluster.peers.holds import HoldLimits
 from cluster.peers.settings import CheckpointSettings
 from cluster.replication import checkpointing
-from cluster.replication.holds import HoldLimits
 from cluster.replication.replica import Replica
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Checkpointing
 from cluster.tests.replication.test_shards import Q, Story, staged
-from storage.checks.scrub import ScrubTimes
 from storage.copies.checkpoint import check_rows_of
+from storage.copies.scrub import ScrubTimes
 from storage.log import Position, Promise
 from visibility.tests import prepared
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cluster.replication import NotServing, Role
-from cluster.replication.messages import Append, Appended, Heartbeat, Message
+from cluster.replication.replica_messages import Append, Appended, Heartbeat, Message
 from cluster.tests.replication.stage import Stage, last_index, role_of, staged
 from storage.log import Position, entry
 from storage.log.promise import PromiseFile

@@ -6,13 +6,14 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from cluster.shards.report import Phase
+from cluster.shards.shard_report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, fetching, restart
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
-from storage.rows.keys import message_key
+from storage.rows.row_keys import message_key
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.contract.results import SendMessageResult
+from visibility.rules.pulse import STEP_MESSAGES
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -177,3 +178,31 @@ async def test_what_a_bug_in_a_turn_refuses_is_refused_by_a_shard_that_has_faile
 
     assert refused == [(ServiceUnavailable, False)]
     await sent(cluster, await cluster.leader(but=leader), "b")
+
+
+@staged
+async def test_what_expired_while_no_host_led_is_not_received_from_the_next_leader(
+    cluster: ShardCluster,
+) -> None:
+    """More of it than the pulses of a Turn remove; the clock is not trusted after so long."""
+    short, fifo = (
+        cluster.queues.define(prepared.queue_named(name, queue_id, MessageRetentionPeriod="60"))
+        for queue_id, name in enumerate(("short", "short.fifo"), 3)
+    )
+    leader = await cluster.leader()
+    for number in range(2 * STEP_MESSAGES):
+        body = f"m{number}"
+        asked = [prepared.send(short, body), prepared.send(fifo, body, group="g")]
+        replies = [cluster.ask(leader, each) for each in asked]
+    await cluster.until(lambda: all(reply.answers for reply in replies))
+    await asyncio.sleep(50)
+    for host in cluster.hosts.values():
+        host.crash(is_power_loss=False)
+    await asyncio.sleep(61)
+    for host in cluster.hosts.values():
+        host.start()
+
+    leader = await cluster.leader()
+    for queue in (short, fifo):
+        answer = await cluster.answer(leader, prepared.receive(queue, 10))
+        assert answer == Deliveries([], [])

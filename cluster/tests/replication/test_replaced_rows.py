@@ -30,7 +30,7 @@ from storage.engines.rocks import RocksRows
 from storage.engines.unreadable import note_unreadable_blocks, unreadable_mark_of
 from storage.log import BEGINNING, LogMismatch, Position, SystemDisk
 from storage.log.entry import encode_entry
-from storage.rows.changes import Ops
+from storage.rows.row_changes import Ops
 
 LOG_ID = b"l" * 16
 SEGMENT_BYTES = 64 << 10
@@ -290,7 +290,7 @@ async def test_a_checkpoint_older_than_the_log_makes_another_replica(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # As if the segments that an opening keeps for peers had been overwritten.
-    monkeypatch.setattr("storage.log.opening.with_older_entries", lambda reading: reading)
+    monkeypatch.setattr("storage.log.log_opening.with_older_entries", lambda reading: reading)
     shard = Shard(tmp_path)
     await shard.prepare(COMMITTED, 7, released=True)
     replace_rows(SystemFiles(), shard.folder, shard.fetch(COMMITTED, 2))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cluster.replication import Role
-from cluster.replication.messages import Append, Message
+from cluster.replication.replica_messages import Append, Message
 from cluster.replication.voters import VoterSet
 from cluster.tests.replication.host import Host
 from cluster.tests.replication.stage import Stage, last_index, role_of, staged

@@ -9,10 +9,10 @@ from random import Random
 from typing import Any
 
 from cluster.shards.answers import NotDecided
-from cluster.shards.report import Phase
+from cluster.shards.shard_report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
 from cluster.tests.virtual_time import VirtualLoop, failures_of
-from storage.rows.keys import message_key
+from storage.rows.row_keys import message_key
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt
 from visibility.contract.outcomes import Deliveries

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.replication.messages import Append
+from cluster.replication.replica_messages import Append
 from cluster.tests.replication.stage import Stage, staged
 
 
@@ -139,9 +139,9 @@ async def test_a_leader_hands_over_only_to_hosts_with_space(stage: Stage) -> Non
     first, second = stage.others(leader)
     assert leader.replica is not None
     assert first.replica is not None
-    first.replica.succession.has_space = lambda: False
+    first.replica.has_space = lambda: False
 
     await stage.until(lambda: leader.replica.caught_up == [second.name])  # type: ignore[union-attr]
-    first.replica.succession.has_space = lambda: True
+    first.replica.has_space = lambda: True
     await stage.until(lambda: len(leader.replica.caught_up) == 2)  # type: ignore[union-attr]
     await stage.settled()

@@ -6,7 +6,13 @@ from itertools import combinations
 
 import pytest
 
-from cluster.replication.messages import Append, Ask, HandOver, decode_message, encode_message
+from cluster.replication.replica_messages import (
+    Append,
+    Ask,
+    HandOver,
+    decode_message,
+    encode_message,
+)
 from cluster.replication.voters import VoterSet, latest, next_voters, reached_by_majority
 from storage.log import Position
 

@@ -11,7 +11,7 @@ from functools import partial
 from cluster.tests.replication import run as replicas
 from cluster.tests.simulation import cluster_run
 from cluster.tests.simulation.run import Outcome, Shape, simulate
-from storage.engines.durable import Replication
+from storage.engines.store_options import Replication
 
 _PROGRESS = 50
 

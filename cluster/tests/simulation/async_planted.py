@@ -13,7 +13,7 @@ from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards import early_answers
 from cluster.shards.early_answers import EARLY, EarlyAnswers
 from cluster.tests.simulation.cluster_run import APART, Shape
-from storage.engines.durable import Replication
+from storage.engines.store_options import Replication
 from visibility.contract.operations import AcceptMessages, ClearOutbox, ReadOutbox, ReceiveMessage
 
 Plant = Callable[[pytest.MonkeyPatch], None]

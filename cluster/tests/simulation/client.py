@@ -11,6 +11,7 @@ import msgspec
 from cluster.tests.simulation.queues import VISIBILITY_S, named
 from cluster.tests.simulation.simulation import Call, Reply, Simulation
 from compat_tests.faults.history import Change, Delete, Delivery, Outcome, Removal, Send
+from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.operations import (
     BrowseMessages,
@@ -175,10 +176,16 @@ class Client:
     async def receive(
         self, queue: str, most: int = 10, *, timeout_s: int | None = None, wait_s: int = 0
     ) -> list[Held] | None:
-        """Receive; None if the outcome is unknown."""
-        reply = await self.ask(
-            self._receive_request(queue, most, timeout_s, wait_s), f"receive {queue}"
-        )
+        """Receive; None if the outcome is unknown, or it was answered 503."""
+        request = self._receive_request(queue, most, timeout_s, wait_s)
+        begun_s = asyncio.get_running_loop().time()
+        reply = await self.ask(request, f"receive {queue}")
+        if type(reply.answer) is ServiceUnavailable:
+            hidden_s = VISIBILITY_S if timeout_s is None else timeout_s
+            is_undone = await self.simulation.undone(request, begun_s)
+            if is_undone and self.simulation.time.read() < reply.begun + hidden_s - _IN_TIME_S:
+                self.simulation.note(f"{self.name} received nothing")
+                return None
         return self._received(reply, queue, timeout_s)
 
     async def poll_and_hang_up(self, queue: str, wait_s: int) -> None:
@@ -207,9 +214,10 @@ class Client:
     ) -> Request:
         definition = self.queue(queue)
         target = self.simulation.machine.queues.dead_letter_queue(definition)
-        return prepared.receive(
+        request = prepared.receive(
             definition, most, timeout_s=timeout_s, wait_s=wait_s or None, dead_letter_queue=target
         )
+        return msgspec.structs.replace(request, request_id=self.simulation.new_id())
 
     def _received(self, reply: Reply, queue: str, timeout_s: int | None) -> list[Held] | None:
         if not isinstance(reply.answer, Deliveries):

@@ -19,15 +19,22 @@ from cluster.tests.simulation.cluster_simulation import ClusterSimulation
 from cluster.tests.simulation.disk_faults import DiskFaults, DiskShape, drawn_disks
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.queues import define_queues
-from cluster.tests.simulation.roles import drawn_operator, mixed_roles, put_aside, work
+from cluster.tests.simulation.roles import (
+    consume_alone,
+    drawn_operator,
+    drawn_sole,
+    mixed_roles,
+    put_aside,
+    work,
+)
 from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_steps, told, watched_log
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
-from storage.checks.scrub import ScrubTimes
-from storage.engines.durable import Replication, StoreOptions
+from storage.copies.scrub import ScrubTimes
 from storage.engines.memory import MemoryStore
-from storage.rows.keys import ARRIVAL, DEPARTURE
+from storage.engines.store_options import Replication, StoreOptions
+from storage.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 
 STEPS = 12
@@ -50,6 +57,8 @@ class Shape(NamedTuple):
     """None if no disk is damaged, and no host needs the rows of another."""
     has_operator: bool = False
     """Somebody withholds messages."""
+    has_sole: bool = False
+    """A consumer works alone."""
 
     @property
     def without(self) -> tuple[str, ...]:
@@ -65,7 +74,7 @@ def simulate(
     """Run one seed to its end; with a `shape` it is another history."""
     random = Random(seed)
     shape = shape or _drawn(random, replication)._replace(
-        disks=drawn_disks(seed), has_operator=drawn_operator(seed)
+        disks=drawn_disks(seed), has_operator=drawn_operator(seed), has_sole=drawn_sole(seed)
     )
     machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
     timing = _timing(random)._replace(waiting_max=(8, 2, 8, 1)[seed % 4])
@@ -87,7 +96,7 @@ def simulate(
     with watched_log(machine.violations), small_steps():
         try:
             simulation = ClusterSimulation(machine, clusters)
-            define_queues(machine, simulation.history)
+            define_queues(machine, simulation.history, has_sole=shape.has_sole)
             faults = [
                 ShardFaults(cluster, Random(random.getrandbits(64)), shape.often, shape.without)
                 for cluster in clusters
@@ -95,7 +104,7 @@ def simulate(
             damage = _damage(seed, faults, shape.disks)
             chance = Random(random.getrandbits(64))
             roles = mixed_roles(chance, crosses=shape.shards > 1)
-            roles += [put_aside] * shape.has_operator
+            roles += [put_aside] * shape.has_operator + [consume_alone] * shape.has_sole
             clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
             try:

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from functools import partial
+from math import ceil
 from random import Random
+
+import msgspec
 
 from cluster.shards.answers import NotDecided
 from cluster.shards.early_answers import EARLY
@@ -16,13 +19,14 @@ from cluster.tests.simulation.worker import Machine
 from compat_tests.faults.history import Outcome, Send
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
-from visibility.contract.operations import ContinueQueue, DropQueue
+from visibility.contract.operations import ContinueQueue, DropQueue, UndoReceive
 from visibility.contract.outcomes import Answer
 
 _PATIENCE_S = 10.0
 """Time after which an undecided request is given up."""
 _AGAIN_S = (0.01, 0.2)
 _LOOK_S = 0.05
+_UNDO_TRIES = 20
 _LATEST = 0.7
 """Share of requests that go to the latest leader; the others to any that takes itself for one."""
 
@@ -43,6 +47,8 @@ class ClusterSimulation(Simulation):
         self._followed: Process | None = None
         """The process whose clock is the shard's."""
         self._asked: dict[int, tuple[Call, Process]] = {}
+        self._undoing: dict[str, float] = {}
+        """Receives that are to be undone, and when they were asked."""
         self._chance = Random(machine.random.getrandbits(64))
 
     @property
@@ -72,7 +78,7 @@ class ClusterSimulation(Simulation):
         if latest.process is not self._followed:
             assert latest.process is not None
             self._followed = latest.process
-            self.time.follow(latest.process.clock)
+            self._follow(latest.process.clock)
         return latest if self._chance.random() < _LATEST else self._chance.choice(leading)
 
     def _given_back(self, request: Request) -> None:
@@ -161,7 +167,20 @@ class ClusterSimulation(Simulation):
                 call.early = process.early.of(call.ticket)
             self._answer(call, answer)
 
-        call.ticket = process.shard.submit(request, on_answer)
+        age_s = 0.0
+        if isinstance(request.operation, UndoReceive):
+            age_s = asyncio.get_running_loop().time() - self._undoing[request.request_id]
+        call.ticket = process.shard.submit(request, on_answer, ceil(age_s * 1000))
+
+    async def undone(self, receive: Request, begun_s: float) -> bool:
+        """See Simulation: as a router does."""
+        self._undoing[receive.request_id] = begun_s
+        undo = msgspec.structs.replace(receive, operation=UndoReceive(), dead_letter_queue=None)
+        for _ in range(_UNDO_TRIES):
+            if (await self.ask(undo)).outcome is Outcome.DONE:
+                return True
+            await asyncio.sleep(_LOOK_S)
+        return False
 
     def hang_up(self, call: Call) -> bool:
         """See Simulation."""

@@ -22,11 +22,11 @@ from cluster.tests.replication.shard_process import Checkpointing
 from cluster.tests.simulation.cluster_faults import ShardFaults
 from cluster.tests.simulation.flips import acknowledged_records, last_index, unneeded_pages
 from cluster.tests.simulation.rows import applied_position
-from storage.checks.scrub import ScrubTimes
-from storage.engines.durable import log_folder
+from storage.copies.scrub import ScrubTimes
+from storage.engines.store_options import log_folder
 from storage.log import Promise
 from storage.log.promise import PROMISE_FILE, read_promises
-from storage.rows.keys import APPLIED_KEY
+from storage.rows.row_keys import APPLIED_KEY
 from storage.tests.simulated_disk import PAGE_BYTES
 
 _PAUSES_S = (0.5, 2.0, 5.0)

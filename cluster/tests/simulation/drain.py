@@ -14,6 +14,8 @@ from visibility.tests.prepared import counters
 
 _REST_S = 30.0
 """Longer than every visibility timeout and delay."""
+_EXPIRED_S = 700.0
+"""Time until the clock is trusted again, and what is too old was removed."""
 _ROUNDS_MAX = 200
 _HIDDEN_S = 600
 
@@ -25,8 +27,10 @@ async def drain(simulation: Simulation) -> None:
     if simulation.history.withholdings:
         await Operator(simulation, "release", Random(0)).release_all()
     await _rest(simulation, client)
+    if queues.SHORT in simulation.history.queues:
+        await asyncio.sleep(_EXPIRED_S)
     simulation.history.drain_begun = simulation.time.read()
-    for name in queues.NAMES:
+    for name in simulation.history.queues:
         counted = await _counted(client, name)
         found = await _empty(client, name)
         if counted != (found, 0, 0):
@@ -40,7 +44,7 @@ async def _rest(simulation: Simulation, client: Client) -> None:
     """Wait until nothing is hidden, delayed or moving."""
     for _ in range(_ROUNDS_MAX):
         await asyncio.sleep(_REST_S)
-        all_counted = [await _counted(client, name) for name in queues.NAMES]
+        all_counted = [await _counted(client, name) for name in simulation.history.queues]
         if not simulation.is_moving and all(
             each is not None and each[1:] == (0, 0) for each in all_counted
         ):

@@ -10,7 +10,7 @@ from zlib import crc32
 
 from cluster.tests.simulation.rows import applied_position
 from cluster.tests.simulation.worker import Machine
-from storage.engines.durable import log_folder
+from storage.engines.store_options import log_folder
 from storage.log import Entry, NoteDamaged, Position, Reading, read_answered, read_log
 from storage.log.entry import read_entry
 from storage.log.scan import read_segment

@@ -16,8 +16,8 @@ from visibility.contract.operations import AcceptMessages, ClearOutbox, Operatio
 from visibility.contract.outcomes import Accepted, OutboxPage
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Decided, Outcome
+from visibility.rules.departures import decide_read_outbox
 from visibility.rules.groups import GroupBook
-from visibility.rules.outbox import decide_read_outbox
 from visibility.state.events import Event
 from visibility.state.outbox import (
     ArrivalsForgotten,
@@ -25,8 +25,8 @@ from visibility.state.outbox import (
     MessagesArrived,
     Outbox,
 )
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import ShardState
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
@@ -79,7 +79,7 @@ def forget_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
         return [(origin, self.next_number) for origin in sorted(self.origins)]
 
     patch.setattr(Outbox, "floors", floors)
-    patch.setattr("visibility.rules.outbox.PAGE_MESSAGES", 1)
+    patch.setattr("visibility.rules.departures.PAGE_MESSAGES", 1)
 
 
 def unlock_at_the_departure(patch: pytest.MonkeyPatch) -> None:

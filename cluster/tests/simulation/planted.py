@@ -13,13 +13,13 @@ from cluster.tests.simulation.run import Shape
 from storage.engines import opening as engine_opening
 from storage.engines.durable import DurableStore
 from storage.engines.store import Done
-from storage.log import Log, Position, Reading, opening
+from storage.log import Log, Position, Reading, log_opening
 from storage.log.entry import Entry
 from storage.log.header import Header
 from storage.log.identity import write_identity
 from storage.log.scan import Scan
-from storage.rows.changes import Changes
 from storage.rows.entry_body import decode_body
+from storage.rows.row_changes import Changes
 from storage.rows.stored_rows import StoredRows
 from visibility.rules.decided import Decided
 from visibility.state.stamp import Stamp
@@ -78,7 +78,7 @@ def keep_the_term(patch: pytest.MonkeyPatch) -> None:
         write_identity(reading.disk, reading.folder, reading.identity.slots, log_id, term)
         return term
 
-    patch.setattr(opening, "_take_term", take_term)
+    patch.setattr(log_opening, "_take_term", take_term)
 
 
 def answer_before_the_sync(patch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,13 @@ PLAIN, FAIR, RESCUED = "plain", "fair", "rescued"
 FAILING, LETTERS = "failing", "letters"
 ORDER, FAILING_FIFO, LETTERS_FIFO = "order.fifo", "failing.fifo", "letters.fifo"
 NAMES = (PLAIN, FAIR, RESCUED, FAILING, LETTERS, ORDER, FAILING_FIFO, LETTERS_FIFO)
+SHORT, SHORT_FIFO = "short", "short.fifo"
+SHORT_NAMES = (SHORT, SHORT_FIFO)
+"""Queues whose messages expire, in runs that have them."""
+RETENTION_S = 60
+SOLE, SOLE_FIFO = "sole", "sole.fifo"
+SOLE_NAMES = (SOLE, SOLE_FIFO)
+"""Queues with one consumer, in runs that have them."""
 TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
 """Queues to which messages move."""
 _REACH = {
@@ -25,8 +32,10 @@ _REACH = {
 }
 
 
-def define_queues(machine: Machine, history: History) -> None:
-    """Make all queues."""
+def define_queues(
+    machine: Machine, history: History, *, has_short: bool = False, has_sole: bool = False
+) -> None:
+    """Make all queues; those with a short retention or one consumer only if so."""
     visibility = str(VISIBILITY_S)
     for name in NAMES:
         history.queues[name] = Queue(name, name, _REACH.get(name, frozenset()), name == ORDER)
@@ -34,6 +43,20 @@ def define_queues(machine: Machine, history: History) -> None:
     for queue_id, name in enumerate(NAMES, 1):
         if name not in (FAILING, FAILING_FIFO):
             _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility))
+    for queue_id, name in enumerate(SHORT_NAMES if has_short else (), len(NAMES) + 1):
+        history.queues[name] = Queue(
+            name, name, is_ordered=name == SHORT_FIFO, retention_s=RETENTION_S
+        )
+        short = queue_named(
+            name,
+            queue_id,
+            VisibilityTimeout=visibility,
+            MessageRetentionPeriod=str(RETENTION_S),
+        )
+        _define(machine, short)
+    for queue_id, name in enumerate(SOLE_NAMES if has_sole else (), len(NAMES + SHORT_NAMES) + 1):
+        history.queues[name] = Queue(name, name, is_ordered=name == SOLE_FIFO)
+        _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility))
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
         _define(
             machine,

@@ -173,6 +173,45 @@ async def put_aside(client: Client, steps: int) -> None:
             await operator.move_matching(queues.LETTERS_FIFO, None)
 
 
+async def let_expire(client: Client, steps: int) -> None:
+    """Send what expires soon, and receive what has not."""
+    places: dict[str, int] = {}
+    for _ in range(steps):
+        choice = client.random.random()
+        if choice < 0.3:
+            bodies = [client.new_body() for _ in range(client.random.choice((1, 3, 10)))]
+            await client.send(queues.SHORT, bodies)
+        elif choice < 0.5:
+            group = f"{client.name}{client.random.randrange(2)}"
+            place = places.get(group, 1)
+            if place:
+                sent = await client.send_in_order(queues.SHORT_FIFO, group, place)
+                places[group] = sent or 0  # an abandoned group stays so
+        else:
+            queue = client.random.choice(queues.SHORT_NAMES)
+            for held in await client.receive(queue, client.random.choice((1, 10))) or ():
+                if client.random.random() < 0.2:
+                    await client.delete(held)
+        await asyncio.sleep(client.random.choice((0.0, 0.5, 2.0, 10.0)))
+
+
+async def consume_alone(client: Client, steps: int) -> None:
+    """Send, receive for long and delete: what a receive that failed hides or counts, shows."""
+    place: int | None = 1
+    for _ in range(2 * steps):
+        if client.random.random() < 0.5:
+            queue = queues.SOLE
+            await client.send(queue, [client.new_body() for _ in range(3)])
+        else:
+            queue = queues.SOLE_FIFO
+            place = place and await client.send_in_order(queue, f"{client.name}", place)
+        for _ in range(2):
+            held = await client.receive(queue, 10, timeout_s=600)
+            if held:
+                await client.delete_batch(held)
+        await _pause(client)
+
+
 async def send_alike(client: Client, steps: int) -> None:
     """Send messages of one size, singly: an Entry may then end where a forgotten one of the same
     size did."""
@@ -200,6 +239,16 @@ def mixed_roles(random: Random, *, crosses: bool = False) -> list[Role]:
 def drawn_operator(seed: int) -> bool:
     """True in half of the seeds: an operator works in this one."""
     return Random(f"operators {seed}").random() < 0.5
+
+
+def drawn_short(seed: int) -> bool:
+    """True in a quarter of the seeds: messages expire in this one."""
+    return Random(f"retention {seed}").random() < 0.25
+
+
+def drawn_sole(seed: int) -> bool:
+    """True in a quarter of the seeds: a consumer works alone in this one."""
+    return Random(f"sole consumer {seed}").random() < 0.25
 
 
 def alike_roles() -> list[Role]:

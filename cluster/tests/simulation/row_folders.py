@@ -203,7 +203,7 @@ class RowFolders:
 
 
 class RowView:
-    """Implements `storage.checks.scrub.RowFiles`."""
+    """Implements `storage.copies.scrub.RowFiles`."""
 
     def __init__(self, rows: dict[bytes, bytes], damaged: set[bytes]) -> None:
         self._rows = dict(rows)

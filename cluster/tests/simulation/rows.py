@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
-from storage.copies.healed_queue import Healed, heal
 from storage.engines.store import StoreFailed
+from storage.healing.healed_queue import Healed, heal
 from storage.log import BEGINNING, Position
-from storage.rows.changes import Ops
-from storage.rows.codec import AppliedRow, decode_row, encode_row
-from storage.rows.keys import APPLIED_KEY
+from storage.rows.row_changes import Ops
+from storage.rows.row_codec import AppliedRow, decode_row, encode_row
+from storage.rows.row_keys import APPLIED_KEY
 from visibility.state.rows import DamagedRecord
 
 Rows = dict[bytes, bytes]
@@ -32,7 +32,7 @@ class RowFiles:
 
 
 class SimulatedRows:
-    """Implements `storage.engines.durable.RowStore` for one opening."""
+    """Implements `storage.engines.store.RowStore` for one opening."""
 
     def __init__(self, folder: Path, files: RowFiles, random: Random) -> None:
         self.folder = folder

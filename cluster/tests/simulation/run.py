@@ -17,7 +17,11 @@ from cluster.tests.simulation.faults import Faults
 from cluster.tests.simulation.queues import define_queues
 from cluster.tests.simulation.roles import (
     alike_roles,
+    consume_alone,
     drawn_operator,
+    drawn_short,
+    drawn_sole,
+    let_expire,
     mixed_roles,
     put_aside,
     work,
@@ -28,7 +32,7 @@ from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.model import QueueCounters
-from visibility.rules import dead_letters, move_steps, outbox
+from visibility.rules import dead_letters, departures, move_steps
 
 STEPS = 20
 """Steps of each client."""
@@ -43,7 +47,7 @@ _STEP_MESSAGES = 10
 _STEPS_OF = (
     (dead_letters, "MOVES_MAX"),
     (move_steps, "CHUNK_MESSAGES"),
-    (outbox, "PAGE_MESSAGES"),
+    (departures, "PAGE_MESSAGES"),
 )
 """Bounds of a decision, which must fit into an Entry of the simulation's small segments."""
 
@@ -60,6 +64,10 @@ class Shape(NamedTuple):
     shards: int = 1
     has_operator: bool = False
     """Somebody withholds messages."""
+    has_short: bool = False
+    """Messages expire."""
+    has_sole: bool = False
+    """A consumer works alone."""
 
 
 class Outcome(NamedTuple):
@@ -83,7 +91,11 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     """Run one seed to its end; with another `shape` it is another history."""
     random = Random(seed)
     drawn = Shape(random.choice((1, 4)), random.random() < _ALIKE, shards=random.choice((1, 2, 3)))
-    shape = shape or drawn._replace(has_operator=drawn_operator(seed))
+    shape = shape or drawn._replace(
+        has_operator=drawn_operator(seed),
+        has_short=drawn_short(seed),
+        has_sole=drawn_sole(seed),
+    )
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
     )
@@ -93,12 +105,18 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     with watched_log(machine.violations), small_steps():
         try:
             simulation = Simulation(machine)
-            define_queues(machine, simulation.history)
+            define_queues(
+                machine,
+                simulation.history,
+                has_short=shape.has_short,
+                has_sole=shape.has_sole,
+            )
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
             crosses = shape.shards > 1
             roles = alike_roles() if shape.is_alike else mixed_roles(chance, crosses=crosses)
-            roles += [put_aside] * shape.has_operator
+            roles += [put_aside] * shape.has_operator + [let_expire] * shape.has_short
+            roles += [consume_alone] * shape.has_sole
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)

@@ -6,6 +6,7 @@ import asyncio
 from random import Random
 from typing import Any, NamedTuple
 
+from cluster.clock import SystemClock
 from cluster.tests.replication.early_watch import Early
 from cluster.tests.simulation.flips import flip_a_bit
 from cluster.tests.simulation.time import ShardTime
@@ -17,9 +18,11 @@ from visibility.contract.errors import InternalError, QueueError, ServiceUnavail
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Deduplicated
 from visibility.state.waiters import Ticket
+from visibility.tests import prepared
 
 _RESTART_S_MAX = 0.5
 _STARTS_MAX = 200
+_LOOK_S = 0.2
 
 
 class ConnectionLost(QueueError):
@@ -69,11 +72,17 @@ class Simulation:
         """True if the next crash is a loss of power, else a kill -9."""
         self.early: list[tuple[list[Any], object, Early]] = []
         """Parts of the history that depend on early answers, each with its list."""
+        self._ids = 0
         self._calls: dict[int, Call] = {}
         self._up = asyncio.Event()
         self._crashed = asyncio.Event()
         self._random = Random(machine.random.getrandbits(64))
         machine.disk.on_cut = self._cut
+
+    def new_id(self) -> str:
+        """A request id; as long as the one that all others share."""
+        self._ids += 1
+        return f"r{self._ids:06}"
 
     def note(self, text: str) -> None:
         """Write a line of the history."""
@@ -114,10 +123,16 @@ class Simulation:
             if not worker.is_over:
                 worker.check()
                 self.note("up")
-                self.time.follow(worker.clock)
+                self._follow(worker.clock)
                 self._up.set()
                 return
         raise AssertionError("the worker does not start")
+
+    def _follow(self, clock: SystemClock) -> None:
+        """The shard's time is this clock's from now on."""
+        back_s = self.time.follow(clock)
+        if back_s:
+            self.history.set_back.append((self.time.read(), back_s))
 
     def _cut(self) -> None:
         self.crash(is_power_loss=True)
@@ -200,6 +215,16 @@ class Simulation:
     async def ask(self, request: Request) -> Reply:
         """Send a request and wait for its outcome."""
         return await (await self.call(request)).reply
+
+    async def undone(self, receive: Request, begun_s: float) -> bool:
+        """Wait until a receive that was answered 503 at this time of the loop has no effect; False
+        if that is unknown."""
+        life = self.lives
+        while self.lives == life:
+            if (await self.ask(prepared.counters(receive.queue))).outcome is Outcome.DONE:
+                return self.lives == life  # what the shard gave back came before
+            await asyncio.sleep(_LOOK_S)
+        return False
 
     def hang_up(self, call: Call) -> bool:
         """Close the connection of a long poll; False if it was answered, or will be."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from visibility.tests.prepared import START_MS
 
 _TICK_S = 1e-8
@@ -43,12 +43,14 @@ class ShardTime:
         self._passed_ms = 0
         self._ticks = 0
 
-    def follow(self, clock: SystemClock) -> None:
-        """A shard began with this clock."""
+    def follow(self, clock: SystemClock) -> float:
+        """A shard began with this clock; returns the seconds by which it was set back."""
         self._clock = clock
         now_ms = clock.now_ms()
-        self._passed_ms += max(0, now_ms - self._last_ms) if self._last_ms else 0
+        by_ms = now_ms - self._last_ms if self._last_ms else 0
+        self._passed_ms += max(0, by_ms)
         self._last_ms = now_ms
+        return max(0, -by_ms) / 1000
 
     def end(self) -> None:
         """End the shard: time stands still until the next one."""

@@ -18,8 +18,9 @@ from visibility.rules import withhold
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.state import QueueState, ShardState
 
 
 def let_withheld_messages_go(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from zlib import crc32
 
-from cluster.shards.clock import SystemClock
+from cluster.clock import SystemClock
 from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -18,11 +18,12 @@ from cluster.tests.simulation.disk import LifeDisk, WatchedDisk
 from cluster.tests.simulation.rows import RowFiles, SimulatedRows
 from cluster.tests.simulation.time import WallClock
 from storage.engines import opening
-from storage.engines.durable import DurableStore, StoreOptions
+from storage.engines.durable import DurableStore
 from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
+from storage.engines.store_options import StoreOptions
 from storage.log import Position
-from storage.rows.keys import ARRIVAL, DEPARTURE
+from storage.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 from visibility.tests.prepared import KnownQueues
 

@@ -26,8 +26,67 @@ export function get(path, parameters = {}, signal = undefined) {
   return ask("GET", path, Object.fromEntries(given), "", signal);
 }
 
-export function post(path, content) {
-  return ask("POST", path, {}, JSON.stringify(content));
+/** Ask what takes a body: a plan, which changes nothing. */
+export function question(path, content, signal) {
+  return ask("POST", path, {}, JSON.stringify(content), signal);
+}
+
+const unanswered = new Map();
+
+/**
+ * Change something. The service does it once: as long as there was no answer, the same request is
+ * sent with the id of the first one, and gets that one's answer.
+ */
+export async function post(path, content) {
+  const body = JSON.stringify(content);
+  const wanted = `${path} ${body}`;
+  const headers = {};
+  const { id, sentMs } = unanswered.get(wanted) ?? { id: crypto.randomUUID() };
+  headers["idempotency-key"] = id;
+  if (sentMs) headers["idempotency-age"] = String(Math.ceil(performance.now() - sentMs) + 1);
+  else unanswered.set(wanted, { id, sentMs: performance.now() });
+  try {
+    const answer = await ask("POST", path, {}, body, undefined, headers);
+    unanswered.delete(wanted);
+    return answer;
+  } catch (error) {
+    if (error.status > 0 && error.status < 500) unanswered.delete(wanted);
+    throw error;
+  }
+}
+
+/**
+ * Signals for the questions of one place of a screen. Each ends the one before (as an AbortError,
+ * which `fail` passes over), so that no slow answer replaces a newer one.
+ */
+export function latest(signal) {
+  let asked = new AbortController();
+  return () => {
+    asked.abort();
+    asked = new AbortController();
+    return AbortSignal.any([signal, asked.signal]);
+  };
+}
+
+let asked = null;
+
+/** The caller, and what it may do to the service. Asked for once. */
+export function caller() {
+  asked ??= get("caller").catch((error) => {
+    asked = null;
+    throw error;
+  });
+  return asked;
+}
+
+export function forgetCaller() {
+  asked = null;
+}
+
+/** Refuse a screen of something that the caller may not do. */
+export function needs({ may }, ...actions) {
+  if (!actions.some((each) => may.includes(each)))
+    throw new Refused(`This needs ${actions.join(" or ")}: your policies do not allow it.`, 403);
 }
 
 /** The path of something of a queue. */
@@ -35,11 +94,12 @@ export function ofQueue(name, rest = "") {
   return `queues/${encodeURIComponent(name)}${rest}`;
 }
 
-async function ask(method, path, parameters, body, signal) {
+async function ask(method, path, parameters, body, signal, more = {}) {
   const query = queryOf(parameters);
-  let headers = {};
+  let headers = more;
   if (method === "POST") {
-    headers = { "content-type": "application/json", "x-holdfast-nonce": crypto.randomUUID() };
+    const nonce = crypto.randomUUID();
+    headers = { ...more, "content-type": "application/json", "x-holdfast-nonce": nonce };
   }
   if (!isOpen) {
     if (key() === null) throw new Refused("", 403, "MissingAuthenticationToken");
@@ -48,13 +108,24 @@ async function ask(method, path, parameters, body, signal) {
   }
   const address = API + path + (query && `?${query}`);
   let answer;
+  let content;
   try {
     answer = await fetch(address, { method, headers, body: body || undefined, signal });
+    content = await answer.text();
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new Refused("The service does not answer.", 0);
   }
-  const content = await answer.json().catch(() => ({}));
+  content = parsed(content);
   if (!answer.ok) throw new Refused(content.error ?? answer.statusText, answer.status, content.code);
   return content;
+}
+
+/** An answer of the service; empty if it is that of something else, such as a proxy. */
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
 }

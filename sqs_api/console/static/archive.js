@@ -1,9 +1,9 @@
 // Archived messages of one queue, which may be deleted: search, one message.
 
-import { get } from "./api.js";
+import { get, latest } from "./api.js";
 import { ArchivedFilter } from "./archived_filter.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, field, fill, link, pickAll, row, table } from "./dom.js";
+import { button, command, el, facts, field, fill, link, pickAll, queueLink, row, table } from "./dom.js";
 import { bytes, count, instant, nameOf } from "./format.js";
 import { attributesOf, bodyOf } from "./message.js";
 
@@ -40,6 +40,7 @@ export async function chooseArchive({ view }) {
 }
 
 export async function showArchive({ view, parts: [name], query, signal, fail }) {
+  const newest = latest(signal);
   const tokens = [null];
   const picked = new Set();
   const filter = new ArchivedFilter(query);
@@ -48,20 +49,27 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
   const list = el("div");
   const same = el("div");
   const chosen = el("p", { class: "actions", role: "status" });
-
-  function search() {
-    return { order: order.value, ...filter.texts };
-  }
+  const title = el("span", {}, name);
+  let may = [];
+  let shown = null; // the conditions of the messages that are shown, whatever is in the fields meanwhile
 
   async function read() {
+    const mine = newest();
+    const conditions = filter.texts;
+    const asked = { order: order.value, ...conditions };
+    shown = null;
+    showChosen();
     fill(list, el("p", { class: "empty" }, "Reading the archive …"));
     try {
-      const page = await get(ofArchive(name, "/messages"), { ...search(), token: tokens.at(-1) }, signal);
+      const page = await get(ofArchive(name, "/messages"), { ...asked, token: tokens.at(-1) }, mine);
+      may = page.may;
+      shown = conditions;
+      fill(title, queueLink(name, may.includes("holdfast:GetQueue")));
       fill(list, pageOf(page));
-      fill(same, command(commands.searchArchive(name, search())));
+      fill(same, command(commands.searchArchive(name, asked)));
       showChosen();
     } catch (error) {
-      fill(list);
+      if (!mine.aborted) fill(list);
       fail(error);
     }
   }
@@ -69,7 +77,8 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
   function begin(event) {
     event?.preventDefault();
     tokens.length = 1;
-    window.history.replaceState(null, "", `#/archive/${name}?${new URLSearchParams(search())}`);
+    const asked = { order: order.value, ...filter.texts };
+    window.history.replaceState(null, "", `#/archive/${name}?${new URLSearchParams(asked)}`);
     return read();
   }
 
@@ -118,21 +127,22 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
   function showChosen() {
     const base = `#/archive/${name}/replay`;
     const isMany = picked.size > PICKED_MAX;
-    const conditions = new URLSearchParams(filter.texts);
+    const conditions = new URLSearchParams(shown ?? {});
     const text = conditions.size ? "Replay all that match" : "Replay all";
+    const mayReplay = may.includes("holdfast:RedriveMessages");
     fill(
       chosen,
       picked.size > 0 && el("strong", {}, `${count(picked.size)} selected`),
-      picked.size > 0 && !isMany
+      picked.size > 0 && !isMany && mayReplay
         && link("Replay selected", `${base}?places=${[...picked]}`, { class: "button main" }),
       isMany && el("span", { class: "hint" }, `at most ${PICKED_MAX} at once`),
-      picked.size === 0 && link(text, `${base}?${conditions}`, { class: "button" }),
+      picked.size === 0 && shown !== null && mayReplay && link(text, `${base}?${conditions}`, { class: "button" }),
     );
   }
 
   fill(
     view,
-    el("h1", {}, "Archive of ", link(name, `#/queues/${name}`)),
+    el("h1", {}, "Archive of ", title),
     el("form", { class: "search", onsubmit: begin }, filter.elements, field("Order", order),
       button("Search", () => {}, { type: "submit", class: "main" })),
     chosen,
@@ -160,7 +170,7 @@ export async function showArchived({ view, parts: [name, place], signal }) {
       "p",
       { class: "actions" },
       link("All archived messages", `#/archive/${name}`, { class: "button" }),
-      message.is_readable
+      message.is_readable && message.may.includes("holdfast:RedriveMessages")
         && link("Replay", `#/archive/${name}/replay?places=${place}`, { class: "button main" }),
     ),
     facts(properties(message)),

@@ -2,7 +2,7 @@
 
 import { ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, confirmed, el, field, fill, notice } from "./dom.js";
+import { button, command, el, field, fill, form, notice, submit, undoNotice } from "./dom.js";
 import { count } from "./format.js";
 
 export const UNDO_S = 60;
@@ -31,11 +31,12 @@ export function asideButtons(queue, messages, done, fail) {
     visible.length > 0 && may.has(QUARANTINE)
       && button("Quarantine", act(() => quarantine(queue.name, visible))),
     quarantined.length > 0 && may.has(QUARANTINE)
-      && button("Release", act(() => release(queue.name, quarantined))),
+      && button("Release", act(() => release(queue.name, quarantined)), { busy: "Releasing …" }),
     deleting.length > 0 && may.has(DELETE)
-      && button("Undo delete", act(() => undelete(queue.name, deleting))),
+      && button("Undo delete", act(() => undelete(queue.name, deleting)), { busy: "Undoing …" }),
     visible.length > 0 && may.has(DELETE)
-      && button("Delete", act(() => remove(queue.name, visible, done, fail)), { class: "danger" }),
+      && button("Delete", act(() => remove(queue.name, visible, done, fail)),
+        { class: "danger", busy: "Deleting …", confirm: () => deletion(queue.name, visible) }),
     asideCommand(queue.name, { visible, quarantined, deleting }, may),
   ];
 }
@@ -54,17 +55,23 @@ function asideCommand(name, { visible, quarantined, deleting }, may) {
   return lines.length > 0 && command(...lines);
 }
 
-async function remove(name, sequences, done, fail) {
+function deletion(name, sequences) {
   const text = `${ofThem(sequences)} of ${name}: put aside at once, and gone after ${UNDO_S} seconds. `
     + "Until then the delete can be undone, also after a restart of the service.";
-  if (!(await confirmed("Delete the messages?", text, "Delete"))) return false;
+  return ["Delete the messages?", text, "Delete"];
+}
+
+async function remove(name, sequences, done, fail) {
   const path = ofQueue(name, "/messages/delete");
   const answer = await post(path, { sequences, undo_s: UNDO_S });
-  undoNotice(`${answer.deleted} deleted, ${answer.kept} kept.`, async () => {
+  undoNotice(`${answer.deleted} deleted, ${answer.kept} kept.`, UNDO_S, async () => {
     try {
-      if (await undelete(name, sequences)) await done();
+      await undelete(name, sequences);
+      await done();
+      return true;
     } catch (error) {
       fail(error);
+      return false;
     }
   });
   return true;
@@ -94,8 +101,7 @@ function quarantine(name, sequences) {
       dialog.remove();
       resolve(done);
     };
-    const onsubmit = async (event) => {
-      event.preventDefault();
+    const onsubmit = async () => {
       const content = { sequences, owner: owner.value || null, reference: reference.value };
       try {
         const answer = await post(ofQueue(name, "/messages/quarantine"), content);
@@ -112,11 +118,11 @@ function quarantine(name, sequences) {
       el("h2", { id: "quarantine" }, "Quarantine"),
       el("p", {}, `${ofThem(sequences)}: no receive, redrive or delete takes what is in quarantine `
         + "until it is released. It still expires, and a purge removes it."),
-      el("form", { onsubmit, oninput: show },
+      form({ onsubmit, oninput: show },
         field("Owner, empty: you", owner),
         field("Reference, such as a ticket", reference),
         el("p", { class: "actions" },
-          button("Put aside", () => {}, { type: "submit", class: "main" }),
+          submit("Put aside", { busy: "Putting aside …" }),
           button("Keep everything as it is", () => close(false))),
         same),
     );
@@ -124,15 +130,4 @@ function quarantine(name, sequences) {
     document.body.append(dialog);
     dialog.showModal();
   });
-}
-
-/** A notice with a button, for as long as the delete can be undone. */
-function undoNotice(text, undo) {
-  const shown = el("p", { class: "notice actions" }, el("span", {}, text),
-    button("Undo", () => {
-      shown.remove();
-      undo();
-    }));
-  document.getElementById("notices").append(shown);
-  setTimeout(() => shown.remove(), UNDO_S * 1000);
 }

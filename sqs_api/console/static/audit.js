@@ -1,6 +1,6 @@
 // The audit log of all hosts: who changed what, read bodies, or was refused.
 
-import { get } from "./api.js";
+import { get, latest } from "./api.js";
 import { readAudit } from "./commands.js";
 import { button, command, el, field, fill, notice, refill, row, table } from "./dom.js";
 import { nameOf } from "./format.js";
@@ -28,6 +28,7 @@ export async function showAudit({ view, query, signal, fail }) {
   const denied = el("input", { type: "checkbox", name: "denied" });
   denied.checked = query.get("denied") === "true";
   const list = el("div");
+  const newest = latest(signal);
   const tokens = [null];
 
   function conditions() {
@@ -37,12 +38,13 @@ export async function showAudit({ view, query, signal, fail }) {
   }
 
   async function read() {
-    const { since, until, ...others } = conditions();
+    const shown = conditions();
+    const { since, until, ...others } = shown;
     const at = (text) => text && Date.parse(`${text}Z`);
     const times = { ...(since && { since_ms: at(since) }), ...(until && { until_ms: at(until) }) };
     try {
       const asked = { ...others, ...times, before: tokens.at(-1) };
-      const { entries, missing, next } = await get("audit", asked, signal);
+      const { entries, missing, next } = await get("audit", asked, newest());
       if (missing.length) notice(`Without the lines of ${missing.join(", ")}: no answer.`, "error");
       refill(
         list,
@@ -55,7 +57,7 @@ export async function showAudit({ view, query, signal, fail }) {
           tokens.length > 1 && button("Newer", () => (tokens.pop(), read())),
           next && button("Older", () => (tokens.push(next), read())),
         ),
-        command(readAudit(conditions())),
+        command(readAudit(shown)),
       );
     } catch (error) {
       fail(error);
@@ -80,13 +82,19 @@ export async function showAudit({ view, query, signal, fail }) {
   await read();
 }
 
+/** A caller on the service's machine; null for others. */
+function localCaller(login, uid) {
+  if (login) return `${login} (local)`;
+  return uid === undefined ? null : `uid ${uid}`;
+}
+
 function entryRow(entry) {
   const { request_id: _, uid, ...details } = entry.details;
   const told = Object.entries(details).map(([name, value]) =>
     `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
   return row(COLUMNS, [
     entry.time.slice(0, 19).replace("T", " "),
-    entry.user ?? entry.access_key_id ?? (uid === undefined ? "" : `uid ${uid}`),
+    entry.user ?? localCaller(entry.login, uid) ?? entry.access_key_id ?? "",
     entry.action,
     nameOf((entry.queue ?? "").replaceAll("/", ":")),
     entry.denied ? el("strong", { class: "urgent" }, `denied: ${entry.outcome}`) : entry.outcome ?? "",

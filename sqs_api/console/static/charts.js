@@ -1,6 +1,6 @@
 // Charts of a queue's past: lines in SVG, with a table of the same numbers for those who listen.
 
-import { get, ofQueue } from "./api.js";
+import { get, latest, ofQueue } from "./api.js";
 import { el, field, fill, row, table } from "./dom.js";
 import { delay, instant, rate, span } from "./format.js";
 import { path, shape } from "./lines.js";
@@ -22,10 +22,11 @@ const CHARTS = [
 /** Charts below a choice of the range of time, read again and again until the signal. */
 export function charts(name, signal, fail) {
   const place = el("div", { class: "charts" });
+  const newest = latest(signal);
   const range = el("select", {}, RANGES.map(([hours, text]) => el("option", { value: hours }, text)));
   const read = async () => {
     try {
-      const past = await get(ofQueue(name, "/history"), { hours: range.value }, signal);
+      const past = await get(ofQueue(name, "/history"), { hours: range.value }, newest());
       fill(place, CHARTS.map((each) => chart(past, ...each)), numbers(past));
       if (!past.is_complete)
         place.append(el("p", { class: "notice" }, "A host did not answer: its part is missing."));

@@ -117,7 +117,7 @@ const PACE = {
 };
 
 function chosen(redrive) {
-  const options = (redrive.sequences ?? []).map((sequence) => `--sequence ${sequence}`);
+  const options = (redrive.sequences ?? []).map(String);
   options.push(...filtered(redrive.filter));
   if (redrive.destination) options.push(`--to ${redrive.destination}`);
   return options;
@@ -176,7 +176,7 @@ export function showArchived(name, place) {
 }
 
 export function replay(name, { places, filter, to, token }) {
-  const chosen = places ? places.map((place) => `--place ${place}`) : archived(filter);
+  const chosen = places ?? archived(filter);
   return holdfast(`archive replay ${name}`, ...(chosen.length ? chosen : ["--all"]), `--to ${to}`,
     ...(token ? [`--token ${quoted(token)}`] : []));
 }

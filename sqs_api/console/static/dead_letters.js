@@ -1,7 +1,7 @@
 // The dead letters of all queues: first those of which a message is lost soonest.
 
-import { get } from "./api.js";
-import { button, command, el, fill, link, refill, row, table } from "./dom.js";
+import { get, latest } from "./api.js";
+import { button, command, el, fill, link, queueLink, refill, row, table } from "./dom.js";
 import { count, span, taskText } from "./format.js";
 import { History, repeat } from "./live.js";
 
@@ -21,11 +21,12 @@ const COLUMNS = [
 
 export async function showDeadLetters({ view, signal, fail }) {
   const list = el("div");
+  const newest = latest(signal);
   const tokens = [null];
 
   async function read() {
     try {
-      const page = await get("dead-letters", { after: tokens.at(-1) }, signal);
+      const page = await get("dead-letters", { after: tokens.at(-1) }, newest());
       page.queues.forEach((queue) => history.add(queue));
       refill(
         list,
@@ -55,24 +56,25 @@ export async function showDeadLetters({ view, signal, fail }) {
 }
 
 function deadRow(queue) {
-  const { name, task } = queue;
+  const { name, task, hidden } = queue;
+  const may = new Set(queue.may);
+  const browses = may.has("holdfast:GetQueue") && may.has("holdfast:BrowseMessages");
+  const redrives = may.has("holdfast:GetQueue") && may.has("holdfast:RedriveMessages");
   const holds = queue.visible || queue.in_flight || queue.delayed;
   const urgency = holds && queue.expires_in_s < SOON_S ? "urgent" : "";
   const total = queue.visible === null ? null : queue.visible + queue.in_flight + queue.delayed;
   return row(COLUMNS, [
-    link(name, `#/queues/${name}`),
+    queueLink(name, may.has("holdfast:GetQueue")),
     count(total),
     holds ? el("strong", { class: urgency }, span(queue.expires_in_s)) : "",
     span(queue.oldest_age_s),
     history.chart(name),
-    queue.sources.slice(0, 5).map((source) => [link(source, `#/queues/${source}`), " "]),
+    queue.sources.slice(0, 5).map((source) => [queueLink(source, !hidden.includes(source)), " "]),
     task && el("span", { class: task.paused ? "urgent" : "" }, taskText(task)),
     [
-      link("Groups", `#/queues/${name}/groups`, { class: "button" }),
-      " ",
-      link("Browse", `#/queues/${name}/messages`, { class: "button" }),
-      " ",
-      link("Redrive", `#/queues/${name}/redrive`, { class: "button" }),
+      browses && [link("Groups", `#/queues/${name}/groups`, { class: "button" }), " ",
+        link("Browse", `#/queues/${name}/messages`, { class: "button" }), " "],
+      redrives && link("Redrive", `#/queues/${name}/redrive`, { class: "button" }),
     ],
   ]);
 }

@@ -30,6 +30,11 @@ const FOCUSABLE = "a, button, input, select, summary, [tabindex]";
 
 /** The same for content that is read again and again: the focus and open details stay. */
 export function refill(element, ...children) {
+  waiting.delete(element);
+  if (element.querySelector("[aria-busy]")) {
+    waiting.set(element, children); // until the button has an answer
+    return;
+  }
   const places = () => Array.from(element.querySelectorAll(FOCUSABLE));
   const details = () => Array.from(element.querySelectorAll("details"));
   const focused = places().indexOf(document.activeElement);
@@ -43,8 +48,70 @@ export function link(text, address, properties = {}) {
   return el("a", { href: address, ...properties }, text);
 }
 
-export function button(text, onclick, properties = {}) {
-  return el("button", { type: "button", onclick, ...properties }, text);
+/**
+ * A button. One that changes something has a text for `busy`, such as "Sending …": it is disabled
+ * and says so until `onclick` has ended, and stays disabled if that gives `USED`. Before, it may
+ * ask: `confirm` gives the arguments of `confirmed`.
+ */
+export function button(text, onclick, { busy = null, confirm = null, ...properties } = {}) {
+  const made = el("button", { type: "button", ...properties }, busy ? labels(text, busy) : text);
+  made.addEventListener("click", busy ? () => act(made, onclick, confirm) : onclick);
+  return made;
+}
+
+/** The button of a `form`, with a text for `busy` if the form changes something. */
+export function submit(text, { busy = null, ...properties } = {}) {
+  const kind = { type: "submit", class: "main", "data-acts": busy !== null, ...properties };
+  return el("button", kind, busy ? labels(text, busy) : text);
+}
+
+/** A form whose button is busy until `onsubmit` has ended. */
+export function form({ onsubmit, ...properties }, ...children) {
+  const made = el("form", properties, ...children);
+  made.addEventListener("submit", (event) => {
+    event.preventDefault();
+    const main = made.querySelector("[type=submit]");
+    if ("acts" in main.dataset) act(main, onsubmit);
+    else onsubmit();
+  });
+  return made;
+}
+
+export const USED = Symbol("used");
+const acting = new Set();
+const waiting = new Map();
+
+/** Both texts take their room from the beginning, so that a busy button keeps its width. */
+function labels(text, busy) {
+  return [el("span", {}, text), el("span", { class: "busy" }, busy)];
+}
+
+async function act(made, work, confirm = null) {
+  if (acting.has(made)) return;
+  acting.add(made);
+  const name = made.getAttribute("aria-label");
+  let hadFocus = false;
+  let outcome = null;
+  try {
+    if (confirm && !(await confirmed(...confirm()))) return;
+    hadFocus = made === document.activeElement;
+    made.disabled = true;
+    made.setAttribute("aria-busy", "true");
+    made.removeAttribute("aria-label");
+    outcome = await work();
+  } finally {
+    acting.delete(made);
+    made.disabled = outcome === USED;
+    made.removeAttribute("aria-busy");
+    if (name) made.setAttribute("aria-label", name);
+    if (hadFocus && document.activeElement === document.body) made.focus({ preventScroll: true });
+    for (const [element, children] of [...waiting]) refill(element, ...children);
+  }
+}
+
+/** The name of a queue; a link if the caller may see it. */
+export function queueLink(name, may) {
+  return may ? link(name, `#/queues/${name}`) : el("span", {}, name);
 }
 
 /** A labelled field of a form. */
@@ -92,8 +159,19 @@ export function notice(text, kind = "info") {
   setTimeout(() => shown.remove(), kind === "error" ? 12000 : 6000);
 }
 
-/** Ask before something cannot be undone; resolves to true if it is confirmed. */
-export function confirmed(title, text, action, typed = null) {
+/** A notice with a button that takes a change back, for as long as that is possible. */
+export function undoNotice(text, lastsS, undo) {
+  const work = async () => {
+    if (await undo()) shown.remove();
+  };
+  const shown = el("p", { class: "notice actions" }, el("span", {}, text),
+    button("Undo", work, { busy: "Undoing …" }));
+  document.getElementById("notices").append(shown);
+  setTimeout(() => shown.remove(), lastsS * 1000);
+}
+
+/** Ask before something that costs; resolves to true if it is confirmed. */
+function confirmed(title, text, action, typed = null) {
   return new Promise((resolve) => {
     const input = typed && el("input", { autocomplete: "off", "aria-label": `Type ${typed}` });
     const yes = button(action, () => close(true), { class: "danger", disabled: Boolean(typed) });
@@ -107,6 +185,7 @@ export function confirmed(title, text, action, typed = null) {
       el("p", { class: "actions" }, yes, button("Keep everything as it is", () => close(false))),
     );
     function close(answer) {
+      dialog.close(); // the focus goes back
       dialog.remove();
       resolve(answer);
     }

@@ -1,6 +1,6 @@
 // Groups of a queue's messages by a fingerprint, from a sample that says its size.
 
-import { get, ofQueue } from "./api.js";
+import { get, latest, ofQueue } from "./api.js";
 import { button, el, field, fill, link, row, table } from "./dom.js";
 import { count, instant } from "./format.js";
 
@@ -13,6 +13,7 @@ const KINDS = [["source", "Source queue"], ["group", "Message group"],
   ["attribute", "Attribute"], ["json", "JSON field"]];
 
 export async function showGroups({ view, parts: [name], query, signal, fail }) {
+  const newest = latest(signal);
   const list = el("div");
   const [byKind, ...byName] = (query.get("by") ?? "source").split(":");
   const kind = el("select", {}, KINDS.map(([value, text]) =>
@@ -26,7 +27,7 @@ export async function showGroups({ view, parts: [name], query, signal, fail }) {
     event?.preventDefault();
     window.history.replaceState(null, "", `#/queues/${name}/groups?${new URLSearchParams({ by: by() })}`);
     try {
-      fill(list, groupsOf(await get(ofQueue(name, "/groups"), { by: by() }, signal)));
+      fill(list, groupsOf(await get(ofQueue(name, "/groups"), { by: by() }, newest())));
     } catch (error) {
       fail(error);
     }

@@ -1,8 +1,8 @@
 // The hosts of the cluster: shards, leaders, lag, drains, problems.
 
-import { get, post } from "./api.js";
+import { caller, get, latest, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, confirmed, el, facts, fill, notice, refill, row, table } from "./dom.js";
+import { button, command, el, facts, fill, notice, refill, row, table } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { repeat } from "./live.js";
 
@@ -15,20 +15,26 @@ const ETCD = [["etcd", "name"], ["Role", ""], ["Database", "number wide"], ["Ala
 
 export async function showHosts({ view, signal, fail }) {
   const place = el("div");
+  const newest = latest(signal);
+  const mayDrain = (await caller()).may.includes("holdfast:DrainHost");
 
   async function read() {
     try {
-      const found = await get("cluster", {}, signal);
+      const found = await get("cluster", {}, newest());
       refill(place, found.cluster === null ? alone() : status(found));
     } catch (error) {
       fail(error);
     }
   }
 
-  async function drain(host, drained) {
+  function drainButton(host) {
     const text = `${host} hands over the shards that it leads, and leads none until it may again. `
       + "It keeps its copies.";
-    if (drained && !(await confirmed(`Drain host ${host}?`, text, "Drain"))) return;
+    return button("Drain", () => drain(host, true), { busy: "Draining …",
+      confirm: () => [`Drain host ${host}?`, text, "Drain"], "aria-label": `Drain ${host}` });
+  }
+
+  async function drain(host, drained) {
     try {
       await post("cluster/drain", { host, drained });
       notice(drained ? `${host} is drained.` : `${host} may lead again.`);
@@ -65,9 +71,10 @@ export async function showHosts({ view, signal, fail }) {
       count(found.shards.filter((shard) => shard.leader === host.name).length),
       host.peer_address,
       host.version,
-      host.is_drained
-        ? button("Undrain", () => drain(host.name, false), { "aria-label": `Undrain ${host.name}` })
-        : button("Drain", () => drain(host.name, true), { "aria-label": `Drain ${host.name}` }),
+      mayDrain && (host.is_drained
+        ? button("Undrain", () => drain(host.name, false),
+          { busy: "Undraining …", "aria-label": `Undrain ${host.name}` })
+        : drainButton(host.name)),
     ]);
   }
 

@@ -2,7 +2,7 @@
 
 import { post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, confirmed, el, field, fill, notice, row, table } from "./dom.js";
+import { button, command, el, field, fill, form, notice, row, submit, table } from "./dom.js";
 import { instant } from "./format.js";
 
 const COLUMNS = [["Access key", "name"], ["State", ""], ["Created", "wide"], ["Last used", "wide"],
@@ -10,10 +10,11 @@ const COLUMNS = [["Access key", "name"], ["State", ""], ["Created", "wide"], ["L
 const ACCOUNT = ["Account", "wide"];
 
 /** The keys with what may be done to them; `read` shows the outcome, `place` the secret of a successor. */
-export function keyTable(keys, { place, read, fail, withAccount = false }) {
+export function keyTable(keys, { place, read, fail, mayManage, withAccount = false }) {
   if (keys.length === 0) return el("p", { class: "empty" }, "There are no keys.");
   const columns = withAccount ? [...COLUMNS.slice(0, 1), ACCOUNT, ...COLUMNS.slice(1)] : COLUMNS;
-  return table(columns, keys.map((key) => keyRow(columns, key, withAccount, act, replace)), "Access keys");
+  const actionsOf = (key) => mayManage && actions(key, act, replace);
+  return table(columns, keys.map((key) => keyRow(columns, key, withAccount, actionsOf)), "Access keys");
 
   function replace(key) {
     replaceKey(place, key, read, fail);
@@ -30,32 +31,33 @@ export function keyTable(keys, { place, read, fail, withAccount = false }) {
   }
 }
 
-function keyRow(columns, key, withAccount, act, replace) {
-  const id = key.access_key_id;
-  const enable = (enabled) => act("access-keys/enable", { access_key_id: id, enabled },
-    `${id} is ${enabled ? "enabled" : "disabled"}.`);
-  const disable = async () => {
-    const text = "Requests that it signs are refused from now on. It can be enabled again.";
-    if (await confirmed(`Disable ${id}?`, text, "Disable")) await enable(false);
-  };
-  const remove = async () => {
-    const text = "Requests that it signs are refused from now on. It cannot be brought back.";
-    if (await confirmed(`Delete ${id}?`, text, "Delete", id))
-      await act("access-keys/remove", { access_key_id: id }, `${id} is deleted.`);
-  };
+function keyRow(columns, key, withAccount, actionsOf) {
   return row(columns, [
-    el("code", {}, id),
+    el("code", {}, key.access_key_id),
     ...(withAccount ? [key.account] : []),
     el("span", { class: key.is_enabled && !key.has_expired ? "" : "urgent" }, stateOf(key)),
     instant(key.created_at_ms),
     key.last_used_on ?? "no use known",
-    el("span", { class: "actions" },
-      !key.is_temporary && button("Replace", () => replace(key), { "aria-label": `Replace ${id}` }),
-      key.is_enabled
-        ? button("Disable", disable, { "aria-label": `Disable ${id}` })
-        : button("Enable", () => enable(true), { "aria-label": `Enable ${id}` }),
-      button("Delete", remove, { class: "danger", "aria-label": `Delete ${id}` })),
+    actionsOf(key),
   ]);
+}
+
+function actions(key, act, replace) {
+  const id = key.access_key_id;
+  const enable = (enabled) => act("access-keys/enable", { access_key_id: id, enabled },
+    `${id} is ${enabled ? "enabled" : "disabled"}.`);
+  const refused = "Requests that it signs are refused from now on.";
+  const disabling = () => [`Disable ${id}?`, `${refused} It can be enabled again.`, "Disable"];
+  const remove = () => act("access-keys/remove", { access_key_id: id }, `${id} is deleted.`);
+  const removal = () => [`Delete ${id}?`, `${refused} It cannot be brought back.`, "Delete", id];
+  return el("span", { class: "actions" },
+    !key.is_temporary && button("Replace", () => replace(key), { "aria-label": `Replace ${id}` }),
+    key.is_enabled
+      ? button("Disable", () => enable(false),
+        { busy: "Disabling …", confirm: disabling, "aria-label": `Disable ${id}` })
+      : button("Enable", () => enable(true), { busy: "Enabling …", "aria-label": `Enable ${id}` }),
+    button("Delete", remove,
+      { busy: "Deleting …", confirm: removal, class: "danger", "aria-label": `Delete ${id}` }));
 }
 
 function stateOf(key) {
@@ -101,8 +103,7 @@ function replaceKey(place, key, read, fail) {
 function askForKey(place, { name, title, text, fields, action, same, make }, read, fail) {
   const shown = el("div");
   const show = () => fill(shown, command(same()));
-  const onsubmit = async (event) => {
-    event.preventDefault();
+  const onsubmit = async () => {
     try {
       showSecret(place, await make());
       await read();
@@ -111,13 +112,12 @@ function askForKey(place, { name, title, text, fields, action, same, make }, rea
     }
   };
   show();
-  fill(place, el(
-    "form",
+  fill(place, form(
     { class: "panel", onsubmit, oninput: show, "aria-label": name },
     el("h2", {}, title),
     text && el("p", { class: "hint" }, text),
     el("div", { class: "search" }, fields,
-      button(action, () => {}, { type: "submit", class: "main" }),
+      submit(action, { busy: "Making it …" }),
       button("Cancel", () => fill(place))),
     shown,
   ));

@@ -1,6 +1,6 @@
 // The console's start: finds the screen of the address and shows it.
 
-import { get } from "./api.js";
+import { caller, forgetCaller } from "./api.js";
 import { button, el, fill, notice } from "./dom.js";
 import { isOpen, showSignIn, signOut } from "./session.js";
 
@@ -43,9 +43,16 @@ async function show() {
   try {
     const [{ [name]: screen }] = await Promise.all([import(`./${file}.js`), showCaller()]);
     if (signal.aborted) return;
-    await screen({ view, parts: match.slice(1), query: new URLSearchParams(query), signal, fail });
+    const parts = match.slice(1);
+    await screen({ view, parts, query: new URLSearchParams(query), signal, fail: failed });
   } catch (error) {
-    fail(error);
+    failed(error);
+  }
+
+  /** What fails late leaves the screen alone that was opened since. */
+  function failed(error) {
+    if (!signal.aborted || error.needsSignIn) fail(error);
+    else if (error.name !== "AbortError") notice(error.message, "error");
   }
 }
 
@@ -54,8 +61,7 @@ function fail(error) {
   if (error.name === "AbortError") return;
   if (error.needsSignIn) {
     shown.abort();
-    signOut();
-    fill(document.getElementById("caller"));
+    leave();
     showSignIn(view, error.message, showAnew);
   } else if (view.childElementCount === 0 || error.status === 404) {
     fill(view, el("h1", {}, "This cannot be shown"), el("p", { role: "alert" }, error.message));
@@ -67,18 +73,24 @@ function fail(error) {
 async function showCaller() {
   const place = document.getElementById("caller");
   if (place.childElementCount) return;
-  const caller = await get("caller");
-  const leave = () => {
-    signOut();
-    fill(place);
-    show();
-  };
+  const { account, region, user, may, has_archive: hasArchive } = await caller();
+  for (const each of document.querySelectorAll("nav a")) {
+    const { needs } = each.dataset;
+    each.hidden = needs === "archive" ? !hasArchive : !may.includes(needs);
+  }
   fill(
     place,
-    el("span", { title: "account and region" }, `${caller.account} · ${caller.region}`),
-    el("span", {}, isOpen ? "open mode" : (caller.user ?? "root")),
-    !isOpen && button("Sign out", leave),
+    el("span", { title: "account and region" }, `${account} · ${region}`),
+    el("span", {}, isOpen ? "open mode" : (user ?? "root")),
+    !isOpen && button("Sign out", () => (leave(), show())),
   );
+}
+
+function leave() {
+  signOut();
+  forgetCaller();
+  fill(document.getElementById("caller"));
+  for (const each of document.querySelectorAll("nav a")) each.hidden = true;
 }
 
 function showAnew() {

@@ -3,7 +3,7 @@
 import { get, ofQueue } from "./api.js";
 import { asideButtons } from "./aside.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, fill, link, notice } from "./dom.js";
+import { button, command, el, facts, fill, link, notice, queueLink } from "./dom.js";
 import { bytes, count, instant, nameOf, pretty, span } from "./format.js";
 
 export async function showMessage(screen) {
@@ -18,7 +18,7 @@ export async function showMessage(screen) {
     view,
     el("h1", {}, "Message in ", link(name, `#/queues/${name}`)),
     actions(queue, message, () => showMessage(screen), fail),
-    facts(properties(message)),
+    facts(properties(queue, message)),
     bodyOf(message),
     attributesOf(message),
     command(commands.showMessage(name, sequence) + (due ? ` --due-ms ${due}` : "")),
@@ -33,7 +33,7 @@ function actions(queue, message, again, fail) {
     "p",
     { class: "actions" },
     link("All messages", `${base}/messages`, { class: "button" }),
-    message.body !== null && message.state !== "delayed"
+    message.body !== null && message.may_resend && message.state !== "delayed"
       && link("Edit and resend", `${base}/messages/${message.sequence}/resend`, { class: "button main" }),
     isWaiting && queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
       && link("Redrive", `${base}/redrive?sequences=${message.sequence}`, { class: "button" }),
@@ -41,7 +41,7 @@ function actions(queue, message, again, fail) {
   );
 }
 
-function properties(message) {
+function properties(queue, message) {
   const left = (message.expires_at_ms - Date.now()) / 1000;
   const source = nameOf(message.source_arn);
   return [
@@ -55,7 +55,7 @@ function properties(message) {
     ["Receives", count(message.receive_count)],
     ["First received", instant(message.first_received_at_ms)],
     ["Last received here", instant(message.last_received_at_ms)],
-    ["Dead letter of", source && link(source, `#/queues/${source}`)],
+    ["Dead letter of", source && queueLink(source, queue.sources.includes(source) && !queue.hidden.includes(source))],
     ["Size", bytes(message.size)],
     ["Group", message.group_id],
     ["Deduplication id", message.deduplication_id],

@@ -1,6 +1,6 @@
 // The message browser: it receives nothing, so no count rises and no message is hidden.
 
-import { get, ofQueue } from "./api.js";
+import { get, latest, needs, ofQueue } from "./api.js";
 import { asideButtons } from "./aside.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, link, pickAll, row, table } from "./dom.js";
@@ -30,7 +30,7 @@ function asideText({ state, withheld }) {
 
 export async function showMessages({ view, parts: [name], query, signal, fail }) {
   const tokens = [null];
-  let reading = 0;
+  const newest = latest(signal);
   let isStopped = false;
   const picked = new Map();
   const list = el("div");
@@ -41,42 +41,42 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
   const state = el("select", { name: "state" }, STATES.map((each) =>
     el("option", { selected: query.get("state") === each }, each)));
   const queue = await get(ofQueue(name), {}, signal);
+  needs(queue, "holdfast:BrowseMessages");
 
   function search() {
     return { state: state.value, ...filter.texts };
   }
 
-  function redriveLink() {
-    const isFiltered = filter.conditions !== null;
+  /** Of the messages that are shown, whatever is in the fields meanwhile. */
+  function redriveLink({ state: _, ...conditions }) {
     const may = queue.sources_total > 0 && queue.may.includes("holdfast:RedriveMessages");
-    if (!isFiltered || !may) return null;
-    const address = `#/queues/${name}/redrive?${new URLSearchParams(filter.texts)}`;
+    if (Object.keys(conditions).length === 0 || !may) return null;
+    const address = `#/queues/${name}/redrive?${new URLSearchParams(conditions)}`;
     return link("Redrive all that match", address, { class: "button" });
   }
 
   /** Show the page that begins at the last token. A search goes on to the first match by itself. */
   async function read() {
-    const mine = (reading += 1);
+    const mine = newest();
+    const asked = search();
     isStopped = false;
     try {
       let page;
       let scanned = 0;
       for (;;) {
-        const parameters = { ...search(), token: tokens.at(-1) };
-        page = await get(ofQueue(name, "/messages"), parameters, signal);
-        if (mine !== reading) return;
+        const parameters = { ...asked, token: tokens.at(-1) };
+        page = await get(ofQueue(name, "/messages"), parameters, mine);
         scanned += page.scanned;
         if (page.messages.length || !page.next || isStopped) break;
         showSearching(scanned);
         tokens[tokens.length - 1] = page.next;
       }
       fill(list, pageOf({ ...page, scanned }));
-      fill(same, command(commands.browse(name, search())));
-      fill(redriveThese, redriveLink());
+      fill(same, command(commands.browse(name, asked)));
+      fill(redriveThese, redriveLink(asked));
     } catch (error) {
-      if (mine !== reading) return;
       fail(error);
-      if (list.querySelector(".searching"))
+      if (!mine.aborted && list.querySelector(".searching"))
         fill(list, el("p", { class: "actions" }, button("Search on", () => read())));
     }
   }

@@ -1,6 +1,6 @@
 // May this user do that? The policies of users and queues decide here as they do for requests.
 
-import { get } from "./api.js";
+import { get, latest } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, field, fill } from "./dom.js";
 
@@ -11,7 +11,8 @@ const ACTIONS = ["sqs:SendMessage", "sqs:ReceiveMessage", "sqs:DeleteMessage",
   "holdfast:RedriveMessages", "holdfast:ReadAudit", "holdfast:ReadUsers"];
 const WHO = [["user", "a user"], ["root", "the account itself"], ["anonymous", "an unsigned request"]];
 
-export function permissionForm({ account, user }, fail) {
+export function permissionForm({ account, user }, signal, fail) {
+  const newest = latest(signal);
   const text = (properties) =>
     el("input", { autocomplete: "off", spellcheck: "false", ...properties });
   const who = el("select", { name: "who" }, WHO.map(([value, label]) => el("option", { value }, label)));
@@ -33,11 +34,12 @@ export function permissionForm({ account, user }, fail) {
 
   async function onsubmit(event) {
     event.preventDefault();
+    const asked = question();
     try {
-      const found = await get("users/check", question());
-      fill(answer, verdict(found), command(commands.checkPermission(question())));
+      const found = await get("users/check", asked, newest());
+      fill(answer, verdict(found), command(commands.checkPermission(asked)));
     } catch (error) {
-      if (error.needsSignIn) fail(error);
+      if (error.needsSignIn || error.name === "AbortError") fail(error);
       else fill(answer, el("p", { class: "notice error", role: "alert" }, error.message));
     }
   }

@@ -1,6 +1,6 @@
 // The dry run of a redrive: what would move where, and what would go wrong.
 
-import { ofQueue, post } from "./api.js";
+import { ofQueue, question } from "./api.js";
 import { el, link, row, table } from "./dom.js";
 import { bytes, count, nameOf } from "./format.js";
 
@@ -28,12 +28,12 @@ export function reasonText(code) {
 }
 
 /** Plan step by step; `show` gets the sums so far, and true while more steps follow. */
-export async function planned(name, wanted, show) {
+export async function planned(name, wanted, signal, show) {
   const sums = { targets: {}, refused: {}, passed: 0, expiring: 0, overtaking: 0, messages: 0 };
   let at = 0;
   while (at !== null) {
     const content = { ...wanted, from_sequence: at, planned: sums.messages };
-    const step = await post(ofQueue(name, "/redrives/plan"), content);
+    const step = await question(ofQueue(name, "/redrives/plan"), content, signal);
     add(sums, step);
     at = step.next;
     show(sums, at !== null);

@@ -1,9 +1,9 @@
 // One queue: counters, settings, dead letters, and what can be done with it.
 
-import { get, ofQueue, post } from "./api.js";
+import { caller, get, latest, ofQueue, post } from "./api.js";
 import { charts } from "./charts.js";
 import * as commands from "./commands.js";
-import { button, command, confirmed, el, facts, fill, link, notice } from "./dom.js";
+import { button, command, el, facts, fill, link, notice, queueLink, refill } from "./dom.js";
 import { count, instant, pretty, rate, span, taskText } from "./format.js";
 import { History, repeat } from "./live.js";
 
@@ -13,17 +13,21 @@ const EDITS = ["sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"];
 export async function showQueue({ view, parts: [name], signal, fail }) {
   const history = new History();
   const counters = el("div", { class: "cards" });
+  const purges = el("div");
   const rest = el("div");
+  const newest = latest(signal);
+  const { has_archive: hasArchive } = await caller();
   let isFirst = true;
 
   async function read() {
     try {
-      const queue = await get(ofQueue(name), {}, signal);
+      const queue = await get(ofQueue(name), {}, newest());
       history.add(queue);
       fill(counters, cards(queue, history));
+      refill(purges, queue.purges.map((each) => purgeOf(queue, each, read, fail)));
       if (isFirst) {
         isFirst = false;
-        fill(view, el("h1", {}, queue.name), actions(queue, fail), counters, rest);
+        fill(view, el("h1", {}, queue.name), actions(queue, hasArchive, read, fail), purges, counters, rest);
         fill(rest, charts(name, signal, fail), links(queue), settings(queue), command(...commands.showQueue(queue)));
       }
     } catch (error) {
@@ -44,7 +48,7 @@ function cards(queue, history) {
     card("In flight", count(queue.in_flight)),
     card("Delayed", count(queue.delayed)),
     queue.withheld > 0 && card("Put aside", count(queue.withheld),
-      link("show", `#/queues/${queue.name}/messages?state=quarantined`)),
+      queue.may.includes("holdfast:BrowseMessages") && link("show", `#/queues/${queue.name}/messages?state=quarantined`)),
     queue.quarantined > 0 && card("Damaged", count(queue.quarantined)),
     card("Oldest message", span(queue.oldest_age_s) || "none"),
     holds ? card("Lost in", span(queue.expires_in_s)) : null,
@@ -53,17 +57,34 @@ function cards(queue, history) {
   ];
 }
 
-function actions(queue, fail) {
+/** A purge that can be taken back. */
+function purgeOf(queue, { queue_id: id, purged_at_ms: at, restorable_until_ms: until }, read, fail) {
+  const undo = async () => {
+    try {
+      await post("deleted-queues/restore", { queue_id: id });
+      notice(`The messages are back in ${queue.name}. Those in flight follow.`);
+      await read();
+    } catch (error) {
+      fail(error);
+    }
+  };
+  return el("p", { class: "notice actions" },
+    el("span", {}, `Purged at ${instant(at)}. Until ${instant(until)} the messages can be restored.`),
+    button("Undo the purge", undo, { busy: "Restoring …" }));
+}
+
+function actions(queue, hasArchive, read, fail) {
   const may = new Set(queue.may);
   const base = `#/queues/${queue.name}`;
+  const text = `All messages of ${queue.name} are removed. An operator can restore them while `
+    + "restore_deleted_s lasts."
+    + (queue.withheld ? ` ${count(queue.withheld)} are quarantined or being deleted: they go, too.` : "");
+  const confirm = () => ["Purge the queue?", text, "Purge", queue.name];
   const purge = async () => {
-    const text = `All messages of ${queue.name} are removed. An operator can restore them while `
-      + "restore_deleted_s lasts."
-      + (queue.withheld ? ` ${count(queue.withheld)} are quarantined or being deleted: they go, too.` : "");
-    if (!(await confirmed("Purge the queue?", text, "Purge", queue.name))) return;
     try {
       await post(ofQueue(queue.name, "/purge"), { confirm: queue.name });
       notice(`${queue.name} is empty.`);
+      await read();
     } catch (error) {
       fail(error);
     }
@@ -73,22 +94,22 @@ function actions(queue, fail) {
     { class: "actions" },
     may.has("holdfast:BrowseMessages") && link("Messages", `${base}/messages`, { class: "button main" }),
     may.has("holdfast:BrowseMessages") && link("Groups", `${base}/groups`, { class: "button" }),
-    may.has("holdfast:BrowseMessages") && link("Archive", `#/archive/${queue.name}`, { class: "button" }),
+    hasArchive && may.has("holdfast:BrowseMessages") && link("Archive", `#/archive/${queue.name}`, { class: "button" }),
     may.has("sqs:SendMessage") && link("Send", `${base}/send`, { class: "button" }),
     queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
       && link("Redrive", `${base}/redrive`, { class: "button" }),
     EDITS.some((each) => may.has(each)) && link("Edit", `${base}/edit`, { class: "button" }),
-    may.has("sqs:PurgeQueue") && button("Purge", purge, { class: "danger" }),
+    may.has("sqs:PurgeQueue") && button("Purge", purge, { class: "danger", busy: "Purging …", confirm }),
   );
 }
 
 function links(queue) {
-  const dead = queue.dead_letter_queue;
+  const { dead_letter_queue: dead, hidden } = queue;
   const to = dead && [
-    link(dead.name, `#/queues/${dead.name}`),
+    queueLink(dead.name, !hidden.includes(dead.name)),
     ` after ${dead.max_receive_count} receives`,
   ];
-  const from = queue.sources.map((name) => [link(name, `#/queues/${name}`), " "]);
+  const from = queue.sources.map((name) => [queueLink(name, !hidden.includes(name)), " "]);
   const more = queue.sources_total - queue.sources.length;
   return facts([
     ["Dead letters go to", to],
@@ -109,6 +130,9 @@ function settings(queue) {
     facts(shown),
     documents.map(([name, value]) => [
       el("h2", {}, name),
+      name === "Policy" && queue.policy_without_effect.length > 0
+        && el("p", { class: "notice warning" }, "These statements have no effect, since their "
+          + `Resource is not this queue: ${queue.policy_without_effect.join(", ")}`),
       el("pre", { tabindex: "0" }, pretty(value)),
     ]),
     el("h2", {}, "Tags"),

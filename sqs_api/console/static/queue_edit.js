@@ -1,8 +1,8 @@
 // Changes the attributes, the policies and the tags of a queue. The service checks them, as SQS does.
 
-import { get, ofQueue, post } from "./api.js";
+import { get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, link, notice } from "./dom.js";
+import { button, command, el, field, fill, form, link, notice, submit } from "./dom.js";
 import { pretty } from "./format.js";
 
 const DOCUMENTS = ["RedrivePolicy", "RedriveAllowPolicy", "Policy"];
@@ -11,6 +11,7 @@ const FIXED = new Set(["FifoQueue", "QueueArn", "CreatedTimestamp", "LastModifie
 
 export async function showEdit({ view, parts: [name], signal, fail }) {
   const queue = await get(ofQueue(name), {}, signal);
+  needs(queue, "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue");
   const may = new Set(queue.may);
   const isSettable = (each) =>
     !FIXED.has(each) && !each.startsWith("Approximate") && !DOCUMENTS.includes(each);
@@ -38,7 +39,7 @@ function documentInput(value) {
 }
 
 /** A form that says in place why the service refused it, and shows the same as commands. */
-function form(title, fields, changes, save, fail) {
+function editForm(title, fields, changes, save, fail) {
   const refusal = el("p", { class: "notice error", role: "alert", hidden: true });
   const same = el("div");
   const refuse = (text) => {
@@ -49,8 +50,7 @@ function form(title, fields, changes, save, fail) {
     const lines = changes();
     fill(same, lines.length > 0 && command(...lines));
   };
-  const onsubmit = async (event) => {
-    event.preventDefault();
+  const onsubmit = async () => {
     if (changes().length === 0) {
       refuse("Nothing was changed.");
       return;
@@ -65,13 +65,12 @@ function form(title, fields, changes, save, fail) {
       else refuse(error.message);
     }
   };
-  return el(
-    "form",
+  return form(
     { class: "panel", onsubmit, oninput: show, "aria-label": title },
     el("h2", {}, title),
     fields,
     refusal,
-    el("p", {}, button("Save", () => {}, { type: "submit", class: "main" })),
+    el("p", {}, submit("Save", { busy: "Saving …" })),
     same,
   );
 }
@@ -91,7 +90,7 @@ function attributesForm(queue, title, names, makeInput, fail) {
   const hint = makeInput === documentInput && el("p", { class: "hint" }, "Empty removes it.");
   const fields = el("div", { class: makeInput === textInput ? "search" : "" },
     inputs.map(([each, input]) => field(each, input)));
-  return form(title, [fields, hint], lines, save, fail);
+  return editForm(title, [fields, hint], lines, save, fail);
 }
 
 function tagsForm(queue, fail) {
@@ -133,5 +132,5 @@ function tagsForm(queue, fail) {
   }
 
   Object.entries(queue.tags).forEach(([key, value]) => add(key, value));
-  return form("Tags", [list, button("Add a tag", () => add())], lines, save, fail);
+  return editForm("Tags", [list, button("Add a tag", () => add())], lines, save, fail);
 }

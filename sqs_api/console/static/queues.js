@@ -1,8 +1,8 @@
 // All queues: search, sort, pages, rates.
 
-import { get } from "./api.js";
+import { get, latest } from "./api.js";
 import { listQueues } from "./commands.js";
-import { button, command, el, fill, link, refill, row, table } from "./dom.js";
+import { button, command, el, fill, link, queueLink, refill, row, table } from "./dom.js";
 import { count, rate, span } from "./format.js";
 import { sparkline } from "./lines.js";
 import { History, repeat } from "./live.js";
@@ -42,22 +42,20 @@ export async function showQueues({ view, query, signal, fail }) {
     },
   });
 
-  let latest = 0;
+  const newest = latest(signal);
   let depthsOf = ""; // the page that they are of
   let depthsAtMs = 0;
 
   async function read() {
-    latest += 1;
-    const mine = latest;
+    const mine = newest();
     try {
       const wanted = { search, sort, after: tokens.at(-1), limit: 100 };
-      const page = await get("queues", wanted, signal);
-      if (mine !== latest) return; // what was asked since comes
+      const page = await get("queues", wanted, mine);
       page.queues.forEach((queue) => history.add(queue));
       total.textContent = `${count(page.total)} queues`;
       refill(list, queueTable(page.queues), pager(page.next));
       refill(same, command(listQueues(search, sort)));
-      if (!(await readDepths(wanted)) || mine !== latest) return;
+      if (!(await readDepths(wanted, mine))) return;
       refill(list, queueTable(page.queues), pager(page.next));
     } catch (error) {
       fail(error);
@@ -65,11 +63,11 @@ export async function showQueues({ view, query, signal, fail }) {
   }
 
   /** Read the depths of the shown queues, once a minute; true if there are new ones. */
-  async function readDepths(wanted) {
+  async function readDepths(wanted, mine) {
     const place = JSON.stringify(wanted);
     if (place === depthsOf && Date.now() < depthsAtMs + DEPTHS_MS) return false;
+    depths = new Map(Object.entries((await get("depths", wanted, mine)).queues));
     [depthsOf, depthsAtMs] = [place, Date.now()];
-    depths = new Map(Object.entries((await get("depths", wanted, signal)).queues));
     return true;
   }
 
@@ -112,11 +110,11 @@ export async function showQueues({ view, query, signal, fail }) {
 }
 
 function queueRow(queue) {
-  const { name } = queue;
+  const { name, may, hidden } = queue;
   const holds = queue.visible || queue.in_flight || queue.delayed;
   const dead = queue.dead_letter_queue;
   return row(COLUMNS, [
-    link(name, `#/queues/${name}`),
+    queueLink(name, may.includes("holdfast:GetQueue")),
     count(queue.visible),
     count(queue.in_flight),
     count(queue.delayed),
@@ -126,10 +124,15 @@ function queueRow(queue) {
     rate(history.rate(name, "received")),
     lastHour(name),
     [
-      dead && ["to ", link(dead.name, `#/queues/${dead.name}`)],
-      queue.sources_total > 0 && link(`of ${queue.sources_total}`, `#/queues/${name}/redrive`),
+      dead && ["to ", queueLink(dead.name, !hidden.includes(dead.name))],
+      queue.sources_total > 0 && redriveLink(queue),
     ],
   ]);
+}
+
+function redriveLink({ name, may, sources_total: sources }) {
+  const mayRedrive = ["holdfast:GetQueue", "holdfast:RedriveMessages"].every((each) => may.includes(each));
+  return mayRedrive ? link(`of ${sources}`, `#/queues/${name}/redrive`) : `of ${sources}`;
 }
 
 /** The depth in the last hour; where the service has no history, since the page was opened. */

@@ -1,8 +1,8 @@
 // The screen of redrives: choose messages and a pace, a dry run first, then the move.
 
-import { get, ofQueue, post } from "./api.js";
+import { get, latest, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, link, notice, refill } from "./dom.js";
+import { button, command, el, field, fill, form, link, notice, refill, submit, USED } from "./dom.js";
 import { conditionsOf, FilterFields } from "./filters.js";
 import { count } from "./format.js";
 import { repeat } from "./live.js";
@@ -19,6 +19,7 @@ const PACE = [
 
 export async function showRedrive({ view, parts: [name], query, signal, fail }) {
   const queue = await get(ofQueue(name), {}, signal);
+  needs(queue, "holdfast:RedriveMessages");
   const sequences = query.get("sequences")?.split(",").map(Number) ?? null;
   const filter = new FilterFields(query);
   const destination = el("input", { placeholder: "their own sources", list: "sources" });
@@ -26,9 +27,11 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
   const pace = PACE.map(([option, label, placeholder, max = null]) =>
     [option, label, el("input", { type: "number", min: "1", max, placeholder })]);
   const dryRun = el("div", { role: "status" });
-  const latest = el("div");
+  const list = el("div");
   const redrives = new Redrives(queue, { signal, fail });
-  const start = button("Start", () => run(), { class: "main", disabled: true });
+  const start = button("Start", () => run(), { class: "main", disabled: true, busy: "Starting …" });
+  const newest = latest(signal);
+  let counted = 0; // messages of the last plan
 
   function wanted() {
     const given = {};
@@ -40,16 +43,22 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
     return given;
   }
 
-  async function plan(event) {
-    event?.preventDefault();
+  /** Another choice: a plan under way is not its plan. */
+  function begin() {
     start.disabled = true;
+    return newest();
+  }
+
+  async function plan() {
+    const mine = begin();
     try {
       const show = (sums, isUnfinished) => fill(dryRun, planTable(sums, isUnfinished));
-      const sums = await planned(name, wanted(), show);
+      const sums = await planned(name, wanted(), mine, show);
       fill(dryRun, planTable(sums, false), hint(), same());
-      start.disabled = sums.messages === 0;
+      counted = sums.messages;
+      start.disabled = counted === 0;
     } catch (error) {
-      fill(dryRun);
+      if (!mine.aborted) fill(dryRun);
       fail(error);
     }
   }
@@ -65,19 +74,19 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
   }
 
   async function run() {
-    start.disabled = true;
     try {
-      await post(ofQueue(name, "/redrives"), wanted());
+      await post(ofQueue(name, "/redrives"), { ...wanted(), planned: counted });
       notice("The redrive has begun.");
       await read();
     } catch (error) {
       fail(error);
     }
+    return USED;
   }
 
   async function read() {
     try {
-      refill(latest, await redrives.read());
+      refill(list, await redrives.read());
     } catch (error) {
       fail(error);
     }
@@ -88,9 +97,8 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
     view,
     el("h1", {}, "Redrive ", link(name, `#/queues/${name}`)),
     el("datalist", { id: "sources" }, queue.sources.map((source) => el("option", { value: source }))),
-    el(
-      "form",
-      { onsubmit: plan, oninput: () => (start.disabled = true) },
+    form(
+      { onsubmit: plan, oninput: begin },
       sequences
         ? el("p", {}, `${count(sequences.length)} selected messages`)
         : el(
@@ -106,11 +114,11 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
         pace.map(([, label, input]) => field(label, input)),
         field("Reason", reason),
       ),
-      el("p", { class: "actions" }, button("Dry run", () => {}, { type: "submit" }), start),
+      el("p", { class: "actions" }, submit("Dry run", { class: null }), start),
     ),
     dryRun,
     el("h2", {}, "Latest redrives"),
-    latest,
+    list,
   );
   await repeat(signal, REFRESH_MS, read);
 }

@@ -1,8 +1,8 @@
 // The redrives of a queue: the one that runs, with its controls, and the history.
 
-import { get, ofQueue, post } from "./api.js";
+import { get, latest, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, confirmed, el, link, notice, row, table } from "./dom.js";
+import { button, command, el, link, notice, row, table } from "./dom.js";
 import { filterText } from "./filters.js";
 import { count, instant, nameOf, statusText } from "./format.js";
 import { reasonText } from "./plan.js";
@@ -20,14 +20,14 @@ const COLUMNS = [
 ];
 export class Redrives {
   constructor(queue, { signal, fail }) {
-    Object.assign(this, { queue, signal, fail });
+    Object.assign(this, { queue, fail, newest: latest(signal) });
     this.before = [null];
   }
 
   /** The elements of all redrives of the page. */
   async read() {
     const path = ofQueue(this.queue.name, "/redrives");
-    const page = await get(path, { before: this.before.at(-1) }, this.signal);
+    const page = await get(path, { before: this.before.at(-1) }, this.newest());
     const { redrives, next } = page;
     if (redrives.length === 0) return el("p", { class: "empty" }, "There was none so far.");
     const active = redrives.find((each) => each.is_active);
@@ -50,14 +50,16 @@ export class Redrives {
   }
 
   live(redrive) {
-    const { moved, to_move: all, looked_at: looked, filter, paused } = redrive;
-    const done = filter ? looked : moved;
+    const { moved, looked_at: looked, filter, paused, is_planned: isPlanned } = redrive;
+    const looks = filter && !isPlanned; // without a plan nobody knows how many match
+    const done = looks ? looked : moved;
+    const all = Math.max(done, redrive.to_move); // more may have come since
     const does = (what) => () => this.control(redrive, what);
     return el(
       "section",
       { class: "panel", "aria-label": "Running redrive" },
       el("h2", { class: paused ? "urgent" : "" }, statusText(redrive)),
-      el("p", {}, filter
+      el("p", {}, looks
         ? `${count(moved)} moved, ${count(looked)} of ${count(all)} looked at`
         : `${count(moved)} of ${count(all)} messages moved`),
       el("progress", { value: String(done), max: String(Math.max(1, all)), "aria-label": "Moved" }),
@@ -75,10 +77,10 @@ export class Redrives {
         "p",
         { class: "actions" },
         paused
-          ? button("Go on", does("resume"), { class: "main" })
-          : button("Pause", does("pause")),
-        button("Cancel", does("cancel"), { class: "danger" }),
-        moved > 0 && button("Cancel and undo", () => this.undo(redrive), { class: "danger" }),
+          ? button("Go on", does("resume"), { class: "main", busy: "Going on …" })
+          : button("Pause", does("pause"), { busy: "Pausing …" }),
+        button("Cancel", does("cancel"), { class: "danger", busy: "Cancelling …" }),
+        moved > 0 && this.undoButton("Cancel and undo", redrive, { class: "danger" }),
         moved > 0 && link("Those that came back", this.cameBack(redrive), { class: "button" }),
       ),
       command(...commands.control(this.queue.name, redrive)),
@@ -110,14 +112,15 @@ export class Redrives {
       redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
       what.filter(Boolean).join("; "),
       redrive.started_by.replace(/^.*:/, "") || "unsigned",
-      mayUndo && button("Undo", () => this.undo(redrive), { title: commands.undo(this.queue.name, redrive) }),
+      mayUndo && this.undoButton("Undo", redrive, { title: commands.undo(this.queue.name, redrive) }),
     ]);
   }
 
-  async undo(redrive) {
+  undoButton(label, redrive, properties) {
     const text = `Of ${count(redrive.moved)} moved messages, those that were not received return to `
       + `${this.queue.name}. The others stay where they are.`;
-    if (await confirmed("Undo the redrive?", text, "Return them")) await this.control(redrive, "undo");
+    const confirm = () => ["Undo the redrive?", text, "Return them"];
+    return button(label, () => this.control(redrive, "undo"), { ...properties, busy: "Undoing …", confirm });
   }
 
   async control(redrive, what) {

@@ -1,11 +1,11 @@
 // Replays archived messages: a dry run first, then copies, a hundred a request. A replay that was
 // stopped goes on; its address has the place.
 
-import { post } from "./api.js";
+import { latest, post, question } from "./api.js";
 import { ofArchive } from "./archive.js";
 import { ArchivedFilter } from "./archived_filter.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, link, row, table } from "./dom.js";
+import { button, command, el, field, fill, form, link, row, submit, table, USED } from "./dom.js";
 import { bytes, count, instant } from "./format.js";
 
 const COUNTS = ["messages", "bytes", "sealed", "damaged", "too_large"];
@@ -20,9 +20,11 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
   const filter = new ArchivedFilter(query);
   const to = el("input", { value: query.get("to") ?? name, required: true, autocomplete: "off" });
   const status = el("div", { role: "status" });
-  const start = button("Send copies", () => run(), { class: "main", disabled: true });
+  const newest = latest(signal);
+  const start = button("Send copies", () => run().then(() => USED), { class: "main", disabled: true, busy: "Sending …" });
   const stop = button("Stop", () => (isStopped = true), { hidden: true });
-  const goOn = button("Go on", () => run(), { class: "main", hidden: query.get("token") === null });
+  const goOn = button("Go on", () => run(),
+    { class: "main", hidden: query.get("token") === null, busy: "Sending …" });
   const fields = el(
     "fieldset",
     {},
@@ -51,11 +53,11 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
     window.history.replaceState(null, "", `#/archive/${name}/replay?${kept}`);
   }
 
-  /** Go on step by step until the end or a stop; `seen` gets each step. */
-  async function steps(path, chosen, token, seen) {
+  /** Go on step by step until the end or a stop; `ask` makes a step, `seen` gets it. */
+  async function steps(ask, chosen, token, seen) {
     isStopped = false;
     do {
-      const step = await post(ofArchive(name, path), token === null ? chosen : { ...chosen, token });
+      const step = await ask(token === null ? chosen : { ...chosen, token });
       token = step.next;
       seen(step);
       if (step.stopped) throw new Error(`${step.stopped} The rest was not sent.`);
@@ -66,15 +68,16 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
   function begin() {
     start.disabled = goOn.hidden = true;
     if (rest !== null) remember(null);
+    return newest(); // a plan under way is not its plan
   }
 
-  async function plan(event) {
-    event?.preventDefault();
-    begin();
+  async function plan() {
+    const mine = begin();
+    const ask = (content) => question(ofArchive(name, "/replays/plan"), content, mine);
     const sums = Object.fromEntries(COUNTS.map((each) => [each, 0]));
     sums.oldest = sums.newest = 0;
     try {
-      await steps("/replays/plan", wanted(), null, (step) => {
+      await steps(ask, wanted(), null, (step) => {
         for (const each of COUNTS) sums[each] += step[each];
         sums.oldest ||= step.oldest_ms;
         sums.newest = step.newest_ms || sums.newest;
@@ -90,6 +93,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
   /** The queue that gets the copies may not be there: then the screen stays. */
   function tell(error) {
     if (error.status !== 404) fail(error);
+    if (error.name === "AbortError") return;
     fill(status, error.status === 404 && el("p", { class: "notice error" }, error.message));
   }
 
@@ -107,11 +111,12 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
 
   async function run() {
     const chosen = wanted();
-    start.disabled = fields.disabled = goOn.hidden = true;
+    const ask = (content) => post(ofArchive(name, "/replays"), content);
+    start.disabled = fields.disabled = true;
     stop.hidden = false;
     if (rest === null) copies = leftOut = [];
     try {
-      await steps("/replays", chosen, rest, (step) => {
+      await steps(ask, chosen, rest, (step) => {
         copies = [...copies, ...step.copies];
         leftOut = [...leftOut, ...step.left_out];
         if (!signal.aborted) remember(step.next);
@@ -149,11 +154,10 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
     el("h1", {}, "Replay from the archive of ", link(name, `#/archive/${name}`)),
     el("p", { class: "hint" }, "Copies are sent in the order in which the messages were sent. The "
       + "audit log links each copy to its original."),
-    el(
-      "form",
+    form(
       { onsubmit: plan, oninput: begin },
       fields,
-      el("p", { class: "actions" }, button("Dry run", () => {}, { type: "submit" }), start, goOn, stop),
+      el("p", { class: "actions" }, submit("Dry run", { class: null }), start, goOn, stop),
     ),
     status,
   );

@@ -1,16 +1,21 @@
 // Sends an edited copy of a message, beside the original or in its place.
 
-import { get, ofQueue, post } from "./api.js";
+import { get, needs, ofQueue, post, Refused } from "./api.js";
 import * as commands from "./commands.js";
 import { diff } from "./diff.js";
-import { button, command, el, field, fill, link, notice } from "./dom.js";
+import { command, el, field, fill, form, link, notice, submit } from "./dom.js";
 import { nameOf, pretty } from "./format.js";
 
 const MARKS = { same: "  ", gone: "− ", new: "+ " };
 
 export async function showResend({ view, parts: [name, sequence], signal, fail }) {
   const path = ofQueue(name, `/messages/${sequence}`);
-  const [queue, message] = await Promise.all([get(ofQueue(name), {}, signal), get(path, {}, signal)]);
+  const queue = await get(ofQueue(name), {}, signal);
+  needs(queue, "holdfast:BrowseMessages");
+  needs(queue, "holdfast:ReadMessageBodies");
+  const message = await get(path, {}, signal);
+  if (!message.may_resend) throw new Refused("Your policies allow no copy to be sent from here.", 403);
+  if (message.body === null) throw new Refused("The body cannot be read, so there is nothing to edit.", 403);
   const body = el("textarea", { rows: "14", spellcheck: "false" });
   body.value = message.body;
   const to = el("input", { value: nameOf(message.source_arn) || name, required: true });
@@ -44,8 +49,7 @@ export async function showResend({ view, parts: [name, sequence], signal, fail }
     fill(same, command(commands.resend(name, sequence, copy())));
   }
 
-  async function send(event) {
-    event.preventDefault();
+  async function send() {
     try {
       const sent = await post(`${path}/resend`, copy());
       if (sent.is_duplicate) {
@@ -53,7 +57,7 @@ export async function showResend({ view, parts: [name, sequence], signal, fail }
         return;
       }
       notice(`Sent ${sent.message_id} to ${to.value}.`);
-      location.hash = `#/queues/${name}/messages`;
+      if (!signal.aborted) location.hash = `#/queues/${name}/messages`;
     } catch (error) {
       fail(error);
     }
@@ -62,8 +66,7 @@ export async function showResend({ view, parts: [name, sequence], signal, fail }
   fill(
     view,
     el("h1", {}, "Edit and resend a message of ", link(name, `#/queues/${name}`)),
-    el(
-      "form",
+    form(
       { onsubmit: send, oninput: show },
       field("Body", body),
       el(
@@ -77,7 +80,7 @@ export async function showResend({ view, parts: [name, sequence], signal, fail }
         && el("label", { class: "choice" }, replace, "Remove the original in the same step"),
       el("h2", {}, "Changes"),
       changes,
-      el("p", {}, button("Send the copy", () => {}, { type: "submit", class: "main" })),
+      el("p", {}, submit("Send the copy", { busy: "Sending …" })),
     ),
     same,
   );

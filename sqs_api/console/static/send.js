@@ -1,11 +1,12 @@
 // Sends a message.
 
-import { get, ofQueue, post } from "./api.js";
+import { get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, link, notice } from "./dom.js";
+import { command, el, field, fill, form, link, notice, submit } from "./dom.js";
 
 export async function showSend({ view, parts: [name], signal, fail }) {
   const queue = await get(ofQueue(name), {}, signal);
+  needs(queue, "sqs:SendMessage");
   const body = el("textarea", { rows: "12", required: true, spellcheck: "false" });
   const group = el("input", { autocomplete: "off" });
   const deduplication = el("input", { autocomplete: "off" });
@@ -20,8 +21,7 @@ export async function showSend({ view, parts: [name], signal, fail }) {
     return given;
   }
 
-  async function send(event) {
-    event.preventDefault();
+  async function send() {
     try {
       const sent = await post(ofQueue(name, "/messages"), message());
       notice(sent.is_duplicate
@@ -36,8 +36,7 @@ export async function showSend({ view, parts: [name], signal, fail }) {
   fill(
     view,
     el("h1", {}, "Send to ", link(name, `#/queues/${name}`)),
-    el(
-      "form",
+    form(
       { onsubmit: send, oninput: () => fill(same, command(commands.send(queue, message()))) },
       field("Body", body),
       el(
@@ -47,7 +46,7 @@ export async function showSend({ view, parts: [name], signal, fail }) {
         queue.fifo && field("Deduplication id", deduplication),
         !queue.fifo && field("Delay in seconds", delay),
       ),
-      el("p", {}, button("Send", () => {}, { type: "submit", class: "main" })),
+      el("p", {}, submit("Send", { busy: "Sending …" })),
     ),
     same,
   );

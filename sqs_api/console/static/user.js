@@ -1,8 +1,8 @@
 // One user: access keys, policies, and what they allow.
 
-import { get, post } from "./api.js";
+import { caller, get, latest, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, confirmed, el, facts, field, fill, link, notice } from "./dom.js";
+import { button, command, el, facts, field, fill, form, link, notice, submit } from "./dom.js";
 import { instant, pretty } from "./format.js";
 import { keyTable, newKey } from "./keys.js";
 import { permissionForm } from "./permission.js";
@@ -25,11 +25,14 @@ export async function showUser({ view, parts: [account, encoded], signal, fail }
   const secret = el("div");
   const policies = el("div");
   const who = { account, name };
-  const find = () => get("users/show", { user: name, account }, signal);
+  const mayManage = (await caller()).may.includes("holdfast:ManageUsers");
+  const [newestKeys, newestPolicies] = [latest(signal), latest(signal)];
+  const find = (asked) => get("users/show", { user: name, account }, asked);
+  const shownKeys = (found) => keyTable(found, { place: secret, read: readKeys, fail, mayManage });
 
   async function readKeys() {
     try {
-      fill(keys, keyTable((await find()).keys, { place: secret, read: readKeys, fail }));
+      fill(keys, shownKeys((await find(newestKeys())).keys));
     } catch (error) {
       fail(error);
     }
@@ -37,43 +40,46 @@ export async function showUser({ view, parts: [account, encoded], signal, fail }
 
   async function readPolicies() {
     try {
-      showPolicies((await find()).policies);
+      showPolicies((await find(newestPolicies())).policies);
     } catch (error) {
       fail(error);
     }
   }
 
   function showPolicies(found) {
-    const forms = Object.entries(found).map(([policy, text]) => policyForm(who, policy, text, readPolicies));
+    const forms = Object.entries(found).map(([policy, text]) => (mayManage
+      ? policyForm(who, policy, text, readPolicies)
+      : [el("h3", {}, `Policy ${policy}`), el("pre", { tabindex: "0" }, pretty(text) ?? text)]));
     fill(
       policies,
       forms.length ? forms : el("p", { class: "empty" }, "No policy: this user may do nothing, "
         + "except what a queue's own policy allows."),
-      policyForm(who, null, EMPTY, readPolicies),
+      mayManage && policyForm(who, null, EMPTY, readPolicies),
     );
   }
 
+  const removal = () => [`Delete user ${name}?`,
+    "Its policies and access keys go with it. It cannot be brought back.", "Delete user", name];
+
   async function remove() {
-    const text = "Its policies and access keys go with it. It cannot be brought back.";
-    if (!(await confirmed(`Delete user ${name}?`, text, "Delete user", name))) return;
     try {
       await post("users/remove", { name, account });
       notice(`${name} is deleted.`);
-      location.hash = "#/users";
+      if (!signal.aborted) location.hash = "#/users";
     } catch (error) {
       fail(error);
     }
   }
 
-  const user = await find();
-  fill(keys, keyTable(user.keys, { place: secret, read: readKeys, fail }));
+  const user = await find(signal);
+  fill(keys, shownKeys(user.keys));
   showPolicies(user.policies);
   fill(
     view,
     el("h1", {}, "User ", name),
     el("p", { class: "actions" }, link("All users", "#/users", { class: "button" }),
-      button("New key", () => newKey(secret, { account, user: name }, readKeys, fail), { class: "main" }),
-      button("Delete user", remove, { class: "danger" })),
+      mayManage && button("New key", () => newKey(secret, { account, user: name }, readKeys, fail), { class: "main" }),
+      mayManage && button("Delete user", remove, { class: "danger", busy: "Deleting …", confirm: removal })),
     facts([["ARN", user.arn], ["User id", user.user_id], ["Created", instant(user.created_at_ms)],
       ...Object.entries(user.tags).map(([key, value]) => [`Tag ${key}`, value])]),
     el("h2", {}, "Access keys"),
@@ -81,7 +87,7 @@ export async function showUser({ view, parts: [account, encoded], signal, fail }
     keys,
     el("h2", {}, "Policies"),
     policies,
-    permissionForm({ account, user: name }, fail),
+    permissionForm({ account, user: name }, signal, fail),
     command(commands.showUser(who), commands.addKey(account, name, ""),
       ...user.keys.map((key) => commands.changeKey("disable", key.access_key_id)),
       commands.removeUser(who)),
@@ -104,8 +110,7 @@ function policyForm(who, policy, text, read) {
   const show = () => fill(same, named() && command(commands.putPolicy(who, named()),
     policy !== null && commands.removePolicy(who, policy) || ""));
 
-  async function save(event) {
-    event.preventDefault();
+  async function save() {
     try {
       await post("users/policies", { ...who, policy: named(), document: document.value });
       notice(`Policy ${named()}: saved.`);
@@ -115,9 +120,10 @@ function policyForm(who, policy, text, read) {
     }
   }
 
+  const removal = () =>
+    [`Remove policy ${policy}?`, `${who.name} loses what it allows or denies.`, "Remove"];
+
   async function remove() {
-    const what = `${who.name} loses what it allows or denies.`;
-    if (!(await confirmed(`Remove policy ${policy}?`, what, "Remove"))) return;
     try {
       await post("users/policies/remove", { ...who, policy });
       await read();
@@ -127,17 +133,16 @@ function policyForm(who, policy, text, read) {
   }
 
   show();
-  return el(
-    "form",
+  return form(
     { class: "panel", onsubmit: save, oninput: show, "aria-label": title },
     el("h3", {}, title),
     policy === null && field("Name of the policy", name),
     field("Document", document),
     refusal,
     el("p", { class: "actions" },
-      button("Save policy", () => {}, { type: "submit", class: "main" }),
-      policy !== null && button("Remove", remove, { class: "danger",
-        "aria-label": `Remove policy ${policy}` })),
+      submit("Save policy", { busy: "Saving …" }),
+      policy !== null && button("Remove", remove, { class: "danger", busy: "Removing …",
+        confirm: removal, "aria-label": `Remove policy ${policy}` })),
     same,
   );
 }

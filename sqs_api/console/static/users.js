@@ -1,8 +1,8 @@
 // Users and access keys of all accounts.
 
-import { get, post } from "./api.js";
+import { caller, get, latest, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, link, notice, row, table } from "./dom.js";
+import { button, command, el, field, fill, form, link, notice, row, submit, table } from "./dom.js";
 import { instant } from "./format.js";
 import { keyTable, newKey } from "./keys.js";
 import { permissionForm } from "./permission.js";
@@ -12,11 +12,13 @@ const COLUMNS = [["User", "name"], ["Account", "wide"], ["Policies", ""], ["Keys
 export async function showUsers({ view, signal, fail }) {
   const list = el("div");
   const secret = el("div");
-  const { account } = await get("caller", {}, signal);
+  const { account, may } = await caller();
+  const mayManage = may.includes("holdfast:ManageUsers");
+  const newest = latest(signal);
 
   async function read() {
     try {
-      show(await get("users", {}, signal));
+      show(await get("users", {}, newest()));
     } catch (error) {
       fail(error);
     }
@@ -30,7 +32,7 @@ export async function showUsers({ view, signal, fail }) {
         : el("p", { class: "empty" }, "There are no users beside the accounts themselves."),
       el("h2", {}, "Keys of accounts"),
       el("p", { class: "hint" }, "They may do everything in their account. Give programs a user."),
-      keyTable(found.account_keys, { place: secret, read, fail, withAccount: true }),
+      keyTable(found.account_keys, { place: secret, read, fail, mayManage, withAccount: true }),
       command(...commands.listUsers()),
     );
   }
@@ -40,22 +42,20 @@ export async function showUsers({ view, signal, fail }) {
     const owner = accountInput(account);
     const same = el("div");
     const showCommand = () => fill(same, name.value && command(commands.addUser(owner.value, name.value)));
-    const onsubmit = async (event) => {
-      event.preventDefault();
+    const onsubmit = async () => {
       try {
         await post("users", { name: name.value, account: owner.value });
         notice(`${name.value} is added, and may do nothing until a policy says so.`);
-        location.hash = addressOf({ account: owner.value, name: name.value });
+        if (!signal.aborted) location.hash = addressOf({ account: owner.value, name: name.value });
       } catch (error) {
         fail(error);
       }
     };
-    return el(
-      "form",
+    return form(
       { class: "panel", onsubmit, oninput: showCommand, "aria-label": "Add a user" },
       el("h2", {}, "Add a user"),
       el("div", { class: "search" }, field("Name", name), field("Account", owner),
-        button("Add user", () => {}, { type: "submit", class: "main" })),
+        submit("Add user", { busy: "Adding …" })),
       same,
     );
   }
@@ -66,10 +66,12 @@ export async function showUsers({ view, signal, fail }) {
     el("h1", {}, "Users and keys"),
     list,
     secret,
-    el("p", { class: "actions" },
-      button("New key of the account", () => newKey(secret, { account, user: null }, read, fail))),
-    addForm(),
-    permissionForm({ account, user: "" }, fail),
+    mayManage && [
+      el("p", { class: "actions" },
+        button("New key of the account", () => newKey(secret, { account, user: null }, read, fail))),
+      addForm(),
+    ],
+    permissionForm({ account, user: "" }, signal, fail),
   );
 }
 

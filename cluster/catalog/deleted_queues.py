@@ -1,0 +1,62 @@
+"""Deleted and purged queues in memory, and the rules of the restore window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cluster.catalog.catalog_records import KeptQueue, KeptState
+
+KEPT_MAX = 1_000
+"""Limit of kept queues; beyond it the oldest are dropped early, since each takes memory."""
+
+
+class KeptQueues:
+    """Deleted and purged queues by id."""
+
+    def __init__(self, window_ms: int) -> None:
+        self.window_ms = window_ms
+        """Time in which a deleted or purged queue can be restored; with 0 it is dropped at once."""
+        self._kept: dict[int, KeptQueue] = {}
+
+    def __iter__(self) -> Iterator[KeptQueue]:
+        return iter(self._kept.values())
+
+    def put(self, kept: KeptQueue) -> None:
+        """Add or replace a queue."""
+        self._kept[kept.queue.queue_id] = kept
+
+    def get(self, queue_id: int) -> KeptQueue | None:
+        """The queue with this id, None if it is not kept."""
+        return self._kept.get(queue_id)
+
+    def remove(self, queue_id: int) -> None:
+        """Remove a queue that exists again, or is gone for good."""
+        self._kept.pop(queue_id, None)
+
+    def in_state(self, state: KeptState) -> list[KeptQueue]:
+        """The queues in this state, the latest first."""
+        found = [kept for kept in self if kept.state is state]
+        return sorted(found, key=lambda each: (each.deleted_at_ms, each.queue.queue_id))[::-1]
+
+    def restorable(self, now_ms: int) -> list[KeptQueue]:
+        """The queues that can be restored now, the latest first."""
+        return [kept for kept in self.in_state(KeptState.KEPT) if self.is_restorable(kept, now_ms)]
+
+    def is_restorable(self, kept: KeptQueue, now_ms: int) -> bool:
+        """True while the window is open. A clock turned back does not shorten it; a window of 0 is
+        never open."""
+        is_over = max(0, now_ms - kept.deleted_at_ms) >= self.window_ms
+        return kept.state is KeptState.KEPT and not is_over
+
+    def over(self, now_ms: int) -> list[KeptQueue]:
+        """The queues whose window is over, and those beyond KEPT_MAX."""
+        return [
+            kept
+            for position, kept in enumerate(self.in_state(KeptState.KEPT))
+            if position >= KEPT_MAX or not self.is_restorable(kept, now_ms)
+        ]
+
+    @property
+    def state_of_removed(self) -> KeptState:
+        """State of a queue that is deleted or purged now."""
+        return KeptState.KEPT if self.window_ms else KeptState.DROPPING

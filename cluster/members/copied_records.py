@@ -1,0 +1,89 @@
+"""The records of a cluster, copied: queues, users and wrapped keys as of one revision of etcd.
+
+They are in a file of a cluster's backup, and of the data folders restored from it until the new
+cluster is founded: then they lie in its etcd. A single host has SQLite files instead.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+
+from cluster.catalog.catalog_records import PREFIX as CATALOG
+from cluster.catalog.record_codec import CatalogUnreadable
+from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
+from cluster.coordination.coordination import Record
+from cluster.coordination.etcd_coordination import WRITERS
+from cluster.keys.shared_identities import PREFIX as IDENTITIES
+from cluster.keys.shared_key_records import PREFIX as KEYRING
+from storage.files.copying import write_file
+from storage.log import OLDEST_FORMAT
+
+RECORDS_FILE = "records.json"
+FORMATS_KEY = "members/formats"
+COPIED = (CATALOG, IDENTITIES, KEYRING, FORMATS_KEY)
+"""Prefixes of the records that are copied: hosts, leaders and terms are the cluster's own."""
+
+
+_WRITERS = tuple(prefix + WRITERS for prefix in COPIED)
+
+
+class _Copied(msgspec.Struct, frozen=True):
+    records: dict[str, bytes]
+    crc32: int
+
+
+def copied(records: Iterable[Record]) -> dict[str, bytes]:
+    """The records to copy, among all those of a cluster."""
+    return {
+        each.key: each.value
+        for each in records
+        if each.key.startswith(COPIED) and not each.key.startswith(_WRITERS)
+    }
+
+
+def write_copied(folder: Path, records: Mapping[str, bytes]) -> None:
+    """Write the file and sync it. Raises OSError."""
+    content = dict(sorted(records.items()))
+    copy = _Copied(content, _checksum(content))
+    write_file(folder / RECORDS_FILE, msgspec.json.format(msgspec.json.encode(copy), indent=1))
+
+
+def read_copied(folder: Path) -> dict[str, bytes]:
+    """The records in the file. Raises OSError, CatalogUnreadable."""
+    file = folder / RECORDS_FILE
+    try:
+        copy = msgspec.json.decode(file.read_bytes(), type=_Copied)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise CatalogUnreadable(f"{file} is damaged: {error}") from error
+    if copy.crc32 != _checksum(copy.records):
+        raise CatalogUnreadable(f"{file} is damaged: its checksum does not match")
+    return copy.records
+
+
+def _checksum(records: Mapping[str, bytes]) -> int:
+    return crc32(msgspec.msgpack.encode(list(records.items())))
+
+
+def catalog_in(folder: Path) -> list[Record]:
+    """The catalog's records in a backup, or in a restored folder. Raises sqlite3.Error, OSError,
+    CatalogUnreadable."""
+    if not (folder / RECORDS_FILE).exists():
+        with closing(sqlite3.connect(folder / CATALOG_FILE)) as catalog:
+            return read_records(catalog).records
+    found = read_copied(folder).items()
+    return [
+        Record(key.removeprefix(CATALOG), value, 1)
+        for key, value in found
+        if key.startswith(CATALOG)
+    ]
+
+
+def formats_in(folder: Path) -> int:
+    """The newest formats that the rows may have. Raises OSError, CatalogUnreadable."""
+    return int(read_copied(folder).get(FORMATS_KEY, b"%d" % OLDEST_FORMAT))

@@ -1,0 +1,70 @@
+"""The file in a data folder that says which host, and of which cluster, it is."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+
+from cluster.catalog.sqlite_coordination import CATALOG_FILE
+from cluster.clock import Entropy
+from cluster.members.copied_records import RECORDS_FILE
+from cluster.members.member_records import Identity, MembershipRefused
+from storage.copies.second_copy import is_there
+
+MEMBER_FILE = "member.json"
+_ID_BYTES = 16
+
+
+def open_identity(folder: Path, entropy: Entropy) -> Identity:
+    """The identity of this folder, a new one if it has none; blocks. Raises OSError,
+    MembershipRefused."""
+    file = folder / MEMBER_FILE
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Identity)
+    except FileNotFoundError:
+        if is_there(folder / CATALOG_FILE):
+            raise MembershipRefused(
+                f"{folder} is of a single host: a cluster begins with empty folders, or with those "
+                "restored from a cluster's backup"
+            ) from None
+        identity = Identity(entropy.secret(_ID_BYTES).hex())
+        save_identity(folder, identity)
+        return identity
+    except msgspec.MsgspecError as error:
+        raise MembershipRefused(
+            f"{file} cannot be read; without it the host registers anew"
+        ) from error
+
+
+def refuse_member_folder(folder: Path) -> None:
+    """Raise MembershipRefused if this is the folder of a host of a cluster: alone, it would begin
+    with queues and keys of its own."""
+    if (folder / RECORDS_FILE).exists():
+        raise MembershipRefused(
+            f"{folder} is restored from a cluster's backup: found a cluster with it (etcd, "
+            "cluster_hosts and the other settings of a host), or restore the backup for a single "
+            "host with holdfast restore --single"
+        )
+    if (folder / MEMBER_FILE).exists():
+        raise MembershipRefused(
+            f"{folder} belongs to a host of a cluster: give the host's --config, or all its "
+            "settings in the environment"
+        )
+
+
+def save_identity(folder: Path, identity: Identity) -> None:
+    """Write it durably; blocks. Raises OSError."""
+    file = folder / MEMBER_FILE
+    draft = file.with_suffix(".new")
+    with draft.open("wb") as opened:
+        opened.write(msgspec.json.format(msgspec.json.encode(identity)) + b"\n")
+        opened.flush()
+        os.fsync(opened.fileno())
+    draft.replace(file)
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,232 @@
+"""Reports: the public view of a shard. Frozen plain data that could be sent to another process.
+
+A shard makes them on request. Its memory (`visibility/state`) does not leave `cluster/shards`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from storage.histogram import HistogramReport
+from visibility.state.ages import OldestMessages, oldest_messages
+from visibility.state.archive_state import ArchiveState
+from visibility.state.gauges import GroupGauges, group_gauges
+from visibility.state.queue_state import QueueState
+from visibility.state.rows import DamagedRecord
+from visibility.state.shard_state import ShardState
+
+
+class Phase(StrEnum):
+    """The phase of a shard: only a LEADING one decides requests, the others refuse them."""
+
+    LOADING = "loading"
+    FOLLOWING = "following"
+    """Another host leads, or soon will; also while memory is loaded to take the lead."""
+    LEADING = "leading"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class ArchiveLimits(NamedTuple):
+    """The limits on the messages that a shard keeps for the archive."""
+
+    size_max: int
+    """Bytes on disk that may wait for the archive."""
+    retains: bool
+    """True if messages that find no room there stay in their queues instead of being discarded."""
+
+
+class ArchiveReport(msgspec.Struct, frozen=True):
+    """The messages of a shard that wait for the archive; see `ArchiveState`."""
+
+    source: str
+    sealed: int
+    """The highest batch that was sealed."""
+    archived: int
+    """The highest batch that is archived for good."""
+    waiting_batches: int
+    """Batches that are sealed and not archived."""
+    first_position: int
+    messages: int
+    """In batches and in none yet, as `size`."""
+    size: int
+    size_max: int
+    has_open: bool
+    open_size: int
+    open_since_ms: int
+    waiting_since_ms: int
+    """When the oldest waiting batch was sealed or begun; 0 if nothing waits."""
+    handed_over: int
+    discarded: int
+
+
+class ShardReport(msgspec.Struct, frozen=True):
+    """A shard without its queues: its cost does not depend on how much the shard holds."""
+
+    number: int
+    phase: Phase
+    loaded_at_ms: int
+    """When the shard was loaded, by its clock: counts of its queues begin there."""
+    parked: int
+    """Long polls that wait for a message."""
+    failures: int
+    """Failures of the store."""
+    trusted_ms: int
+    """The time that retention acts on while a leap of the clock is not trusted yet, else 0."""
+    turn_s: HistogramReport
+    """Time that deciding took, without the disk."""
+    turn_requests: HistogramReport
+    archive: ArchiveReport
+    outbox: int = 0
+    """Messages on their way to other shards."""
+    outbox_since_ms: int = 0
+    """When the oldest of them left its queue, 0 for none."""
+
+    @property
+    def ready(self) -> bool:
+        """True if requests are decided."""
+        return self.phase is Phase.LEADING
+
+
+class QueueReport(msgspec.Struct, frozen=True):
+    """A queue that holds or held messages; counts are those of `visibility.state.counts.Counts`."""
+
+    queue_id: int
+    visible: int
+    in_flight: int
+    delayed: int
+    quarantined: int
+    """Messages that are stored and cannot be served; in no other count."""
+    sent: int
+    sent_bytes: int
+    received: int
+    deleted: int
+    expired: int
+    purged: int
+    moved_in: int
+    moved_out: int
+    oldest: OldestMessages | None = None
+    """None if it was not requested, the shard is not ready, or rows cannot be read."""
+    groups: GroupGauges | None = None
+    """None for the same reasons, and for a queue with neither groups in flight nor noisy ones."""
+
+    @property
+    def stored(self) -> int:
+        """Messages, whatever their state."""
+        return self.visible + self.in_flight + self.delayed
+
+
+class TimesReport(NamedTuple):
+    """A queue with the times that deleted messages spent in it."""
+
+    queue: QueueReport
+    times: dict[int, int]
+    """Messages by `counts.bucket_of` their time."""
+
+
+COUNTS = (
+    "sent",
+    "sent_bytes",
+    "received",
+    "deleted",
+    "expired",
+    "purged",
+    "moved_in",
+    "moved_out",
+)
+"""The fields of a QueueReport that count from the time the shard was loaded."""
+
+
+def archive_report(archive: ArchiveState) -> ArchiveReport:
+    """Report the messages that wait for the archive."""
+    return ArchiveReport(
+        source=archive.source,
+        sealed=archive.next_batch - 1,
+        archived=archive.archived,
+        waiting_batches=len(archive.batches),
+        first_position=archive.first_position,
+        messages=archive.messages,
+        size=archive.size,
+        size_max=archive.size_max,
+        has_open=archive.has_open,
+        open_size=archive.open_size,
+        open_since_ms=archive.open_since_ms,
+        waiting_since_ms=_waiting_since_ms(archive),
+        handed_over=archive.handed_over,
+        discarded=archive.discarded,
+    )
+
+
+def _waiting_since_ms(archive: ArchiveState) -> int:
+    if archive.batches:  # in order of time, and before the open ones
+        return next(iter(archive.batches.values())).sealed_at_ms
+    return archive.open_since_ms if archive.has_open else 0
+
+
+def queue_reports(
+    state: ShardState, queue_ids: Iterable[int], detailed_ids: Container[int], now_ms: int
+) -> list[QueueReport]:
+    """Report those of the queues that hold or held messages.
+
+    Only for `detailed_ids` oldest messages and groups are looked up, which may read rows.
+    """
+    return [
+        _detailed(state, queue, now_ms) if queue.queue_id in detailed_ids else _report(queue)
+        for queue in _known(state, queue_ids)
+    ]
+
+
+def times_reports(state: ShardState, queue_ids: Iterable[int]) -> list[TimesReport]:
+    """Report those of the queues that hold or held messages, with times spent there."""
+    return [
+        TimesReport(_report(queue), dict(queue.times_in_queue))
+        for queue in _known(state, queue_ids)
+    ]
+
+
+def _known(state: ShardState, queue_ids: Iterable[int]) -> Iterable[QueueState]:
+    return filter(None, map(state.queues.get, queue_ids))
+
+
+def _report(queue: QueueState) -> QueueReport:
+    counts = queue.counts
+    return QueueReport(
+        queue.queue_id,
+        queue.visible,
+        queue.in_flight,
+        queue.delayed,
+        queue.quarantined.messages,
+        counts.sent,
+        counts.sent_bytes,
+        counts.received,
+        counts.deleted,
+        counts.expired,
+        counts.purged,
+        counts.moved_in,
+        counts.moved_out,
+    )
+
+
+def _detailed(state: ShardState, queue: QueueState, now_ms: int) -> QueueReport:
+    oldest, groups = _oldest(state, queue), _groups(state, queue, now_ms)
+    return msgspec.structs.replace(_report(queue), oldest=oldest, groups=groups)
+
+
+def _oldest(state: ShardState, queue: QueueState) -> OldestMessages | None:
+    try:
+        return oldest_messages(state, queue)
+    except DamagedRecord:
+        return None
+
+
+def _groups(state: ShardState, queue: QueueState, now_ms: int) -> GroupGauges | None:
+    if not (queue.in_flight_by_group or queue.fairness.noisy):
+        return None
+    try:
+        return group_gauges(state, queue, now_ms)
+    except DamagedRecord:
+        return None

@@ -1,0 +1,54 @@
+"""Bugs about messages whose retention is over that the simulator must find, planted into the
+production code for the time of a test."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.tests.simulation.planted import Plant
+from visibility.rules import receive
+from visibility.rules.retention import TooOld
+from visibility.state import window
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
+
+
+def leave_retention_to_pulses(patch: pytest.MonkeyPatch) -> None:
+    """A receive takes what no pulse has removed."""
+    patch.setattr(TooOld, "passes", lambda self, retained_from_ms: False)
+    patch.setattr(receive, "PASSED_MAX", 0)
+    patch.setattr(window, "fill_fresh", _fill)
+
+
+def _fill(
+    shard: ShardState, queue: QueueState, messages: int, too_old_ms: int, passed_max: int
+) -> bool:
+    window.fill(shard, queue, messages)
+    return True
+
+
+def pass_by_the_window_only(patch: pytest.MonkeyPatch) -> None:
+    """A message that was received before, or waits in a group, is never too old."""
+    patch.setattr(TooOld, "passes", lambda self, retained_from_ms: False)
+
+
+def forget_what_was_passed_by(patch: pytest.MonkeyPatch) -> None:
+    """The place from which a start reads is behind messages that are still there."""
+    fill_fresh = window.fill_fresh
+
+    def fill(
+        shard: ShardState, queue: QueueState, messages: int, too_old_ms: int, passed_max: int
+    ) -> bool:
+        is_done = fill_fresh(shard, queue, messages, too_old_ms, passed_max)
+        queue.waiting -= queue.passed
+        queue.passed = 0
+        return is_done
+
+    patch.setattr(window, "fill_fresh", fill)
+
+
+PLANTS: tuple[Plant, ...] = (
+    leave_retention_to_pulses,
+    pass_by_the_window_only,
+    forget_what_was_passed_by,
+)

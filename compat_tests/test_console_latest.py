@@ -1,0 +1,181 @@
+"""The console in a real browser whose answers come late: no older one replaces a newer one. And
+what was removed is brought back where that was done."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from compat_tests.console_world import Held, count, make_dead_letters, sqs, tab_of
+from compat_tests.node_process import NodeProcess
+
+pytestmark = pytest.mark.slow
+
+BODIES = [json.dumps({"n": number, "kind": "ab"[number % 2]}) for number in range(6)]
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def test_a_search_shows_what_was_asked_for_last(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "late", *BODIES)
+    tab = tab_of(browser, opened, "/queues/late-dead/messages")
+    tab.see("6 messages looked at")
+    held = Held(tab, "**/messages?*", "GET")
+    for text in ("kind=a", "n=3"):
+        tab.fill("JSON field: items[0].sku=A1", text)
+        tab.press("Search")
+    held.wait(2)
+    held.let_go(1)
+    tab.page.locator("tbody tr").nth(1).wait_for(state="detached")
+    held.let_go(0)
+    tab.page.wait_for_timeout(200)
+    tab.fill("JSON field: items[0].sku=A1", "kind=b")
+    redrive = tab.page.get_by_role("link", name="Redrive all that match").get_attribute("href")
+
+    assert [json.loads(body)["n"] for body in tab.page.locator("td code").all_inner_texts()] == [3]
+    assert "json=n%3D3" in str(redrive), "of the messages that are shown"
+    assert tab.faults == []
+
+
+def test_groups_and_the_audit_log_show_what_was_asked_for_last(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "grouped", *BODIES)
+    client.purge_queue(QueueUrl="grouped")
+    tab = tab_of(browser, opened, "/queues/grouped-dead/groups")
+    tab.see("All 6 messages were looked at.")
+    held = Held(tab, "**/groups?*", "GET")
+    for field in ("kind", "n"):
+        tab.page.get_by_label("Group by").select_option("json")
+        tab.page.get_by_label("Name of the attribute").fill(field)
+        tab.press("Group")
+    held.wait(2)
+    held.let_go(1)
+    tab.page.locator("tbody tr").nth(5).wait_for()
+    held.let_go(0)
+    tab.page.wait_for_timeout(200)
+    groups = tab.page.locator("tbody tr").count()
+
+    tab.go("/audit")
+    tab.page.get_by_role("region", name="Audit log").wait_for()
+    held = Held(tab, "**/audit?*", "GET")
+    for action in ("PurgeQueue", "NoSuchThing"):
+        tab.fill("Part of the action", action)
+        tab.press("Search")
+    held.wait(2)
+    held.let_go(1)
+    tab.see("No line matches.")
+    held.let_go(0)
+    tab.page.wait_for_timeout(200)
+
+    assert groups == 6
+    assert tab.page.get_by_text("No line matches.").is_visible()
+    assert tab.faults == []
+
+
+def test_a_dry_run_is_not_that_of_another_choice(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "planned", *BODIES)
+    tab = tab_of(browser, opened, "/queues/planned-dead/redrive?json=kind%3Db")
+    held = Held(tab, "**/redrives/plan")
+    tab.press("Dry run")
+    held.wait()
+    tab.fill("JSON field: items[0].sku=A1", "kind=a")
+    held.let_go()
+    tab.page.wait_for_timeout(200)
+    start = tab.page.get_by_role("button", name="Start", exact=True)
+    was_disabled = start.is_disabled()
+    held.end()
+    tab.press("Dry run")
+    tab.page.get_by_role("region", name="What would move").wait_for()
+
+    assert was_disabled
+    assert start.is_enabled()
+    assert tab.faults == []
+
+
+def test_a_late_answer_does_not_leave_the_screen_that_was_opened_since(
+    browser: Any, opened: NodeProcess
+) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "left", "a")
+    tab = tab_of(browser, opened, "/queues/left-dead/messages/1/resend")
+    tab.see("The body is unchanged.")
+    held = Held(tab, "**/resend")
+    tab.press("Send the copy")
+    held.wait()
+    tab.go("/dead-letters")
+    tab.page.get_by_role("heading", name="Dead letters").wait_for()
+    held.let_go()
+    tab.see("Sent ")
+
+    assert tab.page.url.endswith("#/dead-letters")
+    assert count(client, "left") == 1
+    assert tab.faults == []
+
+
+# -- undo ------------------------------------------------------------------------------------------
+
+
+def test_a_purge_is_undone_on_its_page(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    client.create_queue(QueueName="emptied")
+    for body in "ab":
+        client.send_message(QueueUrl="emptied", MessageBody=body)
+    tab = tab_of(browser, opened, "/queues/emptied")
+    tab.press("Purge")
+    dialog = tab.page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("emptied")
+    held = Held(tab, "**/purge")
+    dialog.get_by_role("button", name="Purge").evaluate(
+        "button => { button.click(); button.click() }"
+    )
+    tab.page.get_by_role("button", name="Purging …").wait_for()
+    held.wait()
+    held.end()
+    undo = tab.page.get_by_role("button", name="Undo the purge")
+    undo.wait_for()
+    emptied = count(client, "emptied")
+    restores = Held(tab, "**/restore")
+    undo.evaluate("button => { button.click(); button.click(); button.click() }")
+    tab.page.get_by_role("button", name="Restoring …").wait_for()
+    restores.wait()
+    restores.end()
+    tab.see("The messages are back in emptied.")
+    undo.wait_for(state="detached")
+
+    assert emptied == 0
+    assert count(client, "emptied") == 2
+    assert (len(held.routes), len(restores.routes)) == (1, 1)
+    assert tab.faults == []
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+
+def test_progress_counts_what_the_plan_counted(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    make_dead_letters(client, "counted", *BODIES)
+    tab = tab_of(browser, opened, "/queues/counted-dead/redrive?json=kind%3Db")
+    tab.fill("Wait for me after", "1")
+    tab.press("Dry run")
+    tab.page.get_by_role("region", name="What would move").wait_for()
+    start = tab.page.get_by_role("button", name="Start", exact=True)
+    start.evaluate("button => { button.click(); button.click(); button.click() }")
+    live = tab.page.get_by_role("region", name="Running redrive")
+    live.get_by_text("1 of 3 messages moved").wait_for()
+    bar = tab.page.get_by_role("progressbar")
+    progress = [bar.get_attribute(name) for name in ("value", "max")]
+    tab.press("Go on")
+    line = tab.page.get_by_role("region", name="Latest redrives").locator("tbody tr").first
+    line.get_by_text("completed").wait_for()
+
+    assert progress == ["1", "3"]
+    assert "3 of 3" in line.inner_text()
+    assert start.is_disabled(), "another redrive begins with a dry run of its own"
+    assert tab.faults == []

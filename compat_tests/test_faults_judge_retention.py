@@ -1,0 +1,42 @@
+"""The judge finds messages served after their retention, and excuses those that expired."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compat_tests.faults.history import Outcome
+from compat_tests.test_faults_judge import Story
+
+
+def short() -> Story:
+    """A story whose queue keeps messages for a minute."""
+    story = Story()
+    story.history.queues["q"] = replace(story.history.queues["q"], retention_s=60.0)
+    return story
+
+
+def test_message_must_not_be_too_old() -> None:
+    story = short()
+    for name, outcome in (("a", Outcome.DONE), ("b", Outcome.DONE), ("c", Outcome.UNKNOWN)):
+        story.send(name, 1, outcome)
+    story.receive("a", 61)
+    for name in ("b", "c"):
+        story.receive(name, 62)
+
+    assert story.rules == ["served too old"], "c may have been sent later"
+
+
+def test_message_that_expired_is_not_missing() -> None:
+    story = short()
+    story.send("a", 1)
+
+    assert (story.rules, story.missing) == ([], [])
+
+
+def test_time_that_was_set_back_makes_no_message_older() -> None:
+    story = short()
+    story.history.set_back.append((30.0, 5.0))
+    story.send("a", 1)
+    story.receive("a", 64)
+
+    assert story.rules == []

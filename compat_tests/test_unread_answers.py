@@ -1,0 +1,77 @@
+"""Signed consumers that ask for large messages and read nothing: the memory of the service, and its
+other clients."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from compat_tests.clients.boto3_client import connect
+from compat_tests.clients.raw import JSON, RawClient
+from compat_tests.conftest import NodeFactory
+
+CONSUMERS = 40
+MIB = 1 << 20
+GROWTH_MAX = 96 * MIB
+"""Beside the share of one user, 2 MiB, the process reads and encodes one answer at a time. Without
+a bound the consumers' answers took 700 MiB."""
+
+
+def _memory(pid: int) -> int:
+    """Bytes of memory that a process has to itself."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.split("RssAnon:")[1].split()[0]) << 10
+
+
+def _receive(raw: RawClient, url: str) -> bytes:
+    """A signed request for ten messages, which stay visible."""
+    members = {"QueueUrl": url, "MaxNumberOfMessages": 10, "VisibilityTimeout": 0}
+    body = json.dumps(members).encode()
+    headers = {
+        "Host": urlsplit(raw.url).netloc,
+        "Content-Type": JSON,
+        "Content-Length": str(len(body)),
+        "X-Amz-Target": "AmazonSQS.ReceiveMessage",
+    }
+    signed = raw.signed_headers("POST", raw.url + "/", headers, body)
+    lines = "".join(f"{name}: {value}\r\n" for name, value in signed.items())
+    return f"POST / HTTP/1.1\r\n{lines}\r\n".encode() + body
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads another process's memory, as on Linux")
+def test_consumers_that_do_not_read_take_little_memory_and_others_are_served(
+    start_node: NodeFactory,
+) -> None:
+    node = start_node("--request-memory-bytes", str(8 * MIB))
+    client = connect(node.url, node.credentials)
+    large = client.create_queue(QueueName="large")["QueueUrl"]
+    small = client.create_queue(QueueName="small")["QueueUrl"]
+    for _ in range(20):
+        client.send_message(QueueUrl=large, MessageBody="x" * 1_000_000)
+    request = _receive(RawClient(node.url, node.credentials), large)
+    address = ("127.0.0.1", int(node.url.rsplit(":", 1)[1]))
+    before = _memory(node.pid)
+
+    with ExitStack() as stack:
+        for _ in range(CONSUMERS):
+            consumer = stack.enter_context(socket.create_connection(address, timeout=30))
+            consumer.sendall(request * 5)
+        highest = before
+        ends = time.monotonic() + 4
+        while time.monotonic() < ends:
+            client.send_message(QueueUrl=small, MessageBody="x")
+            (message,) = client.receive_message(QueueUrl=small, WaitTimeSeconds=5)["Messages"]
+            client.delete_message(QueueUrl=small, ReceiptHandle=message["ReceiptHandle"])
+            highest = max(highest, _memory(node.pid))
+
+    assert highest - before < GROWTH_MAX
+    received = client.receive_message(QueueUrl=large, MaxNumberOfMessages=10)["Messages"]
+    assert len(received[0]["Body"]) == 1_000_000

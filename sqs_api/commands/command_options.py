@@ -1,0 +1,254 @@
+"""Shared parts of the commands: refusals in one line, and settings from flags, environment and
+file."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sqlite3
+import sys
+from collections.abc import Callable, Collection, Iterator
+from contextlib import closing, contextmanager
+from enum import StrEnum
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sqs_api.settings import config
+from sqs_api.settings.config import ConfigRefused, Settings, Switch, scalar_fields, shards_of
+from visibility.contract.naming import is_account
+
+if TYPE_CHECKING:
+    from auth.identities import User
+    from cluster.keys.identity_store import IdentityStore
+    from cluster.keys.keyring import Keyring
+    from sqs_api.commands.page_client import AdminClient
+
+CONFIG = click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="TOML file [HOLDFAST_CONFIG]."
+)
+DATA = click.option("--data", type=click.Path(path_type=Path), help="Data folder.")
+
+
+URL = click.option(
+    "--url", help="Address of the service [AWS_ENDPOINT_URL, else as noted in the data folder]."
+)
+ACCOUNT = click.option("--account", help="Account, 12 digits [the configured one].")
+
+
+def setting_flags(without: Collection[str] = ()) -> list[click.Parameter]:
+    """A flag for each setting but these."""
+    return [_flag(*field) for field in scalar_fields() if field[0] not in without]
+
+
+def _flag(name: str, kind: type, description: str, default: object) -> click.Option:
+    """The flag of one setting. The settings do all further checks: there is one judge of values."""
+    shown = "none" if default is None else default
+    parsed: Any = str
+    if issubclass(kind, StrEnum):
+        parsed = click.Choice([value.value for value in kind])
+    return click.Option(
+        [f"--{name.replace('_', '-')}"], type=parsed, help=f"{description} [{shown}]"
+    )
+
+
+class Refused(click.ClickException):
+    """Wrong use, in one line."""
+
+    exit_code = 2
+
+
+class Failed(click.ClickException):
+    """The right use, which failed, in one line."""
+
+    exit_code = 1
+
+
+def load(config_file: Path | None, flags: dict[str, Any]) -> Settings:
+    """The settings; flags that were not given are None. Raises Refused."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        return config.load(given, config_file)
+    except ConfigRefused as error:
+        raise Refused(str(error)) from error
+
+
+def show_key(key: Any) -> None:
+    """An access key as lines for a shell."""
+    click.echo(f"export AWS_ACCESS_KEY_ID={key.access_key_id}")
+    click.echo(f"export AWS_SECRET_ACCESS_KEY={key.secret_access_key}")
+    if key.session_token is not None:
+        click.echo(f"export AWS_SESSION_TOKEN={key.session_token}")
+
+
+def show_place(region: str, url: str) -> None:
+    """A service's region and address as lines for a shell, in which `holdfast` works from then
+    on."""
+    click.echo(f"export AWS_DEFAULT_REGION={region}")
+    click.echo(f"export AWS_REGION={region}")
+    click.echo(f"export AWS_ENDPOINT_URL={url}")
+    click.echo(f"# {_WITHOUT_IT}")
+    program = Path(sys.executable).with_name("holdfast")
+    if program.exists() and shutil.which("holdfast") is None:
+        click.echo(f'export PATH="$PATH":{shlex.quote(str(program.parent))}')
+
+
+_WITHOUT_IT = (
+    "AWS CLI 1, and 2 before 2.13, do not read it for SQS: "
+    'aws --endpoint-url "$AWS_ENDPOINT_URL" sqs list-queues'
+)
+
+
+class Lifetime(click.ParamType[float]):
+    """A duration such as 90s, 15m, 1h or 30d; in seconds."""
+
+    name = "duration"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> float:
+        """See click."""
+        if isinstance(value, int | float):
+            return value
+        try:
+            return config.seconds_of(value)
+        except ValueError as error:
+            self.fail(str(error), param, context)
+
+
+@contextmanager
+def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Keyring]:
+    """The keys of a cluster or of a data folder; with `may_make` an unused folder becomes one.
+    Raises Refused."""
+    from cluster.clock import SystemClock, SystemEntropy
+    from cluster.keys.keyring import KeysAway
+    from cluster.keys.master_key import KeysUnusable
+    from cluster.members.host_folder import refuse_member_folder
+    from cluster.members.member_records import MembershipRefused
+    from sqs_api.settings.key_stores import open_keyring
+    from storage.files.folder import FolderRefused, check_folder, is_unused, open_folder
+
+    try:
+        if settings.etcd is None:
+            if may_make and is_unused(settings.data):
+                open_folder(settings.data, shards_of(settings))
+            check_folder(settings.data)
+            refuse_member_folder(settings.data)
+        keyring = open_keyring(settings, SystemClock(), SystemEntropy())
+    except (FolderRefused, KeysUnusable, MembershipRefused) as error:
+        raise Refused(str(error)) from error
+    with closing(keyring):
+        try:
+            yield keyring
+        except KeysAway as error:
+            raise Refused(str(error)) from error
+
+
+@contextmanager
+def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator[IdentityStore]:
+    """The users and access keys of a cluster or of a data folder. Raises Refused."""
+    from cluster.clock import SystemClock, SystemEntropy
+    from cluster.keys.identity_records import IdentitiesUnreadable
+    from sqs_api.settings.key_stores import open_identities
+
+    with opened_keyring(settings, may_make=may_make) as keyring:
+        try:
+            store = open_identities(settings, keyring.secrets, SystemClock(), SystemEntropy())
+            with closing(store):
+                store.all_keys()
+                yield store
+        except IdentitiesUnreadable as error:
+            raise Refused(str(error)) from error
+
+
+def admin_client(url: str | None, data: Path | None, region: str | None = None) -> AdminClient:
+    """A client of the service named by the options or their defaults. Raises Refused."""
+    from sqs_api.commands.page_client import AdminClient
+    from sqs_api.settings.service_place import PlaceUnknown, find_place, key_of_environment
+
+    environment = config.environment()
+    try:
+        place = find_place(url, data, environment, lambda: key_of_environment(environment))
+    except PlaceUnknown as error:
+        raise Refused(str(error)) from error
+    return AdminClient(place, region)
+
+
+def shown_queues(queues: int, deleted: int) -> str:
+    """The counts of queues, worded alike by all commands."""
+    return f"{queues} queues" + (f" and {deleted} deleted ones" if deleted else "")
+
+
+def account_of(settings: Settings, account: str | None) -> str:
+    """The account that was given, or the configured one. Raises Refused."""
+    if account is not None and not is_account(account):
+        raise Refused("--account: must be 12 digits")
+    return account or settings.account
+
+
+def user_of(store: IdentityStore, account: str, name: str) -> User:
+    """The user of that name. Raises Refused."""
+    user = store.users().find(account, name)
+    if user is None:
+        raise Refused(f"no user {name} in account {account}")
+    return user
+
+
+def pass_opened(command: Callable[..., object]) -> Callable[..., None]:
+    """As click.pass_obj, for a group whose object is a function that opens the data folder, and
+    whose last part are the settings.
+
+    It runs once the command's own arguments are read, so that --help and wrong uses touch no
+    folder. Errors of the folder's databases are refusals.
+    """
+    from storage.files.refusing_disk import naming_disk
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        opened = click.get_current_context().obj()
+        try:
+            with naming_disk(opened[-1].data):
+                command(opened, **given)
+        except sqlite3.Error as error:
+            raise Refused(str(error)) from error
+
+    return run
+
+
+def audited(command: Callable[..., object]) -> Callable[..., None]:
+    """Note in the audit log the command's changes and the user of this machine who ran it.
+
+    The command's object ends with the settings; its result is noted as the thing it made.
+    """
+
+    @wraps(command)
+    def run(obj: tuple[Any, ...], **given: Any) -> None:
+        made = command(obj, **given)
+        context = click.get_current_context()
+        parent = context.parent.info_name if context.parent is not None else ""
+        shown = {
+            name: value for name, value in given.items() if isinstance(value, str | float | bool)
+        }
+        note(obj[-1], f"{parent} {context.info_name}", made=made, **shown)
+
+    return run
+
+
+def note(settings: Settings, event: str, **fields: Any) -> None:
+    """Record an action that was done without the service."""
+    from cluster.clock import SystemClock
+    from sqs_api.gateway.audit import FILE_NAME, audit_line
+    from sqs_api.settings.service_note import login_name
+
+    if settings.audit is Switch.OFF:
+        return
+    who = {"uid": os.getuid(), "login": login_name()}
+    line = audit_line(SystemClock().wall_s(), event, **who, **fields)
+    try:
+        with (settings.data / FILE_NAME).open("a", encoding="utf-8") as log:
+            log.write(line + "\n")
+    except OSError as error:
+        click.echo(f"holdfast: not in the audit log: {error.strerror}", err=True)

@@ -1,0 +1,210 @@
+"""`holdfast keys`: the named keys that KmsMasterKeyId means, and the master key."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from auth.envelope import KEY_BYTES, SealBroken
+from cluster.keys.key_owners import OPERATIONS, Grant
+from sqs_api.commands.command_options import (
+    ACCOUNT,
+    CONFIG,
+    DATA,
+    Refused,
+    account_of,
+    audited,
+    load,
+    opened_keyring,
+    pass_opened,
+)
+
+if TYPE_CHECKING:
+    from cluster.keys.keyring import Keyring
+
+_NAME = re.compile(r"(?!aws/)[A-Za-z0-9/_-]{1,250}")
+
+
+@click.group()
+@DATA
+@CONFIG
+@ACCOUNT
+@click.pass_context
+def keys(
+    context: click.Context, data: Path | None, config_file: Path | None, account: str | None
+) -> None:
+    """Manage the keys that messages are encrypted under; a running server sees changes within a
+    second.
+
+    NAME is the alias of a key of the account, or a key's id.
+    """
+
+    def opened() -> tuple[Any, ...]:
+        settings = load(config_file, {"data": data})
+        owner = account_of(settings, account)
+        may_make = context.invoked_subcommand == "add"
+        keyring = context.with_resource(opened_keyring(settings, may_make=may_make))
+        return keyring, owner, settings
+
+    context.obj = opened
+
+
+@keys.command("list")
+@pass_opened
+def list_keys(obj: Any) -> None:
+    """List the keys of all accounts, and whom they are granted to."""
+    for key in obj[0].names():
+        state = "enabled" if key.enabled else "disabled"
+        owner = key.account or "-"
+        click.echo(f"{key.name}  {key.key_id}  {owner}  {state}  {key.versions} version(s)")
+        for grant in key.grants:
+            click.echo(f"    granted to {grant.grantee}: {', '.join(grant.operations)}")
+
+
+@keys.command("add")
+@click.argument("name")
+@pass_opened
+@audited
+def add(obj: Any, name: str) -> None:
+    """Make a key of the account. Its queues can name it as KmsMasterKeyId: NAME, alias/NAME, or its
+    id.
+
+    Queues of other accounts name it by its ARN, and those who use them need a grant.
+    """
+    if _NAME.fullmatch(name) is None:
+        raise Refused("NAME: must be letters, digits or /_- and not begin with aws/")
+    try:
+        key = obj[0].add(name, obj[1])
+    except (ValueError, SealBroken) as error:
+        raise Refused(str(error)) from error
+    click.echo(f"added {key.name} with the id {key.key_id}, of account {key.account}")
+
+
+@keys.command("rotate")
+@click.argument("name")
+@click.option("--rewrap", is_flag=True, help="Wrap earlier data keys under the new version too.")
+@pass_opened
+@audited
+def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
+    """Give a key a new version. New messages are sealed under it; earlier ones stay readable."""
+    keyring, key_id = _known(obj, name)
+    try:
+        keyring.rotate(key_id)
+        if rewrap:
+            click.echo(f"{keyring.rewrap(key_id)} data keys are under the new version")
+    except SealBroken as error:
+        raise Refused(str(error)) from error
+    click.echo(f"rotated {name}")
+
+
+@keys.command("disable")
+@click.argument("name")
+@pass_opened
+@audited
+def disable(obj: Any, name: str) -> None:
+    """Refuse to send and to read messages under a key, until it is enabled."""
+    _set_enabled(obj, name, enabled=False)
+
+
+@keys.command("enable")
+@click.argument("name")
+@pass_opened
+@audited
+def enable(obj: Any, name: str) -> None:
+    """Allow a disabled key again."""
+    _set_enabled(obj, name, enabled=True)
+
+
+def _set_enabled(obj: Any, name: str, *, enabled: bool) -> None:
+    keyring, key_id = _known(obj, name)
+    try:
+        keyring.set_enabled(key_id, enabled)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    click.echo(f"{'enabled' if enabled else 'disabled'} {name}")
+
+
+@keys.command("grant")
+@click.argument("name")
+@click.option("--to", "grantee", required=True, help="Account, or the ARN of a user.")
+@click.option(
+    "--operation",
+    "operations",
+    multiple=True,
+    type=click.Choice(OPERATIONS),
+    help="What it allows; receiving needs Decrypt, sending both [both].",
+)
+@pass_opened
+@audited
+def grant(obj: Any, name: str, grantee: str, operations: tuple[str, ...]) -> None:
+    """Let another account use a key. Its users need policies that allow it, too, as on AWS."""
+    keyring, key_id = _known(obj, name)
+    made = Grant(grantee, operations or OPERATIONS)
+    try:
+        keyring.grant(key_id, made)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    click.echo(f"granted {name} to {grantee}: {', '.join(made.operations)}")
+
+
+@keys.command("revoke")
+@click.argument("name")
+@click.option("--from", "grantee", required=True, help="Account, or the ARN of a user.")
+@pass_opened
+@audited
+def revoke(obj: Any, name: str, grantee: str) -> None:
+    """Take back a grant."""
+    keyring, key_id = _known(obj, name)
+    try:
+        keyring.revoke(key_id, grantee)
+    except ValueError as error:
+        raise Refused(str(error)) from error
+    click.echo(f"{name} is not granted to {grantee} any more")
+
+
+@keys.command("change-master")
+@click.option(
+    "--to",
+    "new_file",
+    type=click.Path(path_type=Path),
+    help="File with the new master key [a new one, in the place of master.key].",
+)
+@pass_opened
+@audited
+def change_master(obj: Any, new_file: Path | None) -> None:
+    """Wrap all keys under another master key. No message is written again, and a running server
+    goes on.
+
+    With --to, the next start must be told of that key: by --master-key-file, or
+    HOLDFAST_MASTER_KEY.
+    """
+    from cluster.clock import SystemEntropy
+    from cluster.keys.master_key import KeysUnusable, read_master_key, replace_master_key
+
+    keyring, _, settings = obj
+    try:
+        if new_file is not None:
+            keyring.change_master(read_master_key(new_file))
+            place = settings.data if settings.etcd is None else f"cluster {settings.cluster}"
+            click.echo(f"the keys of {place} are under {new_file} from now on")
+            return
+        if settings.master_key is not None or settings.master_key_file is not None:
+            raise Refused("--to: needed, since the master key is not the folder's own")
+        secret = SystemEntropy().secret(KEY_BYTES)
+        replace_master_key(settings.data, secret, partial(keyring.change_master, secret))
+    except (KeysUnusable, SealBroken) as error:
+        raise Refused(str(error)) from error
+    click.echo(f"the keys of {settings.data} are under a new master.key")
+
+
+def _known(obj: Any, name: str) -> tuple[Keyring, str]:
+    """The keyring, and the id of the key of that name. Raises Refused."""
+    keyring, account, _ = obj
+    try:
+        return keyring, keyring.named(name, account).key_id
+    except KeyError:
+        raise Refused(f"no key {name} of account {account}") from None

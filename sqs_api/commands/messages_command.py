@@ -1,0 +1,228 @@
+"""`holdfast messages`: look at messages without receiving them, and mend what is wrong."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from sqs_api.commands.command_options import Lifetime, Refused
+from sqs_api.commands.filtering import filtered
+from sqs_api.commands.operators import QUEUE, SEQUENCES, Service, asks, part, show_json
+from sqs_api.commands.tables import instant, number, plain, show_table
+
+_BODY_CHARACTERS = 60
+_HEAD = ("sequence", "message id", "state", "sent", "receives", "bytes", "body")
+_STATES = ["all", "visible", "in flight", "delayed", "quarantined", "deleting"]
+_BODY = click.option("--body", help="The body; - reads it from standard input.")
+
+
+@click.group()
+def messages() -> None:
+    """Browse, show, send, delete, quarantine and resend messages."""
+
+
+@messages.command()
+@QUEUE
+@click.option("--state", type=click.Choice(_STATES))
+@filtered
+@click.option("--limit", type=click.IntRange(1, 100), default=50, show_default=True)
+@click.option("--token", help="Go on where the last page ended.")
+@asks
+def browse(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
+    """List messages of QUEUE that match, without receiving them."""
+    page = service.get(f"queues/{part(queue)}/messages", **given)
+    if as_json:
+        show_json(page)
+        return
+    show_table(_HEAD, map(_line, page["messages"]))
+    if page["next"]:
+        click.echo(f"\nscanned {page['scanned']}; go on with --token {page['next']}")
+
+
+def _line(message: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        str(message["sequence"]),
+        message["message_id"],
+        message["state"],
+        instant(message["sent_at_ms"]),
+        number(message["receive_count"]),
+        number(message["size"]),
+        body_of(message),
+    )
+
+
+def body_of(message: dict[str, Any]) -> str:
+    """The beginning of the body, in a line."""
+    body = message["body"]
+    return _unread(message) if body is None else plain(body, _BODY_CHARACTERS)
+
+
+def _unread(message: dict[str, Any]) -> str:
+    return "(masked)" if message["is_masked"] else "(cannot be opened)"
+
+
+@messages.command()
+@QUEUE
+@click.argument("sequence", type=int)
+@click.option("--due-ms", type=int, help="End of the delay of a delayed message.")
+@asks
+def show(service: Service, *, queue: str, sequence: int, due_ms: int | None, as_json: bool) -> None:
+    """Show one message with its attributes and its whole body."""
+    message = service.get(f"queues/{part(queue)}/messages/{sequence}", due_ms=due_ms)
+    if as_json:
+        show_json(message)
+    else:
+        print_message(message)
+
+
+def print_message(message: dict[str, Any]) -> None:
+    """Print all of a message."""
+    body = message.pop("body")
+    message |= message.pop("withheld", None) or {}
+    attributes = message.pop("attributes")
+    lines = [
+        (name, instant(value) if name.endswith("_at_ms") else plain(str(value)))
+        for name, value in message.items()
+        if value not in (None, False, 0)
+    ]
+    lines += [
+        (
+            f"attribute {plain(name)}",
+            plain(f"{each['type']} {each.get('value', each.get('binary', ''))}"),
+        )
+        for name, each in attributes.items()
+    ]
+    show_table(("field", "value"), lines)
+    click.echo()
+    shown = _unread(message) if body is None else body
+    click.echo("\n".join(map(plain, shown.split("\n"))))
+
+
+@messages.command()
+@QUEUE
+@_BODY
+@click.option("--group", "group_id", help="The message group's id.")
+@click.option("--deduplication-id", help="For FIFO queues.")
+@click.option("--delay", "delay_s", type=int, help="Seconds until it can be received.")
+@asks
+def send(service: Service, *, queue: str, body: str | None, as_json: bool, **given: Any) -> None:
+    """Send a message to QUEUE."""
+    message = {name: value for name, value in given.items() if value is not None}
+    if body is None:
+        raise Refused("--body: give the message's body")
+    answer = service.post(f"queues/{part(queue)}/messages", {"body": _read(body), **message})
+    _tell(answer, as_json, f"sent {answer['message_id']}")
+
+
+@messages.command()
+@QUEUE
+@SEQUENCES
+@click.option("--undo", type=Lifetime(), default="0s", help="Time for undelete, at most 1h [none].")
+@asks
+def delete(
+    service: Service, *, queue: str, sequences: tuple[int, ...], undo: float, as_json: bool
+) -> None:
+    """Delete messages of QUEUE by their sequences; those in flight and quarantined ones stay."""
+    answer = _post(service, queue, "delete", sequences, undo_s=int(undo))
+    _tell(answer, as_json, f"deleted {answer['deleted']}{_kept(answer['kept'])}")
+
+
+@messages.command()
+@QUEUE
+@SEQUENCES
+@asks
+def undelete(service: Service, *, queue: str, sequences: tuple[int, ...], as_json: bool) -> None:
+    """Bring back messages that were deleted with --undo, while that lasts."""
+    answer = _post(service, queue, "undelete", sequences)
+    gone = f", {answer['gone']} gone" if answer["gone"] else ""
+    _tell(answer, as_json, f"undeleted {answer['undeleted']}{gone}")
+
+
+@messages.command()
+@QUEUE
+@SEQUENCES
+@click.option("--owner", help="Who looks into them [you].")
+@click.option("--reference", default="", help="Such as a ticket.")
+@asks
+def quarantine(
+    service: Service,
+    *,
+    queue: str,
+    sequences: tuple[int, ...],
+    owner: str | None,
+    reference: str,
+    as_json: bool,
+) -> None:
+    """Put messages of QUEUE aside: no receive, redrive or delete takes them until their release."""
+    answer = _post(service, queue, "quarantine", sequences, owner=owner, reference=reference)
+    _tell(answer, as_json, f"quarantined {answer['quarantined']}{_kept(answer['kept'])}")
+
+
+@messages.command()
+@QUEUE
+@SEQUENCES
+@asks
+def release(service: Service, *, queue: str, sequences: tuple[int, ...], as_json: bool) -> None:
+    """Make quarantined messages of QUEUE visible again."""
+    answer = _post(service, queue, "release", sequences)
+    _tell(answer, as_json, f"released {answer['released']}{_kept(answer['kept'])}")
+
+
+def _post(
+    service: Service, queue: str, what: str, sequences: tuple[int, ...], **more: object
+) -> Any:
+    content = {"sequences": list(sequences), **more}
+    return service.post(f"queues/{part(queue)}/messages/{what}", content)
+
+
+def _kept(kept: int) -> str:
+    return f", kept {kept}" if kept else ""
+
+
+@messages.command()
+@QUEUE
+@click.argument("sequence", type=int)
+@_BODY
+@click.option("--to", help="Queue that gets the copy [QUEUE].")
+@click.option("--deduplication-id", help="For FIFO queues.")
+@click.option("--replace", is_flag=True, help="Remove the message in the same step.")
+@asks
+def resend(
+    service: Service,
+    *,
+    queue: str,
+    sequence: int,
+    body: str | None,
+    to: str | None,
+    deduplication_id: str | None,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Send a copy of a message, with its attributes and group, and by default its body."""
+    path = f"queues/{part(queue)}/messages/{sequence}"
+    message = service.get(path)
+    if message["is_masked"]:
+        raise Refused("you may not read the message that is to be copied")
+    copy = {
+        "body": message["body"] if body is None else _read(body),
+        "attributes": message["attributes"],
+        "group_id": message["group_id"],
+        "deduplication_id": deduplication_id,
+        "to": to,
+        "replace": replace,
+    }
+    answer = service.post(f"{path}/resend", copy)
+    _tell(answer, as_json, f"sent {answer['message_id']}")
+
+
+def _read(body: str) -> str:
+    return sys.stdin.read() if body == "-" else body
+
+
+def _tell(answer: object, as_json: bool, line: str) -> None:
+    if as_json:
+        show_json(answer)
+    else:
+        click.echo(line)

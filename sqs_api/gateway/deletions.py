@@ -1,0 +1,242 @@
+"""Deletions: delete, purge and restore queues, and drop those that can be restored no more.
+
+For every client a deleted queue does not exist and a purged one is empty, from the answer on. The
+messages are kept for the restore window.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any
+
+import structlog
+
+from auth.caller import Caller
+from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_records import KeptQueue, KeptState
+from cluster.catalog.queue_view import Kind, QueueChange
+from cluster.shards.queue_watch import PRINCIPAL, QueueWatch
+from cluster.shards.router import Router
+from visibility.contract import operations as op
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import Operation
+from visibility.contract.outcomes import Progress
+
+_LOOK_S = 0.05
+_LOOKS = 40
+"""A restore waits so often for another host: messages in flight follow after their leases."""
+_STEPS_MAX = 2
+"""Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event
+loop."""
+
+
+class Deletions:
+    """Belongs to the event loop's thread. The next look resumes work that an answer left
+    unfinished.
+
+    The host that leads a queue's shard drops and restores it; no step is sent to another host.
+    """
+
+    def __init__(self, catalog: Catalog, router: Router, watch: QueueWatch) -> None:
+        self._catalog = catalog
+        self._router = router
+        self._watch = watch
+        catalog.subscribe(self._on_change)
+        self._log = structlog.get_logger("deletions")
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._steps = asyncio.Semaphore(_STEPS_MAX)
+        self._busy = set[int]()
+        """Queues whose messages are being dropped or restored."""
+
+    def report_unknown(self) -> None:
+        """Log queues that the catalog does not know but that have messages: these are kept, out of
+        reach."""
+        known = {queue.queue_id for queue in self._catalog}
+        known |= {kept.queue.queue_id for kept in self._catalog.kept}
+        for queue_id, counters in self._router.counters().items():
+            if queue_id not in known and counters.stored:
+                self._log.error("queue_unknown", queue_id=queue_id, messages=counters.stored)
+
+    # -- delete and purge --------------------------------------------------------------------------
+
+    async def delete(self, queue: QueueDefinition, *, force: bool = False) -> None:
+        """Delete a queue and end its long polls. Raises the errors of `Catalog.delete_queue`."""
+        await self._catalog.delete_queue(queue, force=force)
+        await self._watch.confirmed(queue.queue_id)
+
+    async def purge(self, queue: QueueDefinition, *, force: bool = False) -> None:
+        """Purge a queue. Raises the errors of `Catalog.purge_queue`."""
+        await self._catalog.purge_queue(queue, force=force)
+        await self._watch.confirmed(queue.queue_id)
+
+    # -- restore -----------------------------------------------------------------------------------
+
+    def all(self) -> list[KeptQueue]:
+        """The queues that can be restored now, the latest deleted first."""
+        return self._catalog.restorable_queues()
+
+    def messages(self, restorable: list[KeptQueue]) -> list[int]:
+        """Messages that restoring each of these queues would bring back."""
+        reports = self._router.queues([kept.queue for kept in restorable])
+        stored = {report.queue_id: report.stored for report in reports}
+        return [stored.get(kept.queue.queue_id, 0) for kept in restorable]
+
+    def restorable_until_ms(self, kept: KeptQueue) -> int:
+        """End of its window (epoch milliseconds)."""
+        return kept.deleted_at_ms + self._catalog.kept.window_ms
+
+    async def restore(self, queue_id: int) -> QueueDefinition:
+        """Restore a deleted queue, or the messages of a purged one; continues if the caller is
+        cancelled.
+
+        Returns the queue that has the messages now. Messages in flight follow after their leases.
+        Raises QueueDoesNotExist and QueueNameExists, see `Catalog.restore_queue`.
+        """
+        return await asyncio.shield(self._task(self._restore(queue_id)))
+
+    async def _restore(self, queue_id: int) -> QueueDefinition:
+        is_free = queue_id not in self._busy
+        self._busy.add(queue_id)
+        try:
+            queue = await self._catalog.restore_queue(queue_id)
+        finally:
+            if is_free:
+                self._busy.discard(queue_id)
+        if queue.queue_id == queue_id:
+            await self._watch.confirmed(queue_id)
+        elif self._router.is_led_elsewhere(queue.shard):
+            await self._restored_elsewhere(queue_id)
+        else:
+            await self._undisturbed(queue_id, partial(self._restore_messages, waits=False))
+        return queue
+
+    async def _restored_elsewhere(self, queue_id: int) -> None:
+        """Wait a little for the host that leads the shard, which sees that there is work."""
+        for _ in range(_LOOKS):
+            kept = self._catalog.kept.get(queue_id)
+            if kept is None or kept.state is not KeptState.RESTORING:
+                return
+            await asyncio.sleep(_LOOK_S)
+
+    async def _restore_messages(self, queue_id: int, *, waits: bool = True) -> None:
+        """Move the messages of a purged queue to its successor; without `waits`, only those not in
+        flight."""
+        operation = op.RestoreMessages()
+        while (kept := self._catalog.kept.get(queue_id)) is not None:
+            successor = self._catalog.successor(queue_id)
+            if successor is None or kept.state is not KeptState.RESTORING:
+                await self._catalog.end_restoring(queue_id, KeptState.KEPT)
+                return
+            step = await self._step(operation, kept.queue, successor)
+            if step.is_done:
+                if step.left:
+                    name = kept.queue.name
+                    self._log.error(
+                        "messages_not_restored", queue_id=queue_id, queue=name, messages=step.left
+                    )
+                state = KeptState.KEPT if step.left else KeptState.DROPPING
+                await self._catalog.end_restoring(queue_id, state)
+                return
+            operation = op.RestoreMessages(step.next_sequence, step.blocked)
+            if step.again_in_ms and not waits:
+                return
+            await asyncio.sleep(step.again_in_ms / 1000)
+
+    # -- drop --------------------------------------------------------------------------------------
+
+    async def look(self, now_ms: int, *, disk_is_short: bool = False) -> None:
+        """End the windows that are over at `now_ms` (epoch), and continue unfinished work. Raises
+        ServiceUnavailable.
+
+        On a disk that is short of space, the queue that was deleted or purged first goes at once.
+        Clock and disk that count are those of the host that leads the first shard.
+        """
+        if self._router.leads(0):
+            await self._catalog.end_windows(now_ms)
+            if disk_is_short:
+                await self._catalog.give_up_oldest()
+        self.go_on()
+
+    def _on_change(self, change: QueueChange) -> None:
+        if change.kind is not Kind.CHANGED:  # without a window it is dropped at once
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Drop and restore queues in the background, as the catalog requires.
+
+        The host that leads a queue's shard does it: the others would do the same.
+        """
+        for state, work in (
+            (KeptState.DROPPING, self._drop),
+            (KeptState.RESTORING, self._restore_messages),
+        ):
+            for kept in self._catalog.kept.in_state(state):
+                queue_id = kept.queue.queue_id
+                if queue_id not in self._busy and self._router.leads(kept.queue.shard):
+                    self._busy.add(queue_id)
+                    self._task(self._undisturbed(queue_id, work))
+
+    async def _undisturbed(self, queue_id: int, work: Callable[[int], Awaitable[None]]) -> None:
+        """Do the work while nothing else happens to the queue, then start the work that follows."""
+        self._busy.add(queue_id)
+        try:
+            await work(queue_id)
+        except QueueError as error:  # the next look retries
+            self._log.warning("kept_queue_waits", queue_id=queue_id, error=str(error))
+            return
+        except Exception:
+            self._log.exception("kept_queue_failed", queue_id=queue_id)
+            return
+        finally:
+            self._busy.discard(queue_id)
+        self.go_on()
+
+    async def _drop(self, queue_id: int) -> None:
+        kept = self._catalog.kept.get(queue_id)
+        assert kept is not None
+        step = await self._step(op.DropQueue(), kept.queue)
+        while not step.is_done:
+            await asyncio.sleep(step.again_in_ms / 1000)
+            step = await self._step(op.DropQueue(), kept.queue)
+        await self._catalog.forget_queue(queue_id)
+        if not kept.continued_as:
+            self._log.info("deleted_queue_dropped", queue_id=queue_id, queue=kept.queue.name)
+
+    async def settle(self) -> None:
+        """Wait until no queue is being dropped or restored."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    async def stop(self) -> None:
+        """Abandon drops and restores under way: the next start resumes them."""
+        for task in self._tasks:
+            task.cancel()
+        await self.settle()
+
+    def _task(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    # -- shards ------------------------------------------------------------------------------------
+
+    async def _step(
+        self, operation: Operation, queue: QueueDefinition, to: QueueDefinition | None = None
+    ) -> Progress:
+        async with self._steps:
+            answer = await self._ask(operation, queue, to)
+        assert isinstance(answer, Progress)
+        return answer
+
+    async def _ask(
+        self, operation: Operation, queue: QueueDefinition, to: QueueDefinition | None = None
+    ) -> object:
+        caller = Caller(queue.account, queue.region, PRINCIPAL)
+        request_id = f"{PRINCIPAL}-{queue.queue_id}"
+        return await self._router.ask_here(
+            Request(operation, queue, caller, request_id, destination=to)
+        )

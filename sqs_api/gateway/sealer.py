@@ -1,0 +1,261 @@
+"""Sealer: encrypts sent messages and decrypts received ones, as each queue's attributes require.
+
+A data key seals for a day, or for KmsDataKeyReusePeriodSeconds; then the node replaces it in the
+background, where it also makes those for keys of new queues. Only a message under a key that was
+just added waits while its data key is made (one small durable write). In a cluster other machines
+make that write durable: it happens in the background, and meanwhile such a message is refused with
+a retriable error, or stays where it is. So does one that another host sealed under a data key that
+is not here yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
+from cluster.clock import Clock
+from cluster.keys.key_owners import NamedKey, key_place
+from cluster.keys.keyring import Keyring, KeysAway
+from visibility.contract.errors import KmsAccessDenied, KmsDisabled, KmsNotFound, ServiceUnavailable
+from visibility.contract.model import QueueDefinition
+from visibility.contract.stored_message import StoredMessage
+
+T = TypeVar("T")
+Admit = Callable[[NamedKey], None]
+"""Raises KmsAccessDenied if the key may not be used."""
+_BUILT_IN_REUSE_S = 24 * 3600.0
+_AGAIN_S = 1.0
+"""Time for which no key is made after that failed: each attempt may take long."""
+_KNOWN_MAX = 10_000
+
+
+class _Sealing(msgspec.Struct):
+    """The data key for new messages under one named key; changes in place when it is replaced."""
+
+    named: NamedKey
+    version: int
+    key: DataKey
+    made_at_s: float
+
+
+class Sealer:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, keyring: Keyring, clock: Clock, *, makes_keys: bool) -> None:
+        """`makes_keys`: as in open mode, make the key of an unknown KmsMasterKeyId at its first
+        use."""
+        self._keyring = keyring
+        self._clock = clock
+        self._makes_keys = makes_keys
+        self._makes_later = keyring.writes_take_long
+        self._sealing: dict[str, _Sealing] = {}
+        """By the key's id."""
+        self._known: dict[tuple[str, str], _Sealing] = {}
+        """By the queue's account and KmsMasterKeyId, which can name a key in several ways.
+        Bounded."""
+        self._made_soon: dict[str, asyncio.Task[None]] = {}
+        """Keys that are being made in the background."""
+        self._none_until_s = 0.0
+        """No key is made before this time."""
+        self._log = structlog.get_logger("sealing")
+        self.digest_key = keyring.digest_key
+        """Key of the hashes of group and deduplication ids."""
+        self.broken = 0
+        """Messages left out of answers because they could not be opened."""
+
+    def prepare(self, queues: Iterable[QueueDefinition]) -> None:
+        """Make the data keys that these queues need, before requests come."""
+        for named in self._lacking(queues):
+            self._make(named)
+
+    def _lacking(self, queues: Iterable[QueueDefinition]) -> list[NamedKey]:
+        """The keys of these queues that have no data key yet."""
+        references = {(queue.settings.encryption, queue.account) for queue in queues}
+        found: dict[str, NamedKey] = {}
+        for reference, account in references | {(BUILT_IN_KEY, "")}:
+            named = None if reference is None else self._keyring.find(reference, account)
+            if named is not None and named.enabled and named.key_id not in self._sealing:
+                found[named.key_id] = named
+        return list(found.values())
+
+    def check(self, queue: QueueDefinition) -> None:
+        """See `visibility.content.sealing.Sealing`."""
+        reference = queue.settings.encryption
+        if reference is None:
+            return
+        if (queue.account, reference) not in self._known:
+            named = self._named(reference, queue.account)
+            if named.key_id not in self._sealing:
+                return  # no data key is needed to receive
+        self._current(reference, queue.account)
+
+    def key_of(self, queue: QueueDefinition) -> DataKey | None:
+        """See `visibility.content.sealing.SendSealing`."""
+        reference = queue.settings.encryption
+        return None if reference is None else self._current(reference, queue.account).key
+
+    def open(self, message: StoredMessage, admit: Admit | None = None) -> bytes | None:
+        """The message's content; None, with a line in the log, if it is damaged.
+
+        `admit` is called for keys that belong to an account. Raises KmsDisabled, the errors of
+        `admit`, and ServiceUnavailable if the key is not here yet.
+        """
+        if not message.sealed:
+            return message.data
+        try:
+            named, key = self._data_key(message.sealed)
+            if not named.enabled:
+                raise _disabled(named)
+            if admit is not None and named.account:
+                admit(named)
+            return key.open(message.data)
+        except SealBroken as error:
+            self.broken += 1
+            self._log.error(
+                "message_unreadable",
+                message_id=message.message_id,
+                data_key=message.sealed,
+                error=str(error),
+            )
+            return None
+
+    def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
+        """See `visibility.content.sealing.Sealing`."""
+        reference = queue.settings.encryption
+        if reference is None or self._stays(message, self._named(reference, queue.account)):
+            return message
+        key = self._current(reference, queue.account).key
+        data = self.open(message)
+        if data is None:
+            return message
+        return msgspec.structs.replace(message, data=key.seal(data), sealed=key.number)
+
+    def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
+        """See `visibility.content.sealing.Sealing`."""
+
+        def admit(named: NamedKey) -> None:
+            for queue in queues:
+                reference = queue.settings.encryption
+                own = reference and self._keyring.find(reference, queue.account)
+                if own and own.key_id == named.key_id:
+                    return
+            raise KmsAccessDenied(f"{named.key_id} is not the key of the queue.")
+
+        return self.open(message, admit)
+
+    def _data_key(self, number: int) -> tuple[NamedKey, DataKey]:
+        """See Keyring. Raises SealBroken, ServiceUnavailable."""
+        try:
+            return self._keyring.data_key(number)
+        except KeysAway:
+            raise ServiceUnavailable() from None
+        except sqlite3.Error as error:
+            self._log.error("key_not_read", error=str(error))
+            raise ServiceUnavailable() from error
+
+    def _stays(self, message: StoredMessage, wanted: NamedKey) -> bool:
+        """True for a message under this key or any key of an account: sealed anew, it could be read
+        by callers who may move messages but not use that key."""
+        if not message.sealed:
+            return False
+        try:
+            named = self._data_key(message.sealed)[0]
+        except SealBroken:
+            return False  # `open` reports it
+        return bool(named.account) or named.key_id == wanted.key_id
+
+    def _current(self, reference: str, account: str) -> _Sealing:
+        current = self._known.get((account, reference))
+        if current is None:
+            named = self._named(reference, account)
+            current = self._sealing.get(named.key_id)
+            if current is None:
+                current = self._now_or_soon(named.key_id, partial(self._make, named))
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[account, reference] = current
+        elif not current.named.enabled:
+            raise _disabled(current.named)
+        return current
+
+    def _named(self, reference: str, account: str) -> NamedKey:
+        """The key that a KmsMasterKeyId means. Raises KmsNotFound, KmsDisabled,
+        ServiceUnavailable."""
+        named = self._keyring.find(reference, account)
+        if named is None and self._makes_keys:
+            place = key_place(reference)
+            add = partial(self._keyring.add, place.name, place.account or account)
+            named = self._now_or_soon(reference, add)
+        if named is None:
+            raise KmsNotFound(f"Invalid keyId {reference}")
+        if not named.enabled:
+            raise _disabled(named)
+        return named
+
+    def _now_or_soon(self, name: str, make: Callable[[], T]) -> T:
+        """Make something, in a cluster in the background. Raises ServiceUnavailable."""
+        if self._clock.monotonic_s() < self._none_until_s:
+            raise ServiceUnavailable
+        if not self._makes_later:
+            try:
+                return make()
+            except (ValueError, sqlite3.Error, SealBroken) as error:
+                self._not_made(error)
+                raise ServiceUnavailable() from error
+
+        async def run() -> None:
+            try:
+                await asyncio.to_thread(make)
+            except (ValueError, SealBroken, KeysAway) as error:
+                self._not_made(error)
+
+        if name not in self._made_soon:
+            task = self._made_soon[name] = asyncio.create_task(run())
+            task.add_done_callback(lambda _: self._made_soon.pop(name))
+        raise ServiceUnavailable
+
+    def _not_made(self, error: Exception) -> None:
+        self._log.error("key_not_made", error=str(error))
+        self._none_until_s = self._clock.monotonic_s() + _AGAIN_S
+
+    def _make(self, named: NamedKey) -> _Sealing:
+        """Make the first data key under a named key. Any thread may; one of them prevails."""
+        version, now_s = named.version, self._clock.monotonic_s()
+        key = self._keyring.new_data_key(named)
+        return self._sealing.setdefault(named.key_id, _Sealing(named, version, key, now_s))
+
+    async def renew(self, queues: Iterable[QueueDefinition]) -> None:
+        """Replace data keys that sealed long enough, or whose named key was rotated; make those of
+        queues that are new.
+
+        Raises sqlite3.Error, SealBroken, KeysAway.
+        """
+        reuse_s: dict[str, float] = {}
+        for queue in queues:
+            reference, settings = queue.settings.encryption, queue.settings
+            known = None if reference is None else self._known.get((queue.account, reference))
+            if known is not None and "KmsMasterKeyId" in queue.attributes:
+                shortest = reuse_s.get(known.named.key_id, _BUILT_IN_REUSE_S)
+                reuse_s[known.named.key_id] = min(shortest, settings.data_key_reuse_s)
+        now_s = self._clock.monotonic_s()
+        for key_id, current in list(self._sealing.items()):
+            age_s = now_s - current.made_at_s
+            is_old = age_s >= reuse_s.get(key_id, _BUILT_IN_REUSE_S) and current.key.count
+            named = current.named
+            if named.enabled and (is_old or named.version != current.version):
+                version = named.version
+                current.key = await asyncio.to_thread(self._keyring.new_data_key, named)
+                current.version, current.made_at_s = version, now_s
+        for named in self._lacking(queues):
+            await asyncio.to_thread(self._make, named)
+
+
+def _disabled(named: NamedKey) -> KmsDisabled:
+    return KmsDisabled(f"{named.key_id} is disabled.")

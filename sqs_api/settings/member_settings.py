@@ -1,0 +1,108 @@
+"""Membership: the settings of a member of a cluster, in the types of those who use them."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+
+from cluster.coordination.etcd_client import Access
+from cluster.coordination.etcd_wire import TlsFiles as EtcdTlsFiles
+from cluster.members.member_records import MembershipRefused
+from cluster.peers.network import Address
+from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
+from cluster.peers.settings import PeerSettings
+from sqs_api.settings.cluster_settings import split_address, split_list
+from sqs_api.settings.config import Settings
+
+
+class MemberSettings(NamedTuple):
+    """A host's place in its cluster."""
+
+    cluster: str
+    host: str
+    founders: tuple[str, ...]
+    """Names of the founding hosts; empty on a host that joins a cluster."""
+    etcd: Access
+    etcd_tls: EtcdTlsFiles
+    peer_address: str
+    """HOST:PORT as the other hosts reach it."""
+    peer_listen: Address
+    peer_tls: TlsFiles
+
+
+def member_settings(settings: Settings) -> MemberSettings | None:
+    """The membership that the settings, which are checked, describe; None of a single host."""
+    if settings.etcd is None:
+        return None
+    assert settings.host_name is not None
+    assert settings.peer_address is not None
+    password = settings.etcd_password
+    return MemberSettings(
+        cluster=settings.cluster,
+        host=settings.host_name,
+        founders=split_list(settings.cluster_hosts),
+        etcd=Access(
+            split_list(settings.etcd),
+            settings.etcd_user or "",
+            "" if password is None else password.get_secret_value(),
+        ),
+        etcd_tls=EtcdTlsFiles(settings.etcd_ca, settings.etcd_certificate, settings.etcd_key),
+        peer_address=settings.peer_address,
+        peer_listen=Address(*split_address(settings.peer_listen or settings.peer_address)),
+        peer_tls=_peer_tls(settings),
+    )
+
+
+def _peer_tls(settings: Settings) -> TlsFiles:
+    authority, certificate = settings.peer_ca, settings.peer_certificate
+    assert authority is not None
+    assert certificate is not None
+    assert settings.peer_key is not None
+    return TlsFiles(authority, certificate, settings.peer_key)
+
+
+def open_network(
+    membership: MemberSettings, settings: PeerSettings, monotonic_s: Callable[[], float]
+) -> TlsNetwork:
+    """The network of the membership's files, whose certificate bears the host's name.
+
+    Raises MembershipRefused.
+    """
+    try:
+        network = TlsNetwork(membership.peer_tls, settings, monotonic_s)
+    except PeerTlsUnusable as error:
+        raise MembershipRefused(str(error)) from error
+    names = _names_in(membership.peer_tls.certificate)
+    if membership.host not in names:
+        named = ", ".join(sorted(names)) or "no host"
+        certificate = membership.peer_tls.certificate
+        raise MembershipRefused(f"{certificate} names {named}, not {membership.host}")
+    return network
+
+
+def _names_in(certificate: Path) -> set[str]:
+    """The DNS names in the first certificate of a file. Raises MembershipRefused."""
+    try:
+        first = x509.load_pem_x509_certificate(certificate.read_bytes())
+        names = first.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return set()
+    except (OSError, ValueError) as error:
+        raise MembershipRefused(f"cannot use {certificate}: {error}") from error
+    return set(names.value.get_values_for_type(x509.DNSName))
+
+
+def etcd_context(membership: MemberSettings) -> ssl.SSLContext | None:
+    """The TLS context for etcd; None if no address needs one. Raises MembershipRefused."""
+    if not any(address.startswith("https:") for address in membership.etcd.endpoints):
+        return None
+    try:
+        return membership.etcd_tls.context()
+    except (OSError, ValueError) as error:
+        files = ", ".join(str(file) for file in membership.etcd_tls if file is not None)
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise MembershipRefused(f"cannot use {files} for etcd: {reason}") from error

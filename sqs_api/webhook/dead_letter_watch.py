@@ -1,0 +1,104 @@
+"""DeadLetterWatch: announces the first message of each dead-letter queue.
+
+    {"type": "dead_letters.first", "timestamp", "data": {"queue": ARN, "account", "region", "name",
+     "messages", "sources": [ARN, ...]}}
+
+A queue is announced again after it was seen empty. Announcements are remembered in memory only:
+after a restart, or on a new leader of its shard, a queue that holds messages is announced once
+more. Only the leader of a queue's shard announces it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+import msgspec
+
+from cluster.catalog.queue_view import QueueView
+from cluster.shards.router import Router
+from cluster.shards.shard_report import QueueReport
+from sqs_api.periodic import in_slices
+from visibility.contract.model import QueueDefinition
+
+WATCH_S = 5.0
+"""Interval between two looks at the dead-letter queues."""
+_SLICE = 100
+"""Queues looked at before other work may run."""
+_FIRST = "dead_letters.first"
+
+Deliver = Callable[[str, bytes], None]
+"""Takes the id and the body of an event."""
+
+
+class DeadLetterWatch:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        queues: QueueView,
+        router: Router,
+        deliver: Deliver,
+        wall_s: Callable[[], float],
+        bits128: Callable[[], int],
+    ) -> None:
+        self._queues = queues
+        self._router = router
+        self._deliver = deliver
+        self._wall_s = wall_s
+        self._bits128 = bits128
+        self._arrived: dict[int, int] = {}
+        """Arrivals in each queue up to the last look."""
+        self._holding: set[int] = set()
+        """Queues that held messages at the last look."""
+
+    async def look(self) -> None:
+        """Announce queues that got a message since they were last seen empty."""
+        sources = await self._sources()
+        arrived: dict[int, int] = {}
+        holding: set[int] = set()
+        async for queue_ids in in_slices(list(sources), _SLICE):
+            found = map(self._queues.queue_of_id, queue_ids)
+            queues = {queue.queue_id: queue for queue in found if queue is not None}
+            for report in self._router.queues(list(queues.values())):
+                queue_id = report.queue_id
+                arrived[queue_id] = report.sent + report.moved_in
+                if report.stored:
+                    holding.add(queue_id)
+                if queue_id not in self._holding and self._has_got_some(report):
+                    self._announce(queues[queue_id], report, sources[queue_id])
+        self._arrived, self._holding = arrived, holding
+
+    async def _sources(self) -> dict[int, list[QueueDefinition]]:
+        """The queues whose dead letters go to each dead-letter queue, by its id."""
+        found: dict[int, list[QueueDefinition]] = {}
+        async for queues in in_slices(list(self._queues), _SLICE):
+            for queue in queues:
+                target = self._queues.dead_letter_queue(queue)
+                if target is not None:
+                    found.setdefault(target.queue_id, []).append(queue)
+        return found
+
+    def _has_got_some(self, report: QueueReport) -> bool:
+        """True if the queue holds a message, or one came and went since the last look."""
+        arrived = self._arrived.get(report.queue_id)
+        if report.stored or arrived is None:
+            return report.stored > 0
+        return report.sent + report.moved_in > arrived
+
+    def _announce(
+        self, queue: QueueDefinition, report: QueueReport, sources: Iterable[QueueDefinition]
+    ) -> None:
+        body = {
+            "type": _FIRST,
+            "timestamp": datetime.fromtimestamp(self._wall_s(), UTC).isoformat(timespec="seconds"),
+            "data": {
+                "queue": queue.arn,
+                "account": queue.account,
+                "region": queue.region,
+                "name": queue.name,
+                "messages": report.stored,
+                "sources": sorted(source.arn for source in sources),
+            },
+        }
+        self._deliver(f"msg_{self._bits128():032x}", msgspec.json.encode(body))

@@ -1,0 +1,1 @@
+"""Files of a data folder: durable copies, and the folder's own record."""

@@ -1,0 +1,1 @@
+"""Rows of a queue, derived from its readable messages and leases."""

@@ -1,0 +1,139 @@
+"""Messages on their way to the archive: handed over, sealed in numbered batches, then forgotten.
+
+A message that is handed over is no longer in a queue: the shard keeps it under a position. A batch
+is a range of positions and never changes, so that after a crash it can be written again with the
+same content. Batches are forgotten once they are safely archived. Without an archive nothing is
+handed over, and messages that already wait stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.model import QueueDefinition, QueueSettings, Request
+from visibility.contract.operations import AcknowledgeArchive, SealArchive
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_NONE
+from visibility.rules.decided import Outcome
+from visibility.state.events import (
+    THE_SHARD,
+    BatchesArchived,
+    BatchSealed,
+    Event,
+    MessagesDiscarded,
+    MessagesHandedOver,
+    SealedBatch,
+)
+from visibility.state.shard_state import ShardState
+from visibility.state.stamp import Stamp
+
+EXPIRED = "expired"
+DELETED = "deleted"
+ROW_BYTES = 200
+"""Approximate size of a message on disk without its content."""
+DECISION_BYTES_MAX = 3 << 20
+"""Content that one decision hands over, which an Entry writes again. A single message may have
+more."""
+
+
+def the_shard(number: int) -> QueueDefinition:
+    """Takes the place of the queue in requests about a shard's archive."""
+    settings = QueueSettings(0, 0, 0, 0, 0, False, None)
+    return QueueDefinition(THE_SHARD, "", "", "", 0, number, 0, 0, b"", {}, {}, settings)
+
+
+def takes_expired(shard: ShardState, settings: QueueSettings) -> bool:
+    """True if expired messages go to the archive."""
+    return shard.archive.is_on and settings.archive != ARCHIVE_NONE
+
+
+def takes_deleted(shard: ShardState, settings: QueueSettings) -> bool:
+    """True if messages that consumers delete go to the archive."""
+    return settings.archive == ARCHIVE_ALL and shard.archive.is_on
+
+
+def hand_over(
+    shard: ShardState,
+    definition: QueueDefinition,
+    leases: Sequence[Lease],
+    messages: Mapping[int, StoredMessage],
+    *,
+    reason: str,
+    now_ms: int,
+) -> tuple[Event, ...]:
+    """Events that hand departing messages to the archive; `messages` has the readable ones, by
+    sequence.
+
+    Above the archive's limit they are discarded: neither sends nor deletes wait for it.
+    """
+    readable = [lease for lease in leases if lease.sequence in messages]
+    if not readable:
+        return ()
+    size = sum(len(messages[lease.sequence].data) + ROW_BYTES for lease in readable)
+    archive = shard.archive
+    if archive.size + size > archive.size_max:
+        return (MessagesDiscarded(definition.queue_id, len(readable)),)
+    return (
+        MessagesHandedOver(
+            definition.queue_id,
+            now_ms,
+            reason,
+            definition.arn,
+            definition.settings.fifo,
+            archive.next_position,
+            size,
+            readable,
+            [messages[lease.sequence] for lease in readable],
+        ),
+    )
+
+
+def hand_over_deleted(
+    shard: ShardState, request: Request, leases: Sequence[Lease], now_ms: int
+) -> tuple[Event, ...]:
+    """Hand over the messages that a request deletes.
+
+    Raises DamagedRecord for a message not yet known to be damaged.
+    """
+    definition = request.queue
+    sequences = [lease.sequence for lease in leases]
+    queue = shard.queue(definition.queue_id)
+    messages = dict(shard.rows.unless_quarantined(queue, sequences))
+    return hand_over(shard, definition, leases, messages, reason=DELETED, now_ms=now_ms)
+
+
+def decide_seal_archive(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Seal the waiting messages, if any, as a batch."""
+    assert isinstance(request.operation, SealArchive)
+    archive = shard.archive
+    if not archive.has_open:
+        return None, ()
+    batch = SealedBatch(
+        archive.next_batch,
+        archive.open_first,
+        archive.next_position,
+        archive.open_size,
+        stamp.now_ms,
+    )
+    return None, (BatchSealed(THE_SHARD, batch),)
+
+
+def decide_acknowledge_archive(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Forget the messages of all batches up to the archived one. Raises InvalidParameterValue."""
+    operation = request.operation
+    assert isinstance(operation, AcknowledgeArchive)
+    archive = shard.archive
+    if operation.source != archive.source:
+        raise InvalidParameterValue(
+            f"this data folder is {archive.source} to the archive, and not {operation.source}"
+        )
+    if operation.batch >= archive.next_batch:
+        raise InvalidParameterValue(
+            f"there is no batch {operation.batch}: the last one that was sealed is "
+            f"{archive.next_batch - 1}"
+        )
+    if operation.batch <= archive.archived:
+        return None, ()
+    until = archive.batches[operation.batch].until
+    return None, (BatchesArchived(THE_SHARD, operation.batch, until),)

@@ -1,0 +1,210 @@
+"""The side of an outbox's shard: messages depart, are read for delivery, and are cleared.
+
+    depart → (committed) read → the other shard accepts or refuses → clear → it forgets
+
+A message leaves its queue with its departure. Its FIFO group stays locked until the clear, which
+returns the message to its place if the other shard refused it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Set
+
+import msgspec
+
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.move_task import MoveTask
+from visibility.contract.operations import ClearOutbox, ReadOutbox
+from visibility.contract.outcomes import OutboxPage
+from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+from visibility.rules.decided import Outcome
+from visibility.rules.groups import GroupBook
+from visibility.rules.quarantine import uncovered
+from visibility.state.apply_outbox import returned_lease
+from visibility.state.events import THE_SHARD, Event, MoveTaskChanged
+from visibility.state.outbox import (
+    OUTBOX_BYTES_MAX,
+    OUTBOX_MESSAGES_MAX,
+    Departure,
+    DeparturesCleared,
+    DeparturesReturned,
+    MessagesDeparted,
+)
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
+from visibility.state.stamp import Stamp
+
+PAGE_MESSAGES = 100
+"""Messages that are delivered in one request."""
+_PAGE_BYTES = 512 << 10
+
+
+class Departures:
+    """The messages of one queue that depart by one decision."""
+
+    __slots__ = ("_departures", "_fifo", "_queue_id", "_shard", "_size", "_stamp")
+
+    def __init__(self, shard: ShardState, queue: QueueDefinition, stamp: Stamp) -> None:
+        self._shard = shard
+        self._queue_id = queue.queue_id
+        self._fifo = queue.settings.fifo
+        self._stamp = stamp
+        self._departures: list[Departure] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._departures)
+
+    @property
+    def size(self) -> int:
+        """Bytes of content that depart."""
+        return self._size
+
+    @property
+    def has_room(self) -> bool:
+        """True if the outbox takes one more message."""
+        outbox = self._shard.outbox
+        return (
+            len(outbox.departures) + len(self._departures) < OUTBOX_MESSAGES_MAX
+            and outbox.size + self._size < OUTBOX_BYTES_MAX
+        )
+
+    def add(
+        self,
+        lease: Lease,
+        message: StoredMessage,
+        target: QueueDefinition,
+        arriving: StoredMessage,
+        task: str = "",
+    ) -> None:
+        """Have a message depart; `arriving` is how its destination gets it."""
+        resealed = arriving.data is not message.data
+        if not resealed:
+            arriving = msgspec.structs.replace(arriving, data=b"")
+        departure = Departure(
+            self._shard.outbox.origin or self._new_origin(),
+            self._queue_id,
+            self._stamp.now_ms,
+            lease,
+            message,
+            target.shard,
+            target.queue_id,
+            target.arn,
+            arriving,
+            resealed,
+            self._fifo,
+            task,
+        )
+        self._departures.append(departure)
+        self._size += departure.size
+
+    def _new_origin(self) -> bytes:
+        if self._departures:
+            return self._departures[0].origin
+        return self._stamp.bits128().to_bytes(16)
+
+    def events(self) -> tuple[Event, ...]:
+        """The departure of all of them."""
+        if not self._departures:
+            return ()
+        first = self._shard.outbox.next_number
+        return (MessagesDeparted(self._queue_id, first, self._departures),)
+
+
+def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """The next messages for a shard. Like any answer, this one leaves once they are committed."""
+    operation = request.operation
+    assert isinstance(operation, ReadOutbox)
+    page: list[Arrival] = []
+    size = 0
+    for number, departure in shard.outbox.departures.items():
+        if departure.to_shard == operation.to_shard:
+            if len(page) == PAGE_MESSAGES or size >= _PAGE_BYTES:
+                break
+            page.append(departure.arrival(number))
+            size += len(page[-1].message.data)
+    return OutboxPage(page, shard.outbox.floors(operation.to_shard)), ()
+
+
+def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Forget messages that the other shard has, and take back those that it refused."""
+    operation = request.operation
+    assert isinstance(operation, ClearOutbox)
+    known = shard.outbox.departures
+    by_queue: dict[int, _Clearing] = {}
+    for origin, number, reason in operation.outcomes:
+        departure = known.get(number)
+        if departure is not None and departure.origin == origin:
+            clearing = by_queue.setdefault(departure.queue_id, _Clearing(departure, stamp.now_ms))
+            clearing.settled[number] = departure, reason
+    return None, tuple(event for each in by_queue.values() for event in each.events(shard))
+
+
+class _Clearing:
+    """The messages of one queue that leave the outbox."""
+
+    def __init__(self, departure: Departure, now_ms: int) -> None:
+        self._queue_id = departure.queue_id
+        self._fifo = departure.fifo
+        self._now_ms = now_ms
+        self.settled: dict[int, tuple[Departure, str]] = {}
+
+    def events(self, shard: ShardState) -> tuple[Event, ...]:
+        """The unlocked groups, then the messages that are gone and those that come back."""
+        if self._queue_id not in shard.queues:  # it was dropped meanwhile
+            cleared = DeparturesCleared(THE_SHARD, self._now_ms, list(self.settled))
+            return (*self._failed_tasks(shard), cleared)
+        gone = {number: each for number, (each, reason) in self.settled.items() if not reason}
+        back = {number: each for number, (each, reason) in self.settled.items() if reason}
+        leases = [returned_lease(each.lease, self._now_ms) for each in back.values()]
+        events: list[Event] = []
+        if self._fifo:
+            book = GroupBook(shard, shard.queue(self._queue_id), fifo=True)
+            book.settle_all([each.lease for each in gone.values()], leases)
+            events += book.events()
+        if gone:
+            events.append(DeparturesCleared(self._queue_id, self._now_ms, list(gone)))
+        if back:
+            events += self._failed_tasks(shard)
+            events += uncovered(shard.queue(self._queue_id), leases)
+            messages = [each.message for each in back.values()]
+            events.append(
+                DeparturesReturned(
+                    self._queue_id, self._now_ms, self._fifo, list(back), leases, messages
+                )
+            )
+        return tuple(events)
+
+    def _failed_tasks(self, shard: ShardState) -> list[Event]:
+        """The move tasks of the returned messages, with their numbers."""
+        failed = [(each.task, reason) for each, reason in self.settled.values() if reason]
+        counts = Counter(task_id for task_id, _ in failed if task_id)
+        if not counts:
+            return []
+        reasons = dict(reversed(failed))
+        return [
+            MoveTaskChanged(
+                queue.queue_id, _with_returned(task, counts[task.task_id], reasons[task.task_id])
+            )
+            for queue in self._queues_of(shard, counts.keys())
+            for task in queue.tasks.values()
+            if task.task_id in counts
+        ]
+
+    def _queues_of(self, shard: ShardState, task_ids: Set[str]) -> Iterable[QueueState]:
+        """The queues that may have these tasks: that of the messages; all, if it lacks one, since a
+        purge gives tasks to the queue's successor."""
+        own = shard.queues.get(self._queue_id)
+        if own is not None and task_ids <= {task.task_id for task in own.tasks.values()}:
+            return (own,)
+        return shard.queues.values()
+
+
+def _with_returned(task: MoveTask, messages: int, reason: str) -> MoveTask:
+    return msgspec.structs.replace(
+        task,
+        moved=task.moved - messages,
+        stayed=task.stayed + messages,
+        failure_reason=task.failure_reason or reason,
+    )

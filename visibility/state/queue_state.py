@@ -1,0 +1,249 @@
+"""The memory of a queue. Only `apply.py`, `window.py` and `advance.py` change it.
+
+A waiting message needs no object of its own: untouched ones are on disk by sequence, and a bounded
+window of the next ones is in memory. Delayed messages and remembered ids are on disk only. A
+message gets an Entry when it is received; in a FIFO queue it loses it when its lease ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from types import MappingProxyType
+from typing import NamedTuple
+
+import msgspec
+
+from visibility.contract.model import QueueCounters
+from visibility.contract.move_task import MoveTask
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.withheld import Withheld
+from visibility.state.counts import Counts
+from visibility.state.events import NOWHERE, GroupRow, Quarantined
+from visibility.state.fairness import Fairness
+from visibility.state.ready_groups import ReadyGroups
+
+SPAN_BITS = 12
+"""Messages are counted by spans of 4,096 sequences, so that the first one is found without a
+scan."""
+
+
+class Entry(msgspec.Struct, gc=False):
+    """A message that is in flight, or (standard queues) visible again."""
+
+    lease: Lease
+    hidden: bool
+    """False while it may be received. Invariant: a visible entry is queued."""
+    queued: bool
+    """True if the sequence is in QueueState.visible_again; it is there at most once."""
+
+
+def is_passed_by(record: Quarantined, sequence: int) -> bool:
+    """True for a message in the record's span that reads skip."""
+    return sequence in record.damaged or any(
+        first <= sequence < until for first, until in record.gaps
+    )
+
+
+class Blocked(NamedTuple):
+    """A blocked group of a FIFO queue, with a quarantined message; `since_ms` is 0 if unknown."""
+
+    since_ms: int
+    waiting: int
+    delayed: int
+
+
+class Quarantine:
+    """The messages of one queue that are stored but cannot be served: facts with rows of their
+    own."""
+
+    __slots__ = ("groups", "spans")
+
+    def __init__(
+        self,
+        spans: Iterable[Quarantined] = (),
+        groups: Mapping[bytes, Blocked] = MappingProxyType({}),
+    ) -> None:
+        self.spans = {record.span: record for record in spans}
+        """Unreadable messages, by `sequence >> SPAN_BITS`. They are in no other count of the
+        queue."""
+        self.groups = dict(groups)
+        """Blocked groups. Their messages are in the queue's other counts, except those that clients
+        see."""
+
+    def __contains__(self, sequence: int) -> bool:
+        """True for a message that reads skip."""
+        record = self.spans.get(sequence >> SPAN_BITS)
+        return record is not None and is_passed_by(record, sequence)
+
+    @property
+    def delayed(self) -> list[tuple[bytes, bytes]]:
+        """Stretches of delayed messages that reads skip."""
+        record = self.spans.get(NOWHERE)
+        return record.delayed if record is not None else []
+
+    @property
+    def lost(self) -> int:
+        """Number of unreadable messages."""
+        return sum(record.messages for record in self.spans.values())
+
+    @property
+    def blocked(self) -> int:
+        """Number of messages that wait in blocked groups."""
+        return sum(group.waiting for group in self.groups.values())
+
+    @property
+    def blocked_delayed(self) -> int:
+        """Number of delayed messages in blocked groups."""
+        return sum(group.delayed for group in self.groups.values())
+
+    @property
+    def messages(self) -> int:
+        """Number of all quarantined messages."""
+        return self.lost + self.blocked + self.blocked_delayed
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class QueueState:
+    """One queue of the shard."""
+
+    queue_id: int
+    counts: Counts = field(default_factory=Counts)
+    """Counts since the start; volatile."""
+    times_in_queue: dict[int, int] = field(default_factory=dict)
+    """Numbers of deleted messages by their time in the queue, see `counts.bucket_of`;
+    volatile."""
+    next_sequence: int = 1
+    low_water: int = 1
+    """No untouched waiting message has a lower sequence. Invariant: low_water <= head."""
+    head: int = 1
+    """Untouched messages from here on are on disk only, lower ones are in the window. <=
+    next_sequence."""
+    window: deque[tuple[int, StoredMessage]] = field(default_factory=deque)
+    """The next untouched messages, ascending. Invariant: every sequence is in [low_water,
+    head)."""
+    window_bytes: int = 0
+    passed: int = 0
+    """Untouched messages below `head` that are not in the window: their retention is over, and they
+    are not removed yet; volatile."""
+    fresh_until_ms: int = 0
+    """Up to this time no message's retention is over, or it may be received all the same;
+    volatile."""
+    waiting: int = 0
+    """Messages without an entry, except delayed ones: in a standard queue the untouched ones, in a
+    FIFO queue all that are not in flight, blocked or not. Invariant: waiting >= len(window)."""
+    fifo: bool = False
+    entries: dict[int, Entry] = field(default_factory=dict)
+    visible_again: list[int] = field(default_factory=list)
+    """Heap of sequences that became visible again; those hidden or gone since are skipped."""
+    quarantined: Quarantine = field(default_factory=Quarantine)
+    """The messages that cannot be served."""
+    withheld: dict[int, Withheld] = field(default_factory=dict)
+    """Marks of messages that operators withhold, by sequence; of some, the message is gone."""
+    in_flight: int = 0
+    delayed: int = 0
+    departed: int = 0
+    """Messages of this queue in the outbox; they are in no other count."""
+    continues: int = 0
+    """The purged queue that this one succeeds, 0 for none."""
+    first_sequence: int = 1
+    """No message of this queue has a lower sequence; those of the queue it succeeds do."""
+    spans: dict[int, int] = field(default_factory=dict)
+    """Messages by `sequence >> SPAN_BITS`, including those in flight, without delayed ones. No
+    zeros."""
+    changed_spans: set[int] = field(default_factory=set)
+    """Spans whose rows need writing."""
+    ready_groups: ReadyGroups = field(default_factory=ReadyGroups)
+    """FIFO: groups that may give messages. Standard: groups with waiting messages."""
+    groups: dict[bytes, GroupRow] = field(default_factory=dict)
+    """Present rows of some groups; the others are on disk."""
+    in_flight_by_group: dict[bytes, set[int]] = field(default_factory=dict)
+    """Sequences by group of messages in flight, and (FIFO) in the outbox; no empty sets."""
+    fairness: Fairness = field(default_factory=Fairness)
+    aliases: int = 0
+    """Messages whose receipt handles name another sequence than theirs."""
+    remembered_ms: int = 0
+    """Time at which the latest id was remembered, 0 if none is."""
+    forgotten_ms: int = 0
+    """Ids remembered before this time were forgotten; volatile."""
+    tasks: dict[int, MoveTask] = field(default_factory=dict)
+    """Move tasks by number, oldest first: the last ones that ended, then the active one."""
+    delayed_after: tuple[int, int] = (0, 0)
+    """No delayed message has this (due_ms, sequence) or a lower one, so that no read starts at
+    deleted rows; volatile."""
+    clocks_after: tuple[int, int] = (0, 0)
+    """The same for messages with a row by clock; volatile."""
+    pulse_at_ms: int = 0
+    """Time of the queue's next pulse, 0 for never; volatile."""
+    waits_for_key: bool = False
+    """True if a receive left dead letters in their place, as their key was not there yet;
+    volatile."""
+    expired_leases: deque[int] = field(default_factory=deque)
+    """FIFO: messages whose lease is over, until an event says so; volatile."""
+    over_received: deque[int] = field(default_factory=deque)
+    """Standard: visible messages that were received often enough to go to the back;
+    volatile."""
+
+    def __repr__(self) -> str:
+        return (
+            f"<queue {self.queue_id}: {self.visible} visible, {self.in_flight} in flight, "
+            f"{self.delayed} delayed, "
+            f"next {self.next_sequence}, low {self.low_water}, head {self.head}>"
+        )
+
+    @property
+    def visible(self) -> int:
+        """Number of messages that a receive could take now."""
+        return self.waiting + len(self.entries) - self.in_flight - self.quarantined.blocked
+
+    @property
+    def stored(self) -> int:
+        """Number of readable messages in any state."""
+        return self.waiting + len(self.entries) + self.delayed
+
+    @property
+    def backlog(self) -> int:
+        """Number of a standard queue's untouched messages that are on disk only, and not passed
+        by."""
+        return self.waiting - len(self.window) - self.passed
+
+    @property
+    def active_task(self) -> MoveTask | None:
+        """The move task that has work to do: no other than the latest one."""
+        latest = next(reversed(self.tasks.values()), None)
+        return latest if latest is not None and latest.is_active else None
+
+    @property
+    def floor(self) -> int:
+        """No message has a lower sequence."""
+        return min(self.spans) << SPAN_BITS if self.spans else self.next_sequence
+
+    def counters(self) -> QueueCounters:
+        """The three exact counts."""
+        delayed = self.delayed - self.quarantined.blocked_delayed
+        return QueueCounters(self.visible, self.in_flight, delayed)
+
+    def visible_again_in_order(self) -> Iterator[Entry]:
+        """Entries that are visible again, oldest first, without changing anything. O(log n)
+        each."""
+        for sequence in _ascending(self.visible_again):
+            entry = self.entries.get(sequence)
+            if entry is not None and not entry.hidden:
+                yield entry
+
+
+def _ascending(heap: list[int]) -> Iterator[int]:
+    """Walk a binary heap in order without popping: a heap of the positions whose parents were
+    given."""
+    if not heap:
+        return
+    frontier = [(heap[0], 0)]
+    size = len(heap)
+    while frontier:
+        value, position = heappop(frontier)
+        yield value
+        for child in (2 * position + 1, 2 * position + 2):
+            if child < size:
+                heappush(frontier, (heap[child], child))

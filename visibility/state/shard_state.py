@@ -1,0 +1,114 @@
+"""A shard's memory: its queues, deadlines and long polls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from visibility.content.sealing import AsStored, Sealing
+from visibility.contract.model import Definitions
+from visibility.state.archive_state import ArchiveState
+from visibility.state.deadlines import DeadlineHeap
+from visibility.state.outbox import Outbox
+from visibility.state.queue_state import QueueState
+from visibility.state.rows import Rows
+from visibility.state.short_answers import AnswerMemory
+from visibility.state.waiters import WaitList
+
+_PULSES = 0
+"""Sequence of a queue's pulse in the deadline heap; real sequences start at 1."""
+
+
+class ShardState:
+    """All queues of a shard, its deadlines and its long polls."""
+
+    __slots__ = (
+        "archive",
+        "deadlines",
+        "definitions",
+        "due",
+        "hidden",
+        "memory",
+        "outbox",
+        "quarantines",
+        "queues",
+        "rows",
+        "sealing",
+        "to_wake",
+        "waits",
+        "window_bytes",
+        "without_room",
+    )
+
+    def __init__(
+        self,
+        rows: Rows | None = None,
+        definitions: Definitions | None = None,
+        sealing: Sealing | None = None,
+    ) -> None:
+        self.rows: Rows = rows  # type: ignore[assignment]
+        """The rows on disk; None in tests that only apply events."""
+        self.definitions: Definitions = definitions  # type: ignore[assignment]
+        self.sealing = sealing or AsStored()
+        self.queues: dict[int, QueueState] = {}
+        self.deadlines = DeadlineHeap()
+        self.hidden = 0
+        """Messages in flight over all queues: the live part of the deadline heap."""
+        self.window_bytes = 0
+        """Content held in all windows together."""
+        self.waits = WaitList()
+        self.to_wake: dict[int, None] = {}
+        """Queues with long polls in which a message may have become visible, in order."""
+        self.due: dict[int, None] = {}
+        """Queues that need a pulse, in order."""
+        self.without_room: dict[tuple[int, str], int] = {}
+        """By queue and user the size of a message that found no room: until there is some, receives
+        are refused without looking at messages."""
+        self.archive = ArchiveState()
+        self.outbox = Outbox()
+        """Messages on their way to other shards."""
+        self.memory: AnswerMemory | None = None
+        """Answers for retries; None if no request is tried again."""
+        self.quarantines = True
+        """False if another host has a good copy of what is damaged here: no event is made of it."""
+
+    def queue(self, queue_id: int) -> QueueState:
+        """The queue's state; an unknown queue is empty, as a shard needs no create."""
+        state = self.queues.get(queue_id)
+        if state is None:
+            state = self.queues[queue_id] = QueueState(queue_id)
+        return state
+
+    def holders(self, queue: QueueState, sequence: int) -> Iterator[QueueState]:
+        """The purged queues that may have the message of a handle, latest first; `queue` continues
+        them.
+
+        A restored message is in a later queue than the one that issued its sequence.
+        """
+        while queue.continues and (before := self.queues.get(queue.continues)) is not None:
+            queue = before
+            if queue.stored and (sequence >= queue.first_sequence or queue.aliases):
+                yield queue
+
+    def continuing(self, queue_id: int) -> list[QueueState]:
+        """The queues that succeed this purged one: one, or none."""
+        return [queue for queue in self.queues.values() if queue.continues == queue_id]
+
+    def is_ready(self, queue_id: int) -> bool:
+        """True if messages may move to the queue: not before it continues its purged predecessor.
+
+        The definitions know of a purge before the shard does.
+        """
+        state = self.queues.get(queue_id)
+        if state is not None and (state.continues or state.next_sequence > 1):
+            return True
+        return all(
+            self.queue(purged_id).next_sequence == 1
+            for purged_id, successor_id in self.definitions.continued()
+            if successor_id == queue_id
+        )
+
+    def plan_pulse(self, queue: QueueState, at_ms: int) -> None:
+        """Plan a check of the queue for this time, unless an earlier one is planned."""
+        if not queue.pulse_at_ms or at_ms < queue.pulse_at_ms:
+            queue.pulse_at_ms = at_ms
+            self.deadlines.push(at_ms, queue.queue_id, _PULSES)
