@@ -59,7 +59,11 @@ def main() -> None:
     os.environ.pop("AWS_ENDPOINT_URL", None)
     remove_leftovers()
     environment = Environment(ObjectStore.from_environment(variables), _umask(variables), variables)
-    jobs = _Jobs(name="jobs", help="Run a Spark job over the lake.")
+    jobs = _Jobs(
+        name="jobs",
+        help="Run a Spark job over the lake.",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
     try:
         sys.exit(jobs.main(prog_name="holdfast jobs", obj=environment, standalone_mode=False))
     except click.exceptions.NoArgsIsHelpError as error:
