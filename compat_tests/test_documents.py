@@ -40,6 +40,14 @@ def test_links_lead_to_files_and_headings(document: str) -> None:
     assert broken == []
 
 
+@pytest.mark.parametrize("document", [each for each in DOCUMENTS if each != "CHANGELOG.md"])
+def test_modules_that_are_named_exist(document: str) -> None:
+    modules = {path.name for path in CHECKOUT.glob("[a-z]*/**/*.py")}
+    named = set(re.findall(r"`(?:\w+/)*(\w+\.py)`", text_of(document)))
+
+    assert named - modules == set()
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
 def test_prose_has_at_most_100_columns(document: str) -> None:
     prose = re.sub(r"^ *```.*?^ *```$", "", text_of(document), flags=re.M | re.S)
