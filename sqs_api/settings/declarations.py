@@ -14,7 +14,7 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, model_validator
 
 from auth.policy_document import PolicyRefused, check_policy_of_user
-from sqs_api.settings.refusals import did_you_mean
+from sqs_api.settings.refusals import perhaps_meant
 from visibility.contract.attributes import ATTRIBUTES, checked_tags, initial_attributes
 from visibility.contract.errors import InvalidAttributeName, QueueError
 from visibility.contract.naming import is_account
@@ -59,7 +59,7 @@ class DeclaredQueue(_Declared):
             checked_tags(self.name, {}, self.tags)
         except InvalidAttributeName as error:
             unknown = next((name for name in self.attributes if name not in ATTRIBUTES), "")
-            raise ValueError(error.message + did_you_mean(unknown, ATTRIBUTES)) from error
+            raise ValueError(error.message + perhaps_meant(unknown, ATTRIBUTES)) from error
         except QueueError as error:
             raise ValueError(error.message) from error
         return self

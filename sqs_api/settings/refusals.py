@@ -17,6 +17,8 @@ from typing import Any
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from storage.lake.near_names import did_you_mean
+
 _ALIKE = 0.75
 """Least likeness of a name that may have been meant, of 1."""
 _STATEMENT_LINES_MAX = 100
@@ -43,16 +45,15 @@ def reason_of(
     if first["type"] == "extra_forbidden":
         table = next((tables[part] for part in reversed(path[:-1]) if part in tables), None)
         known = fields if table is None else table.model_fields
-        text = "unknown setting" + did_you_mean(path[-1], known)
+        text = "unknown setting" + perhaps_meant(path[-1], known)
     elif first["type"] in _OUT_OF_BOUNDS and path[0] in fields:
         text = _bounds(fields[path[0]])
     return f"{'.'.join(path)}: {text}"
 
 
-def did_you_mean(name: str, known: Iterable[str]) -> str:
+def perhaps_meant(name: str, known: Iterable[str]) -> str:
     """The end of a refusal of an unknown name; empty without one that is alike."""
-    alike = get_close_matches(name, known, n=1, cutoff=_ALIKE)
-    return f"; did you mean {alike[0]}?" if alike else ""
+    return did_you_mean(get_close_matches(name, known, n=1, cutoff=_ALIKE))
 
 
 def _bounds(field: FieldInfo) -> str:
