@@ -2,8 +2,8 @@
 
 Standard queues, oldest first: messages that became visible again are merged with untouched ones by
 sequence, so they are served before later ones, and their number stays below the in-flight limit
-(one received three times goes to the back, see `pulse.py`). `receive_fair.py` has the order while a
-group is noisy, `receive_fifo.py` that of FIFO queues.
+(one received three times goes to the back, see `pulse.py`). `fair_order.py` has the order while a
+group is noisy, `fifo_order.py` that of FIFO queues.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.decided import NoAnswer, Outcome
+from visibility.rules.fair_order import Candidates, quiet_first
+from visibility.rules.fifo_order import decide_receive_fifo
 from visibility.rules.leases import first_lease, next_lease, no_lease
-from visibility.rules.receive_fair import Candidates, quiet_first
-from visibility.rules.receive_fifo import decide_receive_fifo
 from visibility.rules.retention import PASSED_MAX, TooOld
 from visibility.state import window
 from visibility.state.events import MessagesReceived

@@ -70,7 +70,7 @@ from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.acknowledge import give_back
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
-from visibility.rules.receive_fifo import attempt_remembered
+from visibility.rules.fifo_order import attempt_remembered
 from visibility.rules.retention import TooOld
 from visibility.rules.send import batch_result
 from visibility.state.events import Event, VisibilityChanged
