@@ -11,7 +11,7 @@ from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
-from visibility.rules.leases import history_of
+from visibility.rules.orders import order_of
 from visibility.rules.withhold import is_put_aside, withheld_leases
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
@@ -83,12 +83,12 @@ def _present(
         quarantined=queue.quarantined,
         spans=queue.spans,
     )
+    order = order_of(definition.settings)
     found = []
     for sequence, message in page.messages:
         entry = queue.entries.get(sequence)
         if entry is None:
-            fifo = definition.settings.fifo
-            lease = history_of(shard.rows, queue, sequence, message) if fifo else None
+            lease = order.history_of(shard.rows, queue, sequence, message)
             found.append(Browsed(sequence, "visible", message, lease, 0))
         elif entry.lease.is_withheld and sequence in queue.withheld:
             found.append(_as_withheld(queue, sequence, message))

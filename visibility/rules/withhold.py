@@ -26,15 +26,12 @@ from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import ReleaseMessages, Withheld, WithholdMessages
 from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
-from visibility.rules.groups import GroupBook
-from visibility.rules.leases import history_of, lease_of
+from visibility.rules.orders import order_of
 from visibility.rules.selected import selected, waiting
 from visibility.state.events import (
     Event,
-    LeasesEnded,
     MessagesDeleted,
     MessagesWithheld,
-    VisibilityChanged,
     WithholdingEnded,
 )
 from visibility.state.queue_state import QueueState
@@ -77,16 +74,16 @@ def decide_withhold_messages(shard: ShardState, request: Request, stamp: Stamp) 
     _check(operation)
     queue = shard.queue(request.queue.queue_id)
     chosen = selected(operation.sequences)
-    fifo = request.queue.settings.fifo
-    book = GroupBook(shard, queue, fifo=fifo)
+    order = order_of(request.queue.settings)
+    book = order.book(shard, queue)
     leases: list[Lease] = []
     for sequence, message in waiting(shard, queue, chosen):
-        leases.append(_withheld(shard, queue, sequence, message))
+        lease = order.lease_of(shard.rows, queue, sequence, message)
+        leases.append(msgspec.structs.replace(lease, visible_at_ms=WITHHELD_UNTIL_MS))
         if message.group and sequence not in queue.entries:
             book.depart(message.group, sequence)
-    if fifo:
-        for group in dict.fromkeys(lease.group for lease in leases):
-            book.settle(group, (), [])
+    for group in dict.fromkeys(lease.group for lease in leases):
+        book.settle(group, (), [])
     if len(leases) + sum(1 for _ in withheld_leases(queue)) > WITHHELD_MAX:
         raise InvalidParameterValue(f"Up to {WITHHELD_MAX} messages of a queue are withheld.")
     answer = SelectedChanged(len(leases), len(chosen) - len(leases))
@@ -114,14 +111,6 @@ def _check(operation: WithholdMessages) -> None:
         )
 
 
-def _withheld(shard: ShardState, queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
-    """The lease of a withheld message, with its history. Raises DamagedRecord."""
-    lease = lease_of(queue, sequence, message)
-    if queue.fifo and message.group:
-        lease = history_of(shard.rows, queue, sequence, message) or lease
-    return msgspec.structs.replace(lease, visible_at_ms=WITHHELD_UNTIL_MS)
-
-
 def decide_release_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Make withheld messages visible again. Raises InvalidParameterValue for too many."""
     operation = request.operation
@@ -137,11 +126,10 @@ def decide_release_messages(shard: ShardState, request: Request, stamp: Stamp) -
     if not leases:
         return answer, ()
     ended = WithholdingEnded(queue.queue_id, [lease.sequence for lease in leases])
-    if not request.queue.settings.fifo:
-        return answer, (VisibilityChanged(queue.queue_id, now_ms, leases), ended)
-    book = GroupBook(shard, queue, fifo=True)
+    order = order_of(request.queue.settings)
+    book = order.book(shard, queue)
     book.settle_all((), leases)
-    return answer, (*book.events(), LeasesEnded(queue.queue_id, now_ms, leases), ended)
+    return answer, (*book.events(), order.ended(queue, leases, now_ms), ended)
 
 
 def end_withholding(
@@ -193,7 +181,7 @@ def _deleted(
                 leases = leases[:count]
                 break
         archived = hand_over(shard, definition, leases, messages, reason=DELETED, now_ms=now_ms)
-    book = GroupBook(shard, queue, fifo=definition.settings.fifo)
+    book = order_of(definition.settings).book(shard, queue)
     book.leave_all(leases)
     deleted = MessagesDeleted(queue.queue_id, now_ms, leases)
     return leases, (*archived, *book.events(), deleted)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.simulation.planted import Plant
-from visibility.rules import receive
 from visibility.rules.retention import TooOld
 from visibility.state import window
 from visibility.state.queue_state import QueueState
@@ -16,7 +15,6 @@ from visibility.state.shard_state import ShardState
 def leave_retention_to_pulses(patch: pytest.MonkeyPatch) -> None:
     """A receive takes what no pulse has removed."""
     patch.setattr(TooOld, "passes", lambda self, retained_from_ms: False)
-    patch.setattr(receive, "PASSED_MAX", 0)
     patch.setattr(window, "fill_fresh", _fill)
 
 

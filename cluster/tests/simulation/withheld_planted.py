@@ -17,7 +17,7 @@ from visibility.contract.withheld import ReleaseMessages
 from visibility.rules import withhold
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
-from visibility.rules.groups import GroupBook
+from visibility.rules.groups import FifoBook
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -63,12 +63,12 @@ def undelete_in_words_only(patch: pytest.MonkeyPatch) -> None:
 
 def leave_groups_open(patch: pytest.MonkeyPatch) -> None:
     """A FIFO group does not wait for its withheld messages."""
-    locking = GroupBook.in_flight_by_group
+    locking = FifoBook.in_flight_by_group
 
-    def by_consumers(self: GroupBook, group: bytes) -> set[int]:
+    def by_consumers(self: FifoBook, group: bytes) -> set[int]:
         return set(locking(self, group)) - self._queue.withheld.keys()
 
-    patch.setattr(GroupBook, "in_flight_by_group", by_consumers)
+    patch.setattr(FifoBook, "in_flight_by_group", by_consumers)
 
 
 PLANTS: tuple[Plant, ...] = (
