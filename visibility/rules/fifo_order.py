@@ -42,6 +42,7 @@ class Fifo(Order):
 
     def choose(self, taking: Taking) -> tuple[Event, ...]:
         """See `Order`. Nothing is taken while too many are in flight."""
+        taking.look_at_each()
         repeated = self._repeated(taking)
         if repeated:
             return repeated

@@ -66,6 +66,12 @@ class Taking(Protocol):
     def waits(self) -> bool:
         """True for a long poll."""
 
+    def take(self, untouched: Iterable[tuple[int, StoredMessage]]) -> None:
+        """Take waiting messages without a look at age and number of receives."""
+
+    def look_at_each(self) -> None:
+        """Get ready for `offer`, and for the properties and methods below."""
+
     @property
     def is_over(self) -> bool:
         """True if it takes no more, or this decision has looked at enough."""
@@ -73,9 +79,6 @@ class Taking(Protocol):
     @property
     def book(self) -> GroupBook:
         """The queue's groups, of the kind that the order makes."""
-
-    def take(self, untouched: Iterable[tuple[int, StoredMessage]]) -> None:
-        """Take waiting messages without a look at age and number of receives."""
 
     def offer(self, sequence: int, message: StoredMessage | None, lease: Lease | None) -> Fate:
         """Take a message unless it is too old or was received too often.

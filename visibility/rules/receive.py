@@ -79,46 +79,38 @@ class _Taking:
         self.comes_again = False
         self.leases: list[Lease] = []
         self.messages: list[StoredMessage] = []
-        self._letters: DeadLetters | None = None
-        self._too_old: TooOld | None = None
+        self._letters: DeadLetters = None  # type: ignore[assignment]
+        self._too_old: TooOld = None  # type: ignore[assignment]
+        """None unless messages are looked at one by one."""
+
+    def look_at_each(self) -> None:
+        """See `order.Taking`."""
+        settings = self.request.queue.settings
+        self._letters = DeadLetters(self.shard, self.request, self.stamp)
+        self._too_old = TooOld(self.shard, self.queue, settings, self.stamp)
 
     @property
     def waits(self) -> bool:
         """See `order.Taking`."""
         return wait_ms(self.operation, self.request.queue.settings) > 0
 
-    def _dead_letters(self) -> DeadLetters:
-        if self._letters is None:
-            self._letters = DeadLetters(self.shard, self.request, self.stamp)
-        return self._letters
-
-    def _retention(self) -> TooOld:
-        if self._too_old is None:
-            settings = self.request.queue.settings
-            self._too_old = TooOld(self.shard, self.queue, settings, self.stamp)
-        return self._too_old
-
     @property
     def is_over(self) -> bool:
         """See `order.Taking`."""
-        return (
-            len(self.leases) >= self.limit
-            or self._dead_letters().is_full
-            or self._retention().is_over
-        )
+        return len(self.leases) >= self.limit or self._letters.is_full or self._too_old.is_over
 
     @property
     def book(self) -> GroupBook:
         """See `order.Taking`."""
-        return self._dead_letters().source_book
+        return self._letters.source_book
 
     def locks(self, group: bytes) -> bool:
         """See `order.Taking`."""
-        return self._dead_letters().locks(group)
+        return self._letters.locks(group)
 
     def passes(self, lease: Lease) -> bool:
         """See `order.Taking`."""
-        return self._retention().passes(lease.retained_from_ms)
+        return self._too_old.passes(lease.retained_from_ms)
 
     def take(self, untouched: Iterable[tuple[int, StoredMessage]]) -> None:
         """See `order.Taking`."""
@@ -135,9 +127,9 @@ class _Taking:
         else:
             retained_from_ms = (message or lease).retained_from_ms
             received = lease.receive_count - lease.base_count
-        if self._retention().passes(retained_from_ms):
+        if self._too_old.passes(retained_from_ms):
             return Fate.PASSED
-        letters, waits = self._dead_letters(), message is not None
+        letters, waits = self._letters, message is not None
         message = message or self._read(sequence)
         if letters.wants(received):
             before = lease or no_lease(sequence, message)

@@ -56,6 +56,7 @@ class Standard(Order):
 
     def _choose_one_by_one(self, taking: Taking) -> None:
         """Take from a queue whose order is not simply that of its line."""
+        taking.look_at_each()
         left: list[tuple[bytes, int]] = []
         candidates = self.candidates(taking.shard, taking.queue, taking.stamp.now_ms)
         for sequence, message, lease in candidates:
