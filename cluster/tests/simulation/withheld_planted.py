@@ -12,28 +12,19 @@ from cluster.tests.simulation.cluster_planted import Plant
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.model import Request
 from visibility.contract.operations import Operation
-from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.stored_message import Lease
 from visibility.contract.withheld import ReleaseMessages
 from visibility.rules import withhold
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import FifoBook
-from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 
 def let_withheld_messages_go(patch: pytest.MonkeyPatch) -> None:
     """A withheld message can be received."""
-    made = withhold._withheld
-
-    def withheld(
-        shard: ShardState, queue: QueueState, sequence: int, message: StoredMessage
-    ) -> Lease:
-        lease = made(shard, queue, sequence, message)
-        return msgspec.structs.replace(lease, visible_at_ms=1)
-
-    patch.setattr(withhold, "_withheld", withheld)
+    patch.setattr(withhold, "WITHHELD_UNTIL_MS", 1)
 
 
 def release_at_a_failover(patch: pytest.MonkeyPatch) -> None:
