@@ -32,7 +32,7 @@ from visibility.contract.redrive_policies import (
     read_redrive_policy,
     redrive_refusal,
 )
-from visibility.contract.tags import ARCHIVE_EXPIRED, ARCHIVE_TAG
+from visibility.contract.tags import ARCHIVE_EXPIRED, ARCHIVE_TAG, check_together
 
 ALL = "All"
 
@@ -321,10 +321,12 @@ def checked_tags(
 ) -> dict[str, str]:
     """A queue's tags after TagQueue, or at CreateQueue with no current ones.
 
-    Raises InvalidParameterValue for a tag out of bounds and for too many tags.
+    Raises InvalidParameterValue for a tag out of bounds, too many tags, and tags of this service
+    that contradict each other.
     """
     check_tags(given)
     tags = {**current, **given}
     if len(tags) > limits.TAGS_MAX:
         raise InvalidParameterValue(f"Too many tags added for queue {queue_name}.")
+    check_together(tags)
     return tags
