@@ -32,7 +32,7 @@ from visibility.contract.redrive_policies import (
     read_redrive_policy,
     redrive_refusal,
 )
-from visibility.contract.tags import ARCHIVE_EXPIRED, ARCHIVE_TAG, check_together
+from visibility.contract.tags import check_together, own_tags_of
 
 ALL = "All"
 
@@ -269,7 +269,7 @@ def settings_of(
         content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
         encryption=attributes.get("KmsMasterKeyId") or managed,
         data_key_reuse_s=int(reuse_s or limits.KMS_DATA_KEY_REUSE_PERIOD_SECONDS.default or 0),
-        archive=(tags or {}).get(ARCHIVE_TAG, ARCHIVE_EXPIRED),
+        own_tags=own_tags_of(tags or {}),
     )
 
 
@@ -328,5 +328,5 @@ def checked_tags(
     tags = {**current, **given}
     if len(tags) > limits.TAGS_MAX:
         raise InvalidParameterValue(f"Too many tags added for queue {queue_name}.")
-    check_together(tags)
+    check_together(tags, given)
     return tags

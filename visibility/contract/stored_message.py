@@ -65,6 +65,19 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.clock_ms or self.sent_at_ms
 
     @property
+    def receivable_at_ms(self) -> int:
+        """The instant from which the message may be received again."""
+        return self.visible_at_ms
+
+    def state_at(self, now_ms: int) -> str:
+        """ "in_flight" or "visible"."""
+        return "in_flight" if now_ms < self.visible_at_ms else "visible"
+
+    def ended_at(self, now_ms: int) -> Lease:
+        """The lease, over from now on: the message may be received."""
+        return msgspec.structs.replace(self, visible_at_ms=now_ms)
+
+    @property
     def is_withheld(self) -> bool:
         """True if no consumer but an operator holds the message."""
         return self.visible_at_ms >= WITHHELD_UNTIL_MS

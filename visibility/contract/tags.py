@@ -1,84 +1,41 @@
-"""TABLE: tags with a meaning for this service. Pure.
+"""TABLE: the tags with a meaning for this service. Pure.
 
 SQS has no attributes for these settings and refuses unknown attributes, but every client can set a
-tag. A feature declares its tags with `own_tag`; checks, console, commands and the OpenAPI document
-show what is declared. A tag of this prefix that nobody declared is refused: it is probably a typing
-error.
+tag. A feature adds its tags to the list; checks, console, commands and the OpenAPI document take
+them from there. A tag of this prefix that is not listed is refused: it is probably a typing error.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.limits import Range
-
-PREFIX = "holdfast:"
-
-
-class OwnTag(NamedTuple):
-    """One row: a tag, its values, and their meaning in one sentence.
-
-    It takes one of `choices`, or a whole number within `bounds`.
-    """
-
-    key: str
-    meaning: str
-    choices: tuple[str, ...] = ()
-    bounds: Range | None = None
-
-    @property
-    def values(self) -> str:
-        """The valid values in words."""
-        if self.bounds is not None:
-            return f"whole numbers from {self.bounds.low} to {self.bounds.high}"
-        return ", ".join(self.choices)
-
-    def takes(self, value: str) -> bool:
-        """True if the value is valid."""
-        if self.bounds is None:
-            return value in self.choices
-        digits = value if value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX else ""
-        return bool(digits) and self.bounds.low <= int(digits) <= self.bounds.high
-
-
-_DIGITS_MAX = 10
-
-OWN_TAGS: dict[str, OwnTag] = {}
-"""The declared tags, by key."""
-CHECKS: list[Callable[[Mapping[str, str]], None]] = []
-"""Checks of a queue's tags together, which raise InvalidParameterValue."""
-
-
-def own_tag(row: OwnTag) -> str:
-    """Declare a tag; returns its key."""
-    assert row.key.startswith(PREFIX)
-    assert row.key not in OWN_TAGS
-    OWN_TAGS[row.key] = row
-    return row.key
-
+from visibility.contract.own_tag import PREFIX, OwnTag
 
 ARCHIVE_EXPIRED = "expired"
 ARCHIVE_ALL = "all"
 ARCHIVE_NONE = "none"
-ARCHIVE_TAG = own_tag(
-    OwnTag(
-        "holdfast:archive",
-        "Messages that go to the archive: those older than the queue's retention (the default), "
-        "also those that consumers deleted, or none.",
-        (ARCHIVE_EXPIRED, ARCHIVE_ALL, ARCHIVE_NONE),
-    )
-)
-
+ARCHIVE_TAG = "holdfast:archive"
 PROTECT_ON = "on"
-PROTECT_TAG = own_tag(
-    OwnTag(
-        "holdfast:protect",
-        "The queue is protected from being deleted or purged.",
-        (PROTECT_ON, "off"),
+PROTECT_TAG = "holdfast:protect"
+
+OWN_TAGS = {
+    row.key: row
+    for row in (
+        OwnTag(
+            ARCHIVE_TAG,
+            "Messages that go to the archive: those older than the queue's retention (the "
+            "default), also those that consumers deleted, or none.",
+            (ARCHIVE_EXPIRED, ARCHIVE_ALL, ARCHIVE_NONE),
+        ),
+        OwnTag(
+            PROTECT_TAG,
+            "The queue is protected from being deleted or purged.",
+            (PROTECT_ON, "off"),
+        ),
     )
-)
+}
+"""The tags, by key."""
 
 
 def check_own_tags(tags: Mapping[str, str]) -> None:
@@ -97,7 +54,18 @@ def check_own_tags(tags: Mapping[str, str]) -> None:
             )
 
 
-def check_together(tags: Mapping[str, str]) -> None:
-    """Refuse tags of this service that contradict each other. Raises InvalidParameterValue."""
-    for check in CHECKS:
-        check(tags)
+def check_together(tags: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """Refuse tags of this service that contradict others of the queue. `tags` are those that it is
+    to have, `given` those of the request. Raises InvalidParameterValue."""
+    for key in given:
+        row = OWN_TAGS.get(key)
+        if row is not None and row.check is not None:
+            row.check(tags)
+
+
+def own_tags_of(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags with a meaning for this service. Wrong ones, from before they were checked, are left
+    out."""
+    return {
+        key: value for key, value in tags.items() if key in OWN_TAGS and OWN_TAGS[key].takes(value)
+    }

@@ -192,8 +192,7 @@ class _Acknowledging:
             return  # it is waiting again already, or was until an operator withheld it
         count = held.receive_count - 1
         self.ended[held.sequence] = msgspec.structs.replace(
-            held,
-            visible_at_ms=self._now_ms,
+            held.ended_at(self._now_ms),
             receive_count=count,
             first_received_at_ms=held.first_received_at_ms if count else 0,
             received_at_ms=held.received_at_ms if count > held.base_count else 0,

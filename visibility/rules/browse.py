@@ -93,7 +93,7 @@ def _present(
         elif entry.lease.is_withheld and sequence in queue.withheld:
             found.append(_as_withheld(queue, sequence, message))
         elif entry.hidden:
-            due_ms = entry.lease.visible_at_ms
+            due_ms = entry.lease.receivable_at_ms
             found.append(Browsed(sequence, "in flight", message, entry.lease, due_ms))
         else:
             found.append(Browsed(sequence, "visible", message, entry.lease, 0))

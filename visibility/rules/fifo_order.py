@@ -55,9 +55,10 @@ class Fifo(Order):
             groups.take_from(group)
         events: tuple[Event, ...] = ()
         if taking.leases:
-            if taking.visible_at_ms <= now_ms:  # the visibility timeout is 0
-                groups.give_back()
-                events = (self.ended(queue, taking.leases, now_ms),)
+            over = [lease for lease in taking.leases if lease.receivable_at_ms <= now_ms]
+            if over:  # the visibility timeout is 0
+                groups.book.settle_all((), over)
+                events = (self.ended(queue, over, now_ms),)
             events += self.attempt(queue, taking.operation, taking.leases, now_ms)
         return (*taking.events(), *events)
 
@@ -151,14 +152,13 @@ class _Groups:
         self._taking = taking
         book = taking.book
         assert isinstance(book, FifoBook)
-        self._book = book
+        self.book = book
         self._passed = 0
         """Messages that were passed by."""
-        self._taken: dict[bytes, list[int]] = {}
 
     def take_from(self, group: bytes) -> None:
         """Take the group's messages up to the first that is in flight."""
-        taking, book = self._taking, self._book
+        taking, book = self._taking, self.book
         end = min(book.in_flight_by_group(group), default=_NO_END)
         taken: list[int] = []
         before = book.row(group)
@@ -173,7 +173,6 @@ class _Groups:
             after, left = page[-1][0] + 1, left - wanted
         if taken:
             book.take(group, taken, are_first=self._passed == passed)
-            self._taken[group] = taken
         elif book.row(group) is not before:  # the rest may be behind one in flight
             book.settle(group, (), [])
         else:  # its first message waits for a key, or all are too old
@@ -193,8 +192,3 @@ class _Groups:
                 self._passed += 1
             elif taking.is_over or taking.locks(group):
                 return
-
-    def give_back(self) -> None:
-        """Return the messages to their groups."""
-        for group, sequences in self._taken.items():
-            self._book.settle(group, (), sequences)

@@ -71,7 +71,7 @@ def _end_leases(
     looked_at = list(islice(queue.expired_leases, STEP_MESSAGES))
     for sequence in looked_at:
         entry = queue.entries.get(sequence)
-        if entry is not None and entry.lease.visible_at_ms <= stamp.now_ms:
+        if entry is not None and entry.lease.receivable_at_ms <= stamp.now_ms:
             leases[sequence] = entry.lease
     order = order_of(definition.settings)
     book = order.book(shard, queue)

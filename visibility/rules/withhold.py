@@ -118,7 +118,7 @@ def decide_release_messages(shard: ShardState, request: Request, stamp: Stamp) -
     queue, now_ms = shard.queue(request.queue.queue_id), stamp.now_ms
     chosen = set(selected(operation.sequences))
     leases = [
-        msgspec.structs.replace(lease, visible_at_ms=now_ms)
+        lease.ended_at(now_ms)
         for mark, lease in withheld_leases(queue)
         if mark.sequence in chosen and bool(mark.deleted_at_ms) is operation.deleting
     ]

@@ -57,7 +57,7 @@ def _pass_deadline(
             shard.due[queue.queue_id] = None
         return
     entry = queue.entries.get(sequence)
-    if entry is None or not entry.hidden or entry.lease.visible_at_ms > now_ms:
+    if entry is None or not entry.hidden or entry.lease.receivable_at_ms > now_ms:
         return
     if queue.fifo:
         queue.expired_leases.append(sequence)
