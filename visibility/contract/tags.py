@@ -11,6 +11,7 @@ from collections.abc import Mapping
 
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.own_tag import PREFIX, OwnTag
+from visibility.contract.retry_backoff import RETRY_TAGS
 
 ARCHIVE_EXPIRED = "expired"
 ARCHIVE_ALL = "all"
@@ -33,6 +34,7 @@ OWN_TAGS = {
             "The queue is protected from being deleted or purged.",
             (PROTECT_ON, "off"),
         ),
+        *RETRY_TAGS,
     )
 }
 """The tags, by key."""

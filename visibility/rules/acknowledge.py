@@ -152,8 +152,8 @@ class _Acknowledging:
         return place
 
     def change(self, receipt: Receipt, timeout_s: int, handle: str) -> None:
-        """Hide the message of a handle until `timeout_s` from now; a visible one stays so. Raises
-        InvalidParameterValue."""
+        """Hide the message of a handle until `timeout_s` from now, after which it waits as it would
+        have; a visible one stays so. Raises InvalidParameterValue."""
         held = self._find(receipt)
         in_flight = held is not None and self._is_in_flight(held)
         if (
@@ -180,7 +180,7 @@ class _Acknowledging:
         lease = msgspec.structs.replace(held, visible_at_ms=visible_at_ms)
         self.changed.pop(lease.sequence, None)
         self.ended.pop(lease.sequence, None)
-        changes = self.changed if timeout_s else self.ended
+        changes = self.changed if timeout_s or held.retry_ms else self.ended
         changes[lease.sequence] = lease
 
     def give_back(self, receipt: Receipt) -> None:

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
+
 from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import QueueSettings, Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Deliveries
+from visibility.contract.retry_backoff import RETRY_MIN_TAG, retry_wait_ms
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.decided import NoAnswer, Outcome
@@ -80,8 +83,8 @@ class _Taking:
         self.leases: list[Lease] = []
         self.messages: list[StoredMessage] = []
         self._letters: DeadLetters = None  # type: ignore[assignment]
-        self._too_old: TooOld = None  # type: ignore[assignment]
         """None unless messages are looked at one by one."""
+        self._too_old: TooOld
 
     def look_at_each(self) -> None:
         """See `order.Taking`."""
@@ -115,9 +118,12 @@ class _Taking:
     def take(self, untouched: Iterable[tuple[int, StoredMessage]]) -> None:
         """See `order.Taking`."""
         visible_at_ms, now_ms = self.visible_at_ms, self.stamp.now_ms
+        leases, messages = self.leases, self.messages
         for sequence, message in untouched:
-            self.leases.append(first_lease(sequence, message, visible_at_ms, now_ms))
-            self.messages.append(message)
+            leases.append(first_lease(sequence, message, visible_at_ms, now_ms))
+            messages.append(message)
+        if RETRY_MIN_TAG in self.request.queue.settings.own_tags:
+            self.leases = [self._with_wait(lease) for lease in leases]
 
     def offer(self, sequence: int, message: StoredMessage | None, lease: Lease | None) -> Fate:
         """See `order.Taking`."""
@@ -136,13 +142,26 @@ class _Taking:
             if letters.move(before, message, waits=waits):
                 return Fate.LEFT
         visible_at_ms, now_ms = self.visible_at_ms, self.stamp.now_ms
-        self.leases.append(
+        taken = (
             first_lease(sequence, message, visible_at_ms, now_ms)
             if lease is None
             else next_lease(lease, visible_at_ms, now_ms)
         )
+        if RETRY_MIN_TAG in self.request.queue.settings.own_tags:
+            taken = self._with_wait(taken)
+        self.leases.append(taken)
         self.messages.append(message)
         return Fate.TAKEN
+
+    def _with_wait(self, lease: Lease) -> Lease:
+        """The lease with its wait, none before the receive that makes a dead letter of the
+        message."""
+        settings, receives = self.request.queue.settings, lease.receive_count - lease.base_count
+        policy = settings.redrive_policy
+        if policy and self.request.dead_letter_queue and receives >= policy.max_receive_count:
+            return lease
+        wait_ms = retry_wait_ms(settings.own_tags, receives, self.stamp.bits128())
+        return msgspec.structs.replace(lease, retry_ms=wait_ms)
 
     def _read(self, sequence: int) -> StoredMessage:
         (message,) = self.shard.rows.messages(self.queue.queue_id, [sequence])
@@ -155,16 +174,16 @@ class _Taking:
         letters = () if self._letters is None else self._letters.events()
         if not self.leases:
             return letters
-        received = MessagesReceived(self.queue.queue_id, self.stamp.now_ms, self.leases)
-        return (*letters, received)
+        return (
+            *letters,
+            MessagesReceived(self.queue.queue_id, self.stamp.now_ms, self.leases),
+        )
 
     def nothing(self) -> Deliveries | NoAnswer:
         """The answer without messages."""
-        letters, too_old = self._letters, self._too_old
-        if (
-            self.comes_again
-            or (letters is not None and letters.is_full and letters.moved)
-            or (too_old is not None and too_old.is_over)
+        letters = self._letters
+        if self.comes_again or (
+            letters is not None and ((letters.is_full and letters.moved) or self._too_old.is_over)
         ):
             return NoAnswer.DEFER
         if not self.waits:

@@ -47,13 +47,15 @@ def test_the_known_tags_take_their_values() -> None:
             "holdfast:archiv",
             "all",
             "Tag holdfast:archiv is unknown. "
-            "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect.",
+            "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
+            "holdfast:retry-min, holdfast:retry-max.",
         ),
         (
             "Holdfast:archive",
             "all",
             "Tag Holdfast:archive is unknown. "
-            "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect.",
+            "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
+            "holdfast:retry-min, holdfast:retry-max.",
         ),
     ],
 )
