@@ -30,7 +30,7 @@ export function reasonText(code) {
 /** Plan step by step; `show` gets the sums so far, and true while more steps follow. */
 export async function planned(name, wanted, signal, show) {
   const sums = { targets: {}, refused: {}, passed: 0, expiring: 0, overtaking: 0, messages: 0 };
-  let at = 0;
+  let at = /** @type {number | null} */ (0);
   while (at !== null) {
     const content = { ...wanted, from_sequence: at, planned: sums.messages };
     const step = await question(ofQueue(name, "/redrives/plan"), content, signal);
