@@ -91,9 +91,9 @@ export function undelete(name, sequences) {
   return holdfast(`messages undelete ${name} ${sequences.join(" ")}`);
 }
 
-export function quarantine(name, sequences, owner = "", reference = "") {
+export function hold(name, sequences, owner = "", reference = "") {
   const options = [owner && `--owner ${quoted(owner)}`, reference && `--reference ${quoted(reference)}`];
-  return holdfast(`messages quarantine ${name} ${sequences.join(" ")}`, ...options.filter(Boolean));
+  return holdfast(`messages hold ${name} ${sequences.join(" ")}`, ...options.filter(Boolean));
 }
 
 export function release(name, sequences) {

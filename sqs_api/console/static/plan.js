@@ -8,7 +8,7 @@ const COLUMNS = [["To", "name"], ["Messages", "number"], ["Bytes", "number"], ["
 const COUNTS = ["passed", "expiring", "overtaking"];
 const REASONS = {
   InFlight: "in flight: a consumer has them",
-  Quarantined: "quarantined, or about to be deleted: release them first",
+  Held: "held, or about to be deleted: release them first",
   MessageGone: "not in the queue any more",
   CouldNotDetermineMessageSource: "sent here directly: choose a queue",
   AccessDenied: "you may not send to their source",
