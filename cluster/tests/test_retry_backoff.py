@@ -7,9 +7,9 @@ import pytest
 from cluster.tests.driver import Driver
 from visibility.contract.attributes import checked_tags
 from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.retry_backoff import retry_wait_ms
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -210,7 +210,7 @@ def test_an_operator_lets_a_message_go_at_once(consumer: Consumer) -> None:
     consumer.receive()
     consumer.driver.pass_time(20_000)
     assert consumer.counts() == VISIBLE
-    held = consumer.driver.submit(prepared.prepared(consumer.queue, WithholdMessages([1])))
+    held = consumer.driver.submit(prepared.prepared(consumer.queue, HoldMessages([1])))
     assert held.answer is not None
     consumer.driver.pass_time(60_000)
     consumer.driver.submit(prepared.prepared(consumer.queue, ReleaseMessages([1])))

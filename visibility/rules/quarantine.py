@@ -2,10 +2,10 @@
 
 Spans are the unit: they count the messages that must exist, so losses are counted exactly. The
 readable part of a span is surveyed, and everything missing from it is quarantined at once. Messages
-in flight stay until the end of their lease, except those that an operator put aside: nothing ends
+in flight stay until the end of their lease, except those that an operator holds: nothing ends
 theirs. In a FIFO queue the group of a lost message is blocked, as it is after a message that is
-never deleted: until the lost message would have expired. After one that was put aside, which
-nobody can release any more, it goes on.
+never deleted: until the lost message would have expired. After a held one, which nobody can release
+any more, it goes on.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease
 from visibility.rules.decided import Notice
 from visibility.rules.groups import GroupBook
+from visibility.rules.hold_messages import needs_release
 from visibility.rules.orders import order_of
-from visibility.rules.withhold import is_put_aside
 from visibility.state.events import (
     NOWHERE,
     BlockedGroup,
@@ -70,7 +70,7 @@ def quarantine(
     if not records:
         raise error
     locks = order_of(queue).locks_groups
-    groups = {lease.group for lease in leases if locks and not lease.is_withheld}
+    groups = {lease.group for lease in leases if locks and not lease.is_held}
     return _blocking(state, queue, records, leases, groups, now_ms)
 
 
@@ -153,7 +153,7 @@ class _Spans:
         leases = [
             entry.lease
             for entry in received
-            if not entry.hidden or is_put_aside(queue, entry.lease)
+            if not entry.hidden or needs_release(queue, entry.lease)
         ]
         in_flight = len(received) - len(leases)
         for group, sequence in self._waiting.get(span, ()):
@@ -222,10 +222,10 @@ def _blocking(
     for group in sorted(groups):
         _take_row(state, queue, book, group)
         book.settle(group, (), [])
-    put_aside = [lease for lease in leases if order_of(queue).locks_groups and lease.is_withheld]
-    for lease in put_aside:
+    held = [lease for lease in leases if order_of(queue).locks_groups and lease.is_held]
+    for lease in held:
         _take_row(state, queue, book, lease.group)
-    book.settle_all(put_aside, ())
+    book.settle_all(held, ())
     blocked = [BlockedGroup(group, now_ms) for group in sorted(groups)]
     quarantined = MessagesQuarantined(queue.queue_id, records, leases, blocked)
     return (*book.events(), quarantined)

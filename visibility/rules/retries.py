@@ -25,6 +25,7 @@ import msgspec
 
 from visibility.contract import limits
 from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.model import Content, Receipt, Request
 from visibility.contract.operations import (
     CancelMessageMoveTask,
@@ -65,7 +66,6 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import Lease
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.acknowledge import give_back
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
@@ -290,7 +290,7 @@ def _standing(queue: QueueState, short: ShortReceive, now_ms: int) -> list[Lease
         for lease, receive_count in found
         if lease.receive_count == receive_count
         and lease.visible_at_ms > now_ms
-        and not lease.is_withheld
+        and not lease.is_held
     ]
 
 
@@ -399,7 +399,7 @@ def _short_changed(request: Request, answer: SelectedChanged) -> ShortAnswer:
 
 
 def _changed_again(short: int, shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    assert isinstance(request.operation, WithholdMessages | ReleaseMessages)
+    assert isinstance(request.operation, HoldMessages | ReleaseMessages)
     return SelectedChanged(short, len(set(request.operation.sequences)) - short), ()
 
 
@@ -422,7 +422,7 @@ MEMORABLE: dict[type[Operation], Memorable] = {
     StartMessageMoveTask: _START,
     MoveSelected: _START,
     ChangeMoveTask: _NOTHING,
-    WithholdMessages: _CHANGED,
+    HoldMessages: _CHANGED,
     ReleaseMessages: _CHANGED,
     DeleteSelected: Memorable(_short_selected, (int,), _selected_again),
     CancelMessageMoveTask: Memorable(_short_cancel, (int,), _cancel_again),
