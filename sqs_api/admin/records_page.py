@@ -20,11 +20,13 @@ from sqs_api.admin.admin_pages import error_page, json_page, read_body
 PATH = "/_holdfast/records"
 _KINDS = (KEYRING, IDENTITIES)
 _BYTES_MAX = 64 << 20
+_Sent = tuple[dict[str, int], dict[str, bytes | None]]
+"""The conditions and the changes of a Transaction."""
 
 
 class RecordsPage:
-    """GET answers a Snapshot, or why there is none; POST takes a Transaction and answers the name
-    of its outcome with the revision or the reason."""
+    """GET answers a Snapshot, or why there is none; POST takes conditions and changes of a
+    Transaction and answers the name of its outcome with the revision or the reason."""
 
     def __init__(self, records: Coordination, access: AdminAccess) -> None:
         self._records = records
@@ -49,11 +51,10 @@ class RecordsPage:
 
     async def _commit(self, body: bytes) -> web.Response:
         try:
-            transaction = msgspec.json.decode(body, type=Transaction)
+            conditions, changes = msgspec.json.decode(body, type=_Sent)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return error_page(400, str(error))
-        keys = {key for each in transaction for key in each}
-        if not all(key.startswith(_KINDS) for key in keys) or transaction.leases:
+        if not all(key.startswith(_KINDS) for key in (*conditions, *changes)):
             return error_page(400, "These are no records of users and keys.")
-        outcome = await self._records.commit(transaction)
+        outcome = await self._records.commit(Transaction(conditions, changes))
         return json_page([type(outcome).__name__, *outcome])

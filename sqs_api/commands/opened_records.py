@@ -149,7 +149,8 @@ class ServiceRecords:
     async def commit(self, transaction: Transaction) -> Outcome:
         """See Coordination."""
         try:
-            name, said = await self._ask("POST", msgspec.to_builtins(transaction))
+            sent = msgspec.to_builtins(transaction[:2])
+            name, said = await self._ask("POST", sent)
             await self._read()
         except ServiceAway as error:
             return Unavailable(str(error))
