@@ -6,7 +6,7 @@
 Every transaction writes both and returns when both are on disk. SQLite commits them one after the
 other, the database first, so a crash may leave the copy a transaction behind, which was not
 answered. Opening compares them. The first one that is sound and not behind the other is used, and
-the other is rewritten from it. Several processes may have both open.
+the other is rewritten from it.
 """
 
 from __future__ import annotations
@@ -98,16 +98,6 @@ def open_with_copy(file: Path, prepare: Callable[[sqlite3.Connection], None]) ->
             database.close()
             raise
     return database
-
-
-def tables(schema: str) -> Callable[[sqlite3.Connection], None]:
-    """A `prepare` for `open_with_copy` that executes statements, which end with semicolons."""
-
-    def prepare(database: sqlite3.Connection) -> None:
-        for statement in schema.split(";"):
-            database.execute(statement)
-
-    return prepare
 
 
 def repair(file: Path) -> None:

@@ -4,6 +4,7 @@ memory."""
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,3 +57,13 @@ def opener(store: S) -> Callable[[], Awaitable[S]]:
         return store
 
     return opened
+
+
+def tables(schema: str) -> Callable[[sqlite3.Connection], None]:
+    """A `prepare` for `open_with_copy` that executes statements, which end with semicolons."""
+
+    def prepare(database: sqlite3.Connection) -> None:
+        for statement in schema.split(";"):
+            database.execute(statement)
+
+    return prepare

@@ -23,8 +23,8 @@ from storage.copies.second_copy import (
     is_there,
     open_with_copy,
     renew_copy,
-    tables,
 )
+from storage.tests.on_disk import tables
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS named (name TEXT PRIMARY KEY, value BLOB, number INTEGER);
@@ -288,6 +288,7 @@ def test_a_change_that_the_copy_cannot_take_is_not_made(file: Path) -> None:
 _WRITER = """
 import sys
 from pathlib import Path
+from storage.tests.on_disk import tables
 from storage.tests.test_second_copy import opened
 database = opened(Path(sys.argv[1]))
 number = 0
