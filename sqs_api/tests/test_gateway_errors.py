@@ -166,8 +166,13 @@ async def test_bug_on_the_way_up_is_500_and_leaves_nothing_outstanding(port: str
         assert answer.headers["x-amzn-RequestId"] in str(log)
 
 
-async def test_bug_in_a_queue_action_is_500(service: Service, log: Log) -> None:
-    await service.catalog.close()
+async def test_bug_in_a_queue_action_is_500(
+    service: Service, log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def bug(*given: object) -> None:
+        raise LookupError
+
+    monkeypatch.setattr(service.catalog, "create_queue", bug)
 
     answer = await service.ask(json_request("CreateQueue", QueueName="q"))
 

@@ -132,12 +132,11 @@ async def test_the_log_is_paged_by_the_api_and_shown_by_the_command(logged: Path
 @pytest.mark.parametrize("auth", list(AuthMode))
 async def test_callers_of_commands_are_named(data: Path, auth: AuthMode) -> None:
     run("users", "--data", data, "add", "ann")
-    me = login_name()
+    me, key = login_name(), add_user(data, "bob", "holdfast:*")
     async with serving(data, auth=auth) as served:
         for command in (("messages", "send", "q", "--body", "x"), ("purge-queue", "q")):
             await asyncio.to_thread(run, *command, "--data", data)
         stranger = {"x-holdfast-login": "somebody"}
-        key = add_user(data, "bob", "holdfast:*")
         await Operators(served, key).post("queues/q/purge", {"confirm": "q"}, stranger)
         shown = await asyncio.to_thread(run, "audit", "--data", data)
         mine = await asyncio.to_thread(run, "audit", "--data", data, "--user", me, "--json")
