@@ -12,16 +12,14 @@ import structlog
 
 from cluster.clock import Clock, Entropy
 from cluster.peers.peer_outcomes import NotSent
-from cluster.replication.checkpointing import CheckpointTraffic
-from cluster.replication.contract import ASYNC_TIMING, Times, Timing
+from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic, RowsPlace
+from cluster.replication.contract import ASYNC_TIMING, ReplicaReport, Times, Timing
 from cluster.replication.journal import Journal, OtherLog
 from cluster.replication.leadership import Leadership
 from cluster.replication.replacement import Ways
 from cluster.replication.replica import Replica
 from cluster.replication.replica_messages import Message, decode_message, encode_message
-from cluster.replication.replica_report import ReplicaReport
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.replication.rows_place import ON_THIS_MACHINE, RowsPlace
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import (
     drop_incoming,

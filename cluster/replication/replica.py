@@ -24,14 +24,13 @@ from math import inf
 
 from cluster.coordination.coordination import Unavailable
 from cluster.replication.candidacy import Adopting, Asking
-from cluster.replication.contract import Network, NotServing, Owner, Role, Times, Timing
+from cluster.replication.contract import Network, NotServing, Owner, PeerReport, Role, Times, Timing
 from cluster.replication.following import Following
 from cluster.replication.journal import Journal
 from cluster.replication.leadership import Holder, Leadership, Renewal, Seen
 from cluster.replication.leading import Leading
 from cluster.replication.replica_core import Adopted, ReplicaCore
 from cluster.replication.replica_messages import HandOver, Message
-from cluster.replication.replica_report import PeerReport
 from cluster.replication.succession import Succession
 from cluster.replication.voters import VoterSet
 from storage.log import LogFailed, LogFull, NotNext

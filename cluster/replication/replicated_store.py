@@ -11,25 +11,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
 
 import msgspec
 
 from cluster.peers.holds import LogHolds
-from cluster.replication.contract import NotServing
-from cluster.replication.damaged_rows import DamagedRows
-from cluster.replication.proposals import Proposal, synced_ones
-from cluster.replication.read_ahead import ReadAhead
-from cluster.replication.replacement import Replacement
+from cluster.replication.contract import NotServing, ReplicaReport
+from cluster.replication.replacement import DamagedRows, Replacement
 from cluster.replication.replica import Replica
-from cluster.replication.replica_report import ReplicaReport
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, Leader, RowStore, StoreFailed
 from storage.engines.store_options import Replication, StoreOptions
 from storage.healing.healed_queue import Healed
-from storage.log import Disk, LogFailed, LogFull, Position
+from storage.log import Disk, LogFailed, LogFull, Position, ReadAhead
 from storage.rows.entry_body import EntryBody, decode_body, encode_body
 from storage.rows.row_changes import Changes, Ops
 
@@ -37,6 +34,38 @@ TICK_S = 0.1
 """Interval of the replica's own work."""
 _SLICE_ROWS = 2_000
 """Row changes that a follower applies before the event loop may go on: 2 ms."""
+
+
+@dataclass(slots=True, eq=False)
+class Proposal:
+    """An Entry of the shard."""
+
+    body: bytes
+    queue_ids: Sequence[int]
+    index: int = 0
+    """0 until the replica took it."""
+    synced: Callable[[], None] | None = None
+    """Called once it is on this host's disk; None if no answer waits for that."""
+    done: Done | None = None
+    """Called once it is committed."""
+
+    def tell_synced(self) -> None:
+        """Call `synced`, the first time."""
+        synced, self.synced = self.synced, None
+        if synced is not None:
+            synced()
+
+
+def synced_ones(
+    proposals: Iterable[Proposal], synced_index: int, bytes_max: int
+) -> Iterator[Proposal]:
+    """Those that this host has durably; no more of them than may be lost with it."""
+    size = 0
+    for proposal in proposals:
+        size += len(proposal.body)
+        if not 0 < proposal.index <= synced_index or size > bytes_max:
+            return
+        yield proposal
 
 
 class _Office(Enum):
