@@ -211,7 +211,7 @@ class ReplicatedStores:
             times=Times(self._clock.monotonic_s, self._clock.wall_s),
             timing=self._timing,
         )
-        replica.succession.reluctance_s = lambda: self.reluctance_s(number)
+        replica.key.reluctance_s = lambda: self.reluctance_s(number)
         replica.has_space = lambda: self.has_space()
         store.holds.has_much_space = lambda: self.has_much_space()
         store.replica, store.peers = replica, self._peers
@@ -247,10 +247,10 @@ class ReplicatedStores:
         return {number: store.replica for number, store in self._opened.items()}
 
     def key_freed(self, number: int) -> None:
-        """See `Replica.key_freed`."""
+        """See `LeaderKey.freed`."""
         store = self._opened.get(number)
         if store is not None:
-            store.replica.key_freed()
+            store.replica.key.freed()
 
     def can_grow(self) -> bool:
         """False when a log finds no space to grow."""

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 
 import structlog
 
-from cluster.replication.replica_core import ReplicaCore
+from cluster.replication.following import Follower
 from storage.copies.replaced_rows import Replaced
 from storage.rows.row_changes import Ops
 from storage.rows.row_keys import BLOCKED, QUARANTINED
@@ -128,7 +128,7 @@ class DamagedRows:
         self._replacement = replacement
         self._log = log
 
-    def met(self, replica: ReplicaCore, reason: str) -> None:
+    def met(self, replica: Follower, reason: str) -> None:
         """Fetch sound rows; until then the replica neither leads nor counts."""
         if not self.quarantines and not replica.damage:
             self._log.error(
@@ -137,7 +137,7 @@ class DamagedRows:
             replica.damage = reason
         self._replacement.begin()
 
-    def no_good_copy(self, replica: ReplicaCore) -> None:
+    def no_good_copy(self, replica: Follower) -> None:
         """All other hosts were asked, and gave damaged rows."""
         if self.quarantines or not replica.damage:
             return

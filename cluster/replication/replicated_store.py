@@ -13,7 +13,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
 from functools import partial
 
 import msgspec
@@ -68,13 +67,6 @@ def synced_ones(
         yield proposal
 
 
-class _Office(Enum):
-    FOLLOWING = auto()
-    TAKING = auto()
-    """The replica serves; the rows lack some of what is committed."""
-    LEADING = auto()
-
-
 class ReplicatedStore(FlushedRows):
     """See `SharedStore`. It is its replica's owner. Belongs to the event loop's thread."""
 
@@ -111,7 +103,9 @@ class ReplicatedStore(FlushedRows):
         self._now_ms = now_ms
         self._tick_s = tick_s
         self._leader: Leader | None = None
-        self._office = _Office.FOLLOWING
+        self._is_leading = False
+        """True once the shard was told that it leads, as the replica served and the rows had what
+        was committed. It stays so while the replica takes another term."""
         self._proposals: deque[Proposal] = deque()
         """Those that are not committed, in order: first those that the replica took."""
         self._unconfirmed: list[Callable[[bool], None]] = []
@@ -151,7 +145,7 @@ class ReplicatedStore(FlushedRows):
 
     def give_up(self, reason: str) -> None:
         """See `SharedStore.give_up`."""
-        if self._office is not _Office.FOLLOWING:
+        if self._is_leading or self.replica.serving:
             self._logger.error("leadership_given_up", reason=reason)
         self.replica.step_down(rest_s=self.replica.timing.rest_s)
 
@@ -171,7 +165,7 @@ class ReplicatedStore(FlushedRows):
     def has_room(self) -> bool:
         """False while too much is under way or unflushed, or another term is being taken."""
         has_room = (
-            self._office is _Office.LEADING
+            self._is_leading
             and self.replica.has_room
             and (not self._proposals or self._proposals[-1].index > 0)
             and self._has_flushed_enough()
@@ -208,7 +202,7 @@ class ReplicatedStore(FlushedRows):
         """Tell the shard, if this host leads, which Entries it has durably and may answer."""
         synced_index, bytes_max = self.replica.log.synced_index, self.replica.timing.under_way_bytes
         for proposal in list(synced_ones(self._proposals, synced_index, bytes_max)):
-            if self._office is _Office.LEADING:
+            if self._is_leading:
                 proposal.tell_synced()
 
     def _propose_more(self) -> None:
@@ -229,7 +223,7 @@ class ReplicatedStore(FlushedRows):
         """See `SharedStore.confirm`."""
         if self.replica.serving:
             self.replica.confirm(done)
-        elif self._office is _Office.LEADING:
+        elif self._is_leading:
             self._unconfirmed.append(done)
         else:
             done(False)
@@ -257,10 +251,10 @@ class ReplicatedStore(FlushedRows):
             self._is_applying = False
         if not is_done:
             asyncio.get_running_loop().call_soon(self._apply_more)
-        elif self._office is _Office.LEADING:
+        elif self._is_leading:
             self._make_room()
         else:
-            self._take_office()
+            self._lead()
 
     def _apply_slice(self) -> bool:
         """Apply some Entries; False if there are more. Raises StoreFailed."""
@@ -371,18 +365,16 @@ class ReplicatedStore(FlushedRows):
 
     def on_serving(self, term: int) -> None:
         """See `Owner.on_serving`. A leader that took another term goes on where it was."""
-        if self._office is _Office.FOLLOWING:
-            self._office = _Office.TAKING
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         for done in unconfirmed:
             self.replica.confirm(done)
         asyncio.get_running_loop().call_soon(self._apply_more)
 
-    def _take_office(self) -> None:
+    def _lead(self) -> None:
         """Tell the shard that it leads, once the rows have what was committed before."""
         is_complete = self.replica.serving and self.applied.index >= self.replica.commit
-        if self._office is _Office.TAKING and is_complete and self._leader is not None:
-            self._office = _Office.LEADING
+        if is_complete and self._leader is not None:
+            self._is_leading = True
             self._leader.on_leading()
 
     def _make_room(self) -> None:
@@ -399,12 +391,12 @@ class ReplicatedStore(FlushedRows):
 
     def on_deposed(self) -> None:
         """See `Owner.on_deposed`."""
-        office, self._office = self._office, _Office.FOLLOWING
+        was_leading, self._is_leading = self._is_leading, False
         self._proposals.clear()
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         for done in unconfirmed:
             done(False)
-        if office is _Office.LEADING and not self._is_over and self._leader is not None:
+        if was_leading and not self._is_over and self._leader is not None:
             self._leader.on_deposed()
 
     def on_behind(self, leader: str) -> None:
@@ -448,7 +440,7 @@ class ReplicatedStore(FlushedRows):
             has_no_good_copy=self.damaged.has_no_good_copy,
             peers=replica.peer_reports(),
             replication=self.replication,
-            is_changing_voters=replica.leading is not None and replica.leading.is_changing,
+            is_changing_voters=replica.is_changing_voters,
         )
 
     # -- the end -----------------------------------------------------------------------------------

@@ -44,6 +44,12 @@ class NotNext(ValueError):
     """The record is not the Entry that follows the log's last one."""
 
 
+class Diverged(NamedTuple):
+    """Entries behind this index are to be forgotten first."""
+
+    behind: int
+
+
 class _Place(NamedTuple):
     handle: int
     offset: int
@@ -147,6 +153,26 @@ class ReplicaLog(Log):
             raise NotNext(f"term {entry.term} behind {self.last_term}")
         self._write(record, entry.term, entry.checksum)
         return entry
+
+    def place(self, previous: Position, records: Sequence[bytes]) -> int | Diverged | None:
+        """Write those Entries behind `previous` of another's log that this one lacks.
+
+        Returns the index up to which this log is then the other's, None if it ends before
+        `previous`. Raises NotNext, and as `append` does.
+        """
+        if previous.index > self.last_index:
+            return None
+        if previous.index >= self.start.index and self.position_at(previous.index) != previous:
+            return Diverged(previous.index - 1)
+        for record in records:
+            entry = self.decode(record)
+            if entry.index <= self.start.index:
+                continue
+            if entry.index > self.last_index:
+                self.append_record(record)
+            elif self.position_at(entry.index) != entry.position:
+                return Diverged(entry.index - 1)
+        return previous.index + len(records)
 
     def decode(self, record: bytes) -> Entry:
         """The Entry of a record that a peer sent. Raises NotNext if it is none of this log, or
