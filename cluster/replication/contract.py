@@ -18,7 +18,7 @@ class NotServing(Exception):
 
 
 class Role(StrEnum):
-    """See the table above."""
+    """See the table in `replica.py`."""
 
     FOLLOWER = "follower"
     ASKING = "asking"
@@ -93,6 +93,9 @@ class Owner(Protocol):
 
     def on_committed(self, index: int) -> None:
         """Entries up to this index are committed: rows may have them."""
+
+    def on_synced(self) -> None:
+        """More of the log is durable here, which may have committed it."""
 
     def on_serving(self, term: int) -> None:
         """This replica leads, and all that was committed before its term is committed here.

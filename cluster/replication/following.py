@@ -38,6 +38,16 @@ from storage import log as storage_log
 from storage.log import Diverged, LogFailed, LogFull, NotNext, Position, ReplicaLog
 
 
+def _spacious() -> bool:
+    """The default: the disk is never short."""
+    return True
+
+
+def _eager() -> float:
+    """The default: the key is taken at once."""
+    return 0.0
+
+
 class Part:
     """The work of a replica besides following, while it wants the key or has it."""
 
@@ -73,8 +83,11 @@ class Follower:
         owner: Owner,
         times: Times,
         timing: Timing | None = None,
+        has_space: Callable[[], bool] = _spacious,
+        reluctance_s: Callable[[], float] = _eager,
     ) -> None:
-        """`journal` is open. `peers` are the names of the other members."""
+        """`journal` is open. `peers` are the names of the other members. `reluctance_s`: seconds
+        for which a free key is left to others."""
         self.name = name
         self.peers = peers
         self.journal = journal
@@ -83,7 +96,7 @@ class Follower:
         self.owner = owner
         self.times = times
         self.timing = timing = timing or Timing()
-        self.key = LeaderKey(leadership, times, timing)
+        self.key = LeaderKey(leadership, times, timing, reluctance_s)
         self.part: Part | None = None
         """None while it only follows."""
         self.commit = journal.committed
@@ -97,10 +110,8 @@ class Follower:
         anew, this replica neither leads nor counts; its log is sound, so that it promises."""
         self.heard_at = self.now()
         """When a leader was last heard of."""
-        self.has_space: Callable[[], bool] = _spacious
+        self.has_space = has_space
         """False while this host's disk is short: others should lead."""
-        self.on_synced: Callable[[], object] = _nothing
-        """Called when more of the log is durable here, which may have committed it."""
         self.logger = structlog.get_logger("replica").bind(replica=name)
         self.clocks = Clocks(timing.clock_s, self.logger)
         self._leader = ""
@@ -282,7 +293,7 @@ class Follower:
             self.guarded(self.part.synced)
         elif self._leader:
             self._acknowledge()
-        self.on_synced()
+        self.owner.on_synced()
 
     def _acknowledge(self) -> None:
         """Tell the leader how much of its log is durable here."""
@@ -446,12 +457,3 @@ class Follower:
             if self.now() >= self._retry_at:
                 self._retry_at = None
                 self._recovery()
-
-
-def _spacious() -> bool:
-    """The default: the disk is never short."""
-    return True
-
-
-def _nothing() -> None:
-    """The default: nobody is told."""

@@ -210,13 +210,11 @@ class ReplicatedStores:
             owner=store,
             times=Times(self._clock.monotonic_s, self._clock.wall_s),
             timing=self._timing,
+            has_space=lambda: self.has_space(),
+            reluctance_s=lambda: self.reluctance_s(number),
         )
-        replica.key.reluctance_s = lambda: self.reluctance_s(number)
-        replica.has_space = lambda: self.has_space()
         store.holds.has_much_space = lambda: self.has_much_space()
         store.replica, store.peers = replica, self._peers
-        if store.answers_early:
-            replica.on_synced = store.more_is_synced
         store.on_closing = partial(self._messages.leave, number)
         self._messages.join(number, partial(self._received, number, replica))
         self._opened[number] = store

@@ -18,10 +18,16 @@ from cluster.replication.leadership import Holder, Leadership, Renewal, Seen
 class LeaderKey:
     """Part of a replica."""
 
-    def __init__(self, leadership: Leadership, times: Times, timing: Timing) -> None:
+    def __init__(
+        self,
+        leadership: Leadership,
+        times: Times,
+        timing: Timing,
+        reluctance_s: Callable[[], float],
+    ) -> None:
         self.held: Holder | None = None
         """The key, from the moment it was taken."""
-        self.reluctance_s: Callable[[], float] = _eager
+        self.reluctance_s = reluctance_s
         """Seconds for which a free key is left to others."""
         self._leadership = leadership
         self._now = times.monotonic_s
@@ -143,8 +149,3 @@ class LeaderKey:
         its term is spent. It is read again soon."""
         self._leadership.release(holder)
         self._read_at -= self._timing.read_s
-
-
-def _eager() -> float:
-    """The default: it is taken at once."""
-    return 0.0

@@ -198,8 +198,11 @@ class ReplicatedStore(FlushedRows):
         timing = self.replica.timing
         return timing.under_way_max if self.answers_early else timing.waiting_max
 
-    def more_is_synced(self) -> None:
-        """Tell the shard, if this host leads, which Entries it has durably and may answer."""
+    def on_synced(self) -> None:
+        """See `Owner.on_synced`. Tell the shard, if it leads and answers early, which Entries this
+        host has durably and may answer."""
+        if not self.answers_early or not self._is_leading:
+            return
         synced_index, bytes_max = self.replica.log.synced_index, self.replica.timing.under_way_bytes
         for proposal in list(synced_ones(self._proposals, synced_index, bytes_max)):
             if self._is_leading:
@@ -382,8 +385,7 @@ class ReplicatedStore(FlushedRows):
         try:
             if self.replica.serving:
                 self._propose_more()
-                if self.answers_early:
-                    self.more_is_synced()  # less is uncommitted
+                self.on_synced()  # less is uncommitted
         except StoreFailed:
             return  # deposed
         if self._was_full and self.has_room:

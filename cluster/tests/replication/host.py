@@ -288,6 +288,9 @@ class Host:
                 record.acknowledge(entry.position, body)
                 answer(True)
 
+    def on_synced(self) -> None:
+        """Nothing is answered early."""
+
     def on_serving(self, term: int) -> None:
         self.cluster.note(f"{self.name} serves in term {term}")
         self.cluster.record.served.append(term)
