@@ -88,7 +88,9 @@ def test_a_disk_without_room_is_named_and_nothing_is_changed(
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 10))
 
     for ask in (lambda: rows.heal({}), lambda: rows.note_damage(QUEUE, "")):
-        with pytest.raises(StoreFailed, match=r"its disk has 0 MiB free.*`holdfast salvage") as said:
+        with pytest.raises(
+            StoreFailed, match=r"its disk has 0 MiB free.*`holdfast salvage"
+        ) as said:
             ask()
         assert "\n" not in str(said.value)
         assert disk_refusal(said.value) == f"no space on {damaged.parent}"
