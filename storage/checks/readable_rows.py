@@ -49,11 +49,17 @@ class ReadableRows:
 
     def table(self, queue_id: int, table: bytes, kind: type[_T]) -> Iterator[tuple[bytes, _T]]:
         """The sound rows of a table, decoded; rows without a value are None."""
+        for key, value in self.stored(queue_id, table):
+            with suppress(DamagedRecord):
+                yield key, cast("_T", check_row(key, value))
+
+    def stored(self, queue_id: int, table: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The readable rows of a table, sound or not."""
         for found in walk_rows(self._rows, *table_range(queue_id, table)):
-            among = self._looked_up(found) if isinstance(found, UnreadableRows) else (found,)
-            for key, value in among:
-                with suppress(DamagedRecord):
-                    yield key, cast("_T", check_row(key, value))
+            if isinstance(found, UnreadableRows):
+                yield from self._looked_up(found)
+            else:
+                yield found
 
     @cached_property
     def departed(self) -> Counter[int]:

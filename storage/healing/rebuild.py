@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import chain
 from typing import NamedTuple
 
 import structlog
@@ -18,7 +19,7 @@ from storage.checks.readable_rows import Contents, Damage, ReadableRows, look_th
 from storage.healing.salvaged_archive import copy_archive
 from storage.healing.salvaged_outbox import OUTBOX_TABLES, copy_outbox
 from storage.healing.salvaged_queue import QueueCopy, Target
-from storage.rows.damage import Finding, UnreadableRows, walk_rows
+from storage.rows.damage import TABLES, Finding, UnreadableRows, walk_rows
 from storage.rows.outbox_rows import DEPARTED_LOST
 from storage.rows.overlay import RowReader
 from storage.rows.row_changes import Changes
@@ -45,6 +46,7 @@ from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.events import NOWHERE, THE_SHARD, Quarantined
 from visibility.state.rows import DamagedRecord
 
+_LINE_BYTES = TABLES[GROUP_LINE].key_bytes
 _ARCHIVE = row_key(THE_SHARD, ARCHIVED, 0), APPLIED_KEY
 
 
@@ -180,12 +182,14 @@ class _Rebuild:
         return missing
 
     def _groups_with_losses(self, queue_id: int) -> Iterator[bytes]:
-        """The FIFO groups with waiting messages that cannot be read, as far as their lines can."""
-        for found in walk_rows(self._rows, *table_range(queue_id, GROUP_LINE)):
-            if isinstance(found, tuple):
-                key = message_key(queue_id, last_number_of(found[0]))
-                if self._readable.row(key, StoredMessage) is None:
-                    yield found[0][9:25]
+        """The FIFO groups with waiting messages that cannot be read, as far as their lines have
+        names."""
+        lines = (key for key, _ in self._readable.stored(queue_id, GROUP_LINE))
+        lost = self._readable.lost[table_range(queue_id, GROUP_LINE)[0][:9]]
+        for line in chain(lines, lost):
+            key = message_key(queue_id, last_number_of(line))
+            if len(line) == _LINE_BYTES and self._readable.row(key, StoredMessage) is None:
+                yield line[9:25]
 
     def _groups_of_lost_leases(self, queue_id: int) -> Iterator[bytes]:
         """The groups of messages in flight that cannot be read."""

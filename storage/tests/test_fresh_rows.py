@@ -15,16 +15,31 @@ from storage.engines.store import StoreFailed
 from storage.files.refusing_disk import disk_refusal
 from storage.rows.row_changes import Changes, Ops
 from storage.rows.row_codec import encode_row
-from storage.rows.row_keys import DELAYED, MESSAGE, message_key, pair_key, queue_key, table_range
+from storage.rows.row_keys import (
+    DELAYED,
+    MESSAGE,
+    SPAN,
+    message_key,
+    pair_key,
+    queue_key,
+    row_key,
+    table_range,
+)
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.stored_message import StoredMessage
 
 QUEUE = 1
 MESSAGES, LATE = 2_000, 500
+_LAST_OF_BLOCK = row_key(QUEUE, SPAN, 0)
 
 
 def message(number: int) -> bytes:
-    return encode_row(StoredMessage(str(number), 1, 500, b"%d" % number * 100))
+    group = group_of(number)
+    return encode_row(StoredMessage(str(number), 1, 500, b"%d" % number * 100, group=group))
+
+
+def group_of(number: int) -> bytes:
+    return b"%016d" % (number % 7)
 
 
 def late_key(number: int) -> bytes:
@@ -41,10 +56,10 @@ def damaged(tmp_path: Path) -> Path:
     for number in range(MESSAGES + 1, MESSAGES + LATE + 1):
         changes.put(late_key(number), message(number))
     rows.write(changes.ops)
-    rows.heal({QUEUE: False})  # makes all that follows from the messages
+    rows.heal({QUEUE: True})  # makes all that follows from the messages
     shutil.rmtree(damaged_of(folder))
     again: Ops = []
-    for key in (queue_key(QUEUE), message_key(QUEUE, 1000), late_key(MESSAGES + LATE)):
+    for key in (queue_key(QUEUE), message_key(QUEUE, 1000), _LAST_OF_BLOCK):
         value = rows.get(key)
         assert value is not None
         again += [key, value]
@@ -65,15 +80,17 @@ def sequences(rows: RocksRows, table: bytes) -> list[int]:
 def test_all_rows_of_other_files_between_those_of_a_damaged_block_are_kept(damaged: Path) -> None:
     rows = RocksRows(damaged)
 
-    (healed,) = rows.heal({QUEUE: False})
+    (healed,) = rows.heal({QUEUE: True})
 
     assert sequences(rows, MESSAGE) == [n for n in range(1, MESSAGES + 1) if n != 1000]
-    assert sequences(rows, DELAYED) == [*range(MESSAGES + 1, MESSAGES + LATE)]
+    assert sequences(rows, DELAYED) == [*range(MESSAGES + 1, MESSAGES + LATE + 1)]
     assert (healed.queue_id, str(healed.missing)) == (
         QUEUE,
-        f"{MESSAGES + LATE - 2} messages can be read, at least 2 missing",
+        f"{MESSAGES + LATE - 1} messages can be read, at least 1 missing",
     )
-    assert StoredRows(rows).quarantine(QUEUE).messages == 2
+    quarantine = StoredRows(rows).quarantine(QUEUE)
+    assert quarantine.lost == 1
+    assert [*quarantine.groups] == [group_of(1000)]
     assert [*check_queue(rows, QUEUE)] == []
     rows.close()
     assert damaged_of(damaged).is_dir()
