@@ -24,7 +24,7 @@ from cluster.replication.replica import Replica
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, Leader, RowStore, StoreFailed
 from storage.engines.store_options import Replication, StoreOptions
-from storage.healing.healed_queue import Healed
+from storage.healing.rebuild import Healed
 from storage.log import Disk, LogFailed, LogFull, Position, ReadAhead
 from storage.rows.entry_body import EntryBody, decode_body, encode_body
 from storage.rows.row_changes import Changes, Ops
