@@ -20,14 +20,22 @@ import structlog
 
 from cluster.clock import Clock, Entropy
 from cluster.shards.alarm import Alarm
-from cluster.shards.answers import NotDecided, Unconfirmed, UnderWay, answer_all, in_time, notice
+from cluster.shards.answers import (
+    GIVING_BACK,
+    EarlyAnswers,
+    NotDecided,
+    ReadBarrier,
+    RefusedReceives,
+    UnderWay,
+    answer_all,
+    in_time,
+    notice,
+)
 from cluster.shards.damaged_queues import DamagedQueues
-from cluster.shards.early_answers import EarlyAnswers
 from cluster.shards.gathering import TURN_REQUESTS_MAX, Gathering
 from cluster.shards.issued_ids import SharedCatalog, check_ids, learn_all, raise_ids
 from cluster.shards.loading import load_healed
 from cluster.shards.observed import Observed, OnDeparture
-from cluster.shards.refused_receives import GIVING_BACK, RefusedReceives
 from cluster.shards.reopening import Reopening
 from cluster.shards.shard_report import ArchiveLimits, Phase
 from storage.engines.store import SharedStore, Store, StoreFailed
@@ -98,7 +106,7 @@ class Shard(Observed):
         self._wanted = False
         """True while a Turn is planned: soon, or once an Entry under way is committed."""
         self._gathering = Gathering(self._run_turn)
-        self._unconfirmed = Unconfirmed(self._under_way, self._answer_all)
+        self._barrier = ReadBarrier(self._under_way, self._answer_all)
         self._refused = RefusedReceives()
         self._early: EarlyAnswers | None = None
         """None if all answers wait for a majority."""
@@ -210,7 +218,7 @@ class Shard(Observed):
 
     @property
     def _pending(self) -> bool:
-        return bool(self._inbox or self._deferred or self._under_way or self._unconfirmed)
+        return bool(self._inbox or self._deferred or self._under_way or self._barrier)
 
     def _fail(self, error: StoreFailed, tickets: Sequence[Ticket] = ()) -> None:
         """Refuse everything unreleased, whose outcome is unknown, and a Turn's `tickets`; then
@@ -230,7 +238,7 @@ class Shard(Observed):
         if self._loading is not None:
             self._loading.cancel()
         tickets = [ticket for entry in self._under_way for ticket, _ in entry.answers]
-        tickets += [ticket for ticket, _ in self._unconfirmed.take_all()]
+        tickets += [ticket for ticket, _ in self._barrier.take_all()]
         if self._early is not None:
             tickets += [ticket for ticket, _ in self._early.take_all()]
         tickets += [*self._state.waits.take_all(), *self._deferred]
@@ -408,7 +416,7 @@ class Shard(Observed):
             answers = self._early.hold(answers, has_entry=bool(changes))
         if not changes:
             if self._shared is not None and decided.answers:  # also if all of them left early:
-                self._unconfirmed.hold(answers, self._shared)  # without peers it must not lead on
+                self._barrier.hold(answers, self._shared)  # without peers it must not lead on
             elif self._under_way:
                 self._under_way[-1].answers.extend(answers)
             else:

@@ -10,8 +10,8 @@ import pytest
 from cluster.replication import replicated_store
 from cluster.replication.proposals import Proposal
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.shards import early_answers
-from cluster.shards.early_answers import EARLY, EarlyAnswers
+from cluster.shards import answers
+from cluster.shards.answers import EARLY, EarlyAnswers
 from cluster.tests.simulation.cluster_run import APART, Shape
 from storage.engines.store_options import Replication
 from visibility.contract.operations import AcceptMessages, ClearOutbox, ReadOutbox, ReceiveMessage
@@ -57,12 +57,12 @@ def forget_the_bound(patch: pytest.MonkeyPatch) -> None:
 
 def receive_what_may_be_lost(patch: pytest.MonkeyPatch) -> None:
     """Receives do not wait for a majority either."""
-    patch.setattr(early_answers, "EARLY", EARLY | {ReceiveMessage})
+    patch.setattr(answers, "EARLY", EARLY | {ReceiveMessage})
 
 
 def cross_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """Messages change the shard although either side may be lost."""
-    patch.setattr(early_answers, "EARLY", EARLY | {ReadOutbox, AcceptMessages, ClearOutbox})
+    patch.setattr(answers, "EARLY", EARLY | {ReadOutbox, AcceptMessages, ClearOutbox})
 
 
 _ASYNC = Shape(often=APART, replication=Replication.ASYNC)

@@ -10,8 +10,7 @@ from random import Random
 
 import msgspec
 
-from cluster.shards.answers import NotDecided
-from cluster.shards.early_answers import EARLY
+from cluster.shards.answers import EARLY, NotDecided
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.simulation import Call, ConnectionLost, Simulation

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.shards.refused_receives import RefusedReceives
+from cluster.shards.answers import RefusedReceives
 from cluster.tests.simulation.cluster_planted import Plant
 from visibility.contract.operations import UndoReceive
 from visibility.rules import retries
