@@ -71,7 +71,13 @@ class _Held:
 class ReadBarrier:
     """Answers of Turns without changes, until a majority has confirmed the term."""
 
-    def __init__(self, under_way: deque[UnderWay], release: Callable[[Answers], None]) -> None:
+    def __init__(
+        self,
+        store: SharedStore,
+        under_way: deque[UnderWay],
+        release: Callable[[Answers], None],
+    ) -> None:
+        self._store = store
         self._under_way = under_way
         self._release = release
         self._held: list[_Held] = []
@@ -79,11 +85,11 @@ class ReadBarrier:
     def __bool__(self) -> bool:
         return bool(self._held)
 
-    def hold(self, answers: Answers, store: SharedStore) -> None:
+    def hold(self, answers: Answers) -> None:
         """Hold the answers of the last Turn until then, and until all that it saw is committed."""
         held = _Held(answers, self._under_way[-1] if self._under_way else None)
         self._held.append(held)
-        store.confirm(partial(self._confirmed, held))
+        self._store.confirm(partial(self._confirmed, held))
 
     def take_all(self) -> Answers:
         """Take the answers out: they must not leave."""
@@ -162,14 +168,14 @@ class RefusedReceives:
             self._returns.append(request)
 
 
-def notice(told: Notice, log: structlog.stdlib.BoundLogger) -> None:
+def log_notice(notice: Notice, log: structlog.stdlib.BoundLogger) -> None:
     """Write a line of the log."""
-    if told.error is not None:
-        log.error(told.event, exc_info=told.error, **told.fields)
-    elif told.is_damage:
-        log.error(told.event, **told.fields)
+    if notice.error is not None:
+        log.error(notice.event, exc_info=notice.error, **notice.fields)
+    elif notice.is_damage:
+        log.error(notice.event, **notice.fields)
     else:
-        log.info(told.event, **told.fields)
+        log.info(notice.event, **notice.fields)
 
 
 def in_time(entry: UnderWay, now_ms: int, submit: Callable[[Request, OnAnswer], object]) -> Answers:

@@ -18,6 +18,7 @@ import structlog
 from auth.caller import Caller
 from cluster.clock import Entropy
 from cluster.shards.router import Router
+from cluster.shards.shard_report import News
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
@@ -51,12 +52,12 @@ class Deliveries:
         self._log = structlog.get_logger("deliveries")
         for shard in router.shards.values():
             if len(router.shards) > 1:
-                shard.on_departure = self.wake
+                shard.subscribe(self.wake)
 
-    def wake(self, source: int, *, is_new: bool = False) -> None:
-        """Deliver the messages of a shard; `is_new`: it has just begun to lead."""
+    def wake(self, source: int, news: News) -> None:
+        """Deliver the messages of a shard; one that just begins to lead may have some for all."""
         shards = self._router.shards
-        targets = shards.keys() if is_new else shards[source].departs_to()
+        targets = shards.keys() if news is News.LEADS else shards[source].departs_to()
         for target in targets:
             if target != source and target in shards and not self._is_stopping:
                 self._begin((source, target))

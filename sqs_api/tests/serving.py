@@ -20,9 +20,10 @@ from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.keyring import Keyring
 from cluster.keys.sqlite_keyring import SqliteKeyring
+from cluster.shards.lead import OpenStore, ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
-from cluster.shards.shard import OpenStore, Shard
+from cluster.shards.shard import Shard
 from sqs_api.admin.admin_access import AdminAccess
 from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.queue_metrics import QueueMetrics
@@ -249,11 +250,13 @@ async def running(
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
         0,
-        open_store=open_store or opener(MemoryStore()),
-        clock=clock,
-        entropy=entropy,
-        definitions=catalog,
-        sealing=sealer,
+        ShardParts(
+            open_store=open_store or opener(MemoryStore()),
+            clock=clock,
+            entropy=entropy,
+            definitions=catalog,
+            sealing=sealer,
+        ),
     )
     router = Router([shard])
     watch = QueueWatch(catalog, router)

@@ -19,6 +19,7 @@ from cluster.replication.replica_messages import Message, decode_message, encode
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.replication.rows_place import RowsPlace
 from cluster.shards.delivery import Deliveries
+from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
 from cluster.tests.replication.checkpoint_links import CheckpointLinks
 from cluster.tests.replication.coordination import HostLeadership
@@ -118,12 +119,14 @@ class Process:
         """Carries messages to other shards, if there are several."""
         self.shard = Shard(
             cluster.number,
-            open_store=self._open,
-            clock=self.clock,
-            entropy=entropy,
-            definitions=cluster.queues,
-            remembers=True,
-            shared_catalog=cluster,
+            ShardParts(
+                open_store=self._open,
+                clock=self.clock,
+                entropy=entropy,
+                definitions=cluster.queues,
+                remembers=True,
+                shared_catalog=cluster,
+            ),
         )
         self._submit = self.shard.submit
         self.shard.submit = self._watched_submit  # type: ignore[method-assign]

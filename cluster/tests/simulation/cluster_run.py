@@ -227,7 +227,7 @@ def _check(cluster: ShardCluster) -> None:
     it."""
     leader = cluster.leading()
     assert leader is not None
-    state = leader.shard._state
+    state = leader.shard._tenure.state
     check_shard(state)
     memory = MemoryStore()
     memory.rows = leader.rows
