@@ -170,7 +170,7 @@ class PeerRouter(Router):
 
     def _send(self, ticket: Routed, host: str) -> None:
         link = self._transport.link(host, Channel.REQUESTS)
-        if link is None or not link.is_open:
+        if link is None:
             self._failed(ticket, NotSent(Reason.NOT_CONNECTED))
             return
         timeout_s = self._settings.answer_s

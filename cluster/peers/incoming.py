@@ -150,7 +150,7 @@ class Incoming:
         self._acceptor.begun(self)
 
     def received(self, frame: Frame) -> None:
-        """See `Owner`."""
+        """See `Side`."""
         kind, number, body = frame
         if not self.peer:
             self._shake_hands(kind, body)

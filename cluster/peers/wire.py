@@ -27,7 +27,7 @@ _READ = memoryview(bytearray(256 << 10))
 new one of this size for each read, however little arrived."""
 
 
-class Owner(Protocol):
+class Side(Protocol):
     """One side of a conversation."""
 
     answers: bool
@@ -49,8 +49,8 @@ class Owner(Protocol):
 class Wire(asyncio.BufferedProtocol):
     """Belongs to the event loop's thread, of which a process has one."""
 
-    def __init__(self, owner: Owner, settings: PeerSettings) -> None:
-        self._owner = owner
+    def __init__(self, side: Side, settings: PeerSettings) -> None:
+        self._side = side
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(HELLO_MAX)
@@ -87,7 +87,7 @@ class Wire(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=_BUFFER_MAX)
         self.names = names_of(transport.get_extra_info("peercert"))
         self._plan_beat()
-        self._owner.opened()
+        self._side.opened()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See asyncio."""
@@ -101,21 +101,21 @@ class Wire(asyncio.BufferedProtocol):
                 if self.is_over:
                     return
                 if frame[0] != Kind.HEARTBEAT:
-                    self._owner.received(frame)
+                    self._side.received(frame)
         except BadFrame:
             self.break_off(Reason.BAD_FRAME)
 
     def pause_writing(self) -> None:
         """See asyncio."""
         self._is_paused = True
-        if self._owner.answers:
+        if self._side.answers:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """See asyncio."""
         self._is_paused = False
         if not self.is_over:
-            if self._owner.answers:
+            if self._side.answers:
                 self._transport.resume_reading()
             self._flush()
 
@@ -125,7 +125,7 @@ class Wire(asyncio.BufferedProtocol):
         for timer in (self._timer, self._closing_timer):
             if timer is not None:
                 timer.cancel()
-        self._owner.lost(self._why)
+        self._side.lost(self._why)
 
     # -- out ---------------------------------------------------------------------------------------
 
@@ -236,4 +236,4 @@ class Wire(asyncio.BufferedProtocol):
             self.send(Kind.HEARTBEAT, 0)
         self._wrote = False
         self._plan_beat()
-        self._owner.beat()
+        self._side.beat()
