@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.rooms import README, with_drawing
+from compat_tests.runs import RUNS, with_runs
 
 CHECKOUT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
@@ -85,6 +86,12 @@ def test_no_file_cites_a_sheet_that_is_not_here() -> None:
         cited += [number for number in re.findall(r"[Rr]ules? (\d+)", text) if int(number) > last]
         foreign += [f"{path.relative_to(CHECKOUT)}: {each}" for each in cited]
     assert foreign == []
+
+
+def test_the_tables_of_the_long_runs_are_those_of_their_data() -> None:
+    text = RUNS.read_text()
+
+    assert with_runs(text) == text
 
 
 def test_the_drawing_of_the_rooms_is_that_of_the_contracts() -> None:

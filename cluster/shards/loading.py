@@ -47,8 +47,8 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
         _place(queue, row, dict(spans))
         queue.quarantined = rows.quarantine(queue_id)
         leases = yield from _in_slices(rows.leases(queue_id))
-        if any(lease.is_withheld for lease in leases):
-            queue.withheld = {mark.sequence: mark for mark in rows.withheld(queue_id)}
+        if any(lease.is_held for lease in leases):
+            queue.holds = {mark.sequence: mark for mark in rows.holds(queue_id)}
         restore(state, queue, leases, list(rows.move_tasks(queue_id)))
         last_stamp_ms = max(last_stamp_ms, row.stamp_ms)
         if row.departed:

@@ -102,8 +102,8 @@ class Delete:
 
 
 @dataclass(slots=True)
-class Withholding:
-    """A message that an operator put aside, from an answer until a release was asked for."""
+class Hold:
+    """An operator's hold on a message, from an answer until a release was asked for."""
 
     name: str
     queue: str
@@ -140,7 +140,7 @@ class History:
     deletes: list[Delete] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
     restorations: list[Removal] = field(default_factory=list)
-    withholdings: list[Withholding] = field(default_factory=list)
+    holds: list[Hold] = field(default_factory=list)
     unknown_receives: Counter[str] = field(default_factory=Counter)
     """Receives with an unknown outcome, by queue."""
 

@@ -140,6 +140,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "tags": [route.path.partition("/")[0]],
         "description": f"{more} {needs}".strip(),
         "parameters": _parameters(route),
+        **({"deprecated": True} if route.renamed else {}),
     }
     if route.only_reads:
         return operation

@@ -38,6 +38,7 @@ from storage.rows.row_keys import (
     GROUP,
     GROUP_LINE,
     HEAD,
+    HOLD,
     LEASE,
     MESSAGE,
     MOVE_TASK,
@@ -45,7 +46,6 @@ from storage.rows.row_keys import (
     QUARANTINED,
     REMEMBERED,
     SPAN,
-    WITHHELD,
     group_key,
     last_number_of,
     message_key,
@@ -69,7 +69,7 @@ _DERIVED = (
     HEAD,
     LEASE,
     ALIAS,
-    WITHHELD,
+    HOLD,
     REMEMBERED,
     MOVE_TASK,
     SPAN,
@@ -257,7 +257,7 @@ def _damage_of(rows: RowReader, queue_id: int, departed: Mapping[int, int]) -> s
             if row.departed > departed[queue_id]:
                 return DEPARTED_LOST
             stored.quarantine(queue_id)
-            for table in (stored.leases, stored.spans, stored.move_tasks, stored.withheld):
+            for table in (stored.leases, stored.spans, stored.move_tasks, stored.holds):
                 for _ in table(queue_id):
                     pass
     except DamagedRecord as damage:

@@ -23,11 +23,11 @@ from storage.rows.row_keys import (
     GROUP,
     GROUP_LINE,
     HEAD,
+    HOLD,
     LEASE,
     MESSAGE,
     MOVE_TASK,
     REMEMBERED,
-    WITHHELD,
     group_key,
     group_line_key,
     number_of,
@@ -36,9 +36,9 @@ from storage.rows.row_keys import (
     queue_key,
     row_key,
 )
+from visibility.contract.held_messages import Hold
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 from visibility.state.events import THE_SHARD, GroupRow, Remembered
 from visibility.state.outbox import Departure
 from visibility.state.queue_state import SPAN_BITS
@@ -118,7 +118,7 @@ class QueueCopy:
         self._copy_delayed()
         for _ in self._copy_as_is(MOVE_TASK, MoveTask):
             pass
-        for _ in self._copy_as_is(WITHHELD, Withheld):
+        for _ in self._copy_as_is(HOLD, Hold):
             pass
         for remembered in self._copy_as_is(REMEMBERED, Remembered):
             self._remembered_ms = max(self._remembered_ms, remembered.at_ms)

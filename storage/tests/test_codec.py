@@ -15,9 +15,9 @@ from storage.rows.row_codec import (
     decode_row,
     encode_row,
 )
+from visibility.contract.held_messages import Hold
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 from visibility.state.events import ArchivedMessage, GroupRow, Remembered, SealedBatch
 from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord
@@ -35,7 +35,7 @@ QUEUE = QueueRow(70_000, 12, 9, 0)
 FIFO_QUEUE = QueueRow(
     70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001, 7, 60_000, 300
 )
-WITHHELD = Withheld(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
+HOLD = Hold(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
 SENT = Remembered(1_700_000_000_000, MESSAGE_ID, 300)
 ATTEMPT = Remembered(1_700_000_000_000, "", 0, [(300, 2, 1_700_000_030_000), (301, 1, 6)])
@@ -236,8 +236,8 @@ GOLDEN: dict[str, tuple[object, str]] = {
         "0102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406c3c3a4"
         "7461736b",
     ),
-    "withheld": (
-        WITHHELD,
+    "held": (
+        HOLD,
         "019453281095cd012ccf0000018bcfe56800a3616e6ea3542d31cf0000018bcfe65260",
     ),
     "outbox": (
@@ -259,7 +259,7 @@ KINDS = (
     AnswersRow,
     Departure,
     OutboxRow,
-    Withheld,
+    Hold,
     int,
 )
 KEY = b"key"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.contract.limits import WITHHELD_UNTIL_MS
+from visibility.contract.limits import HELD_UNTIL_MS
 
 
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -65,9 +65,9 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.clock_ms or self.sent_at_ms
 
     @property
-    def is_withheld(self) -> bool:
+    def is_held(self) -> bool:
         """True if no consumer but an operator holds the message."""
-        return self.visible_at_ms >= WITHHELD_UNTIL_MS
+        return self.visible_at_ms >= HELD_UNTIL_MS
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):

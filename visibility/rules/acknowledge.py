@@ -183,8 +183,8 @@ class _Acknowledging:
         held = self._find(receipt)
         if held is None or held.receive_count != receipt.delivery:
             return
-        if held.sequence not in self._queue.entries or held.is_withheld:
-            return  # it is waiting again already, or was until an operator withheld it
+        if held.sequence not in self._queue.entries or held.is_held:
+            return  # it is waiting again already, or was until an operator held it
         count = held.receive_count - 1
         lease = msgspec.structs.replace(
             held,
@@ -216,7 +216,7 @@ class _Acknowledging:
         return None if message is None else no_lease(sequence, message)
 
     def _is_in_flight(self, lease: Lease) -> bool:
-        return self._now_ms < lease.visible_at_ms < limits.WITHHELD_UNTIL_MS
+        return self._now_ms < lease.visible_at_ms < limits.HELD_UNTIL_MS
 
     def events(self) -> tuple[Event, ...]:
         """The events of the request."""

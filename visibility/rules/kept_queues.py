@@ -177,8 +177,7 @@ class _Restoring:
         left_ms = [
             entry.lease.visible_at_ms - self._now_ms
             for sequence in sequences
-            if (entry := self._queue.entries.get(sequence)) is not None
-            and not entry.lease.is_withheld
+            if (entry := self._queue.entries.get(sequence)) is not None and not entry.lease.is_held
         ]
         left_ms = [ms for ms in left_ms if ms > 0]
         if left_ms:

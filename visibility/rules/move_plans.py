@@ -15,7 +15,7 @@ from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 IN_FLIGHT = "InFlight"
-WITHHELD = "Quarantined"
+HELD = "Held"
 GONE = "MessageGone"
 _STEP_MESSAGES = 1000
 _STEP_BYTES = 4 << 20
@@ -103,7 +103,7 @@ class _Planning:
     def _target(self, sequence: int, message: StoredMessage) -> QueueDefinition | str | None:
         """A message's target, or the reason why it stays; None if the filter excludes it."""
         if is_hidden(self._queue, sequence):
-            return WITHHELD if sequence in self._queue.withheld else IN_FLIGHT
+            return HELD if sequence in self._queue.holds else IN_FLIGHT
         source, wanted, to = self._request.queue, self._wanted.filter, self._request.destination
         try:
             if wanted is not None:

@@ -19,10 +19,10 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.archive_batches import EXPIRED, hand_over, takes_expired
 from visibility.rules.groups import GroupBook
+from visibility.rules.hold_messages import end_holds, needs_release
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.move_steps import advance_move_tasks
 from visibility.rules.quarantine import end_quarantine
-from visibility.rules.withhold import end_withholding, is_put_aside
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     DeduplicationForgotten,
@@ -226,7 +226,7 @@ def _expire(
             again = stamp.now_ms + _BELIEVE_AGAIN_MS
     elif left := sum(queue.spans.values()) - len(old):
         if left > sum(
-            entry.hidden and sequence not in old and not is_put_aside(queue, entry.lease)
+            entry.hidden and sequence not in old and not needs_release(queue, entry.lease)
             for sequence, entry in queue.entries.items()
         ):
             raise MessagesMissing(queue.queue_id)
@@ -370,7 +370,7 @@ STEPS: tuple[Step, ...] = (
     _send_to_the_back,
     advance_move_tasks,
     end_quarantine,
-    end_withholding,
+    end_holds,
     _expire,
     _forget_ids,
     _wake_for_letters,

@@ -2,10 +2,10 @@
 
 Spans are the unit: they count the messages that must exist, so losses are counted exactly. The
 readable part of a span is surveyed, and everything missing from it is quarantined at once. Messages
-in flight stay until the end of their lease, except those that an operator put aside: nothing ends
+in flight stay until the end of their lease, except those that an operator holds: nothing ends
 theirs. In a FIFO queue the group of a lost message is blocked, as it is after a message that is
-never deleted: until the lost message would have expired. After one that was put aside, which
-nobody can release any more, it goes on.
+never deleted: until the lost message would have expired. After a held one, which nobody can release
+any more, it goes on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease
 from visibility.rules.decided import Notice
 from visibility.rules.groups import GroupBook
-from visibility.rules.withhold import is_put_aside
+from visibility.rules.hold_messages import needs_release
 from visibility.state.events import (
     NOWHERE,
     BlockedGroup,
@@ -68,7 +68,7 @@ def quarantine(
     records, leases = _Spans(state, queue, place, now_ms).survey()
     if not records:
         raise error
-    groups = {lease.group for lease in leases if queue.fifo and not lease.is_withheld}
+    groups = {lease.group for lease in leases if queue.fifo and not lease.is_held}
     return _blocking(state, queue, records, leases, groups, now_ms)
 
 
@@ -151,7 +151,7 @@ class _Spans:
         leases = [
             entry.lease
             for entry in received
-            if not entry.hidden or is_put_aside(queue, entry.lease)
+            if not entry.hidden or needs_release(queue, entry.lease)
         ]
         in_flight = len(received) - len(leases)
         for group, sequence in self._waiting.get(span, ()):
@@ -221,10 +221,10 @@ def _blocking(
     for group in sorted(groups):
         _take_row(state, queue, book, group)
         book.settle(group, (), [])
-    put_aside = [lease for lease in leases if queue.fifo and lease.is_withheld]
-    for lease in put_aside:
+    held = [lease for lease in leases if queue.fifo and lease.is_held]
+    for lease in held:
         _take_row(state, queue, book, lease.group)
-    book.settle_all(put_aside, ())
+    book.settle_all(held, ())
     blocked = [BlockedGroup(group, now_ms) for group in sorted(groups)]
     quarantined = MessagesQuarantined(queue.queue_id, records, leases, blocked)
     return (*book.events(), quarantined)

@@ -14,7 +14,7 @@ from heapq import merge
 from itertools import islice
 
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.in_flight import held_by_consumers
+from visibility.state.in_flight import group_with_consumers
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
@@ -39,7 +39,7 @@ def quiet_first(shard: ShardState, queue: QueueState) -> Candidates:
     again = [(lease.sequence, None, lease) for lease in returned if lease.group not in noisy]
     lines = [_line(shard, queue, group) for group in quiet]
     yield from merge(again, _before_index(queue), *lines, key=_sequence)
-    for group in sorted(noisy, key=lambda group: held_by_consumers(queue, group)):
+    for group in sorted(noisy, key=lambda group: group_with_consumers(queue, group)):
         again = [(lease.sequence, None, lease) for lease in returned if lease.group == group]
         yield from merge(again, _line(shard, queue, group), key=_sequence)
     # A receive gets here after most of its candidates went to the dead-letter queue.

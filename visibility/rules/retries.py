@@ -26,6 +26,7 @@ import msgspec
 from visibility.content.id_digests import attempt_digest
 from visibility.contract import limits
 from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.model import Content, Receipt, Request
 from visibility.contract.operations import (
     CancelMessageMoveTask,
@@ -66,7 +67,6 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import Lease
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.acknowledge import give_back
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
@@ -293,7 +293,7 @@ def _standing(queue: QueueState, short: ShortReceive, now_ms: int) -> list[Lease
         for lease, receive_count in found
         if lease.receive_count == receive_count
         and lease.visible_at_ms > now_ms
-        and not lease.is_withheld
+        and not lease.is_held
     ]
 
 
@@ -402,7 +402,7 @@ def _short_changed(request: Request, answer: SelectedChanged) -> ShortAnswer:
 
 
 def _changed_again(short: int, shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    assert isinstance(request.operation, WithholdMessages | ReleaseMessages)
+    assert isinstance(request.operation, HoldMessages | ReleaseMessages)
     return SelectedChanged(short, len(set(request.operation.sequences)) - short), ()
 
 
@@ -425,7 +425,7 @@ MEMORABLE: dict[type[Operation], Memorable] = {
     StartMessageMoveTask: _START,
     MoveSelected: _START,
     ChangeMoveTask: _NOTHING,
-    WithholdMessages: _CHANGED,
+    HoldMessages: _CHANGED,
     ReleaseMessages: _CHANGED,
     DeleteSelected: Memorable(_short_selected, (int,), _selected_again),
     CancelMessageMoveTask: Memorable(_short_cancel, (int,), _cancel_again),

@@ -5,9 +5,9 @@ Nothing here is an event.
 
 from __future__ import annotations
 
+from visibility.contract.held_messages import Hold
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease
-from visibility.contract.withheld import Withheld
 from visibility.state.counts import Counts
 from visibility.state.in_flight import hide, show
 from visibility.state.queue_state import QueueState
@@ -99,7 +99,7 @@ def restore(
         queue.tasks[task.number] = task
     for lease in leases:
         hide(shard, queue, lease, 0)
-        if lease.is_withheld and lease.sequence not in queue.withheld:  # its mark was damaged
-            queue.withheld[lease.sequence] = Withheld(lease.sequence)
+        if lease.is_held and lease.sequence not in queue.holds:  # its mark was damaged
+            queue.holds[lease.sequence] = Hold(lease.sequence)
     queue.counts = Counts(restored=queue.stored)
     shard.plan_pulse(queue, 1)

@@ -23,7 +23,7 @@ def hide(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None
         entry = queue.entries[sequence] = Entry(lease, hidden, False)
     else:
         if entry.hidden:
-            end_hold(shard, queue, entry.lease)
+            end_flight(shard, queue, entry.lease)
         entry.lease = lease
         entry.hidden = hidden
     if hidden or queue.fifo:
@@ -37,32 +37,32 @@ def hide(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None
         _queue_again(shard, queue, entry)
 
 
-def end_hold(shard: ShardState, queue: QueueState, lease: Lease) -> None:
+def end_flight(shard: ShardState, queue: QueueState, lease: Lease) -> None:
     """End a message's time in flight."""
     shard.hidden -= 1
     queue.in_flight -= 1
     if lease.group:
-        held = queue.in_flight_by_group[lease.group]
-        held.discard(lease.sequence)
-        if not held:
+        sequences = queue.in_flight_by_group[lease.group]
+        sequences.discard(lease.sequence)
+        if not sequences:
             del queue.in_flight_by_group[lease.group]
 
 
-def held_by_consumers(queue: QueueState, group: bytes) -> int:
-    """Number of a group's messages in flight. Withheld ones keep no consumer busy."""
-    held = queue.in_flight_by_group.get(group, _NONE)
-    return len(held) - (len(queue.withheld.keys() & held) if queue.withheld else 0)
+def group_with_consumers(queue: QueueState, group: bytes) -> int:
+    """Number of a group's messages in flight. Held ones keep no consumer busy."""
+    sequences = queue.in_flight_by_group.get(group, _NONE)
+    return len(sequences) - (len(queue.holds.keys() & sequences) if queue.holds else 0)
 
 
 def with_consumers(queue: QueueState) -> int:
-    """Number of messages in flight without withheld ones, whose marks may outlive them."""
-    withheld = queue.withheld
-    return queue.in_flight - (len(queue.entries.keys() & withheld.keys()) if withheld else 0)
+    """Number of messages in flight without held ones, whose marks may outlive them."""
+    holds = queue.holds
+    return queue.in_flight - (len(queue.entries.keys() & holds.keys()) if holds else 0)
 
 
 def show(shard: ShardState, queue: QueueState, entry: Entry) -> None:
     """Make a message visible at the end of its lease. Derived from time, not an event."""
-    end_hold(shard, queue, entry.lease)
+    end_flight(shard, queue, entry.lease)
     entry.hidden = False
     _queue_again(shard, queue, entry)
 

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from visibility.contract.held_messages import Hold
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 from visibility.state.counts import Counts
 from visibility.state.events import NOWHERE, GroupRow, Quarantined
 from visibility.state.fairness import Fairness
@@ -140,8 +140,8 @@ class QueueState:
     """Heap of sequences that became visible again; those hidden or gone since are skipped."""
     quarantined: Quarantine = field(default_factory=Quarantine)
     """The messages that cannot be served."""
-    withheld: dict[int, Withheld] = field(default_factory=dict)
-    """Marks of messages that operators withhold, by sequence; of some, the message is gone."""
+    holds: dict[int, Hold] = field(default_factory=dict)
+    """Holds of operators, by sequence; of some, the message is gone."""
     in_flight: int = 0
     delayed: int = 0
     departed: int = 0

@@ -1,5 +1,5 @@
-"""Messages that an operator withholds: put aside with an owner, or deleted after a while. Values
-only."""
+"""Messages that an operator holds: until their release, or until a delete that can be undone.
+Values only."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import msgspec
 from visibility.contract.operations import Operation
 
 
-class Withheld(msgspec.Struct, frozen=True, array_like=True):
-    """The mark of a withheld message. Stored form: only append.
+class Hold(msgspec.Struct, frozen=True, array_like=True):
+    """A hold on a message. Stored form: only append.
 
     `reference` names a ticket or a reason. A message with `deleted_at_ms` is deleted then; one with
     0 waits until it is released or expires.
@@ -22,8 +22,8 @@ class Withheld(msgspec.Struct, frozen=True, array_like=True):
     deleted_at_ms: int = 0
 
 
-class WithholdMessages(Operation, frozen=True):
-    """Keep the waiting messages with these sequences from everyone, until they are released or
+class HoldMessages(Operation, frozen=True):
+    """Hold the waiting messages with these sequences: nobody gets them until they are released or
     deleted; answers `outcomes.SelectedChanged`.
 
     `delete_after_ms` 0: they wait until they are released. `owner` and `reference` are texts of
@@ -37,8 +37,8 @@ class WithholdMessages(Operation, frozen=True):
 
 
 class ReleaseMessages(Operation, frozen=True):
-    """Make withheld messages visible again: quarantined ones, or (`deleting`) those that are to be
-    deleted; answers `outcomes.SelectedChanged`."""
+    """Make held messages visible again: those that wait for it, or (`deleting`) those that are to
+    be deleted; answers `outcomes.SelectedChanged`."""
 
     sequences: list[int] = msgspec.field(default_factory=list)
     deleting: bool = False

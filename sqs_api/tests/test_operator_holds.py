@@ -1,4 +1,4 @@
-"""The operators' API and `holdfast messages`: quarantine, deletes with an undo, and their ends."""
+"""The operators' API and `holdfast messages`: holds, deletes with an undo, and their ends."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
+from structlog.testing import capture_logs
 
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import Said, run
@@ -42,38 +43,38 @@ async def undeleted(operators: Operators, *sequences: int) -> Any:
     return await operators.done(f"{MESSAGES}/undelete", {"sequences": list(sequences)})
 
 
-async def test_a_quarantined_message_is_listed_with_owner_and_reference(
+async def test_a_held_message_is_listed_with_owner_and_reference(
     operators: Operators,
 ) -> None:
     content = {"sequences": [2, 9], "owner": "ann", "reference": XSS}
 
-    answer = await operators.done(f"{MESSAGES}/quarantine", content)
+    answer = await operators.done(f"{MESSAGES}/hold", content)
 
-    assert answer == {"quarantined": 1, "kept": 1}
-    page = await operators.seen(MESSAGES, state="quarantined")
+    assert answer == {"held": 1, "kept": 1}
+    page = await operators.seen(MESSAGES, state="held")
     (found,) = page["messages"]
     assert (found["sequence"], page["scanned"]) == (2, 1)
-    mark = found["withheld"]
+    mark = found["hold"]
     assert (mark["owner"], mark["reference"], mark["deleted_at_ms"]) == ("ann", XSS, None)
     assert mark["since_ms"] > 0
     one = await operators.seen(f"{MESSAGES}/2")
-    assert (one["state"], one["withheld"]) == ("quarantined", mark)
+    assert (one["state"], one["hold"]) == ("held", mark)
     queue = await operators.seen("queues/dead")
-    assert (queue["visible"], queue["in_flight"], queue["withheld"]) == (2, 1, 1)
+    assert (queue["visible"], queue["in_flight"], queue["held"]) == (2, 1, 1)
 
 
 async def test_bulk_actions_and_consumers_pass_by(operators: Operators) -> None:
-    await operators.done(f"{MESSAGES}/quarantine", {"sequences": [2]})
+    await operators.done(f"{MESSAGES}/hold", {"sequences": [2]})
 
     plan = await operators.done("queues/dead/redrives/plan")
     deleted = await operators.done(f"{MESSAGES}/delete", {"sequences": [2]})
-    again = await operators.done(f"{MESSAGES}/quarantine", {"sequences": [2], "owner": "bob"})
+    again = await operators.done(f"{MESSAGES}/hold", {"sequences": [2], "owner": "bob"})
     received = await operators.served.receive("dead")
     released = await operators.done(f"{MESSAGES}/release", {"sequences": [2]})
 
-    assert plan["refused"] == {"Quarantined": 1}
+    assert plan["refused"] == {"Held": 1}
     assert deleted == {"deleted": 0, "kept": 1}
-    assert again == {"quarantined": 0, "kept": 1}
+    assert again == {"held": 0, "kept": 1}
     assert sorted(received) == ["a", "c"]
     assert released == {"released": 1, "kept": 0}
     assert list(await operators.served.receive("dead")) == ["b"]
@@ -97,8 +98,8 @@ async def test_a_delete_is_undone_while_its_window_lasts(operators: Operators) -
     [
         ("delete", {"sequences": [1], "undo_s": 3601}),
         ("delete", {"sequences": [1], "undo_s": -1}),
-        ("quarantine", {"sequences": [1], "owner": "x" * 101}),
-        ("quarantine", {"sequences": [1], "reference": "x" * 201}),
+        ("hold", {"sequences": [1], "owner": "x" * 101}),
+        ("hold", {"sequences": [1], "reference": "x" * 201}),
         ("release", {"sequences": list(range(1001))}),
     ],
 )
@@ -113,16 +114,16 @@ async def test_both_survive_a_restart(data: Path) -> None:
     async with serving(data) as served:
         await make_dead_letters(served, "a", "b", "c")
         operators = Operators(served)
-        await operators.done(f"{MESSAGES}/quarantine", {"sequences": [1], "reference": "T-1"})
+        await operators.done(f"{MESSAGES}/hold", {"sequences": [1], "reference": "T-1"})
         await operators.done(f"{MESSAGES}/delete", {"sequences": [2], "undo_s": 3600})
     async with serving(data) as served:
         operators = Operators(served)
         seen = await states(operators)
-        (found,) = (await operators.seen(MESSAGES, state="quarantined"))["messages"]
+        (found,) = (await operators.seen(MESSAGES, state="held"))["messages"]
         undone = await undeleted(operators, 2)
 
-    assert seen == [(1, "quarantined"), (2, "deleting"), (3, "visible")]
-    assert (found["withheld"]["owner"], found["withheld"]["reference"]) == ("root", "T-1")
+    assert seen == [(1, "held"), (2, "deleting"), (3, "visible")]
+    assert (found["hold"]["owner"], found["hold"]["reference"]) == ("root", "T-1")
     assert undone == {"undeleted": 1, "gone": 0}
 
 
@@ -130,34 +131,34 @@ async def test_each_is_ended_with_the_permission_that_began_it(data: Path) -> No
     async with serving(data) as served:
         await make_dead_letters(served, "a", "b")
     deletes = add_user(data, "deletes", *MAY, "holdfast:DeleteMessages")
-    parks = add_user(data, "parks", *MAY, "holdfast:QuarantineMessages")
-    blind = add_user(data, "blind", "holdfast:QuarantineMessages")
+    parks = add_user(data, "parks", *MAY, "holdfast:HoldMessages")
+    blind = add_user(data, "blind", "holdfast:HoldMessages")
     content = {"sequences": [1]}
     async with serving(data, auth=AuthMode.SIGV4) as served:
         deleter, parker = Operators(served, deletes), Operators(served, parks)
-        await parker.done(f"{MESSAGES}/quarantine", content)
+        await parker.done(f"{MESSAGES}/hold", content)
         refused = [
             await deleter.post(f"{MESSAGES}/release", content),
-            await deleter.post(f"{MESSAGES}/quarantine", {"sequences": [2]}),
+            await deleter.post(f"{MESSAGES}/hold", {"sequences": [2]}),
             await parker.post(f"{MESSAGES}/undelete", content),
             await parker.post(f"{MESSAGES}/delete", {"sequences": [2], "undo_s": 60}),
             await Operators(served, blind).post(f"{MESSAGES}/release", content),
         ]
         tried = await deleter.done(f"{MESSAGES}/undelete", content)
-        (found,) = (await parker.seen(MESSAGES, state="quarantined"))["messages"]
+        (found,) = (await parker.seen(MESSAGES, state="held"))["messages"]
         may = (await parker.seen("queues/dead"))["may"]
 
     assert [told.status for told in refused] == [403] * 5
     assert tried == {"undeleted": 0, "gone": 1}
-    assert found["withheld"]["owner"] == "parks"
-    assert "holdfast:QuarantineMessages" in may
+    assert found["hold"]["owner"] == "parks"
+    assert "holdfast:HoldMessages" in may
     assert "holdfast:DeleteMessages" not in may
 
 
 async def test_all_of_it_is_audited(served: Served, data: Path) -> None:
     operators = Operators(served)
     content = {"sequences": [1], "owner": "ann", "reference": "T-1"}
-    await operators.done(f"{MESSAGES}/quarantine", content)
+    await operators.done(f"{MESSAGES}/hold", content)
     await operators.done(f"{MESSAGES}/release", {"sequences": [1]})
     await operators.done(f"{MESSAGES}/delete", {"sequences": [1], "undo_s": 60})
     await undeleted(operators, 1)
@@ -165,13 +166,47 @@ async def test_all_of_it_is_audited(served: Served, data: Path) -> None:
 
     lines = [json.loads(line) for line in (data / "audit.log").read_text().splitlines()]
     first, *others = [line for line in lines if line["event"].startswith("holdfast:")]
-    assert first["event"] == "holdfast:QuarantineMessages"
+    assert first["event"] == "holdfast:HoldMessages"
     assert (first["owner"], first["reference"], first["sequences"]) == ("ann", "T-1", [1])
     assert [line["event"] for line in others] == [
         "holdfast:ReleaseMessages",
         "holdfast:DeleteMessages",
         "holdfast:UndeleteMessages",
     ]
+
+
+# -- old names, for one release -----------------------------------------------------------------
+
+
+async def test_the_old_route_and_state_answer_and_say_their_new_names(served: Served) -> None:
+    operators = Operators(served)
+    with capture_logs() as logged:
+        answer = await operators.done(f"{MESSAGES}/quarantine", {"sequences": [2], "owner": "ann"})
+        seen = await states(operators, state="quarantined")
+
+    assert answer == {"quarantined": 1, "kept": 0}
+    assert seen == [(2, "held")]
+    said = [(line["used"], line["name"]) for line in logged if line["event"] == "old_name"]
+    assert said == [("quarantine messages", "hold messages"), ("quarantined", "held")]
+
+
+async def test_a_stranger_is_told_no_new_names(data: Path) -> None:
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        with capture_logs() as logged:
+            told = await Operators(served, None).post(f"{MESSAGES}/quarantine", {"sequences": [2]})
+
+    assert told.status == 403
+    assert [line for line in logged if line["event"] == "old_name"] == []
+
+
+async def test_the_old_command_and_state_work_and_say_their_new_names(served: Served) -> None:
+    held = await say(served, "quarantine", "dead", 1, "--owner", "ann")
+    listed = await say(served, "browse", "dead", "--state", "quarantined")
+
+    assert held.out == "held 1\n"
+    assert "messages hold" in held.err
+    assert listed.out.splitlines()[1].split()[2] == "held"
+    assert "--state held" in listed.err
 
 
 # -- commands --------------------------------------------------------------------------------------
@@ -189,8 +224,8 @@ async def say(served: Served, *arguments: object) -> Said:
 async def test_the_commands_do_the_same(served: Served) -> None:
     options = ("--owner", "ann", "--reference", "T-\x9b1")
     said = [
-        await say(served, "quarantine", "dead", 1, 9, *options),
-        await say(served, "browse", "dead", "--state", "quarantined"),
+        await say(served, "hold", "dead", 1, 9, *options),
+        await say(served, "browse", "dead", "--state", "held"),
         await say(served, "show", "dead", 1),
         await say(served, "release", "dead", 1),
         await say(served, "delete", "dead", 1, 2, "--undo", "1h"),
@@ -198,8 +233,8 @@ async def test_the_commands_do_the_same(served: Served) -> None:
         await say(served, "delete", "dead", 3),
     ]
 
-    assert said[0].out == "quarantined 1, kept 1\n"
-    assert said[1].out.splitlines()[1].split()[2] == "quarantined"
+    assert said[0].out == "held 1, kept 1\n"
+    assert said[1].out.splitlines()[1].split()[2] == "held"
     assert "ann" in said[2].out
     assert r"T-\x9b1" in said[2].out
     assert [each.out for each in said[3:]] == [

@@ -1,7 +1,7 @@
-"""Withholds messages and releases them. An extension of SQS for operators.
+"""Holds messages and releases them. An extension of SQS for operators.
 
-A withheld message is in flight without a consumer: its lease ends at no time, so receives, move
-tasks and deletes of selected messages pass by, and a restart finds it as it was. Its mark, a row of
+A held message is in flight without a consumer: its lease ends at no time, so receives, move
+tasks and deletes of selected messages pass by, and a restart finds it as it was. Its hold, a row of
 its own, names the owner and the reference, or the instant at which it is deleted. To receipt
 handles it is like a message whose visibility timeout is over.
 """
@@ -13,17 +13,17 @@ from collections.abc import Iterator
 import msgspec
 
 from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.held_messages import Hold, HoldMessages, ReleaseMessages
 from visibility.contract.limits import (
-    WITHHELD_DELETE_SECONDS_MAX,
-    WITHHELD_MAX,
-    WITHHELD_OWNER_LENGTH_MAX,
-    WITHHELD_REFERENCE_LENGTH_MAX,
-    WITHHELD_UNTIL_MS,
+    DELETE_UNDO_SECONDS_MAX,
+    HELD_MAX,
+    HELD_UNTIL_MS,
+    HOLD_OWNER_LENGTH_MAX,
+    HOLD_REFERENCE_LENGTH_MAX,
 )
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import SelectedChanged
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import ReleaseMessages, Withheld, WithholdMessages
 from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
@@ -31,11 +31,11 @@ from visibility.rules.leases import history_of, lease_of
 from visibility.rules.selected import selected, waiting
 from visibility.state.events import (
     Event,
+    HoldsEnded,
     LeasesEnded,
     MessagesDeleted,
-    MessagesWithheld,
+    MessagesHeld,
     VisibilityChanged,
-    WithholdingEnded,
 )
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
@@ -43,37 +43,37 @@ from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 LOOK_MS = 60_000
-"""Interval at which marks of messages that are gone are removed."""
+"""Interval at which holds on messages that are gone are removed."""
 _STEP_MESSAGES = 100
 """Messages that one step deletes."""
 _ARCHIVED_BYTES = 128 << 10
 """Content that one step hands over to the archive, which writes it again."""
 
 
-def withheld_leases(queue: QueueState) -> Iterator[tuple[Withheld, Lease]]:
-    """The withheld messages by sequence, without marks of those that are gone."""
-    for sequence in sorted(queue.withheld):
+def held_leases(queue: QueueState) -> Iterator[tuple[Hold, Lease]]:
+    """The held messages by sequence, without holds on those that are gone."""
+    for sequence in sorted(queue.holds):
         entry = queue.entries.get(sequence)
-        if entry is not None and entry.lease.is_withheld:
-            yield queue.withheld[sequence], entry.lease
+        if entry is not None and entry.lease.is_held:
+            yield queue.holds[sequence], entry.lease
 
 
-def is_put_aside(queue: QueueState, lease: Lease) -> bool:
+def needs_release(queue: QueueState, lease: Lease) -> bool:
     """True for a message in flight until an operator releases it: no time and no consumer ends
     that."""
-    if not lease.is_withheld:
+    if not lease.is_held:
         return False
-    mark = queue.withheld.get(lease.sequence)
+    mark = queue.holds.get(lease.sequence)
     return mark is None or not mark.deleted_at_ms
 
 
-def decide_withhold_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """Withhold those that wait; a consumer may be at work on one in flight.
+def decide_hold_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Hold those that wait; a consumer may be at work on one in flight.
 
     Raises InvalidParameterValue for too many messages and too long texts.
     """
     operation = request.operation
-    assert isinstance(operation, WithholdMessages)
+    assert isinstance(operation, HoldMessages)
     _check(operation)
     queue = shard.queue(request.queue.queue_id)
     chosen = selected(operation.sequences)
@@ -81,62 +81,60 @@ def decide_withhold_messages(shard: ShardState, request: Request, stamp: Stamp) 
     book = GroupBook(shard, queue, fifo=fifo)
     leases: list[Lease] = []
     for sequence, message in waiting(shard, queue, chosen):
-        leases.append(_withheld(shard, queue, sequence, message))
+        leases.append(_held(shard, queue, sequence, message))
         if message.group and sequence not in queue.entries:
             book.depart(message.group, sequence)
     if fifo:
         for group in dict.fromkeys(lease.group for lease in leases):
             book.settle(group, (), [])
-    if len(leases) + sum(1 for _ in withheld_leases(queue)) > WITHHELD_MAX:
-        raise InvalidParameterValue(f"Up to {WITHHELD_MAX} messages of a queue are withheld.")
+    if len(leases) + sum(1 for _ in held_leases(queue)) > HELD_MAX:
+        raise InvalidParameterValue(f"Up to {HELD_MAX} messages of a queue are held.")
     answer = SelectedChanged(len(leases), len(chosen) - len(leases))
     if not leases:
         return answer, ()
     now_ms, after_ms = stamp.now_ms, operation.delete_after_ms
     deleted_at_ms = now_ms + after_ms if after_ms else 0
     marks = [
-        Withheld(lease.sequence, now_ms, operation.owner, operation.reference, deleted_at_ms)
+        Hold(lease.sequence, now_ms, operation.owner, operation.reference, deleted_at_ms)
         for lease in leases
     ]
-    return answer, (*book.events(), MessagesWithheld(queue.queue_id, now_ms, marks, leases))
+    return answer, (*book.events(), MessagesHeld(queue.queue_id, now_ms, marks, leases))
 
 
-def _check(operation: WithholdMessages) -> None:
-    if len(operation.owner) > WITHHELD_OWNER_LENGTH_MAX:
-        raise InvalidParameterValue(f"An owner has up to {WITHHELD_OWNER_LENGTH_MAX} characters.")
-    if len(operation.reference) > WITHHELD_REFERENCE_LENGTH_MAX:
+def _check(operation: HoldMessages) -> None:
+    if len(operation.owner) > HOLD_OWNER_LENGTH_MAX:
+        raise InvalidParameterValue(f"An owner has up to {HOLD_OWNER_LENGTH_MAX} characters.")
+    if len(operation.reference) > HOLD_REFERENCE_LENGTH_MAX:
         raise InvalidParameterValue(
-            f"A reference has up to {WITHHELD_REFERENCE_LENGTH_MAX} characters."
+            f"A reference has up to {HOLD_REFERENCE_LENGTH_MAX} characters."
         )
-    if not 0 <= operation.delete_after_ms <= WITHHELD_DELETE_SECONDS_MAX * 1000:
-        raise InvalidParameterValue(
-            f"A delete waits for up to {WITHHELD_DELETE_SECONDS_MAX} seconds."
-        )
+    if not 0 <= operation.delete_after_ms <= DELETE_UNDO_SECONDS_MAX * 1000:
+        raise InvalidParameterValue(f"A delete waits for up to {DELETE_UNDO_SECONDS_MAX} seconds.")
 
 
-def _withheld(shard: ShardState, queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
-    """The lease of a withheld message, with its history. Raises DamagedRecord."""
+def _held(shard: ShardState, queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
+    """The lease of a held message, with its history. Raises DamagedRecord."""
     lease = lease_of(queue, sequence, message)
     if queue.fifo and message.group:
         lease = history_of(shard.rows, queue, sequence, message) or lease
-    return msgspec.structs.replace(lease, visible_at_ms=WITHHELD_UNTIL_MS)
+    return msgspec.structs.replace(lease, visible_at_ms=HELD_UNTIL_MS)
 
 
 def decide_release_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """Make withheld messages visible again. Raises InvalidParameterValue for too many."""
+    """Make held messages visible again. Raises InvalidParameterValue for too many."""
     operation = request.operation
     assert isinstance(operation, ReleaseMessages)
     queue, now_ms = shard.queue(request.queue.queue_id), stamp.now_ms
     chosen = set(selected(operation.sequences))
     leases = [
         msgspec.structs.replace(lease, visible_at_ms=now_ms)
-        for mark, lease in withheld_leases(queue)
+        for mark, lease in held_leases(queue)
         if mark.sequence in chosen and bool(mark.deleted_at_ms) is operation.deleting
     ]
     answer = SelectedChanged(len(leases), len(chosen) - len(leases))
     if not leases:
         return answer, ()
-    ended = WithholdingEnded(queue.queue_id, [lease.sequence for lease in leases])
+    ended = HoldsEnded(queue.queue_id, [lease.sequence for lease in leases])
     if not request.queue.settings.fifo:
         return answer, (VisibilityChanged(queue.queue_id, now_ms, leases), ended)
     book = GroupBook(shard, queue, fifo=True)
@@ -144,16 +142,16 @@ def decide_release_messages(shard: ShardState, request: Request, stamp: Stamp) -
     return answer, (*book.events(), LeasesEnded(queue.queue_id, now_ms, leases), ended)
 
 
-def end_withholding(
+def end_holds(
     shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
 ) -> tuple[tuple[Event, ...], int | None]:
-    """Delete the withheld messages whose time has come, and remove the marks of those that are
+    """Delete the held messages whose time has come, and remove the holds on those that are
     gone; see `pulse.Step`. Raises MessagesMissing for one that a rebuild found to be lost."""
-    if not queue.withheld:
+    if not queue.holds:
         return (), None
-    there, now_ms = dict(withheld_leases(queue)), stamp.now_ms
+    there, now_ms = dict(held_leases(queue)), stamp.now_ms
     for mark, lease in there.items():
-        if mark.sequence in queue.quarantined and is_put_aside(queue, lease):
+        if mark.sequence in queue.quarantined and needs_release(queue, lease):
             raise MessagesMissing(queue.queue_id, mark.sequence)
     due = [mark for mark in there if 0 < mark.deleted_at_ms <= now_ms]
     leases = [there[mark] for mark in due[:_STEP_MESSAGES]]
@@ -161,10 +159,10 @@ def end_withholding(
     if leases:
         leases, events = _deleted(shard, queue, definition, leases, now_ms)
     gone = [lease.sequence for lease in leases]
-    gone += queue.withheld.keys() - {mark.sequence for mark in there}
+    gone += queue.holds.keys() - {mark.sequence for mark in there}
     if gone:
-        events += (WithholdingEnded(queue.queue_id, sorted(gone)),)
-    if len(gone) == len(queue.withheld):
+        events += (HoldsEnded(queue.queue_id, sorted(gone)),)
+    if len(gone) == len(queue.holds):
         return events, None
     next_ms = [mark.deleted_at_ms for mark in there if mark.deleted_at_ms > now_ms]
     if len(due) > len(leases):

@@ -1,4 +1,4 @@
-"""Withheld messages whose rows are damaged or gone: they are lost, and hold nothing back."""
+"""Held messages whose rows are damaged or gone: they are lost, and hold nothing back."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from cluster.tests.driver import Driver
 from cluster.tests.test_operators import Desk
 from storage.rows.row_changes import Changes
 from storage.rows.row_keys import message_key
+from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.model import QueueCounters, Request
 from visibility.contract.operations import BrowseMessages, Operation
 from visibility.contract.outcomes import Answer, BrowsedPage
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
-from visibility.rules.withhold import LOOK_MS
+from visibility.rules.hold_messages import LOOK_MS
 from visibility.state.events import Quarantined
 from visibility.state.queue_state import QueueState
 from visibility.tests import prepared
@@ -49,7 +49,7 @@ def spoil(desk: Desk, sequence: int, *, is_gone: bool) -> None:
 
 
 def listed(desk: Desk) -> list[int]:
-    page = ask(desk, BrowseMessages(withheld=True))
+    page = ask(desk, BrowseMessages(held=True))
     assert isinstance(page, BrowsedPage)
     return [found.sequence for found in page.messages]
 
@@ -60,7 +60,7 @@ def queue_of(desk: Desk) -> QueueState:
 
 @pytest.mark.parametrize("is_gone", [False, True], ids=["damaged", "gone"])
 def test_a_damaged_one_is_lost_and_its_group_goes_on(desk: Desk, is_gone: bool) -> None:
-    ask(desk, WithholdMessages([1], owner="ann"))
+    ask(desk, HoldMessages([1], owner="ann"))
     spoil(desk, 1, is_gone=is_gone)
 
     assert listed(desk) == []
@@ -70,11 +70,11 @@ def test_a_damaged_one_is_lost_and_its_group_goes_on(desk: Desk, is_gone: bool) 
     desk.send(desk.dead, "c")
     assert desk.bodies(desk.dead) == ["b", "c"]
     desk.driver.pass_time(LOOK_MS)
-    assert queue_of(desk).withheld == {}
+    assert queue_of(desk).holds == {}
 
 
 def test_its_group_goes_on_after_a_restart(desk: Desk) -> None:
-    ask(desk, WithholdMessages([1]))
+    ask(desk, HoldMessages([1]))
     spoil(desk, 1, is_gone=True)
     assert listed(desk) == []
 
@@ -85,9 +85,9 @@ def test_its_group_goes_on_after_a_restart(desk: Desk) -> None:
     assert (queue_of(desk).quarantined.lost, queue_of(desk).in_flight) == (1, 1)
 
 
-def test_a_group_waits_while_another_of_it_is_withheld(desk: Desk) -> None:
+def test_a_group_waits_while_another_of_it_is_held(desk: Desk) -> None:
     desk.send(desk.dead, "c")
-    ask(desk, WithholdMessages([1, 2]))
+    ask(desk, HoldMessages([1, 2]))
     spoil(desk, 1, is_gone=False)
     assert listed(desk) == [2]
 
@@ -97,9 +97,9 @@ def test_a_group_waits_while_another_of_it_is_withheld(desk: Desk) -> None:
     assert desk.bodies(desk.dead) == ["b", "c"]
 
 
-def test_a_group_waits_for_one_that_was_lost_beside_a_withheld_one(desk: Desk) -> None:
+def test_a_group_waits_for_one_that_was_lost_beside_a_held_one(desk: Desk) -> None:
     desk.send(desk.dead, "c")
-    ask(desk, WithholdMessages([1]))
+    ask(desk, HoldMessages([1]))
     for sequence in (1, 2):
         spoil(desk, sequence, is_gone=False)
     assert listed(desk) == []
@@ -110,7 +110,7 @@ def test_a_group_waits_for_one_that_was_lost_beside_a_withheld_one(desk: Desk) -
 
 def test_one_beside_another_damaged_one_is_lost_at_once(desk: Desk) -> None:
     desk.send(desk.dead, "c")
-    ask(desk, WithholdMessages([1, 3]))
+    ask(desk, HoldMessages([1, 3]))
     spoil(desk, 3, is_gone=False)
     spoil(desk, 2, is_gone=False)
 
@@ -122,7 +122,7 @@ def test_one_beside_another_damaged_one_is_lost_at_once(desk: Desk) -> None:
 
 
 def test_one_that_a_rebuild_found_to_be_damaged_is_lost(desk: Desk) -> None:
-    ask(desk, WithholdMessages([1]))
+    ask(desk, HoldMessages([1]))
     spoil(desk, 1, is_gone=False)
     queue_of(desk).quarantined.spans[0] = Quarantined(0, 0, desk.driver.now_ms, [1])
 
@@ -135,7 +135,7 @@ def test_one_that_a_rebuild_found_to_be_damaged_is_lost(desk: Desk) -> None:
 def test_one_of_a_delete_that_can_be_undone_is_deleted_in_its_time(
     desk: Desk, is_gone: bool
 ) -> None:
-    ask(desk, WithholdMessages([1], delete_after_ms=LOOK_MS))
+    ask(desk, HoldMessages([1], delete_after_ms=LOOK_MS))
     spoil(desk, 1, is_gone=is_gone)
     assert listed(desk) == []
     assert queue_of(desk).in_flight == 1
@@ -147,7 +147,7 @@ def test_one_of_a_delete_that_can_be_undone_is_deleted_in_its_time(
 
 
 def test_a_missing_one_is_found_at_the_end_of_the_retention(desk: Desk) -> None:
-    ask(desk, WithholdMessages([1]))
+    ask(desk, HoldMessages([1]))
     spoil(desk, 1, is_gone=True)
 
     desk.driver.pass_time(RETENTION_MS + LOOK_MS)

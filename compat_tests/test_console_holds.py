@@ -1,4 +1,4 @@
-"""The console in a real browser: quarantine with owner and reference, deletes that are undone."""
+"""The console in a real browser: holds with owner and reference, deletes that are undone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """A service of its own, since a test restarts it."""
     variables = {"HOLDFAST_AWS_WAITS": "off"}
-    folder = tmp_path_factory.mktemp("aside")
+    folder = tmp_path_factory.mktemp("holds")
     service = NodeProcess(folder, "--auth", "open", variables=variables).start()
     yield service
     service.close()
@@ -43,15 +43,15 @@ def pick(tab: Tab, *sequences: int) -> None:
         tab.page.get_by_label(f"Select message {sequence}", exact=True).check()
 
 
-def quarantine(tab: Tab, owner: str, reference: str) -> str:
-    """Put the selected messages aside; returns the command that the dialog shows."""
-    tab.press("Quarantine")
+def hold(tab: Tab, owner: str, reference: str) -> str:
+    """Hold the selected messages; returns the command that the dialog shows."""
+    tab.press("Hold")
     dialog = tab.page.get_by_role("dialog")
     dialog.get_by_label("Owner").fill(owner)
     dialog.get_by_label("Reference").fill(reference)
     dialog.get_by_text("As a command").click()
     command: str = dialog.locator("pre").inner_text()
-    dialog.get_by_role("button", name="Put aside").click()
+    dialog.get_by_role("button", name="Hold").click()
     dialog.wait_for(state="detached")
     return command
 
@@ -77,20 +77,18 @@ def received(client: Any, queue: str) -> list[str]:
     return sorted(message["Body"] for message in found.get("Messages", []))
 
 
-def test_a_quarantined_message_is_passed_by_until_it_is_released(
-    browser: Any, node: NodeProcess
-) -> None:
+def test_a_held_message_is_passed_by_until_it_is_released(browser: Any, node: NodeProcess) -> None:
     tab = dead_letters(browser, node, "parked", "a", "b", "c")
     pick(tab, 2)
-    command = quarantine(tab, "ann", "TICKET-1")
-    see_states(tab, "visible", "quarantined", "visible")
+    command = hold(tab, "ann", "TICKET-1")
+    see_states(tab, "visible", "held", "visible")
     tab.see("ann: TICKET-1")
     others = received(sqs(node), "parked-dead")
     tab.go("/queues/parked-dead/redrive")
     tab.press("Dry run")
-    tab.see("quarantined, or about to be deleted")
-    tab.go("/queues/parked-dead/messages?state=quarantined")
-    see_states(tab, "quarantined")
+    tab.see("held, or about to be deleted")
+    tab.go("/queues/parked-dead/messages?state=held")
+    see_states(tab, "held")
     pick(tab, 2)
     may_delete = tab.page.get_by_role("button", name="Delete").count()
     tab.press("Release")
@@ -98,7 +96,7 @@ def test_a_quarantined_message_is_passed_by_until_it_is_released(
 
     assert others == ["a", "c"]
     assert may_delete == 0
-    assert "messages quarantine parked-dead 2" in command
+    assert "messages hold parked-dead 2" in command
     assert command.endswith("--owner ann --reference TICKET-1")
     eventually(lambda: received(sqs(node), "parked-dead") == ["a", "b", "c"])
     assert tab.faults == []
@@ -121,8 +119,8 @@ def test_a_delete_is_undone_by_its_notice(browser: Any, node: NodeProcess) -> No
 def test_both_survive_a_restart_and_are_ended_after_it(browser: Any, node: NodeProcess) -> None:
     tab = dead_letters(browser, node, "restarted", "a", "b", "c")
     pick(tab, 1)
-    quarantine(tab, "ann", "TICKET-2")
-    see_states(tab, "quarantined", "visible", "visible")
+    hold(tab, "ann", "TICKET-2")
+    see_states(tab, "held", "visible", "visible")
     said = run_command(
         *("messages", "delete", "restarted-dead", "2", "--undo", "1h"),
         *("--data", str(node.data), "--region", "us-east-1"),
@@ -130,11 +128,11 @@ def test_both_survive_a_restart_and_are_ended_after_it(browser: Any, node: NodeP
     node.kill()
     node.start()
     tab = tab_of(browser, node, "/queues/restarted-dead/messages")
-    see_states(tab, "quarantined", "deleting", "visible")
+    see_states(tab, "held", "deleting", "visible")
     tab.see("ann: TICKET-2")
     pick(tab, 1, 2)
     tab.press("Undo delete")
-    see_states(tab, "quarantined", "visible", "visible")
+    see_states(tab, "held", "visible", "visible")
     pick(tab, 1)
     tab.press("Release")
     see_states(tab, "visible", "visible", "visible")
@@ -144,17 +142,17 @@ def test_both_survive_a_restart_and_are_ended_after_it(browser: Any, node: NodeP
     assert tab.faults == []
 
 
-def test_one_message_is_put_aside_on_its_own_page(browser: Any, node: NodeProcess) -> None:
+def test_one_message_is_held_on_its_own_page(browser: Any, node: NodeProcess) -> None:
     tab = dead_letters(browser, node, "single", "a")
     tab.go("/queues/single-dead/messages/1")
-    quarantine(tab, "", "TICKET-3")
+    hold(tab, "", "TICKET-3")
     tab.see("TICKET-3")
     facts = tab.page.locator("main dl").first.inner_text()
     resends = tab.page.get_by_role("link", name="Redrive").count()
     tab.press("Release")
-    tab.page.get_by_role("button", name="Quarantine").wait_for()
+    tab.page.get_by_role("button", name="Hold").wait_for()
 
-    assert "quarantined" in facts
+    assert "held" in facts
     assert "root" in facts
     assert resends == 0
     assert tab.faults == []
@@ -163,7 +161,7 @@ def test_one_message_is_put_aside_on_its_own_page(browser: Any, node: NodeProces
 def test_owners_and_references_are_shown_as_text(browser: Any, node: NodeProcess) -> None:
     tab = dead_letters(browser, node, "nasty", "a")
     pick(tab, 1)
-    quarantine(tab, XSS, XSS)
+    hold(tab, XSS, XSS)
     tab.see(f"{XSS}: {XSS}")
     tab.go("/queues/nasty-dead/messages/1")
     tab.page.get_by_text(XSS).first.wait_for()
@@ -187,12 +185,12 @@ def test_the_dialog_and_the_notice_have_no_findings(
     delete(tab)
     rows(tab).nth(2).wait_for()
     pick(tab, 2)
-    quarantine(tab, "ann", "TICKET-4")
+    hold(tab, "ann", "TICKET-4")
     rows(tab).nth(2).wait_for()
     pick(tab, 3)
     tab.page.evaluate(AXE.read_text())
     found = tab.page.evaluate(FIND)
-    tab.press("Quarantine")
+    tab.press("Hold")
     tab.page.get_by_role("dialog").wait_for()
     found += tab.page.evaluate(FIND)
 

@@ -1,7 +1,7 @@
-"""Answers about messages that operators put aside: quarantine, and deletes that can be undone.
+"""Answers about held messages: holds, and deletes that can be undone.
 
-Both are withheld messages (`visibility/rules/withhold.py`). Each is ended with the permission that
-began it: who may delete only cannot release a quarantined message.
+Both hold messages (`visibility/rules/hold_messages.py`). Each is ended with the permission that
+began it: who may delete only cannot release what somebody holds.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import msgspec
 from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.routes import BROWSE_MESSAGES
-from visibility.contract.limits import WITHHELD_DELETE_SECONDS_MAX
+from visibility.contract.held_messages import HoldMessages, ReleaseMessages
+from visibility.contract.limits import DELETE_UNDO_SECONDS_MAX
 from visibility.contract.operations import DeleteSelected, Operation
 from visibility.contract.outcomes import SelectedChanged, SelectedDeleted
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 
 
 class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):
@@ -28,12 +28,12 @@ class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):
 class MessagesToDelete(SelectedMessages, forbid_unknown_fields=True):
     """Messages to delete."""
 
-    undo_s: Annotated[int, msgspec.Meta(ge=0, le=WITHHELD_DELETE_SECONDS_MAX)] = 0
+    undo_s: Annotated[int, msgspec.Meta(ge=0, le=DELETE_UNDO_SECONDS_MAX)] = 0
     """Time in which the delete can be undone; 0 deletes at once."""
 
 
-class MessagesToQuarantine(SelectedMessages, forbid_unknown_fields=True):
-    """Messages to quarantine."""
+class MessagesToHold(SelectedMessages, forbid_unknown_fields=True):
+    """Messages to hold."""
 
     owner: str | None = None
     """Their owner, by default the caller."""
@@ -41,7 +41,7 @@ class MessagesToQuarantine(SelectedMessages, forbid_unknown_fields=True):
 
 
 class DeletedMessages(TypedDict):
-    """Numbers of deleted messages, and of those that are in flight, delayed, withheld or gone."""
+    """Numbers of deleted messages, and of those that are in flight, delayed, held or gone."""
 
     deleted: int
     kept: int
@@ -54,29 +54,36 @@ class UndeletedMessages(TypedDict):
     gone: int
 
 
+class HeldMessages(TypedDict):
+    """Numbers of held messages, and of those that are in flight, delayed or gone."""
+
+    held: int
+    kept: int
+
+
 class QuarantinedMessages(TypedDict):
-    """Numbers of quarantined messages, and of those that are in flight, delayed or gone."""
+    """`HeldMessages` under its old name."""
 
     quarantined: int
     kept: int
 
 
 class ReleasedMessages(TypedDict):
-    """Numbers of messages that are visible again, and of those that were not quarantined."""
+    """Numbers of messages that are visible again, and of those that were not held."""
 
     released: int
     kept: int
 
 
 async def delete_messages(desk: Desk, asked: Asked, given: MessagesToDelete) -> DeletedMessages:
-    """Delete the selected messages that wait; those in flight and quarantined ones stay."""
+    """Delete the selected messages that wait; those in flight and held ones stay."""
     asked.noted |= {"sequences": given.sequences, "undo_s": given.undo_s or None}
     if not given.undo_s:
         asked.check(BROWSE_MESSAGES, asked.parts[0])
         answer = await desk.ask(asked, DeleteSelected(given.sequences), asked.queue(asked.parts[0]))
         assert isinstance(answer, SelectedDeleted)
         return {"deleted": answer.deleted, "kept": answer.kept}
-    operation = WithholdMessages(
+    operation = HoldMessages(
         given.sequences, owner=_name(asked), delete_after_ms=given.undo_s * 1000
     )
     changed = await _change(desk, asked, operation)
@@ -90,19 +97,25 @@ async def undelete_messages(desk: Desk, asked: Asked, given: SelectedMessages) -
     return {"undeleted": changed.changed, "gone": changed.kept}
 
 
-async def quarantine_messages(
-    desk: Desk, asked: Asked, given: MessagesToQuarantine
-) -> QuarantinedMessages:
+async def hold_messages(desk: Desk, asked: Asked, given: MessagesToHold) -> HeldMessages:
     """Keep the selected messages that wait from everyone, until they are released or expire."""
     owner = _name(asked) if given.owner is None else given.owner
     asked.noted |= {"sequences": given.sequences, "owner": owner, "reference": given.reference}
-    operation = WithholdMessages(given.sequences, owner, given.reference)
+    operation = HoldMessages(given.sequences, owner, given.reference)
     changed = await _change(desk, asked, operation)
-    return {"quarantined": changed.changed, "kept": changed.kept}
+    return {"held": changed.changed, "kept": changed.kept}
+
+
+async def quarantine_messages(
+    desk: Desk, asked: Asked, given: MessagesToHold
+) -> QuarantinedMessages:
+    """Hold messages: the old name of that, for one release."""
+    answer = await hold_messages(desk, asked, given)
+    return {"quarantined": answer["held"], "kept": answer["kept"]}
 
 
 async def release_messages(desk: Desk, asked: Asked, given: SelectedMessages) -> ReleasedMessages:
-    """Make quarantined messages visible again."""
+    """Make held messages visible again."""
     asked.noted["sequences"] = given.sequences
     changed = await _change(desk, asked, ReleaseMessages(given.sequences))
     return {"released": changed.changed, "kept": changed.kept}

@@ -1,4 +1,4 @@
-"""Bugs about withheld messages that both simulators must find, planted into the production code for
+"""Bugs about held messages that both simulators must find, planted into the production code for
 the time of a test."""
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import pytest
 
 from cluster.tests.simulation.cluster_planted import Plant
 from storage.rows.stored_rows import StoredRows
+from visibility.contract.held_messages import ReleaseMessages
 from visibility.contract.model import Request
 from visibility.contract.operations import Operation
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import ReleaseMessages
-from visibility.rules import withhold
+from visibility.rules import hold_messages
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
@@ -23,26 +23,24 @@ from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 
-def let_withheld_messages_go(patch: pytest.MonkeyPatch) -> None:
-    """A withheld message can be received."""
-    made = withhold._withheld
+def let_held_messages_go(patch: pytest.MonkeyPatch) -> None:
+    """A held message can be received."""
+    made = hold_messages._held
 
-    def withheld(
-        shard: ShardState, queue: QueueState, sequence: int, message: StoredMessage
-    ) -> Lease:
+    def held(shard: ShardState, queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
         lease = made(shard, queue, sequence, message)
         return msgspec.structs.replace(lease, visible_at_ms=1)
 
-    patch.setattr(withhold, "_withheld", withheld)
+    patch.setattr(hold_messages, "_held", held)
 
 
 def release_at_a_failover(patch: pytest.MonkeyPatch) -> None:
-    """A shard that loads its rows treats withheld messages as expired leases."""
+    """A shard that loads its rows treats held messages as expired leases."""
     leases = StoredRows.leases
 
     def ended(self: StoredRows, queue_id: int) -> Iterator[Lease]:
         for lease in leases(self, queue_id):
-            yield msgspec.structs.replace(lease, visible_at_ms=1) if lease.is_withheld else lease
+            yield msgspec.structs.replace(lease, visible_at_ms=1) if lease.is_held else lease
 
     patch.setattr(StoredRows, "leases", ended)
 
@@ -51,7 +49,7 @@ def undelete_in_words_only(patch: pytest.MonkeyPatch) -> None:
     """An operator is told that messages are back, and they are deleted all the same."""
 
     def release(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-        outcome = withhold.decide_release_messages(shard, request, stamp)
+        outcome = hold_messages.decide_release_messages(shard, request, stamp)
         operation = request.operation
         assert isinstance(operation, ReleaseMessages)
         return (outcome[0], ()) if operation.deleting else outcome
@@ -62,17 +60,17 @@ def undelete_in_words_only(patch: pytest.MonkeyPatch) -> None:
 
 
 def leave_groups_open(patch: pytest.MonkeyPatch) -> None:
-    """A FIFO group does not wait for its withheld messages."""
+    """A FIFO group does not wait for its held messages."""
     locking = GroupBook.in_flight_by_group
 
     def by_consumers(self: GroupBook, group: bytes) -> set[int]:
-        return set(locking(self, group)) - self._queue.withheld.keys()
+        return set(locking(self, group)) - self._queue.holds.keys()
 
     patch.setattr(GroupBook, "in_flight_by_group", by_consumers)
 
 
 PLANTS: tuple[Plant, ...] = (
-    let_withheld_messages_go,
+    let_held_messages_go,
     release_at_a_failover,
     undelete_in_words_only,
     leave_groups_open,

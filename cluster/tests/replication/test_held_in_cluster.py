@@ -1,31 +1,31 @@
-"""Withheld messages after a failover: the next leader keeps, deletes or releases them."""
+"""Held messages after a failover: the next leader keeps, deletes or releases them."""
 
 from __future__ import annotations
 
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
 from cluster.tests.world import pass_time
+from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import BrowsedPage, SelectedChanged
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.tests import prepared
 
 
 async def listed(cluster: ShardCluster, host: ShardHost) -> list[tuple[int, str, str]]:
-    """Sequence, state and owner of the withheld messages."""
-    page = await cluster.answer(host, prepared.prepared(Q, BrowseMessages(withheld=True)))
+    """Sequence, state and owner of the held messages."""
+    page = await cluster.answer(host, prepared.prepared(Q, BrowseMessages(held=True)))
     assert isinstance(page, BrowsedPage)
-    found = [(each, each.withheld) for each in page.messages]
+    found = [(each, each.hold) for each in page.messages]
     return [(each.sequence, each.state, mark.owner) for each, mark in found if mark is not None]
 
 
 @staged
-async def test_the_next_leader_withholds_deletes_and_releases(cluster: ShardCluster) -> None:
+async def test_the_next_leader_holds_deletes_and_releases(cluster: ShardCluster) -> None:
     old = await cluster.leader()
     await sent(cluster, old, "a", "b", "c")
     for operation in (
-        WithholdMessages([1], owner="ann", reference="T-1"),
-        WithholdMessages([2], owner="bob", delete_after_ms=60_000),
+        HoldMessages([1], owner="ann", reference="T-1"),
+        HoldMessages([2], owner="bob", delete_after_ms=60_000),
     ):
         answer = await cluster.answer(old, prepared.prepared(Q, operation))
         assert answer == SelectedChanged(1, 0)
