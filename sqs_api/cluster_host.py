@@ -31,10 +31,10 @@ from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.network import Address
+from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
 from cluster.peers.questions import Questions
-from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
+from cluster.peers.revision_barrier import RevisionBarrier
 from cluster.peers.shard_messages import ShardMessages
-from cluster.peers.spreading import Spreading
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores, replica_id_of
@@ -243,7 +243,7 @@ class ClusterHost:
         )
         decided = ForwardedRequests(router.shards, self.leaders, catalog, disk.refusal)
         self._transport.serve(Channel.REQUESTS, decided.service)
-        catalog.spread = Spreading(self._transport, catalog).spread
+        catalog.spread = RevisionBarrier(self._transport, catalog).spread
         catalog.ids_raised = RaisedIds(router.shards, router.ask).wait
         return router
 

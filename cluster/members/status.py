@@ -13,7 +13,7 @@ from cluster.members.membership import Membership
 from cluster.members.removal import change_of, reason_to_keep
 from cluster.peers.asking import ask_all
 from cluster.peers.incoming import Call, Service
-from cluster.peers.settings import Channel
+from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport
 from cluster.replication.contract import Timing
 from cluster.replication.replica_report import ReplicaReport

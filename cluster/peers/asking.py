@@ -6,7 +6,7 @@ import asyncio
 from functools import partial
 
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
-from cluster.peers.settings import Channel
+from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport
 
 

@@ -40,7 +40,7 @@ from cluster.peers.checkpoint_messages import (
     encode,
 )
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
-from cluster.peers.settings import Channel, CheckpointSettings
+from cluster.peers.peer_settings import Channel, CheckpointSettings
 from cluster.peers.transport import Transport
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import MARK_FILE, Replaced, drop_incoming, make_incoming

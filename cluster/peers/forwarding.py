@@ -22,12 +22,12 @@ from cluster.clock import Clock, Entropy
 from cluster.encoded_requests import MessageUnreadable, encode_request
 from cluster.peers.breaker import Pause
 from cluster.peers.forwarded import REQUEST_HEAD, decode_outcome
-from cluster.peers.held import HeldRequests, Routed
+from cluster.peers.held_requests import HeldRequests, Routed
 from cluster.peers.leaders import Leaders, View
 from cluster.peers.peer_outcomes import Failure, NotSent, Outcome, Reason, Refused
+from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.readiness import Readiness
 from cluster.peers.retry import Refusal, may_have_happened, may_retry
-from cluster.peers.settings import Channel, ForwardingSettings
 from cluster.peers.transport import Transport
 from cluster.shards.answers import NotDecided
 from cluster.shards.router import RefusalOf, Router, takes_all

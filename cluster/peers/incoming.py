@@ -12,7 +12,7 @@ import structlog
 from cluster.peers.frames import BadFrame, Frame, Kind
 from cluster.peers.hello import HandshakeUnreadable, Hello, Welcome, agreed, decode, encode
 from cluster.peers.peer_outcomes import Reason, Refused
-from cluster.peers.settings import PeerSettings
+from cluster.peers.peer_settings import PeerSettings
 from cluster.peers.wire import Wire
 
 

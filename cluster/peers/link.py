@@ -24,7 +24,7 @@ from cluster.peers.hello import (
     encode,
 )
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
-from cluster.peers.settings import PeerSettings
+from cluster.peers.peer_settings import PeerSettings
 from cluster.peers.wire import Wire
 
 _DEADLINES_S = 0.5

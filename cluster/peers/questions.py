@@ -15,8 +15,8 @@ import msgspec
 
 from cluster.peers.asking import ask_one
 from cluster.peers.incoming import Call, Service
+from cluster.peers.peer_settings import Channel
 from cluster.peers.retry import Refusal
-from cluster.peers.settings import Channel
 from cluster.peers.transport import Transport
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 
 from cluster.peers.leaders import Leaders
-from cluster.peers.settings import Channel
+from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport
 
 

@@ -12,7 +12,7 @@ from struct import Struct
 
 from cluster.peers.incoming import Service
 from cluster.peers.peer_outcomes import NotSent, Reason
-from cluster.peers.settings import Channel
+from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport
 
 _HEAD = Struct(">I")

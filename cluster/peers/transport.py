@@ -20,7 +20,7 @@ from cluster.peers.link import Link
 from cluster.peers.network import Address, Network
 from cluster.peers.peer_log import PeerLog
 from cluster.peers.peer_outcomes import Reason, Refused
-from cluster.peers.settings import Channel, PeerSettings
+from cluster.peers.peer_settings import Channel, PeerSettings
 from cluster.peers.wire import Wire
 
 

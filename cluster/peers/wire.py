@@ -14,7 +14,7 @@ from typing import Protocol, cast
 from cluster.peers.frames import HEAD, BadFrame, Frame, FrameReader, Kind
 from cluster.peers.hello import HELLO_MAX, names_of
 from cluster.peers.peer_outcomes import NotSent, Reason
-from cluster.peers.settings import PeerSettings
+from cluster.peers.peer_settings import PeerSettings
 
 _WRITE_MAX = 1 << 20
 """Bytes of one write; further ones wait until the transport takes more."""

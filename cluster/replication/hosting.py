@@ -139,7 +139,7 @@ class ReplicatedStores:
         self.has_space: Callable[[], bool] = _spacious
         """False while this host's disk is short."""
         self.has_much_space: Callable[[], bool] = _spacious
-        """See `LogHolds.has_much_space`."""
+        """See `LogRetention.has_much_space`."""
         self._opened: dict[int, ReplicatedStore] = {}
         self._log = structlog.get_logger("replicas")
 

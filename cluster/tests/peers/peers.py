@@ -11,7 +11,7 @@ from cluster.peers.incoming import Call, Service
 from cluster.peers.link import Link
 from cluster.peers.network import Address
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
-from cluster.peers.settings import Channel, PeerSettings
+from cluster.peers.peer_settings import Channel, PeerSettings
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, LoopClock

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from cluster.peers.peer_outcomes import NotSent, Refused
-from cluster.peers.settings import ForwardingSettings
+from cluster.peers.peer_settings import ForwardingSettings
 from cluster.tests.peers.hosts import Cluster, Host, running
 from cluster.tests.peers.peers import SETTINGS, Asked, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.peers.settings import ForwardingSettings
+from cluster.peers.peer_settings import ForwardingSettings
 from cluster.shards.answers import NotDecided
 from cluster.tests.peers.hosts import (
     COUNT,

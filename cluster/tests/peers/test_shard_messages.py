@@ -7,7 +7,7 @@ from functools import partial
 from structlog.testing import capture_logs
 
 from cluster.peers.peer_outcomes import NotSent, Reason
-from cluster.peers.settings import Channel
+from cluster.peers.peer_settings import Channel
 from cluster.peers.shard_messages import ShardMessages
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork

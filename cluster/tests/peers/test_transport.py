@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 
 from cluster.peers.frames import HEAD, Kind
 from cluster.peers.peer_outcomes import NotSent, Reason, Refused, Unknown
-from cluster.peers.settings import Channel
+from cluster.peers.peer_settings import Channel
 from cluster.tests.peers.peers import SETTINGS, TIMEOUT_S, Peer, pair, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual

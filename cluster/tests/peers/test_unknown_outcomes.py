@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cluster.peers.settings import ForwardingSettings, PeerSettings
+from cluster.peers.peer_settings import ForwardingSettings, PeerSettings
 from cluster.tests.peers.hosts import COUNT, QUEUE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, lead_of, pass_time

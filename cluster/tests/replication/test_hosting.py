@@ -14,7 +14,7 @@ from random import Random
 import pytest
 
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.peers.settings import CheckpointSettings, PeerSettings
+from cluster.peers.peer_settings import CheckpointSettings, PeerSettings
 from cluster.replication import Timing
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of

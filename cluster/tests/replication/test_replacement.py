@@ -9,7 +9,7 @@ from random import Random
 
 import structlog
 
-from cluster.peers.settings import PeerSettings
+from cluster.peers.peer_settings import PeerSettings
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.replacement import Replacement, Ways
 from cluster.replication.rows_place import ON_THIS_MACHINE

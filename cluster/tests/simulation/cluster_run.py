@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from cluster.peers.settings import CheckpointSettings
+from cluster.peers.peer_settings import CheckpointSettings
 from cluster.replication import Timing
 from cluster.tests.consistency import check_rows
 from cluster.tests.replication.host import TIMING

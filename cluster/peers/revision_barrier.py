@@ -1,4 +1,4 @@
-"""Spreading: a change of the queues is answered once every host that can be reached shows it.
+"""RevisionBarrier: a change of the queues is answered once every host that can be reached shows it.
 
     request: the catalog's revision (8)
     answer: empty, once the host shows it
@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from cluster.peers.asking import ask_all
 from cluster.peers.incoming import Call, Service
+from cluster.peers.peer_settings import Channel
 from cluster.peers.retry import Refusal
-from cluster.peers.settings import Channel
 from cluster.peers.transport import Transport
 from visibility.contract.errors import ServiceUnavailable
 
@@ -35,7 +35,7 @@ class Shown(Protocol):
         """Wait until it shows this revision. Raises ServiceUnavailable if it does not soon."""
 
 
-class Spreading:
+class RevisionBarrier:
     """Belongs to the event loop's thread."""
 
     def __init__(self, transport: Transport, view: Shown) -> None:

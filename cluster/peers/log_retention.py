@@ -1,4 +1,4 @@
-"""Holds: the part of a shard's log that is kept while other hosts fetch checkpoints.
+"""LogRetention: the part of a shard's log that is kept while other hosts fetch checkpoints.
 
 Under load a bound may be too small for a fetch. So a host whose hold ended too soon gets twice as
 much with the next one, as long as the disk has much space: at some size the log still reaches back
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import structlog
 
 
-class HoldLimits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """Bounds of a host's first hold."""
 
     silence_s: float = 60.0
@@ -37,12 +37,14 @@ class _Hold:
     """True if the log behind it was not kept at some time."""
 
 
-class LogHolds:
+class LogRetention:
     """Of one shard, on one host. Pass what is to be released through `limit`."""
 
-    def __init__(self, monotonic_s: Callable[[], float], limits: HoldLimits | None = None) -> None:
+    def __init__(
+        self, monotonic_s: Callable[[], float], limits: RetentionLimits | None = None
+    ) -> None:
         self._monotonic_s = monotonic_s
-        self._limits = limits or HoldLimits()
+        self._limits = limits or RetentionLimits()
         self.has_much_space: Callable[[], bool] = _spacious
         """False while no hold gets more than the first: unused log space never shrinks."""
         self._holds: dict[str, _Hold] = {}
