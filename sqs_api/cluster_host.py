@@ -30,8 +30,7 @@ from cluster.members.shard_keys import ShardKeys
 from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
-from cluster.peers.network import Address
-from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
+from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
 from cluster.peers.questions import Questions
 from cluster.peers.revision_barrier import RevisionBarrier
 from cluster.peers.shard_messages import ShardMessages

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import inf
 
-from cluster.peers.leaders import Leaders
+from cluster.peers.forwarded import Leaders
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport
 

@@ -16,11 +16,10 @@ from collections.abc import Coroutine
 from struct import Struct
 from typing import Any, Protocol
 
-from cluster.peers.asking import ask_all
 from cluster.peers.incoming import Call, Service
+from cluster.peers.peer_outcomes import Refusal
 from cluster.peers.peer_settings import Channel
-from cluster.peers.retry import Refusal
-from cluster.peers.transport import Transport
+from cluster.peers.transport import Transport, ask_all
 from visibility.contract.errors import ServiceUnavailable
 
 _REVISION = Struct(">Q")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from typing import Protocol
 
 import structlog
 
@@ -17,11 +18,27 @@ from cluster.peers.breaker import Breaker, Pause
 from cluster.peers.hello import VERSIONS, Hello, is_host_id
 from cluster.peers.incoming import Incoming, Service
 from cluster.peers.link import Link
-from cluster.peers.network import Address, Network
 from cluster.peers.peer_log import PeerLog
-from cluster.peers.peer_outcomes import Reason, Refused
-from cluster.peers.peer_settings import Channel, PeerSettings
+from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
+from cluster.peers.peer_settings import Address, Channel, PeerSettings
 from cluster.peers.wire import Wire
+
+
+class Network(Protocol):
+    """TLS over TCP, or the simulator's. Connects protocols; the transports know the other side's
+    certificate ("peercert")."""
+
+    async def connect(self, peer: str, address: Address, protocol: asyncio.BaseProtocol) -> None:
+        """Connect to the host with this id. Raises OSError."""
+
+    async def listen(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
+        """Accept connections; port 0 picks a free one. Raises OSError."""
+
+    def reload_if_changed(self) -> bool:
+        """Take over changed certificates, for new connections; True if there were any."""
+
+    def close(self) -> None:
+        """Accept no more."""
 
 
 class Transport:
@@ -282,3 +299,37 @@ class Dialer:
     def _give_up(self, link: Link) -> None:
         self._links.discard(link)
         link.wire.break_off(Reason.NO_HANDSHAKE)
+
+
+async def ask(
+    transport: Transport, host: str, channel: Channel, body: bytes, timeout_s: float
+) -> Outcome:
+    """The outcome of a request to one host, which is cancelled with this call."""
+    link = transport.link(host, channel)
+    if link is None:
+        return NotSent(Reason.NOT_CONNECTED)
+    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def settle(outcome: Outcome) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    number = link.request(body, settle, timeout_s)
+    if isinstance(number, NotSent):
+        return number
+    try:
+        return await future
+    except asyncio.CancelledError:
+        link.cancel(number)
+        raise
+
+
+async def ask_all(
+    transport: Transport, channel: Channel, body: bytes, timeout_s: float
+) -> dict[str, bytes]:
+    """The answers by host, without those of hosts that cannot be reached or take longer than about
+    `timeout_s`."""
+    hosts = transport.peers
+    asked = [ask(transport, host, channel, body, timeout_s) for host in hosts]
+    outcomes = zip(hosts, await asyncio.gather(*asked), strict=True)
+    return {host: answer for host, answer in outcomes if isinstance(answer, bytes)}

@@ -12,8 +12,7 @@ import msgspec
 from cluster.catalog.catalog import Catalog
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
-from cluster.peers.network import Address
-from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
+from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, SeededEntropy

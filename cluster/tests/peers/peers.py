@@ -9,9 +9,8 @@ import msgspec
 
 from cluster.peers.incoming import Call, Service
 from cluster.peers.link import Link
-from cluster.peers.network import Address
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
-from cluster.peers.peer_settings import Channel, PeerSettings
+from cluster.peers.peer_settings import Address, Channel, PeerSettings
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, LoopClock

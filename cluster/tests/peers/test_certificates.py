@@ -12,8 +12,7 @@ import pytest
 from cluster.clock import SystemClock
 from cluster.peers.certificates import CertificatesRefused, HostFiles, make_certificates
 from cluster.peers.hello import names_of
-from cluster.peers.network import Address
-from cluster.peers.peer_settings import PeerSettings
+from cluster.peers.peer_settings import Address, PeerSettings
 from cluster.peers.peer_tls import TlsFiles, TlsNetwork
 
 NOW_S = SystemClock().wall_s()

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.peers.peer_outcomes import Refused
+from cluster.peers.peer_outcomes import Refusal, Refused
 from cluster.peers.peer_settings import Channel
-from cluster.peers.retry import Refusal
 from cluster.peers.revision_barrier import RevisionBarrier
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork

@@ -18,9 +18,8 @@ from cluster.clock import SystemClock, SystemEntropy
 from cluster.peers.frames import HEAD, Kind
 from cluster.peers.hello import Hello, encode
 from cluster.peers.incoming import Call, Service
-from cluster.peers.network import Address
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
-from cluster.peers.peer_settings import Channel, PeerSettings
+from cluster.peers.peer_settings import Address, Channel, PeerSettings
 from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
 from cluster.peers.transport import Transport
 from compat_tests.certificates import Authority, Pair
