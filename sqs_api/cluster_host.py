@@ -33,7 +33,6 @@ from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
 from cluster.peers.questions import Questions
 from cluster.peers.revision_barrier import RevisionBarrier
-from cluster.peers.shard_messages import ShardMessages
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores, replica_id_of
@@ -116,7 +115,7 @@ class ClusterHost:
         self._open_transport(cluster)
         stores = self.stores = ReplicatedStores(
             member.host,
-            ShardMessages(self._transport),
+            self._transport,
             leadership_of=keys.of_shard,
             log_id_of=cluster.log_ids.__getitem__,
             peers=lambda: list(self.membership.peers),

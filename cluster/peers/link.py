@@ -75,11 +75,11 @@ class Link:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    def message(self, body: bytes) -> NotSent | None:
-        """Send what needs no answer. It may get lost with the connection."""
+    def message(self, shard: int, body: bytes) -> NotSent | None:
+        """Send a shard what needs no answer. It may get lost with the connection."""
         if not self.is_open:
             return NotSent(Reason.NOT_CONNECTED)
-        return self.wire.send(Kind.MESSAGE, 0, body)
+        return self.wire.send(Kind.MESSAGE, shard, body)
 
     def request(self, body: bytes, on_outcome: OnOutcome, timeout_s: float) -> int | NotSent:
         """Send a request. Returns its number, and `on_outcome` is called exactly once, later; or

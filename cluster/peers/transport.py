@@ -16,7 +16,7 @@ import structlog
 from cluster.clock import Clock, Entropy
 from cluster.peers.breaker import Breaker, Pause
 from cluster.peers.hello import VERSIONS, Hello, is_host_id
-from cluster.peers.incoming import Incoming, Service
+from cluster.peers.incoming import Incoming, OnMessage, Service
 from cluster.peers.link import Link
 from cluster.peers.peer_log import PeerLog
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
@@ -68,7 +68,8 @@ class Transport:
         self._versions = versions
         self._addresses: dict[str, Address] = {}
         self._dialers: dict[tuple[str, Channel], Dialer] = {}
-        self._services: dict[str, Service] = {}
+        self._replicas = Service()
+        self._services: dict[str, Service] = {Channel.REPLICATION: self._replicas}
         self._incoming: set[Incoming] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -109,6 +110,23 @@ class Transport:
         """The link to a peer that takes messages and requests now; None if there is none."""
         dialer = self._dialers.get((host, channel))
         return None if dialer is None else dialer.link
+
+    # -- messages between the replicas of a shard --------------------------------------------------
+
+    def join(self, shard: int, on_message: OnMessage) -> None:
+        """Give a shard the messages that are meant for it, from now on."""
+        self._replicas.on_message[shard] = on_message
+
+    def leave(self, shard: int) -> None:
+        """Drop what is meant for a shard from now on."""
+        self._replicas.on_message.pop(shard, None)
+
+    def send(self, host: str, shard: int, body: bytes) -> NotSent | None:
+        """Send to the same shard of another host. It may get lost; replicas know that."""
+        link = self.link(host, Channel.REPLICATION)
+        return NotSent(Reason.NOT_CONNECTED) if link is None else link.message(shard, body)
+
+    # -- life --------------------------------------------------------------------------------------
 
     async def start(self, address: Address) -> Address:
         """Accept connections of peers; returns the address with its port. Raises OSError."""

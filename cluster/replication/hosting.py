@@ -40,7 +40,7 @@ OnMessage = Callable[[str, bytes], None]
 
 
 class Messages(Protocol):
-    """The messages between hosts: `cluster.peers.shard_messages.ShardMessages`."""
+    """The messages between hosts: `cluster.peers.transport.Transport`."""
 
     def join(self, shard: int, on_message: OnMessage) -> None:
         """Give a shard the messages that are meant for it, from now on."""

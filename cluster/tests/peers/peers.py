@@ -18,6 +18,7 @@ from cluster.tests.world import pass_time
 
 SETTINGS = PeerSettings()
 TIMEOUT_S = 5.0
+SHARD = 1
 
 
 class Peer:
@@ -51,9 +52,10 @@ class Peer:
             entropy=CountingEntropy(),
             versions=versions,
         )
-        service = Service(on_message=self._on_message, on_request=self._on_request)
         for channel in Channel:
-            self.transport.serve(channel, service)
+            if channel is not Channel.REPLICATION:
+                self.transport.serve(channel, Service(self._on_request))
+        self.transport.join(SHARD, self._on_message)
 
     def _on_message(self, peer: str, body: bytes) -> None:
         if body == b"bug":

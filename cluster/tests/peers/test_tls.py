@@ -76,9 +76,7 @@ class Host:
             entropy=SystemEntropy(),
         )
         self.asked = 0
-        service = Service(on_request=self._answer)
-        self.transport.serve(Channel.REQUESTS, service)
-        self.transport.serve(Channel.REPLICATION, service)
+        self.transport.serve(Channel.REQUESTS, Service(self._answer))
 
     def _answer(self, call: Call) -> None:
         self.asked += 1

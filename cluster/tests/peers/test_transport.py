@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from cluster.peers.frames import HEAD, Kind
 from cluster.peers.peer_outcomes import NotSent, Reason, Refused, Unknown
 from cluster.peers.peer_settings import Channel
-from cluster.tests.peers.peers import SETTINGS, TIMEOUT_S, Peer, pair, start
+from cluster.tests.peers.peers import SETTINGS, SHARD, TIMEOUT_S, Peer, pair, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import pass_time, settled
@@ -22,13 +22,33 @@ SILENCE_S = SETTINGS.heartbeat_s * (SETTINGS.silent_beats + 1)
 async def test_a_request_is_answered_and_a_message_arrives() -> None:
     async with pair() as (a, b, _):
         asked = a.ask(b, b"x")
-        assert a.link(b, Channel.REPLICATION).message(b"y") is None
+        assert a.link(b, Channel.REPLICATION).message(SHARD, b"y") is None
         await pass_time(0.01)
 
         assert asked.outcome == b"re:x"
         assert b.messages == [("a", b"y")]
         link = a.link(b)
         assert (link.version, link.peer and link.peer.host) == (1, "b")
+
+
+@virtual
+async def test_each_shard_gets_its_own_messages_in_order() -> None:
+    async with pair() as (a, b, _):
+        got: dict[int, list[tuple[str, bytes]]] = {7: [], 8: []}
+        for shard, messages in got.items():
+            b.transport.join(shard, lambda *message, to=messages: to.append(message))
+
+        for number in range(3):
+            for shard in (7, 8, 9):
+                assert a.transport.send("b", shard, b"%d.%d" % (shard, number)) is None
+        assert a.transport.send("z", 7, b"lost") == NotSent(Reason.NOT_CONNECTED)
+        await pass_time(0.01)
+
+        assert got == {n: [("a", b"%d.%d" % (n, number)) for number in range(3)] for n in (7, 8)}
+        b.transport.leave(7)
+        a.transport.send("b", 7, b"too late")
+        await pass_time(0.01)
+        assert len(got[7]) == 3
 
 
 @virtual
@@ -281,7 +301,7 @@ async def test_a_bug_costs_one_message() -> None:
         link = a.link(b, Channel.REPLICATION)
         with capture_logs() as logs:
             for body in (b"one", b"bug", b"two"):
-                assert link.message(body) is None
+                assert link.message(SHARD, body) is None
             await pass_time(0.01)
 
         assert b.messages == [("a", b"one"), ("a", b"two")]
