@@ -29,7 +29,7 @@ class RetentionLimits(NamedTuple):
 class _Hold:
     index: int
     begun_s: float
-    heard_s: float
+    renewed_s: float
     times: int
     """Its bounds are those of a first hold, times this."""
     is_over: bool = False
@@ -58,7 +58,7 @@ class LogRetention:
         if held is None or held.index != index:
             self._holds[host] = _Hold(index, now_s, now_s, self._times(host, held))
         else:
-            held.heard_s = now_s
+            held.renewed_s = now_s
 
     def _times(self, host: str, before: _Hold | None) -> int:
         if before is None:
@@ -87,7 +87,7 @@ class LogRetention:
         has_much_space = self.has_much_space()
         for host, held in list(self._holds.items()):
             times = held.times if has_much_space else 1
-            silent_s = now_s - held.heard_s
+            silent_s = now_s - held.renewed_s
             is_old = now_s - held.begun_s > times * limits.life_s
             if silent_s > held.times * limits.life_s:
                 del self._holds[host]

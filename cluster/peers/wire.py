@@ -64,7 +64,7 @@ class Wire(asyncio.BufferedProtocol):
         self._is_paused = False
         self._will_flush = False
         self._is_closing = False
-        self._heard = self._wrote = False
+        self._has_read = self._wrote = False
         """Since the last heartbeat."""
         self._silent_beats = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -95,7 +95,7 @@ class Wire(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """See asyncio."""
-        self._heard = True
+        self._has_read = True
         try:
             for frame in self._reader.feed(_READ[:nbytes]):
                 if self.is_over:
@@ -227,8 +227,8 @@ class Wire(asyncio.BufferedProtocol):
         meanwhile before it blames the other."""
         if self.is_over:
             return
-        self._silent_beats = 0 if self._heard else self._silent_beats + 1
-        self._heard = False
+        self._silent_beats = 0 if self._has_read else self._silent_beats + 1
+        self._has_read = False
         if self._silent_beats >= self._settings.silent_beats:
             self.break_off(Reason.SILENT)
             return

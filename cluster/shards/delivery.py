@@ -41,8 +41,8 @@ class Deliveries:
         self._entropy = entropy
         self._pairs: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._woken: set[tuple[int, int]] = set()
-        self._told: dict[tuple[int, int], Floors] = {}
-        """Floors below which each other shard was last told to forget."""
+        self._reported: dict[tuple[int, int], Floors] = {}
+        """Floors below which each other shard last got to forget."""
         self._free = asyncio.Event()
         self._free.set()
         self._moving = 0
@@ -144,9 +144,9 @@ class Deliveries:
 
     async def _forget(self, pair: tuple[int, int], floors: Floors) -> None:
         """Have the other shard forget what is cleared: the floors are committed."""
-        if floors and self._told.get(pair) != floors:
+        if floors and self._reported.get(pair) != floors:
             await self._ask(pair[1], AcceptMessages([], floors))
-            self._told[pair] = floors
+            self._reported[pair] = floors
 
     async def _ask(self, shard: int, operation: Operation) -> Answer:
         request_id = f"{self._entropy.bits128():032x}"

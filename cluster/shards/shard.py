@@ -35,7 +35,7 @@ class Shard:
         self._clock = parts.clock
         self._listeners: list[OnNews] = []
         self._log = structlog.get_logger("shard")
-        self._tenure = Tenure(number, parts, self._tell)
+        self._tenure = Tenure(number, parts, self._report)
 
     async def start(self, highest_queue_id: int | None = None) -> None:
         """Open the store, load memory, finish purges that a crash interrupted.
@@ -79,7 +79,7 @@ class Shard:
         """Have the shard's news told, from now on."""
         self._listeners.append(on_news)
 
-    def _tell(self, news: News) -> None:
+    def _report(self, news: News) -> None:
         for listener in self._listeners:
             try:
                 listener(self.number, news)
