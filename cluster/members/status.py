@@ -14,8 +14,7 @@ from cluster.members.removal import change_of, reason_to_keep
 from cluster.peers.incoming import Call, Service
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport, ask_all
-from cluster.replication.contract import Timing
-from cluster.replication.replica_report import ReplicaReport
+from cluster.replication.contract import ReplicaReport, Timing
 from storage.log import OLDEST_FORMAT
 
 _WAIT_S = 1.0
