@@ -159,7 +159,7 @@ class Shard:
         """All of the log was acknowledged; the rows have a part of it."""
         write_rows(self.folder, log, 1, applied)
         journal = self.open(BEGINNING)
-        journal.place(BEGINNING, log.records())
+        journal.log.place(BEGINNING, log.records())
         synced = asyncio.Event()
         journal.on_synced = synced.set
         journal.sync()
