@@ -120,7 +120,7 @@ ROUTES = (
         BROWSE_MESSAGES,
         BODY_BYTES_MAX,
     ),
-    Route("plan redrive", "POST", "queues/{queue}/redrives/plan", REDRIVE_MESSAGES),
+    Route("plan redrive", "POST", "queues/{queue}/redrives/plan", REDRIVE_MESSAGES, BODY_BYTES_MAX),
     Route("start redrive", "POST", "queues/{queue}/redrives", REDRIVE_MESSAGES),
     Route("list redrives", "GET", "queues/{queue}/redrives", GET_QUEUE),
     Route("pause redrive", "POST", "queues/{queue}/redrives/pause", REDRIVE_MESSAGES),
