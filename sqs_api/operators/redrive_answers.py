@@ -12,7 +12,9 @@ from typing import Annotated, NamedTuple, TypedDict
 import msgspec
 from msgspec import Meta
 
-from sqs_api.operators.asked import Asked
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import GET_QUEUE, REDRIVE_MESSAGES, REDRIVES, Route
+from sqs_api.http.http_limits import BODY_BYTES_MAX
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.filter_fields import GivenFilter, check_reading, shown_filter
 from sqs_api.operators.shown_redrives import ShownRedrive, Undone, shown_redrive
@@ -328,3 +330,17 @@ async def _undone(desk: Desk, asked: Asked, tasks: list[MoveTask]) -> dict[str, 
                 sums["moved"] += other.moved
                 sums["is_running"] = sums["is_running"] or other.is_active
     return found
+
+
+ROUTES = (
+    Route(
+        "POST",
+        REDRIVES + "/plan",
+        REDRIVE_MESSAGES,
+        plan_redrive,
+        "redrive plan",
+        body_bytes_max=BODY_BYTES_MAX,
+    ),
+    Route("POST", REDRIVES, REDRIVE_MESSAGES, start_redrive, "redrive start"),
+    Route("GET", REDRIVES, GET_QUEUE, list_redrives, "redrive list"),
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,10 +12,11 @@ import pytest_asyncio
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
-from sqs_api.admin.admin_actions import LIST_DELETED_QUEUES, RESTORE_QUEUE
 from sqs_api.admin.admin_pages import AdminPages
-from sqs_api.admin.queue_pages import list_deleted, restore_deleted
+from sqs_api.admin.routes import RESERVED
 from sqs_api.http.server import SqsServer
+from sqs_api.operators.api import AdminApi
+from sqs_api.operators.desk import Desk
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,
@@ -114,16 +115,20 @@ async def test_a_stranger_cannot_make_new_series(service: Service) -> None:
 
 
 def _pages(service: Service, *, answers_anyone: bool = True) -> AdminPages:
-    deletions = service.deletions
+    access, now_s = open_admin_access(), time.monotonic
+    desk = SimpleNamespace(
+        account=ACCOUNT,
+        catalog=service.catalog,
+        deletions=service.deletions,
+        router=service.gateway._router,
+    )
+    api = AdminApi({Desk: desk}, access, service.access, service.catalog, None, now_s)
     return AdminPages(
         service.metrics,
         lambda: True,
         answers_anyone=answers_anyone,
-        access=open_admin_access(service.access),
-        answers={
-            LIST_DELETED_QUEUES: partial(list_deleted, deletions),
-            RESTORE_QUEUE: partial(restore_deleted, deletions),
-        },
+        access=access,
+        below={RESERVED: api},
     )
 
 

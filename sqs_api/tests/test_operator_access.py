@@ -17,7 +17,8 @@ import pytest_asyncio
 
 from auth.signing import SigningKey, signed_headers
 from cluster.clock import SystemClock
-from sqs_api.operators.routes import ROUTES, SERVICE_ACTIONS, Route
+from sqs_api.admin.routes import Route
+from sqs_api.operators import api
 from sqs_api.settings.config import AuthMode
 from sqs_api.settings.service_note import read_note
 from sqs_api.tests.commands import run
@@ -60,12 +61,13 @@ NEED_MORE = (
     "release messages",
 )
 """Routes that need another permission, too."""
+ROUTES = [route for route in api.ROUTES if route.is_of_console]
 ANSWERED = (200, 400, 404)
 """404: a message that an earlier route of the table took away."""
 
 
 def path_of(route: Route) -> str:
-    path = route.path.replace("{queue}", "dead").replace("{sequence}", "1")
+    path = route.path.removeprefix("api/").replace("{queue}", "dead").replace("{sequence}", "1")
     return path.replace("{place}", "1.a.0.1")
 
 
@@ -148,7 +150,7 @@ async def test_a_user_needs_the_action_on_the_queue(dead_letters: Path) -> None:
     users = {"other": User(["*"], f"{arn}other")}
     for route, action in routes:
         of_queue = arn + ("*" if "{queue}" not in route.path else "dead")
-        resource = "*" if action in SERVICE_ACTIONS else of_queue
+        resource = "*" if route.is_of_service else of_queue
         users[name_of(route)] = User([action, "sqs:SendMessage"], resource)
     may = add_users(dead_letters, users)
     async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
@@ -215,6 +217,7 @@ async def test_policy_check_knows_these_actions(dead_letters: Path) -> None:
 
     assert run(*check, "--action", "holdfast:BrowseMessages").out.startswith("allowed: ")
     assert run(*check, "--action", "holdfast:ReadMessageBodies").out.startswith("denied: ")
+    assert " holdfast:HoldMessages " in run(*check, "--action", "holdfast:QuarantineMessages").out
 
 
 async def test_what_one_may_do_is_told_and_counts_as_no_refusal(dead_letters: Path) -> None:
