@@ -96,7 +96,7 @@ jobs: $(VENV)/.spark
 	@exec $(BIN)/holdfast jobs $(ARGS)
 
 # The style's tests are a part of the check.
-test: $(CLIENTS) check
+test: $(CLIENTS) $(VENV)/.javascript check
 	$(PARALLEL) --ignore compat_tests/test_style.py $(ARGS)
 
 # The endpoint and the access key are in the variables that `make cluster` prints; that needs ARGS="--aws-waits off".
@@ -207,6 +207,13 @@ clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # -- what is installed ------------------------------------------------------------------------------------------------
+
+# TypeScript, which checks the console; where npm is missing or reaches no registry, that check is skipped.
+$(VENV)/.javascript: sqs_api/tests/javascript/package-lock.json $(VENV)/.made
+	@mkdir -p $(VENV)/javascript && cp sqs_api/tests/javascript/package*.json $(VENV)/javascript && \
+	cd $(VENV)/javascript && npm ci --silent --ignore-scripts --no-audit --no-fund || \
+	    echo 'TypeScript was not installed: the types of the console are not checked'
+	@touch $@
 
 $(VENV)/.made:
 	@python=$(if $(PYTHON),'$(PYTHON)',$$(python3 -m compat_tests.interpreters --best)) && \

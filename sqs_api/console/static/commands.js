@@ -175,7 +175,9 @@ export function showArchived(name, place) {
   return holdfast(`archive show ${name} ${place}`);
 }
 
-export function replay(name, { places, filter, to, token }) {
+/** @typedef {{places?: string[], filter?: object, to: string, token?: string}} Replay */
+
+export function replay(name, /** @type {Replay} */ { places, filter, to, token }) {
   const chosen = places ?? archived(filter);
   return holdfast(`archive replay ${name}`, ...(chosen.length ? chosen : ["--all"]), `--to ${to}`,
     ...(token ? [`--token ${quoted(token)}`] : []));

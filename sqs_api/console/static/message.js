@@ -8,7 +8,7 @@ import { bytes, count, instant, nameOf, pretty, span } from "./format.js";
 
 export async function showMessage(screen) {
   const { view, parts: [name, sequence], query, signal, fail } = screen;
-  const path = ofQueue(name, `/messages/${sequence}`);
+  const path = ofQueue(name, "/messages/{sequence}", sequence);
   const due = query.get("due_ms");
   const [queue, message] = await Promise.all([
     get(ofQueue(name), {}, signal),

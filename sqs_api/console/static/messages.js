@@ -29,7 +29,7 @@ function holdText({ state, hold }) {
 }
 
 export async function showMessages({ view, parts: [name], query, signal, fail }) {
-  const tokens = [null];
+  const tokens = /** @type {(string | null)[]} */ ([null]);
   const newest = latest(signal);
   let isStopped = false;
   const picked = new Map();

@@ -28,13 +28,14 @@ export function reasonText(code) {
 
 /** Plan step by step; `show` gets the sums so far, and true while more steps follow. */
 export async function planned(name, wanted, signal, show) {
-  let plan = { next: null };
-  do {
-    const content = plan.next ? { ...wanted, token: plan.next } : wanted;
-    plan = await question(ofQueue(name, "/redrives/plan"), content, signal);
+  /** @type {any} */
+  let content = wanted;
+  for (;;) {
+    const plan = await question(ofQueue(name, "/redrives/plan"), content, signal);
     show(plan, plan.next !== null);
-  } while (plan.next);
-  return plan;
+    if (plan.next === null) return plan;
+    content = { ...wanted, token: plan.next };
+  }
 }
 
 export function planTable(plan, isUnfinished) {
