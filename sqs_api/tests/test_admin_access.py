@@ -83,26 +83,6 @@ def _local_key(data: Path) -> SigningKey:
 # -- signatures ------------------------------------------------------------------------------------
 
 
-async def test_an_unsigned_request_is_refused_on_this_machine_too(closed: Served) -> None:
-    for action, answer in (await _ask_all(closed)).items():
-        assert answer.status == 403, action
-        assert answer.json == {"error": "Request is missing Authentication Token"}, action
-
-
-async def test_a_wrong_signature_is_refused(closed: Served, root: SigningKey) -> None:
-    wrong = root._replace(secret_access_key="x" * 40)
-
-    for action, answer in (await _ask_all(closed, key=wrong)).items():
-        assert answer.status == 403, action
-
-
-async def test_the_root_of_the_configured_account_is_answered(
-    closed: Served, root: SigningKey
-) -> None:
-    for action, answer in (await _ask_all(closed, key=root)).items():
-        assert answer.status in (200, 400, 404, 409), (action, answer)
-
-
 async def test_the_root_of_another_account_is_not(data: Path) -> None:
     tenant = keys_of(run("credentials", "--data", data, "add", "--account", "2" * 12))
     async with serving(data, auth=AuthMode.SIGV4, lake=str(data / "lake")) as served:
