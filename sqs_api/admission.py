@@ -8,11 +8,14 @@ import structlog
 
 from auth.sigv4 import Verifier
 from cluster.clock import Clock, Entropy
+from cluster.coordination.coordination import Coordination
 from sqs_api.admin.admin_access import AdminAccess
 from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
 from sqs_api.admin.queue_samples import QueueSamples
+from sqs_api.admin.records_page import PATH as RECORDS
+from sqs_api.admin.records_page import RecordsPage
 from sqs_api.admin.routes import READ_AUDIT, RESERVED, Parts
 from sqs_api.console.console_pages import CONSOLE, ConsolePages
 from sqs_api.gateway.access import Access
@@ -62,8 +65,10 @@ class AdminSide:
         desk: Desk,
         samples: QueueSamples,
         hosts: EveryHost,
+        records: Coordination | None,
     ) -> AdminPages:
-        """The handler of all requests other than SQS's; `parts` answer routes."""
+        """The handler of all requests other than SQS's; `parts` answer routes, `records` are those
+        of a single host."""
         reader = AuditReader(self._settings.data, self._settings.host_name)
         hosts.serve(READ_AUDIT, reader.answer)
         api = AdminApi(
@@ -76,12 +81,14 @@ class AdminSide:
         )
         signs_in = self._settings.auth is not AuthMode.OPEN
         console = ConsolePages(self._access, signs_in=signs_in, region=self._settings.region)
+        own = {} if records is None else {RECORDS: RecordsPage(records, self._access)}
         return AdminPages(
             metrics,
             is_ready,
             answers_anyone=self._settings.metrics is Audience.ANYONE,
             access=self._access,
             below={
+                **own,
                 DOCUMENT: DocumentPage(self._access),
                 CONSOLE: console,
                 QUEUE_METRICS: self._owner_metrics(desk, samples, hosts),

@@ -18,10 +18,9 @@ import structlog
 
 from auth.credentials import AccessKey
 from auth.envelope import SealBroken
+from cluster.catalog.host_records import HostRecords
 from cluster.catalog.record_codec import CatalogUnreadable
-from cluster.catalog.sqlite_coordination import CATALOG_FILE, SqliteCoordination
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.keyring import KeysAway
 from cluster.keys.master_key import KeysUnusable
@@ -43,9 +42,9 @@ from sqs_api.http.server import Server
 from sqs_api.http.tls import TlsUnusable
 from sqs_api.owner import Owner
 from sqs_api.periodic import Periodic
-from sqs_api.settings.cluster_records import CATALOG_PREFIX
 from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.declaring import DeclarationRefused
+from sqs_api.settings.key_stores import Below
 from sqs_api.settings.member_settings import member_settings
 from sqs_api.settings.outgoing_settings import secret_of
 from sqs_api.settings.reserve import check_reserve, flush_bytes
@@ -63,6 +62,8 @@ from visibility.state.rows import DamagedRecord
 
 _STOP_S = 10.0
 """Time that a stop waits for periodic work."""
+_COMMAND_S = 5.0
+"""Time that a start waits for a command that changes users or keys of the folder."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms."""
 _REFUSALS = (
@@ -124,6 +125,8 @@ class Node:
         self._ready = False
         self._host: ClusterHost | None = None
         """This host's part in a cluster; None of a single host."""
+        self._records: HostRecords | None = None
+        """The records of a single host."""
         self._opened = AsyncExitStack()
         self._periodic: Periodic
         self._admin: AdminSide
@@ -154,8 +157,10 @@ class Node:
             await self._open()
         except _REFUSALS as error:
             raise NodeRefused(str(error)) from error
+        except SealBroken as error:
+            raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         except sqlite3.Error as error:
-            raise NodeRefused(f"cannot open the catalog of {settings.data}: {error}") from error
+            raise NodeRefused(f"cannot open the records of {settings.data}: {error}") from error
         owner, worker = self.owner, self.worker
         try:
             worker.serve(
@@ -172,12 +177,9 @@ class Node:
             hosts = EveryHost(None if self._host is None else self._host.questions)
             history = self._monitor(hosts)
             address = await self._listen(hosts, partial(HistoryReader, history, hosts))
-            owner.make_first_key()  # a start that fails would not show it
-            worker.verifier.replace(owner.credentials)
+            await owner.make_first_key()  # a start that fails would not show it
         except (IdentitiesUnreadable, KeysAway, DeclarationRefused) as error:
             raise NodeRefused(str(error)) from error
-        except (SealBroken, sqlite3.Error) as error:
-            raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         self._admin.leave_note(address, worker.transport.admin_address)
         self._periodic = Periodic()
         self._periodic.every(HISTORY_CHECK_S, history.look)
@@ -210,7 +212,7 @@ class Node:
             settings,
             clock=clock,
             entropy=entropy,
-            open_coordination=self._open_catalog,
+            records=await self._open_records(),
             opened=self._opened,
         )
         worker = self.worker = Worker(
@@ -264,10 +266,12 @@ class Node:
         queues = self.owner.catalog.all_queues()
         return {queue.queue_id: queue.name for queue in queues if queue.shard == shard}
 
-    async def _open_catalog(self) -> Coordination:
+    async def _open_records(self) -> Below:
         if self._host is not None:
-            return self._host.coordination(CATALOG_PREFIX)
-        return await SqliteCoordination.open(self._settings.data / CATALOG_FILE)
+            return self._host.coordination
+        records = self._records = await HostRecords.open(self._settings.data, _COMMAND_S)
+        self._opened.push_async_callback(records.close)
+        return records.below
 
     async def _connect(self) -> None:
         """Connect with the other hosts of a cluster."""
@@ -283,8 +287,8 @@ class Node:
         worker, wall_s = self.worker, self._clock.wall_s
         queues_max = self._settings.metrics_queues_max
         history = History(self.owner.catalog, worker.samples, wall_s, queues_max)
-        worker.gateway.other = Monitoring(
-            history, hosts, worker.authenticate_for(SERVICE), worker.access, wall_s
+        worker.gateway.others.append(
+            Monitoring(history, hosts, worker.authenticate_for(SERVICE), worker.access, wall_s)
         )
         return history
 
@@ -332,7 +336,7 @@ class Node:
         )
         owner = self.owner
         people = owner.people(worker.verifier, worker.access)
-        worker.gateway.late_news = LateNews(owner.changes, worker.queue_actions)
+        worker.gateway.late_news = LateNews(worker.queue_actions, worker.sealer, owner.catch_up)
         desk = worker.desk(
             catalog=owner.catalog,
             deletions=owner.deletions,
@@ -343,7 +347,13 @@ class Node:
         )
         parts = {**owner.parts(hosts), **({} if self._host is None else self._host.parts())}
         pages = self._admin.pages(
-            worker.metrics, self._is_ready, parts, desk, worker.samples, hosts
+            worker.metrics,
+            self._is_ready,
+            parts,
+            desk,
+            worker.samples,
+            hosts,
+            None if self._records is None else self._records.below(""),
         )
         try:
             address = await worker.listen(pages)

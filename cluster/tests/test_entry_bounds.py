@@ -29,6 +29,7 @@ from visibility.contract.results import (
     SendMessageResult,
     StartMessageMoveTaskResult,
 )
+from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_TAG
 from visibility.tests import prepared
 
 LARGE = "x" * ((1 << 20) - 10)
@@ -262,8 +263,7 @@ async def test_turns_end_earlier_over_small_segments() -> None:
 
 # -- an archive writes deleted messages again ------------------------------------------------------
 
-KEPT = prepared.queue_named("kept", 6, VisibilityTimeout="60")
-KEPT = msgspec.structs.replace(KEPT, settings=msgspec.structs.replace(KEPT.settings, archive="all"))
+KEPT = prepared.queue_named("kept", 6, tags={ARCHIVE_TAG: ARCHIVE_ALL}, VisibilityTimeout="60")
 ARCHIVE = ArchiveLimits(1 << 40, retains=False)
 
 

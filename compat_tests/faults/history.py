@@ -39,6 +39,9 @@ class Queue:
     retention_s: float = float("inf")
     """Infinite if no message of the run can be older."""
 
+    retry_s: float = 0.0
+    """For this long at least a message waits that was received and not deleted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:

@@ -225,6 +225,8 @@ def _hidden_but_served(evidence: Evidence) -> Iterator[Finding]:
                 if not _comes_before(first, second):
                     continue
                 until = evidence.hidden_until(first, second.ended)
+                if first.queue == second.queue:
+                    until += evidence.history.queues[first.queue].retry_s
                 deletes = evidence.deletes.get(name, ())
                 is_deleted = any(each.begun < second.ended for each in deletes)  # see `_returned`
                 if second.ended < until - MARGIN_S and not is_deleted:

@@ -138,13 +138,12 @@ def _term(file: Path) -> int:
 
 
 def copies(file: Path) -> Parts:
-    """A second copy; tables there are further names of those beside it, or obsolete."""
+    """Files kept of a database; tables there are further names of its own, or obsolete."""
     return {} if file.suffix == ".sst" else whole("copies")(file)
 
 
 ROWS = (
-    Row("*.copies/*", copies),
-    Row("*.files", whole("notes")),
+    Row("kept/*", copies),
     Row("*.sst", sst),
     Row("*.log", written("log records")),
     Row("segment-*", segment),
@@ -154,13 +153,11 @@ ROWS = (
     Row("CURRENT", whole("CURRENT")),
     Row("OPTIONS-*", current("OPTIONS")),
     Row("*.answered", whole("notes")),
-    Row("catalog.sqlite*", whole("catalog")),
-    Row("identities.sqlite*", whole("identities")),
-    Row("keyring.sqlite*", whole("keyring")),
+    Row("records.sqlite*", whole("records")),
     Row("master.key", whole("master key")),
     Row("format.json", whole("format")),
 )
-APART = {"catalog", "identities", "keyring", "master key", "format"}
+APART = {"records", "master key", "format"}
 """Small and irreplaceable: counted separately."""
 
 LOG = {"log headers", "log records"}

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 
+import msgspec
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
@@ -79,6 +80,11 @@ async def read_body(request: BaseRequest, bytes_max: int) -> bytes:
         if len(body) > bytes_max:
             break
     return bytes(body[:bytes_max])
+
+
+def json_page(content: object) -> web.Response:
+    """An answer with status 200."""
+    return web.Response(body=msgspec.json.encode(content), content_type="application/json")
 
 
 def error_page(status: int, text: str) -> web.Response:

@@ -24,6 +24,7 @@ from sqs_api.admin.owner_metrics import QUEUE_METRICS
 from sqs_api.admin.remembered import AGE, KEY
 from sqs_api.admin.routes import API, PARTS, RESERVED, Route
 from sqs_api.operators.api import ROUTES
+from visibility.contract.tags import OWN_TAGS
 
 DOCUMENT = API + "openapi.json"
 _SCHEMAS = "#/components/schemas/"
@@ -106,7 +107,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Holdfast's admin API",
             "version": metadata.version("holdfast"),
-            "description": _ABOUT,
+            "description": f"{_ABOUT}\n\n{_own_tags()}",
         },
         "servers": [{"url": "/"}],
         "paths": paths,
@@ -124,6 +125,11 @@ def document() -> dict[str, Any]:
             },
         },
     }
+
+
+def _own_tags() -> str:
+    lines = [f"- `{row.key}` ({row.values}): {row.meaning}" for row in OWN_TAGS.values()]
+    return "\n".join(["Tags of queues with a meaning for the service:", "", *lines])
 
 
 # -- operations ------------------------------------------------------------------------------------

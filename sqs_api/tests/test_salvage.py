@@ -16,7 +16,7 @@ from rocksdict import Rdict
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import names, serving
 from storage.checks import readable_rows
-from storage.engines.live_files import LiveFiles, note_of
+from storage.engines.kept_files import KeptFiles, note_of
 from storage.engines.opening import open_replayed
 from storage.engines.rocks import rocks_options
 from storage.engines.sst_file import tail_begin
@@ -108,7 +108,7 @@ def salvaged(source: Path, new: Path) -> tuple[Said, set[str]]:
 def note(source: Path) -> None:
     """As a service does after each flush."""
     rows = Rdict(str(source / "shard-0"), rocks_options())
-    assert LiveFiles(source / "shard-0").note(rows)
+    assert KeptFiles(source / "shard-0").note(rows)
     rows.close()
 
 
@@ -235,10 +235,8 @@ def test_folder_in_use_or_target_with_contents_is_refused(source: Path, tmp_path
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("name", ["catalog.sqlite", "keyring.sqlite"])
-def test_catalog_or_keyring_is_refused_if_both_copies_are_damaged(
-    source: Path, tmp_path: Path, name: str
-) -> None:
+def test_records_are_refused_if_both_copies_are_damaged(source: Path, tmp_path: Path) -> None:
+    name = "records.sqlite"
     spoil(source / name)
     sound = run("salvage", source, "--data", tmp_path / "one")
     spoil(source / f"{name}.copy")

@@ -45,7 +45,8 @@ from visibility.state.queue_state import SPAN_BITS
 
 SEQUENCES_SKIPPED = 1 << 40
 """See `cluster.copies.restore`."""
-_WRITE_EACH = 10_000
+_BATCH_BYTES = 4 << 20
+_BATCH_ROWS = 10_000
 _T = TypeVar("_T")
 
 
@@ -56,6 +57,12 @@ class Target:
         self.batch = Changes()
         """The next batch to write."""
         self._write = write
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Put a row into the batch, which is written if it is large."""
+        self.batch.put(key, value)
+        if self.batch.size >= _BATCH_BYTES or len(self.batch) >= _BATCH_ROWS:
+            self.write()
 
     def write(self) -> None:
         """Write the batch."""
@@ -130,7 +137,7 @@ class QueueCopy:
         return self._rows.table(self._id, table, kind)
 
     def _put(self, key: bytes, row: object) -> None:
-        self._target.batch.put(key, encode_row(row))
+        self._target.put(key, encode_row(row))
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -212,11 +219,9 @@ class QueueCopy:
     def _count(self, sequence: int) -> None:
         self._highest = max(self._highest, sequence)
         self._messages += 1
-        if not self._messages % _WRITE_EACH:
-            self._target.write()
 
     def _put_empty(self, key: bytes) -> None:
-        self._target.batch.put(key, b"")
+        self._target.put(key, b"")
 
     def _copy_as_is(self, table: bytes, kind: type[_T]) -> Iterator[_T]:
         for key, row in self._table(table, kind):
@@ -244,7 +249,7 @@ class QueueCopy:
                 listed += 1
                 order = orders.get(name, next_number)
                 next_number = max(next_number, order + 1)
-                self._target.batch.put(row_key(self._id, HEAD, order), name)
+                self._target.put(row_key(self._id, HEAD, order), name)
             if group.count or group.delayed:
                 row = GroupRow(group.count, group.first, order, group.delayed)
                 self._put(group_key(self._id, GROUP, name), row)

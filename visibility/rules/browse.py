@@ -12,7 +12,7 @@ from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.hold_messages import held_leases, needs_release
-from visibility.rules.leases import history_of
+from visibility.rules.orders import order_of
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
@@ -83,17 +83,17 @@ def _present(
         quarantined=queue.quarantined,
         spans=queue.spans,
     )
+    order = order_of(definition.settings)
     found = []
     for sequence, message in page.messages:
         entry = queue.entries.get(sequence)
         if entry is None:
-            fifo = definition.settings.fifo
-            lease = history_of(shard.rows, queue, sequence, message) if fifo else None
+            lease = order.history_of(shard.rows, queue, sequence, message)
             found.append(Browsed(sequence, "visible", message, lease, 0))
         elif entry.lease.is_held and sequence in queue.holds:
             found.append(_as_held(queue, sequence, message))
         elif entry.hidden:
-            due_ms = entry.lease.visible_at_ms
+            due_ms = entry.lease.receivable_at_ms
             found.append(Browsed(sequence, "in flight", message, entry.lease, due_ms))
         else:
             found.append(Browsed(sequence, "visible", message, entry.lease, 0))

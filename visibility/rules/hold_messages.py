@@ -26,16 +26,13 @@ from visibility.contract.outcomes import SelectedChanged
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
-from visibility.rules.groups import GroupBook
-from visibility.rules.leases import history_of, lease_of
+from visibility.rules.orders import order_of
 from visibility.rules.selected import selected, waiting
 from visibility.state.events import (
     Event,
     HoldsEnded,
-    LeasesEnded,
     MessagesDeleted,
     MessagesHeld,
-    VisibilityChanged,
 )
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
@@ -77,16 +74,16 @@ def decide_hold_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     _check(operation)
     queue = shard.queue(request.queue.queue_id)
     chosen = selected(operation.sequences)
-    fifo = request.queue.settings.fifo
-    book = GroupBook(shard, queue, fifo=fifo)
+    order = order_of(request.queue.settings)
+    book = order.book(shard, queue)
     leases: list[Lease] = []
     for sequence, message in waiting(shard, queue, chosen):
-        leases.append(_held(shard, queue, sequence, message))
+        lease = order.lease_of(shard.rows, queue, sequence, message)
+        leases.append(msgspec.structs.replace(lease, visible_at_ms=HELD_UNTIL_MS))
         if message.group and sequence not in queue.entries:
             book.depart(message.group, sequence)
-    if fifo:
-        for group in dict.fromkeys(lease.group for lease in leases):
-            book.settle(group, (), [])
+    for group in dict.fromkeys(lease.group for lease in leases):
+        book.settle(group, (), [])
     if len(leases) + sum(1 for _ in held_leases(queue)) > HELD_MAX:
         raise InvalidParameterValue(f"Up to {HELD_MAX} messages of a queue are held.")
     answer = SelectedChanged(len(leases), len(chosen) - len(leases))
@@ -112,14 +109,6 @@ def _check(operation: HoldMessages) -> None:
         raise InvalidParameterValue(f"A delete waits for up to {DELETE_UNDO_SECONDS_MAX} seconds.")
 
 
-def _held(shard: ShardState, queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
-    """The lease of a held message, with its history. Raises DamagedRecord."""
-    lease = lease_of(queue, sequence, message)
-    if queue.fifo and message.group:
-        lease = history_of(shard.rows, queue, sequence, message) or lease
-    return msgspec.structs.replace(lease, visible_at_ms=HELD_UNTIL_MS)
-
-
 def decide_release_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Make held messages visible again. Raises InvalidParameterValue for too many."""
     operation = request.operation
@@ -127,7 +116,7 @@ def decide_release_messages(shard: ShardState, request: Request, stamp: Stamp) -
     queue, now_ms = shard.queue(request.queue.queue_id), stamp.now_ms
     chosen = set(selected(operation.sequences))
     leases = [
-        msgspec.structs.replace(lease, visible_at_ms=now_ms)
+        lease.ended_at(now_ms)
         for mark, lease in held_leases(queue)
         if mark.sequence in chosen and bool(mark.deleted_at_ms) is operation.deleting
     ]
@@ -135,11 +124,10 @@ def decide_release_messages(shard: ShardState, request: Request, stamp: Stamp) -
     if not leases:
         return answer, ()
     ended = HoldsEnded(queue.queue_id, [lease.sequence for lease in leases])
-    if not request.queue.settings.fifo:
-        return answer, (VisibilityChanged(queue.queue_id, now_ms, leases), ended)
-    book = GroupBook(shard, queue, fifo=True)
+    order = order_of(request.queue.settings)
+    book = order.book(shard, queue)
     book.settle_all((), leases)
-    return answer, (*book.events(), LeasesEnded(queue.queue_id, now_ms, leases), ended)
+    return answer, (*book.events(), order.ended(queue, leases, now_ms), ended)
 
 
 def end_holds(
@@ -191,7 +179,7 @@ def _deleted(
                 leases = leases[:count]
                 break
         archived = hand_over(shard, definition, leases, messages, reason=DELETED, now_ms=now_ms)
-    book = GroupBook(shard, queue, fifo=definition.settings.fifo)
+    book = order_of(definition.settings).book(shard, queue)
     book.leave_all(leases)
     deleted = MessagesDeleted(queue.queue_id, now_ms, leases)
     return leases, (*archived, *book.events(), deleted)

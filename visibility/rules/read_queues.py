@@ -31,13 +31,13 @@ def decide_read_queues(shard: ShardState, request: Request, stamp: Stamp) -> Out
 
 
 def _read(shard: ShardState, queue: QueueState) -> QueueReading:
-    oldest, counts = _oldest(shard, queue), queue.counts
+    oldest, counts, shown = _oldest(shard, queue), queue.counts, queue.counters()
     latest = max(queue.tasks, default=None)
     return QueueReading(
         queue.queue_id,
-        queue.visible,
-        queue.in_flight,
-        queue.delayed,
+        shown.visible,
+        shown.in_flight,
+        shown.delayed,
         queue.quarantined.messages,
         oldest.stored_ms,
         oldest.receivable_ms,

@@ -9,7 +9,7 @@ from visibility.contract.held_messages import Hold
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease
 from visibility.state.counts import Counts
-from visibility.state.in_flight import hide, show
+from visibility.state.in_flight import hide, show, wait
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.waiters import Ticket
@@ -58,6 +58,9 @@ def _pass_deadline(
         return
     entry = queue.entries.get(sequence)
     if entry is None or not entry.hidden or entry.lease.visible_at_ms > now_ms:
+        return
+    if entry.lease.receivable_at_ms > now_ms:
+        wait(shard, queue, entry.lease)
         return
     if queue.fifo:
         queue.expired_leases.append(sequence)

@@ -143,6 +143,10 @@ class QueueState:
     holds: dict[int, Hold] = field(default_factory=dict)
     """Holds of operators, by sequence; of some, the message is gone."""
     in_flight: int = 0
+    """Messages that may not be received because of their lease, those that wait included."""
+    retrying: set[int] = field(default_factory=set)
+    """Sequences of messages in flight whose visibility timeout is over: they wait to be received
+    again."""
     delayed: int = 0
     departed: int = 0
     """Messages of this queue in the outbox; they are in no other count."""
@@ -222,8 +226,9 @@ class QueueState:
 
     def counters(self) -> QueueCounters:
         """The three exact counts."""
+        waiting = len(self.retrying)
         delayed = self.delayed - self.quarantined.blocked_delayed
-        return QueueCounters(self.visible, self.in_flight, delayed)
+        return QueueCounters(self.visible, self.in_flight - waiting, delayed + waiting)
 
     def visible_again_in_order(self) -> Iterator[Entry]:
         """Entries that are visible again, oldest first, without changing anything. O(log n)

@@ -34,12 +34,12 @@ async def test_the_next_leader_holds_deletes_and_releases(cluster: ShardCluster)
     new = await cluster.leader()
 
     assert new is not old
-    assert await listed(cluster, new) == [(1, "quarantined", "ann"), (2, "deleting", "bob")]
+    assert await listed(cluster, new) == [(1, "held", "ann"), (2, "deleting", "bob")]
     assert bodies(await received(cluster, new)) == ["c"]
     old.start()
     await pass_time(61)
     leader = await cluster.leader()
-    assert await listed(cluster, leader) == [(1, "quarantined", "ann")]
+    assert await listed(cluster, leader) == [(1, "held", "ann")]
     released = prepared.prepared(Q, ReleaseMessages([1, 2]))
     assert await cluster.answer(leader, released) == SelectedChanged(1, 1)
     assert bodies(await received(cluster, leader)) == ["a", "c"]

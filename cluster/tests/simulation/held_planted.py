@@ -13,25 +13,18 @@ from storage.rows.stored_rows import StoredRows
 from visibility.contract.held_messages import ReleaseMessages
 from visibility.contract.model import Request
 from visibility.contract.operations import Operation
-from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.stored_message import Lease
 from visibility.rules import hold_messages
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
-from visibility.rules.groups import GroupBook
-from visibility.state.queue_state import QueueState
+from visibility.rules.groups import FifoBook
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 
 def let_held_messages_go(patch: pytest.MonkeyPatch) -> None:
     """A held message can be received."""
-    made = hold_messages._held
-
-    def held(shard: ShardState, queue: QueueState, sequence: int, message: StoredMessage) -> Lease:
-        lease = made(shard, queue, sequence, message)
-        return msgspec.structs.replace(lease, visible_at_ms=1)
-
-    patch.setattr(hold_messages, "_held", held)
+    patch.setattr(hold_messages, "HELD_UNTIL_MS", 1)
 
 
 def release_at_a_failover(patch: pytest.MonkeyPatch) -> None:
@@ -61,12 +54,12 @@ def undelete_in_words_only(patch: pytest.MonkeyPatch) -> None:
 
 def leave_groups_open(patch: pytest.MonkeyPatch) -> None:
     """A FIFO group does not wait for its held messages."""
-    locking = GroupBook.in_flight_by_group
+    locking = FifoBook.in_flight_by_group
 
-    def by_consumers(self: GroupBook, group: bytes) -> set[int]:
+    def by_consumers(self: FifoBook, group: bytes) -> set[int]:
         return set(locking(self, group)) - self._queue.holds.keys()
 
-    patch.setattr(GroupBook, "in_flight_by_group", by_consumers)
+    patch.setattr(FifoBook, "in_flight_by_group", by_consumers)
 
 
 PLANTS: tuple[Plant, ...] = (

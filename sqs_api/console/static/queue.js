@@ -124,7 +124,10 @@ function links(queue) {
 function settings(queue) {
   const shown = Object.entries(queue.attributes).filter(([, value]) => pretty(value) === null);
   const documents = Object.entries(queue.attributes).filter(([, value]) => pretty(value) !== null);
-  const tags = Object.entries(queue.tags);
+  const tags = Object.entries(queue.tags).map(([key, value]) => {
+    const own = queue.own_tags.find((each) => each.key === key);
+    return [key, own ? [value, el("span", { class: "hint" }, ` ${own.meaning}`)] : value];
+  });
   return [
     el("h2", {}, "Attributes"),
     facts(shown),

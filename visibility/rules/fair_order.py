@@ -1,4 +1,5 @@
-"""The order of a standard queue while a group is noisy: messages of quiet groups first.
+"""The order of standard queues whose messages have groups: while a group is noisy, messages of
+quiet groups go first.
 
 Returned messages of quiet groups and the first messages of quiet groups are merged by sequence;
 then come the noisy groups, the one with the fewest messages in flight first. The index of groups
@@ -8,12 +9,13 @@ Source: SQS developer guide, how fair queues work.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from heapq import merge
 from itertools import islice
 
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.order import Candidates
+from visibility.rules.standard_order import Standard
 from visibility.state.in_flight import group_with_consumers
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -22,12 +24,27 @@ _PAGE = 10
 _QUIET_GROUPS_MAX = 64
 """Quiet groups that one receive looks at, in the order of their oldest messages."""
 
-Candidates = Iterator[tuple[int, StoredMessage | None, Lease | None]]
-"""(sequence, message, None) for a waiting message, (sequence, None, lease) for one visible
-again."""
+
+class Fair(Standard):
+    """See `Standard`, which it is while no group is noisy."""
+
+    def candidates(self, shard: ShardState, queue: QueueState, now_ms: int) -> Candidates:
+        """See `Standard`."""
+        if _is_unfair(queue, now_ms):
+            return _quiet_first(shard, queue)
+        return super().candidates(shard, queue, now_ms)
 
 
-def quiet_first(shard: ShardState, queue: QueueState) -> Candidates:
+def _is_unfair(queue: QueueState, now_ms: int) -> bool:
+    """True if a group is noisy while others have messages, too."""
+    noisy = queue.fairness.noisy_now(now_ms)
+    if not noisy:
+        return False
+    listed = sum(bool((row := queue.groups.get(group)) and row.order) for group in noisy)
+    return queue.ready_groups.total > listed or bool(queue.visible_again)
+
+
+def _quiet_first(shard: ShardState, queue: QueueState) -> Candidates:
     """All visible messages in the order of a fair queue."""
     noisy = queue.fairness.noisy
     returned = [entry.lease for entry in islice(queue.visible_again_in_order(), _QUIET_GROUPS_MAX)]
