@@ -39,12 +39,11 @@ from cluster.replication.hosting import ReplicatedStores, replica_id_of
 from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.backup_points import ClusterPoint
 from sqs_api.admin.cluster_metrics import ClusterMetrics
-from sqs_api.admin.cluster_pages import cluster_answers
-from sqs_api.admin.shared_pages import SharedPages
-from sqs_api.admin.still import HoldStill, Still
+from sqs_api.admin.cluster_pages import ClusterPages
+from sqs_api.admin.shared_routes import SharedRoutes
+from sqs_api.admin.still import ACTION, HoldStill, Still
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.periodic import Periodic
@@ -275,11 +274,13 @@ class ClusterHost:
             self._member.cluster, self.questions, self._root, self.stores.opened, self._entropy
         )
 
-    def answers(self, own: Mapping[str, Answer]) -> dict[str, Answer]:
-        """The administrative pages, by action; `own` are those of this host alone."""
-        pages = SharedPages(self.questions, self.leaders, self.stores.replicas())
-        own = {**own, **self._still.answers()}
-        return {**pages.share(own), **cluster_answers(self._status, self._members)}
+    def parts(self) -> dict[type, object]:
+        """The parts that answer routes of the admin API."""
+        self.questions.answers[ACTION] = self._still.answer
+        return {
+            ClusterPages: ClusterPages(self._status, self._members),
+            SharedRoutes: SharedRoutes(self.questions, self.leaders, self.stores.replicas()),
+        }
 
 
 def _restored_records(data: Path) -> Mapping[str, bytes]:

@@ -30,7 +30,6 @@ from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import ArchiveLimits
-from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
@@ -327,7 +326,6 @@ class Worker:
         deletions: Deletions,
         hosts: EveryHost,
         history: Callable[[str, str], Reader],
-        pages: Mapping[str, Answer],
         people: People,
         keyring: Keyring,
     ) -> Desk:
@@ -345,7 +343,6 @@ class Worker:
             account=self._settings.account,
             actions=self.queue_actions,
             history=history,
-            pages=pages,
             archive=ArchivedMessages(self._settings.lake),
             people=people,
             find_key=keyring.find,

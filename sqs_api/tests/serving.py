@@ -212,16 +212,15 @@ def open_authenticate(
     return open_caller(method, target, headers, ACCOUNT, REGION)
 
 
-def open_admin_access(access: Access) -> AdminAccess:
+def open_admin_access() -> AdminAccess:
     """Access control of `--auth open`."""
     return AdminAccess(
         KnownHosts("127.0.0.1", None),
         local_key=AccessKey("LOCAL", "secret", ACCOUNT, "local-command"),
         verifier=None,
-        access=access,
         account=ACCOUNT,
         region=REGION,
-        wall_s=access.now_s,
+        wall_s=SystemClock().wall_s,
     )
 
 
@@ -296,8 +295,7 @@ async def running(
         metrics,
         lambda: shard.ready,
         answers_anyone=False,
-        access=open_admin_access(access),
-        answers={},
+        access=open_admin_access(),
     )
     service.disk = disk
     service.port, service.aiohttp_port = [
