@@ -13,8 +13,8 @@ import structlog
 
 from cluster.replication.replacement import Replacement
 from cluster.replication.replica_core import ReplicaCore
-from storage.rows.row_changes import Ops
-from storage.rows.row_keys import BLOCKED, QUARANTINED
+from visibility.rows.row_changes import Ops
+from visibility.rows.row_keys import BLOCKED, QUARANTINED
 
 
 class DamagedRows:

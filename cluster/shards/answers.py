@@ -11,11 +11,11 @@ from typing import NamedTuple
 import structlog
 
 from storage.engines.store import SharedStore
-from storage.rows.row_changes import Changes
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt, Request
 from visibility.contract.operations import ReturnMessages
 from visibility.contract.outcomes import Deliveries
+from visibility.rows.row_changes import Changes
 from visibility.rules.decided import NO_MESSAGES, Answers, Notice
 from visibility.state.waiters import OnAnswer
 

@@ -13,16 +13,16 @@ import structlog
 from storage.engines.store import Store
 from storage.healing.healed_queue import report_rebuilt
 from storage.rows.outbox_rows import DEPARTED_LOST
-from storage.rows.row_codec import QueueRow
-from storage.rows.row_keys import queue_key
 from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.model import Definitions
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import queue_key
+from visibility.rows.row_values import QueueRow
 from visibility.state.advance import restore
 from visibility.state.apply_outbox import add_departure
 from visibility.state.archive_state import ArchiveState
 from visibility.state.queue_state import SPAN_BITS, QueueState
-from visibility.state.rows import DamagedRecord
 from visibility.state.shard_state import ShardState
 
 SLICE_ROWS = 1_000

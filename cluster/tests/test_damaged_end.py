@@ -10,9 +10,9 @@ import pytest
 
 from cluster.tests.test_healing import RUBBISH, Q, Served
 from storage.engines.unreadable import note_unreadable_blocks
-from storage.rows.row_keys import queue_key
 from storage.tests.on_disk import changing
 from visibility.contract.outcomes import Deliveries
+from visibility.rows.row_keys import queue_key
 from visibility.tests import prepared
 
 COUNT = 100

@@ -20,8 +20,6 @@ from cluster.tests.remembering import (
 )
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.rows.row_codec import decode_row
-from storage.rows.row_keys import LEASE, MESSAGE
 from visibility.contract import operations as op
 from visibility.contract.errors import InvalidParameterValue, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Receipt, Request
@@ -34,6 +32,8 @@ from visibility.contract.results import (
 )
 from visibility.contract.stored_message import Lease
 from visibility.contract.withheld import WithholdMessages
+from visibility.rows.row_codec import decode_row
+from visibility.rows.row_keys import LEASE, MESSAGE
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.rules.decide import DECIDE

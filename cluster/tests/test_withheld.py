@@ -12,8 +12,6 @@ from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.histories import seeds
 from cluster.tests.test_operators import Desk
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import WITHHELD, row_key, table_range
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import WITHHELD_MAX
 from visibility.contract.model import QueueCounters, Receipt, Request
@@ -35,6 +33,8 @@ from visibility.contract.outcomes import (
     SelectedDeleted,
 )
 from visibility.contract.withheld import ReleaseMessages, Withheld, WithholdMessages
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import WITHHELD, row_key, table_range
 from visibility.rules.withhold import LOOK_MS
 from visibility.tests import prepared
 

@@ -12,11 +12,11 @@ from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
 from storage.healing.healed_queue import Healed
-from storage.rows.row_changes import Changes
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Definitions, Request
 from visibility.contract.outcomes import Answer, Deliveries
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord
 from visibility.state.waiters import Ticket
 from visibility.tests.prepared import KnownQueues
 

@@ -35,10 +35,10 @@ from storage.engines.unreadable import Block
 from storage.files.copying import copy_file
 from storage.files.folder import sync_folder
 from storage.rows.damage import END, FIRST, TABLES, UnreadableRows, walk_rows
-from storage.rows.overlay import RowReader
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import MESSAGE, message_key, number_of, queue_of
-from visibility.state.rows import DamagedRecord
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import MESSAGE, message_key, number_of, queue_of
 
 _BATCH_BYTES = 4 << 20
 _BATCH_ROWS = 10_000

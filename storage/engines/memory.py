@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from storage.engines.store import Done
 from storage.healing.healed_queue import Gone, Healed, heal
 from storage.rows.entry_body import decode_body
-from storage.rows.row_changes import Changes, Ops
-from storage.rows.row_keys import queue_key
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
+from visibility.rows.row_changes import Changes, Ops
+from visibility.rows.row_keys import queue_key
 
 
 class MemoryStore:

@@ -54,11 +54,11 @@ from storage.engines.unreadable import (
 from storage.files.folder import sync_folder
 from storage.healing.healed_queue import Gone, Healed, heal
 from storage.log.entry import BEGINNING, Position
-from storage.rows.overlay import RowReader
-from storage.rows.row_changes import Ops
-from storage.rows.row_codec import AppliedRow, decode_row, encode_row
-from storage.rows.row_keys import APPLIED_KEY
-from visibility.state.rows import DamagedRecord
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Ops
+from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
+from visibility.rows.row_keys import APPLIED_KEY
+from visibility.rows.row_values import AppliedRow
 
 _SST_DELETIONS = (1000, 500, 0.5)
 _LOCKED = "While lock file"

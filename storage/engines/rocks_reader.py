@@ -8,7 +8,7 @@ from typing import Any
 from rocksdict import Rdict, ReadOptions
 
 from storage.engines.unreadable import Block, blocks_named
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _MANY = 4
 """Number of keys from which one call for all is cheaper than one for each."""

@@ -17,7 +17,7 @@ import msgspec
 
 from storage.engines.live_files import write_durably
 from storage.files.folder import sync_folder
-from storage.rows.row_keys import queue_key
+from visibility.rows.row_keys import queue_key
 
 _BLOCK = re.compile(r"(\d+\.sst) offset (\d+) size (\d+)")
 

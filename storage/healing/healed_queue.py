@@ -21,10 +21,12 @@ from storage.healing.salvaged_outbox import OUTBOX_TABLES, copy_outbox
 from storage.healing.salvaged_queue import QueueCopy, Target
 from storage.rows.damage import Finding, number_from, walk_rows
 from storage.rows.outbox_rows import DEPARTED_LOST
-from storage.rows.overlay import RowReader
-from storage.rows.row_changes import Changes, Ops
-from storage.rows.row_codec import QueueRow, encode_row
-from storage.rows.row_keys import (
+from storage.rows.stored_rows import StoredRows
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes, Ops
+from visibility.rows.row_codec import DamagedRecord, encode_row
+from visibility.rows.row_keys import (
     ALIAS,
     APPLIED_KEY,
     ARCHIVE,
@@ -56,11 +58,8 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
-from storage.rows.stored_rows import StoredRows
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import NOWHERE, THE_SHARD, Quarantined
+from visibility.rows.row_values import NOWHERE, THE_SHARD, Quarantined, QueueRow
 from visibility.state.queue_state import SPAN_BITS
-from visibility.state.rows import DamagedRecord
 
 _DERIVED = (
     CLOCK,

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from storage.rows import archive_appliers, outbox_appliers, withheld_appliers
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import QueueRow, encode_row
-from storage.rows.row_keys import (
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import (
     BLOCKED,
     DELAYED,
     GROUP,
@@ -35,9 +35,9 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
-from storage.rows.row_places import put_waiting, remove, remove_references
+from visibility.rows.row_places import put_waiting, remove, remove_references
+from visibility.rows.row_values import REMEMBER_BUCKET_MS, QueueRow
 from visibility.state.events import (
-    REMEMBER_BUCKET_MS,
     BatchesArchived,
     BatchSealed,
     DeduplicationForgotten,

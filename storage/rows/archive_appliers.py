@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import ArchiveRow, encode_row
-from storage.rows.row_keys import ARCHIVE, ARCHIVED, BATCH, row_key, table_range
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import ARCHIVE, ARCHIVED, BATCH, row_key, table_range
+from visibility.rows.row_values import THE_SHARD, ArchivedMessage, ArchiveRow
 from visibility.state.events import (
-    THE_SHARD,
-    ArchivedMessage,
     BatchesArchived,
     BatchSealed,
     MessagesDiscarded,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from storage.rows.outbox_rows import write_outbox
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import OutboxRow, encode_row
-from storage.rows.row_keys import (
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import (
     ARRIVAL,
     ARRIVALS_FLOOR,
     DEPARTURE,
@@ -16,8 +16,8 @@ from storage.rows.row_keys import (
     group_line_key,
     row_key,
 )
-from storage.rows.row_places import put_message, put_waiting, remove
-from visibility.state.events import THE_SHARD
+from visibility.rows.row_places import put_message, put_waiting, remove
+from visibility.rows.row_values import THE_SHARD, OutboxRow
 from visibility.state.outbox import (
     ArrivalsForgotten,
     ArrivalsRefused,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from storage.rows.overlay import RowReader
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import OutboxRow, decode_row, encode_row
-from storage.rows.row_keys import (
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import decode_row, encode_row
+from visibility.rows.row_keys import (
     ARRIVAL,
     ARRIVALS_FLOOR,
     DEPARTURE,
@@ -18,8 +18,7 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
-from visibility.state.events import THE_SHARD
-from visibility.state.outbox import Departure
+from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow
 
 DEPARTED_LOST = "messages on their way to other shards are missing"
 """The damage of a queue that counts more of them than there are."""

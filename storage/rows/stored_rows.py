@@ -11,10 +11,14 @@ from storage.rows.appliers import APPLIERS, write_queue
 from storage.rows.archive_appliers import write_archive
 from storage.rows.damage import UnreadableRows, gap_of, walk_rows
 from storage.rows.messages_past_damage import survey_messages, walk_messages
-from storage.rows.overlay import Overlay, RowReader
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import ArchiveRow, OutboxRow, QueueRow, decode_row
-from storage.rows.row_keys import (
+from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
+from visibility.contract.move_task import MoveTask
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.withheld import Withheld
+from visibility.rows.overlay import Overlay, RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord, decode_row
+from visibility.rows.row_keys import (
     ALIAS,
     ARCHIVE,
     BATCH,
@@ -50,23 +54,22 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
-from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
-from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
-from visibility.state.archive_state import ArchiveState
-from visibility.state.events import (
+from visibility.rows.row_values import (
     REMEMBER_BUCKET_MS,
     THE_SHARD,
-    Event,
+    ArchiveRow,
+    Departure,
     GroupRow,
+    OutboxRow,
     Quarantined,
+    QueueRow,
     Remembered,
     SealedBatch,
 )
-from visibility.state.outbox import Departure
+from visibility.state.archive_state import ArchiveState
+from visibility.state.events import Event
 from visibility.state.queue_state import Blocked, Quarantine, QueueState
-from visibility.state.rows import DamagedPlace, DamagedRecord, DelayedSurvey, Page, Survey
+from visibility.state.rows import DamagedPlace, DelayedSurvey, Page, Survey
 
 CHANGES_MAX = 5_000
 """Row changes at which a Turn stops deciding, so that its Entry stays bounded."""

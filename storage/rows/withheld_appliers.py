@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import encode_row
-from storage.rows.row_keys import GROUP_LINE, LEASE, WITHHELD, group_line_key, row_key
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import GROUP_LINE, LEASE, WITHHELD, group_line_key, row_key
 from visibility.state.events import Event, MessagesWithheld, WithholdingEnded
 
 

@@ -16,10 +16,10 @@ from storage.engines.store import Store, StoreFailed
 from storage.engines.store_options import Durability, StoreOptions, log_folder
 from storage.rows.appliers import APPLIERS
 from storage.rows.entry_body import EntryBody, encode_body
-from storage.rows.overlay import RowReader
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import APPLIED_KEY
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import APPLIED_KEY
 from visibility.state.events import Event
 
 KINDS = (*Durability, "MemoryStore")

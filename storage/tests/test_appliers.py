@@ -6,9 +6,12 @@ import msgspec
 
 from storage.engines.store import Store
 from storage.rows.appliers import APPLIERS, write_queue
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import QueueRow, encode_row
-from storage.rows.row_keys import (
+from storage.tests.places import Place, commit, everything, message
+from visibility.contract.move_task import MoveTask
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import (
     ALIAS,
     ARCHIVED,
     BATCH,
@@ -31,20 +34,22 @@ from storage.rows.row_keys import (
     remembered_key,
     row_key,
 )
-from storage.tests.places import Place, commit, everything, message
-from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import (
+from visibility.rows.row_values import (
     REMEMBER_BUCKET_MS,
     THE_SHARD,
     ArchivedMessage,
+    GroupRow,
+    QueueRow,
+    Remembered,
+    SealedBatch,
+)
+from visibility.state.events import (
     BatchesArchived,
     BatchSealed,
     DeduplicationForgotten,
     DeduplicationRecorded,
     Event,
     GroupChange,
-    GroupRow,
     GroupsChanged,
     LeasesEnded,
     MessagesDelayed,
@@ -58,8 +63,6 @@ from visibility.state.events import (
     MoveTaskChanged,
     QueueContinued,
     QueueDropped,
-    Remembered,
-    SealedBatch,
     VisibilityChanged,
 )
 

@@ -10,20 +10,14 @@ import pytest
 
 from storage.engines.rocks import RocksRows
 from storage.rows.appliers import write_queue
-from storage.rows.row_codec import QueueRow
-from storage.rows.row_keys import MESSAGE, row_key
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import changes_of
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import (
-    Event,
-    MessagesDeleted,
-    MessagesSent,
-    Quarantined,
-    VisibilityChanged,
-)
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import MESSAGE, row_key
+from visibility.rows.row_values import Quarantined, QueueRow
+from visibility.state.events import Event, MessagesDeleted, MessagesSent, VisibilityChanged
 from visibility.state.queue_state import Quarantine
-from visibility.state.rows import DamagedRecord
 
 COUNT = 400
 ROW = QueueRow(COUNT + 1, 1, COUNT, 0)

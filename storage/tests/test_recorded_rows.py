@@ -8,8 +8,12 @@ import msgspec
 import pytest
 
 from storage.rows import stored_rows
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import (
+from storage.rows.stored_rows import StoredRows
+from storage.tests.places import Place, changes_of, commit, everything, message
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import (
     DELAYED,
     GROUP,
     GROUP_LINE,
@@ -19,27 +23,21 @@ from storage.rows.row_keys import (
     pair_key,
     queue_key,
 )
-from storage.rows.stored_rows import StoredRows
-from storage.tests.places import Place, changes_of, commit, everything, message
-from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, Remembered
 from visibility.state.archive_state import ArchiveState
 from visibility.state.events import (
-    NOWHERE,
     BlockedGroup,
     DeduplicationRecorded,
     GroupChange,
-    GroupRow,
     GroupsChanged,
     MessagesDelayed,
     MessagesQuarantined,
     MessagesSent,
-    Quarantined,
     QuarantineEnded,
     QueueDropped,
-    Remembered,
 )
 from visibility.state.queue_state import Blocked, QueueState
-from visibility.state.rows import DamagedPlace, DamagedRecord
+from visibility.state.rows import DamagedPlace
 
 RUBBISH = b"\x01rubbish"
 G = b"g" * 16

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from storage.rows.row_codec import encode_row
-from storage.rows.row_keys import WITHHELD, row_key
 from storage.tests.places import Place
 from storage.tests.test_appliers import LEASE_2, LINE_2, SENT, THREE_SENT, leased, rows_after
 from visibility.contract.withheld import Withheld
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import WITHHELD, row_key
 from visibility.state.events import MessagesWithheld, WithholdingEnded
 
 

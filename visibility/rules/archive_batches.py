@@ -15,15 +15,14 @@ from visibility.contract.model import QueueDefinition, QueueSettings, Request
 from visibility.contract.operations import AcknowledgeArchive, SealArchive
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_NONE
+from visibility.rows.row_values import THE_SHARD, SealedBatch
 from visibility.rules.decided import Outcome
 from visibility.state.events import (
-    THE_SHARD,
     BatchesArchived,
     BatchSealed,
     Event,
     MessagesDiscarded,
     MessagesHandedOver,
-    SealedBatch,
 )
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

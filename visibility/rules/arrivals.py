@@ -13,9 +13,10 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import AcceptMessages
 from visibility.contract.outcomes import Accepted
 from visibility.contract.stored_message import Arrival, StoredMessage
+from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
-from visibility.state.events import THE_SHARD, Event
+from visibility.state.events import Event
 from visibility.state.outbox import ArrivalsForgotten, ArrivalsRefused, MessagesArrived
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

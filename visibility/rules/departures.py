@@ -18,15 +18,15 @@ from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import ClearOutbox, ReadOutbox
 from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+from visibility.rows.row_values import THE_SHARD, Departure
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
 from visibility.rules.quarantine import uncovered
 from visibility.state.apply_outbox import returned_lease
-from visibility.state.events import THE_SHARD, Event, MoveTaskChanged
+from visibility.state.events import Event, MoveTaskChanged
 from visibility.state.outbox import (
     OUTBOX_BYTES_MAX,
     OUTBOX_MESSAGES_MAX,
-    Departure,
     DeparturesCleared,
     DeparturesReturned,
     MessagesDeparted,

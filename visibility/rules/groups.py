@@ -13,7 +13,8 @@ from collections.abc import Collection, Iterable
 
 from visibility.content.id_digests import UNGROUPED
 from visibility.contract.stored_message import Lease
-from visibility.state.events import Event, GroupChange, GroupRow, GroupsChanged
+from visibility.rows.row_values import GroupRow
+from visibility.state.events import Event, GroupChange, GroupsChanged
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 

@@ -17,6 +17,7 @@ from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_values import REMEMBER_BUCKET_MS
 from visibility.rules.archive_batches import EXPIRED, hand_over, takes_expired
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
@@ -24,7 +25,6 @@ from visibility.rules.move_steps import advance_move_tasks
 from visibility.rules.quarantine import end_quarantine
 from visibility.rules.withhold import end_withholding, is_put_aside
 from visibility.state.events import (
-    REMEMBER_BUCKET_MS,
     DeduplicationForgotten,
     Event,
     LeasesEnded,

@@ -18,20 +18,14 @@ from msgspec.structs import replace
 
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined
 from visibility.rules.decided import Notice
 from visibility.rules.groups import GroupBook
 from visibility.rules.withhold import is_put_aside
-from visibility.state.events import (
-    NOWHERE,
-    BlockedGroup,
-    Event,
-    GroupRow,
-    MessagesQuarantined,
-    Quarantined,
-    QuarantineEnded,
-)
+from visibility.state.events import BlockedGroup, Event, MessagesQuarantined, QuarantineEnded
 from visibility.state.queue_state import SPAN_BITS, QueueState, is_passed_by
-from visibility.state.rows import DamagedPlace, DamagedRecord, MessagesMissing
+from visibility.state.rows import DamagedPlace, MessagesMissing
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 

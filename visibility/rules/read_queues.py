@@ -6,12 +6,12 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import Request
 from visibility.contract.operations import ReadQueues
 from visibility.contract.outcomes import QueueReading, QueuesRead
+from visibility.rows.row_codec import DamagedRecord
 from visibility.rules.decided import Outcome
 from visibility.rules.move_tasks import shown_task
 from visibility.rules.withhold import withheld_leases
 from visibility.state.ages import OldestMessages, oldest_messages
 from visibility.state.queue_state import QueueState
-from visibility.state.rows import DamagedRecord
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 

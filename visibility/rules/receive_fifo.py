@@ -18,6 +18,7 @@ from visibility.contract.model import Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_values import Remembered
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.leases import next_lease, no_lease
 from visibility.rules.retention import TooOld
@@ -26,7 +27,6 @@ from visibility.state.events import (
     Event,
     LeasesEnded,
     MessagesReceived,
-    Remembered,
     VisibilityChanged,
 )
 from visibility.state.queue_state import QueueState

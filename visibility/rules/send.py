@@ -20,15 +20,10 @@ from visibility.contract.results import (
     SendMessageResult,
 )
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_values import Remembered
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
-from visibility.state.events import (
-    DeduplicationRecorded,
-    Event,
-    MessagesDelayed,
-    MessagesSent,
-    Remembered,
-)
+from visibility.state.events import DeduplicationRecorded, Event, MessagesDelayed, MessagesSent
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

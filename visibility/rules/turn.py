@@ -24,6 +24,8 @@ from visibility.contract.errors import (
 from visibility.contract.model import Request
 from visibility.contract.operations import FIXED_TO_QUEUE, CloseQueue, ReceiveMessage
 from visibility.contract.outcomes import Deliveries
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import (
     NO_MESSAGES,
@@ -46,7 +48,6 @@ from visibility.rules.retries import TurnAnswers
 from visibility.state.advance import advance, park
 from visibility.state.apply import APPLY
 from visibility.state.events import (
-    THE_SHARD,
     BatchesArchived,
     BatchSealed,
     Event,
@@ -58,7 +59,7 @@ from visibility.state.events import (
     QueueDropped,
 )
 from visibility.state.outbox import MessagesDeparted
-from visibility.state.rows import DamagedRecord, MessagesMissing
+from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 from visibility.state.waiters import Ticket, shown_in

@@ -12,10 +12,10 @@ from typing import Any
 
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.row_values import NOWHERE
 from visibility.state import apply_archive, apply_outbox, apply_withheld, window
 from visibility.state.counts import Counts, bucket_of
 from visibility.state.events import (
-    NOWHERE,
     BatchesArchived,
     BatchSealed,
     DeduplicationForgotten,

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 import msgspec
 
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_values import Departure
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import (
     ArrivalsForgotten,
     ArrivalsRefused,
-    Departure,
     DeparturesCleared,
     DeparturesReturned,
     MessagesArrived,

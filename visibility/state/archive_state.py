@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.state.events import SealedBatch
+from visibility.rows.row_values import SealedBatch
 
 
 class ArchiveState(msgspec.Struct):

@@ -17,19 +17,7 @@ import msgspec
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import Withheld
-
-
-class GroupRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The waiting messages of one group.
-
-    `first`: none of them has a lower sequence. `order`: the group's place among those that may give
-    messages, 0 while it is blocked or empty. `delayed` messages are not counted in `count`.
-    """
-
-    count: int = 0
-    first: int = 0
-    order: int = 0
-    delayed: int = 0
+from visibility.rows.row_values import GroupRow, Quarantined, Remembered, SealedBatch
 
 
 class GroupChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -38,18 +26,6 @@ class GroupChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group: bytes
     order_before: int
     row: GroupRow
-
-
-class Remembered(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The meaning of an id: a sent message, or the deliveries of a receive attempt.
-
-    A delivery is (sequence, receive_count, visible_at_ms).
-    """
-
-    at_ms: int
-    message_id: str = ""
-    sequence: int = 0
-    deliveries: list[tuple[int, int, int]] = []
 
 
 class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -66,50 +42,6 @@ class Move(msgspec.Struct, frozen=True, array_like=True, gc=False):
     target_sequence: int
     message: StoredMessage
     resealed: bool = False
-
-
-class ArchivedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A message that left its queue and waits for the archive. `sequence` is 0 in standard
-    queues."""
-
-    queue_arn: str
-    reason: str
-    removed_at_ms: int
-    sequence: int
-    receive_count: int
-    first_received_at_ms: int
-    message: StoredMessage
-
-
-class SealedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A numbered batch of the shard's archived messages: positions `first` to before `until`.
-
-    It never changes. `size` is the approximate size on disk, in bytes.
-    """
-
-    number: int
-    first: int
-    until: int
-    size: int
-    sealed_at_ms: int
-
-
-class Quarantined(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The damage in one span of a queue's sequences, or (`span` is NOWHERE) among its delayed
-    messages.
-
-    `messages` is the number of messages that are stored according to the counters, but cannot be
-    served. Reads skip the rows of `damaged` sequences, and `gaps`, stretches (first, until) without
-    readable rows; some of these sequences held no message. `delayed` holds such stretches of
-    delayed messages, in the storage's form. `since_ms` is 0 if the instant is unknown.
-    """
-
-    span: int
-    messages: int
-    since_ms: int
-    damaged: list[int] = []
-    gaps: list[tuple[int, int]] = []
-    delayed: list[tuple[bytes, bytes]] = []
 
 
 class BlockedGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -310,11 +242,3 @@ class WithholdingEnded(Event, frozen=True):
     """These marks are removed; their messages are gone, or other events show them again."""
 
     sequences: list[int]
-
-
-NOWHERE = 1 << 52
-"""Takes the place of a span for quarantined messages of unknown sequence; spans are lower."""
-THE_SHARD = 0
-"""Takes the place of a queue's id for data of the shard; real ids start at 1."""
-REMEMBER_BUCKET_MS = 300_000
-"""Ids are remembered in buckets of this many milliseconds, so that forgetting deletes one range."""

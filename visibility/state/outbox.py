@@ -10,54 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import count
 
-import msgspec
-
-from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_values import Departure
 from visibility.state.events import Event
 
 OUTBOX_MESSAGES_MAX = 2_000
 """Messages of an outbox, which memory holds; then messages stay where they are."""
 OUTBOX_BYTES_MAX = 16 << 20
 """The same for their content."""
-
-
-class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A message in the outbox. Invariant: never changes once written.
-
-    `lease` and `message` are those of its place, to which it returns if it is refused; `arriving`
-    is the message at its destination, without its content unless `resealed`. `fifo` locks its
-    group meanwhile; `task` is the id of the move task that moves it, empty for none.
-    """
-
-    origin: bytes
-    queue_id: int
-    departed_at_ms: int
-    lease: Lease
-    message: StoredMessage
-    to_shard: int
-    target_queue_id: int
-    target_arn: str
-    arriving: StoredMessage
-    resealed: bool = False
-    fifo: bool = False
-    task: str = ""
-
-    @property
-    def size(self) -> int:
-        """Bytes of content."""
-        return len(self.message.data) + len(self.arriving.data)
-
-    @property
-    def locked(self) -> bytes:
-        """The group of its queue that waits for it; empty for none."""
-        return self.lease.group if self.fifo else b""
-
-    def arrival(self, number: int) -> Arrival:
-        """The message as the other shard gets it."""
-        message = self.arriving
-        if not self.resealed:
-            message = msgspec.structs.replace(message, data=self.message.data)
-        return Arrival(self.origin, number, self.target_queue_id, self.target_arn, message)
 
 
 class Outbox:

@@ -20,8 +20,8 @@ from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import Withheld
+from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined
 from visibility.state.counts import Counts
-from visibility.state.events import NOWHERE, GroupRow, Quarantined
 from visibility.state.fairness import Fairness
 from visibility.state.ready_groups import ReadyGroups
 

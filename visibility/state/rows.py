@@ -12,18 +12,11 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_values import GroupRow, Remembered
 from visibility.state.archive_state import ArchiveState
-from visibility.state.events import Event, GroupRow, Remembered
+from visibility.state.events import Event
 from visibility.state.queue_state import Quarantine, QueueState
-
-
-class DamagedRecord(Exception):
-    """A stored value differs from the written one. Names the key; the value is never guessed."""
-
-    def __init__(self, key: bytes, reason: str) -> None:
-        super().__init__(f"record {key.hex()}: {reason}")
-        self.key = key
-        self.reason = reason
 
 
 class MessagesMissing(Exception):

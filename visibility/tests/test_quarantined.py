@@ -4,20 +4,18 @@ follower."""
 from __future__ import annotations
 
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined
 from visibility.state.apply import APPLY
 from visibility.state.counts import Counts
 from visibility.state.events import (
-    NOWHERE,
     BlockedGroup,
     Event,
     GroupChange,
-    GroupRow,
     GroupsChanged,
     MessagesDelayed,
     MessagesQuarantined,
     MessagesReceived,
     MessagesSent,
-    Quarantined,
     QuarantineEnded,
 )
 from visibility.state.invariants import check_shard

@@ -9,10 +9,10 @@ from structlog.testing import capture_logs
 from cluster.shards.shard_report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, fetching, restart
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
-from storage.rows.row_keys import message_key
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.contract.results import SendMessageResult
+from visibility.rows.row_keys import message_key
 from visibility.rules.pulse import STEP_MESSAGES
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues

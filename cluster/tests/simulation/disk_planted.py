@@ -17,7 +17,7 @@ from cluster.tests.simulation.disk_faults import DiskShape
 from cluster.tests.simulation.rows import SimulatedRows
 from storage.log import Position, Promise
 from storage.log.disk import Disk
-from storage.rows.row_keys import APPLIED_KEY
+from visibility.rows.row_keys import APPLIED_KEY
 
 
 def count_a_damaged_replica(patch: pytest.MonkeyPatch) -> None:

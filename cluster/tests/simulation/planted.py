@@ -19,8 +19,8 @@ from storage.log.header import Header
 from storage.log.identity import write_identity
 from storage.log.scan import Scan
 from storage.rows.entry_body import decode_body
-from storage.rows.row_changes import Changes
 from storage.rows.stored_rows import StoredRows
+from visibility.rows.row_changes import Changes
 from visibility.rules.decided import Decided
 from visibility.state.stamp import Stamp
 

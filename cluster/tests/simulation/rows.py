@@ -11,10 +11,10 @@ from random import Random
 from storage.engines.store import StoreFailed
 from storage.healing.healed_queue import Healed, heal
 from storage.log import BEGINNING, Position
-from storage.rows.row_changes import Ops
-from storage.rows.row_codec import AppliedRow, decode_row, encode_row
-from storage.rows.row_keys import APPLIED_KEY
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_changes import Ops
+from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
+from visibility.rows.row_keys import APPLIED_KEY
+from visibility.rows.row_values import AppliedRow
 
 Rows = dict[bytes, bytes]
 
