@@ -16,7 +16,8 @@ from visibility.contract.model import Receipt, Request
 from visibility.contract.operations import ReturnMessages
 from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_changes import Changes
-from visibility.rules.decided import NO_MESSAGES, Answers, Notice
+from visibility.rules.decided import NO_MESSAGES, Answers
+from visibility.rules.events import Notice
 from visibility.state.waiters import OnAnswer
 
 _LATE = 4

@@ -48,9 +48,8 @@ from visibility.contract.results import (
 )
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.tags import ARCHIVE_TAG
+from visibility.rules.message_events import MessagesReceived
 from visibility.rules.task_handles import encode_handle
-from visibility.state.apply import APPLY
-from visibility.state.events import MessagesReceived
 from visibility.state.queue_state import SPAN_BITS
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
@@ -251,7 +250,7 @@ class Interpreter:
         queue.waiting += len(leases)
         queue.counts.sent += len(leases)
         received = MessagesReceived(queue_id, now_ms, leases)
-        APPLY[type(received)](self.driver.state, received)
+        received.apply(self.driver.state)
         return ["done"]
 
     def do_move(self, words: list[str], options: Options) -> list[str]:

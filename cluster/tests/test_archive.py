@@ -20,7 +20,8 @@ from visibility.contract.tags import ARCHIVE_NONE, ARCHIVE_TAG
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import ARCHIVED, message_key, row_key
 from visibility.rows.row_values import THE_SHARD
-from visibility.state.events import Event, MessagesHandedOver
+from visibility.rules.archive_batches import MessagesHandedOver
+from visibility.rules.events import Event
 from visibility.tests import prepared
 
 MINUTE_MS = 60_000

@@ -11,10 +11,10 @@ from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
 from cluster.tests.virtual_time import CountingEntropy, virtual
 from cluster.tests.world import FragileStore, World, pass_time
-from storage.rows.outbox_rows import OUTBOX_KEY
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.contract.stored_message import Arrival, StoredMessage
+from visibility.rows.outbox_rows import OUTBOX_KEY
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_values import OutboxRow
 

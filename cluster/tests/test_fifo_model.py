@@ -27,7 +27,6 @@ from visibility.contract.results import (
     SendMessageResult,
 )
 from visibility.state.ages import oldest_messages
-from visibility.state.apply import APPLY
 from visibility.state.shard_state import ShardState
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
@@ -83,7 +82,7 @@ class FifoQueue(ModelRules):
         self.driver = Driver(
             self.known,
             store=self.store,
-            on_event=lambda event: APPLY[type(event)](self.follower, event),
+            on_event=lambda event: event.apply(self.follower),
             archive=LIMITS,
             sealing=self.sealing,
         )

@@ -17,9 +17,9 @@ from storage.copies.export_task import Export, Exported, QueuePlace, ShardExport
 from storage.engines.rocks import RocksRows
 from storage.lake.archive_schema import FLOWS, QUEUE_AGE_LATEST, SNAPSHOTS
 from storage.lake.table import Lake
-from storage.rows.archive_appliers import write_archive
 from storage.tests.on_disk import changing
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.archive_rows import write_archive
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import BATCH, DEPARTURE, row_key
 from visibility.rows.row_values import THE_SHARD, ArchiveRow, Departure, SealedBatch

@@ -20,10 +20,10 @@ from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import TARGET_GONE
-from visibility.rules.departures import decide_clear_outbox
+from visibility.rules.departures import MessagesDeparted, decide_clear_outbox
+from visibility.rules.events import Event
+from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.state import outbox as outbox_state
-from visibility.state.events import Event, MoveTaskChanged
-from visibility.state.outbox import MessagesDeparted
 from visibility.state.queue_state import QueueState
 from visibility.state.stamp import Stamp
 from visibility.tests import prepared

@@ -24,10 +24,9 @@ from visibility.contract.operations import (
 )
 from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
 from visibility.rules import move_tasks
-from visibility.rules.pulse import handled_by
+from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.task_handles import encode_handle
 from visibility.rules.turn import PULSE_MESSAGES_MAX
-from visibility.state.events import MoveTaskChanged
 from visibility.tests import prepared
 from visibility.tests.packed import send_packed
 from visibility.tests.prepared import KnownQueues
@@ -405,5 +404,5 @@ def test_filters_of_many_queues_share_a_turn() -> None:
     service.ask(MoveSelected(filter=MessageFilter(text="x"), rate=1))
     (filtered,) = service.driver.state.queue(1).tasks.values()
 
-    assert handled_by(MoveTaskChanged(1, filtered)) >= PULSE_MESSAGES_MAX // 4
-    assert handled_by(MoveTaskChanged(1, msgspec.structs.replace(filtered, filter=None))) == 0
+    assert MoveTaskChanged(1, filtered).weight >= PULSE_MESSAGES_MAX // 4
+    assert MoveTaskChanged(1, msgspec.structs.replace(filtered, filter=None)).weight == 0

@@ -21,7 +21,7 @@ from visibility.contract.operations import (
 from visibility.contract.results import ListMessageMoveTasksResult, ListMessageMoveTasksResultEntry
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_keys import MESSAGE
-from visibility.state.events import MessagesMoved
+from visibility.rules.message_events import MessagesMoved
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -14,8 +14,8 @@ from typing import TypeVar
 
 from storage.checks.readable_rows import ReadableRows
 from storage.rows.damage import Finding
-from storage.rows.outbox_rows import departures, outbox_row
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.outbox_rows import departures, outbox_row
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import decode_row
 from visibility.rows.row_keys import (

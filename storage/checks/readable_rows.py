@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
 from storage.rows.damage import END, FIRST, UnreadableRows, check_row, walk_rows
-from storage.rows.outbox_rows import OUTBOX_KEY
+from visibility.rows.outbox_rows import OUTBOX_KEY
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import (

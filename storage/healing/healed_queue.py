@@ -20,9 +20,9 @@ from storage.healing.salvaged_archive import copy_archive
 from storage.healing.salvaged_outbox import OUTBOX_TABLES, copy_outbox
 from storage.healing.salvaged_queue import QueueCopy, Target
 from storage.rows.damage import Finding, number_from, walk_rows
-from storage.rows.outbox_rows import DEPARTED_LOST
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.outbox_rows import DEPARTED_LOST
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes, Ops
 from visibility.rows.row_codec import DamagedRecord, encode_row

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from storage.checks.readable_rows import ReadableRows
 from storage.healing.salvaged_queue import Target
-from storage.rows.archive_appliers import write_archive
+from visibility.rows.archive_rows import write_archive
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import ARCHIVE, ARCHIVED, BATCH, row_key
 from visibility.rows.row_values import THE_SHARD, ArchivedMessage, ArchiveRow, SealedBatch

@@ -12,10 +12,10 @@ from typing import TypeVar
 import msgspec
 
 from storage.checks.readable_rows import ReadableRows
-from storage.rows.appliers import write_queue
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import Withheld
+from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import (

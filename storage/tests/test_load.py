@@ -8,11 +8,11 @@ from typing import NamedTuple
 import pytest
 
 from storage.engines.store import Store
-from storage.rows.appliers import write_queue
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, changes_of, commit, message
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease
+from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord, encode_row
 from visibility.rows.row_keys import (
@@ -32,14 +32,14 @@ from visibility.rows.row_keys import (
     row_key,
 )
 from visibility.rows.row_values import REMEMBER_BUCKET_MS, QueueRow
-from visibility.state.events import (
+from visibility.rules.message_events import (
     MessagesDelayed,
     MessagesDeleted,
     MessagesReceived,
     MessagesSent,
-    MoveTaskChanged,
     VisibilityChanged,
 )
+from visibility.rules.move_tasks import MoveTaskChanged
 
 ROW = QueueRow(4, 2, 1, 0)
 LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)

@@ -14,15 +14,14 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import message_key
 from visibility.rows.row_values import GroupRow, Remembered
-from visibility.state.events import (
-    DeduplicationRecorded,
-    GroupChange,
-    GroupsChanged,
+from visibility.rules.groups import GroupChange, GroupsChanged
+from visibility.rules.message_events import (
     LeasesEnded,
     MessagesDelayed,
     MessagesReceived,
     MessagesSent,
 )
+from visibility.rules.remembered_ids import DeduplicationRecorded
 
 LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)
 RUBBISH = b"\x01rubbish"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from storage.tests.places import Place
-from storage.tests.test_appliers import LEASE_2, LINE_2, SENT, THREE_SENT, leased, rows_after
+from storage.tests.test_event_rows import LEASE_2, LINE_2, SENT, THREE_SENT, leased, rows_after
 from visibility.contract.withheld import Withheld
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import WITHHELD, row_key
-from visibility.state.events import MessagesWithheld, WithholdingEnded
+from visibility.rules.withhold import MessagesWithheld, WithholdingEnded
 
 
 async def test_a_withheld_message_has_a_lease_and_a_mark_that_ends_by_itself(place: Place) -> None:

@@ -32,9 +32,10 @@ from visibility.contract.results import (
 from visibility.contract.stored_message import Lease
 from visibility.rules.archive_batches import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, no_lease
-from visibility.state.events import Event, LeasesEnded, MessagesDeleted, VisibilityChanged
+from visibility.rules.message_events import LeasesEnded, MessagesDeleted, VisibilityChanged
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

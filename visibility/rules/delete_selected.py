@@ -8,10 +8,11 @@ from visibility.contract.outcomes import SelectedDeleted
 from visibility.contract.stored_message import Lease
 from visibility.rules.archive_batches import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of
+from visibility.rules.message_events import MessagesDeleted
 from visibility.rules.selected import selected, waiting
-from visibility.state.events import Event, MessagesDeleted
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 

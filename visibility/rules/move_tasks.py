@@ -33,10 +33,13 @@ from visibility.contract.results import (
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTaskResult,
 )
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import MOVE_TASK, row_key
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Effects, Event, Notice
 from visibility.rules.selected import selected
 from visibility.rules.task_handles import decode_handle, encode_handle
-from visibility.state.events import MoveTaskChanged
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -45,6 +48,8 @@ ENDED_KEPT = 200
 """Tasks of a queue that stay listed after their end; AWS shows the last ten."""
 READ_MAX = 100
 _NOTE_MAX = 500
+_FILTERED_AS = 250
+"""A step that compares messages with a filter counts as this many that move."""
 
 
 def decide_start_message_move_task(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -232,3 +237,51 @@ def check_start(
             "Source queue and destination queue must be of the same type, standard or FIFO."
         )
     return None
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class MoveTaskChanged(Event, frozen=True):
+    """A move task began, advanced or ended; `forgotten` is the number of a dropped one (0:
+    none)."""
+
+    task: MoveTask
+    forgotten: int = 0
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queue(self.queue_id)
+        task = self.task
+        queue.tasks[task.number] = task
+        queue.tasks.pop(self.forgotten, None)
+        if task.is_active:
+            shard.plan_pulse(queue, task.started_at_ms)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        changes.put(row_key(self.queue_id, MOVE_TASK, self.task.number), encode_row(self.task))
+        if self.forgotten:
+            changes.delete(row_key(self.queue_id, MOVE_TASK, self.forgotten))
+
+    def tell(self, turn: Effects) -> None:
+        """Log the end of a task: ListMessageMoveTasks has no field for messages that stayed."""
+        if not self.task.is_active:
+            turn.notices.append(_end_notice(self.task))
+
+    @property
+    def weight(self) -> int:
+        """The cost of a comparison with the task's filter."""
+        return _FILTERED_AS if self.task.filter is not None else 0
+
+
+def _end_notice(task: MoveTask) -> Notice:
+    """The line for the end of a move task."""
+    fields: dict[str, object] = {
+        "source_arn": task.source_arn,
+        "status": task.status,
+        "reason": task.failure_reason,
+        "moved": task.moved,
+        "stayed": task.stayed,
+    }
+    return Notice("move_task_ended", fields)

@@ -20,11 +20,11 @@ from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.leases import first_lease, next_lease, no_lease
+from visibility.rules.message_events import MessagesReceived
 from visibility.rules.receive_fair import Candidates, quiet_first
 from visibility.rules.receive_fifo import decide_receive_fifo
 from visibility.rules.retention import PASSED_MAX, TooOld
 from visibility.state import window
-from visibility.state.events import MessagesReceived
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState

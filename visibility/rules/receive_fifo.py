@@ -20,15 +20,11 @@ from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_values import Remembered
 from visibility.rules.dead_letters import DeadLetters
+from visibility.rules.events import Event
 from visibility.rules.leases import next_lease, no_lease
+from visibility.rules.message_events import LeasesEnded, MessagesReceived, VisibilityChanged
+from visibility.rules.remembered_ids import DeduplicationRecorded
 from visibility.rules.retention import TooOld
-from visibility.state.events import (
-    DeduplicationRecorded,
-    Event,
-    LeasesEnded,
-    MessagesReceived,
-    VisibilityChanged,
-)
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState

@@ -9,10 +9,11 @@ from visibility.contract.results import SendMessageResult
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.departures import Departures
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
+from visibility.rules.message_events import MessagesDeleted
 from visibility.rules.send import Sending
-from visibility.state.events import Event, MessagesDeleted
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState

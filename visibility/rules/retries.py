@@ -70,10 +70,11 @@ from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.acknowledge import give_back
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Event
+from visibility.rules.message_events import VisibilityChanged
 from visibility.rules.receive_fifo import attempt_remembered
 from visibility.rules.retention import TooOld
 from visibility.rules.send import batch_result
-from visibility.state.events import Event, VisibilityChanged
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState

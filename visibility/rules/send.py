@@ -22,8 +22,10 @@ from visibility.contract.results import (
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_values import Remembered
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
-from visibility.state.events import DeduplicationRecorded, Event, MessagesDelayed, MessagesSent
+from visibility.rules.message_events import MessagesDelayed, MessagesSent
+from visibility.rules.remembered_ids import DeduplicationRecorded
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

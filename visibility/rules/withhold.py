@@ -24,19 +24,18 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import SelectedChanged
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.withheld import ReleaseMessages, Withheld, WithholdMessages
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import GROUP_LINE, LEASE, WITHHELD, group_line_key, row_key
 from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, lease_of
+from visibility.rules.message_events import LeasesEnded, MessagesDeleted, VisibilityChanged
 from visibility.rules.selected import selected, waiting
-from visibility.state.events import (
-    Event,
-    LeasesEnded,
-    MessagesDeleted,
-    MessagesWithheld,
-    VisibilityChanged,
-    WithholdingEnded,
-)
+from visibility.state.in_flight import hide, trim
+from visibility.state.places import leave_line
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
@@ -197,3 +196,53 @@ def _deleted(
     book.leave_all(leases)
     deleted = MessagesDeleted(queue.queue_id, now_ms, leases)
     return leases, (*archived, *book.events(), deleted)
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class MessagesWithheld(Event, frozen=True):
+    """Waiting messages are in flight from now on, with leases that end at no time, and marked."""
+
+    withheld_at_ms: int
+    marks: list[Withheld]
+    leases: list[Lease]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queue(self.queue_id)
+        for lease in self.leases:
+            if lease.sequence not in queue.entries:
+                leave_line(shard, queue, lease.sequence)
+            hide(shard, queue, lease, self.withheld_at_ms)
+        for mark in self.marks:
+            queue.withheld[mark.sequence] = mark
+            shard.plan_pulse(queue, mark.deleted_at_ms or self.withheld_at_ms)
+        trim(queue)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        queue_id = self.queue_id
+        for lease in self.leases:
+            changes.put(row_key(queue_id, LEASE, lease.sequence), encode_row(lease))
+            if lease.group:
+                changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
+        for mark in self.marks:
+            changes.put(row_key(queue_id, WITHHELD, mark.sequence), encode_row(mark))
+
+
+class WithholdingEnded(Event, frozen=True):
+    """These marks are removed; their messages are gone, or other events show them again."""
+
+    sequences: list[int]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        withheld = shard.queue(self.queue_id).withheld
+        for sequence in self.sequences:
+            withheld.pop(sequence, None)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        for sequence in self.sequences:
+            changes.delete(row_key(self.queue_id, WITHHELD, sequence))

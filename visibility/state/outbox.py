@@ -7,12 +7,7 @@ Entries that others may know of, and numbers only rise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
-
-from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_values import Departure
-from visibility.state.events import Event
 
 OUTBOX_MESSAGES_MAX = 2_000
 """Messages of an outbox, which memory holds; then messages stay where they are."""
@@ -21,7 +16,7 @@ OUTBOX_BYTES_MAX = 16 << 20
 
 
 class Outbox:
-    """A shard's outbox. Changed by `apply_outbox.py` and at a start only."""
+    """A shard's outbox. Changed by events and at a start only."""
 
     __slots__ = ("departures", "next_number", "origin", "origins", "size")
 
@@ -72,60 +67,3 @@ class Outbox:
     def has_of_task(self, task: str) -> bool:
         """True if messages of the move task with this id are under way."""
         return any(departure.task == task for departure in self.departures.values())
-
-
-# -- events ----------------------------------------------------------------------------------------
-
-
-class MessagesDeparted(Event, frozen=True):
-    """Messages left the queue for other shards, under successive numbers of the outbox."""
-
-    first_number: int
-    departures: list[Departure]
-
-    def numbered(self) -> Iterator[tuple[int, Departure]]:
-        """(number, departure) in order."""
-        return zip(count(self.first_number), self.departures, strict=False)
-
-
-class DeparturesCleared(Event, frozen=True):
-    """The other shards have these messages of the queue. The queue is THE_SHARD if it is gone."""
-
-    cleared_at_ms: int
-    numbers: list[int]
-
-
-class DeparturesReturned(Event, frozen=True):
-    """The other shards refused these messages: they wait in the queue again, in their places.
-
-    Their leases are over.
-    """
-
-    returned_at_ms: int
-    fifo: bool
-    numbers: list[int]
-    leases: list[Lease]
-    messages: list[StoredMessage]
-
-
-class MessagesArrived(Event, frozen=True):
-    """Messages came from the outboxes of other shards, as (origin, number, sequence, message).
-
-    Their names are remembered until the origin says that it has forgotten them.
-    """
-
-    arrived_at_ms: int
-    arrivals: list[tuple[bytes, int, int, StoredMessage]]
-
-
-class ArrivalsRefused(Event, frozen=True):
-    """Messages of other shards, as (origin, number, reason), had no queue here. The queue is
-    THE_SHARD."""
-
-    refusals: list[tuple[bytes, int, str]]
-
-
-class ArrivalsForgotten(Event, frozen=True):
-    """No origin, as (origin, number), sends lower numbers any more. The queue is THE_SHARD."""
-
-    floors: list[tuple[bytes, int]]

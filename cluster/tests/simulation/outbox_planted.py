@@ -10,21 +10,19 @@ import pytest
 from cluster.shards.delivery import Deliveries
 from cluster.shards.shard import Shard
 from storage.engines.store import Store
-from storage.rows.stored_rows import StoredRows
 from visibility.contract.model import Request
 from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
 from visibility.contract.outcomes import Accepted, OutboxPage
+from visibility.rules import arrivals
+from visibility.rules.arrivals import ArrivalsForgotten, ArrivalsRefused, MessagesArrived
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Decided, Outcome
 from visibility.rules.departures import decide_read_outbox
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
-from visibility.state.events import Event
-from visibility.state.outbox import (
-    ArrivalsForgotten,
-    ArrivalsRefused,
-    MessagesArrived,
-    Outbox,
-)
+from visibility.rules.turn import Turn
+from visibility.state.outbox import Outbox
+from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -63,13 +61,13 @@ def forget_before_the_clear(patch: pytest.MonkeyPatch) -> None:
         return False
 
     patch.setattr(Deliveries, "_deliver", deliver)
-    patch.setattr(StoredRows, "arrivals_floor", lambda self, origin: 0)
+    patch.setattr(arrivals, "floor_of", lambda rows, origin: 0)
 
 
 def remember_nothing(patch: pytest.MonkeyPatch) -> None:
     """A message that comes again is a new one."""
-    patch.setattr(StoredRows, "arrival", lambda self, origin, number: None)
-    patch.setattr(StoredRows, "arrivals_floor", lambda self, origin: 0)
+    patch.setattr(arrivals, "answer_to", lambda rows, origin, number: None)
+    patch.setattr(arrivals, "floor_of", lambda rows, origin: 0)
 
 
 def forget_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
@@ -132,24 +130,22 @@ def clear_without_delivery(patch: pytest.MonkeyPatch) -> None:
 
 def forget_names_at_a_failover(patch: pytest.MonkeyPatch) -> None:
     """A new leader knows neither the messages that came to its predecessor nor their floors."""
-    record = StoredRows.record
-    own: WeakKeyDictionary[StoredRows, dict[object, object]] = WeakKeyDictionary()
+    do = Turn.do
+    own: WeakKeyDictionary[Rows, dict[object, object]] = WeakKeyDictionary()
 
-    def note(self: StoredRows, event: Event) -> None:
-        known = own.setdefault(self, {})
+    def note(self: Turn, event: Event) -> None:
+        known = own.setdefault(self.state.rows, {})
         if isinstance(event, MessagesArrived):
             known |= {(origin, number): "" for origin, number, *_ in event.arrivals}
         elif isinstance(event, ArrivalsRefused):
             known |= {(origin, number): reason for origin, number, reason in event.refusals}
         elif isinstance(event, ArrivalsForgotten):
             known |= dict(event.floors)
-        record(self, event)
+        do(self, event)
 
-    patch.setattr(StoredRows, "record", note)
-    patch.setattr(StoredRows, "arrival", lambda self, *name: own.get(self, {}).get(name))
-    patch.setattr(
-        StoredRows, "arrivals_floor", lambda self, origin: own.get(self, {}).get(origin, 0)
-    )
+    patch.setattr(Turn, "do", note)
+    patch.setattr(arrivals, "answer_to", lambda rows, *name: own.get(rows, {}).get(name))
+    patch.setattr(arrivals, "floor_of", lambda rows, origin: own.get(rows, {}).get(origin, 0))
 
 
 def drop_the_outbox_at_adoption(patch: pytest.MonkeyPatch) -> None:
