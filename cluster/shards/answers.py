@@ -13,9 +13,9 @@ import structlog
 from storage.engines.store import SharedStore
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt, Request
-from visibility.contract.operations import ReturnMessages
 from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_changes import Changes
+from visibility.rules.acknowledge import ReturnMessages
 from visibility.rules.decided import NO_MESSAGES, Answers
 from visibility.rules.events import Notice
 from visibility.state.waiters import OnAnswer

@@ -20,9 +20,11 @@ from cluster.clock import Entropy
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
-from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.arrivals import AcceptMessages
+from visibility.rules.departures import ClearOutbox, ReadOutbox
 
 PAUSE_S = 0.05
 """Pause after a request that failed, or that brought nothing forward; doubled each time."""

@@ -6,29 +6,8 @@ from collections import deque
 from collections.abc import Callable
 
 from storage.engines.store import SharedStore
-from visibility.contract.operations import (
-    ChangeMessageVisibility,
-    ChangeMessageVisibilityBatch,
-    DeleteMessage,
-    DeleteMessageBatch,
-    SendMessage,
-    SendMessageBatch,
-)
 from visibility.rules.decided import Answers
-
-EARLY = frozenset(
-    {
-        SendMessage,
-        SendMessageBatch,
-        DeleteMessage,
-        DeleteMessageBatch,
-        ChangeMessageVisibility,
-        ChangeMessageVisibilityBatch,
-    }
-)
-"""All others wait for a majority. So what may be lost is not received: the handle of a lost message
-would else name the next one that gets its sequence, and delete that. Nor does the service itself
-act on it, as between shards or for the archive."""
+from visibility.rules.features import OPERATIONS
 
 
 class EarlyAnswers:
@@ -43,14 +22,18 @@ class EarlyAnswers:
     def hold(self, answers: Answers, *, has_entry: bool) -> Answers:
         """Hold the early ones of a Turn until this host has durably what it saw; return the
         others."""
-        early = [each for each in answers if type(each[0].request.operation) in EARLY]
+        early: Answers = []
+        others: Answers = []
+        for each in answers:
+            kind = OPERATIONS[type(each[0].request.operation)]
+            (early if kind.is_early else others).append(each)
         if has_entry:
             self._held.append(early)
         elif self._held:
             self._held[-1].extend(early)
         else:
             self._release(early)
-        return [each for each in answers if type(each[0].request.operation) not in EARLY]
+        return others
 
     def appended(self) -> None:
         """The Entry of the last Turn is under way."""

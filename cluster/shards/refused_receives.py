@@ -8,8 +8,8 @@ from functools import partial
 from cluster.shards.answers import UnderWay, returning
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Request
-from visibility.contract.operations import ReturnMessages, UndoReceive
 from visibility.contract.outcomes import Deliveries
+from visibility.rules.acknowledge import ReturnMessages, UndoReceive
 from visibility.state.waiters import OnAnswer
 
 GIVING_BACK = (ReturnMessages, UndoReceive)

@@ -8,8 +8,7 @@ from functools import lru_cache
 from storage.checks.consistency import check_archive, check_outbox, check_queue
 from storage.engines.memory import MemoryStore
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
+from visibility.contract.stored_message import Lease, StoredMessage, Withheld
 from visibility.rows.outbox_rows import departures
 from visibility.rows.row_codec import decode_row
 from visibility.rows.row_keys import (

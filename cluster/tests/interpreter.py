@@ -30,10 +30,8 @@ from visibility.content.sequence_numbers import sequence_number
 from visibility.contract.limits import VISIBILITY_TIMEOUT
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import (
-    BrowseMessages,
     CancelMessageMoveTask,
     ListMessageMoveTasks,
-    QueueChanged,
     StartMessageMoveTask,
 )
 from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries
@@ -48,8 +46,10 @@ from visibility.contract.results import (
 )
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.tags import ARCHIVE_TAG
+from visibility.contract.task_handles import encode_handle
+from visibility.rules.browse import BrowseMessages
 from visibility.rules.message_events import MessagesReceived
-from visibility.rules.task_handles import encode_handle
+from visibility.rules.queues import QueueChanged
 from visibility.state.queue_state import SPAN_BITS
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues

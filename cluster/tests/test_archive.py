@@ -15,12 +15,11 @@ from storage.checks.consistency import check_archive
 from storage.engines.memory import MemoryStore
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
-from visibility.contract.operations import AcknowledgeArchive
 from visibility.contract.tags import ARCHIVE_NONE, ARCHIVE_TAG
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import ARCHIVED, message_key, row_key
 from visibility.rows.row_values import THE_SHARD
-from visibility.rules.archive_batches import MessagesHandedOver
+from visibility.rules.archive_batches import AcknowledgeArchive, MessagesHandedOver
 from visibility.rules.events import Event
 from visibility.tests import prepared
 

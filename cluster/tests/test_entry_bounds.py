@@ -16,19 +16,17 @@ from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MOVE_SELECTED_MAX
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
-from visibility.contract.operations import (
-    BrowseMessages,
-    DeleteSelected,
-    MoveSelected,
-    PlanMove,
-)
 from visibility.contract.outcomes import BrowsedPage, Deliveries, Progress
 from visibility.contract.results import (
     DeleteMessageBatchResult,
     SendMessageResult,
     StartMessageMoveTaskResult,
 )
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.delete_selected import DeleteSelected
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import MoveSelected
+from visibility.rules.withhold import ReleaseMessages, WithholdMessages
 from visibility.tests import prepared
 
 LARGE = "x" * ((1 << 20) - 10)

@@ -15,17 +15,14 @@ from cluster.tests.model_rules import SOURCE_ID, TARGET_ID, ModelRules, model_se
 from storage.engines.memory import MemoryStore
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt
-from visibility.contract.operations import (
-    QueueChanged,
-    SendMessageBatch,
-    SendMessageBatchRequestEntry,
-)
+from visibility.contract.operations import SendMessageBatch, SendMessageBatchRequestEntry
 from visibility.contract.results import (
     DeleteMessageBatchResult,
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
+from visibility.rules.queues import QueueChanged
 from visibility.state.ages import oldest_messages
 from visibility.state.shard_state import ShardState
 from visibility.tests import prepared

@@ -20,9 +20,7 @@ from storage.tests.on_disk import changing, rows_of
 from storage.tests.places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
-from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries, SelectedChanged
-from visibility.contract.withheld import WithholdMessages
 from visibility.rows.row_keys import (
     ARCHIVE,
     GROUP,
@@ -36,6 +34,8 @@ from visibility.rows.row_keys import (
     table_range,
 )
 from visibility.rows.row_values import THE_SHARD
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.withhold import WithholdMessages
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -23,10 +23,10 @@ from storage.healing.salvaged_queue import QueueCopy, Target
 from storage.rows.damage import Finding, check_rows
 from storage.tests.on_disk import rows_of
 from visibility.contract.model import QueueCounters, QueueDefinition
-from visibility.contract.operations import MoveSelected
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE, message_key
 from visibility.rows.row_values import THE_SHARD
+from visibility.rules.move_tasks import MoveSelected
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

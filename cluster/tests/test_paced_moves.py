@@ -13,19 +13,13 @@ from visibility.content.content import unpack
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
-from visibility.contract.operations import (
-    BrowseMessages,
-    CancelMessageMoveTask,
-    ChangeMoveTask,
-    MoveSelected,
-    Operation,
-    PlanMove,
-    ReadMoveTasks,
-)
+from visibility.contract.operations import CancelMessageMoveTask, Operation
 from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
+from visibility.contract.task_handles import encode_handle
 from visibility.rules import move_tasks
-from visibility.rules.move_tasks import MoveTaskChanged
-from visibility.rules.task_handles import encode_handle
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected, MoveTaskChanged, ReadMoveTasks
 from visibility.rules.turn import PULSE_MESSAGES_MAX
 from visibility.tests import prepared
 from visibility.tests.packed import send_packed

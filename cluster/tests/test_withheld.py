@@ -15,15 +15,7 @@ from cluster.tests.test_operators import Desk
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import WITHHELD_MAX
 from visibility.contract.model import QueueCounters, Receipt, Request
-from visibility.contract.operations import (
-    BrowseMessages,
-    DeleteSelected,
-    MoveSelected,
-    Operation,
-    PlanMove,
-    ReadQueues,
-    ResendMessage,
-)
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import (
     BrowsedPage,
     MovePlan,
@@ -32,10 +24,16 @@ from visibility.contract.outcomes import (
     SelectedChanged,
     SelectedDeleted,
 )
-from visibility.contract.withheld import ReleaseMessages, Withheld, WithholdMessages
+from visibility.contract.stored_message import Withheld
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import WITHHELD, row_key, table_range
-from visibility.rules.withhold import LOOK_MS
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.delete_selected import DeleteSelected
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import MoveSelected
+from visibility.rules.read_queues import ReadQueues
+from visibility.rules.resend import ResendMessage
+from visibility.rules.withhold import LOOK_MS, ReleaseMessages, WithholdMessages
 from visibility.tests import prepared
 
 MINUTE_MS = 60_000

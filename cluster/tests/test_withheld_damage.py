@@ -7,13 +7,13 @@ import pytest
 from cluster.tests.driver import Driver
 from cluster.tests.test_operators import Desk
 from visibility.contract.model import QueueCounters, Request
-from visibility.contract.operations import BrowseMessages, Operation
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer, BrowsedPage
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import message_key
 from visibility.rows.row_values import Quarantined
-from visibility.rules.withhold import LOOK_MS
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.withhold import LOOK_MS, ReleaseMessages, WithholdMessages
 from visibility.state.queue_state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cluster.tests.test_operators import Desk
 from visibility.contract.limits import WITHHELD_DELETE_SECONDS_MAX
 from visibility.contract.model import Receipt
-from visibility.contract.withheld import WithholdMessages
+from visibility.rules.withhold import WithholdMessages
 from visibility.state.fairness import FINISHED_MIN, IN_FLIGHT_MIN, IN_FLIGHT_SHARE
 from visibility.tests import prepared
 

@@ -8,7 +8,7 @@ from typing import Any
 from auth.caller import Caller
 from visibility.contract import operations as op
 from visibility.contract.operations import Operation
-from visibility.rules.task_handles import decode_handle
+from visibility.contract.task_handles import decode_handle
 
 MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """Further permissions that StartMessageMoveTask needs on the source."""

@@ -14,9 +14,10 @@ from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.routes import BROWSE_MESSAGES
 from visibility.contract.limits import WITHHELD_DELETE_SECONDS_MAX
-from visibility.contract.operations import DeleteSelected, Operation
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import SelectedChanged, SelectedDeleted
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
+from visibility.rules.delete_selected import DeleteSelected
+from visibility.rules.withhold import ReleaseMessages, WithholdMessages
 
 
 class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):

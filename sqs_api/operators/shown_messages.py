@@ -12,7 +12,7 @@ from visibility.content.content import Extras, unpack
 from visibility.content.sequence_numbers import sequence_number
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Browsed
-from visibility.contract.withheld import Withheld
+from visibility.contract.stored_message import Withheld
 
 
 class Opened(msgspec.Struct, frozen=True):

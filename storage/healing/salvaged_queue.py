@@ -13,8 +13,7 @@ import msgspec
 
 from storage.checks.readable_rows import ReadableRows
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
+from visibility.contract.stored_message import Lease, StoredMessage, Withheld
 from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
+from visibility.contract.stored_message import Lease, StoredMessage, Withheld
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import DamagedRecord, decode_row
 from visibility.rows.row_keys import (

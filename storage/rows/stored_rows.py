@@ -10,8 +10,7 @@ from storage.rows.damage import UnreadableRows, gap_of, walk_rows
 from storage.rows.messages_past_damage import survey_messages, walk_messages
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
+from visibility.contract.stored_message import Lease, StoredMessage, Withheld
 from visibility.rows import outbox_rows
 from visibility.rows.archive_rows import load_archive
 from visibility.rows.overlay import Overlay, RowReader

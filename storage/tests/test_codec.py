@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
+from visibility.contract.stored_message import Lease, StoredMessage, Withheld
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_values import (
     ArchivedMessage,

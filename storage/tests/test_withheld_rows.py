@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from storage.tests.places import Place
 from storage.tests.test_event_rows import LEASE_2, LINE_2, SENT, THREE_SENT, leased, rows_after
-from visibility.contract.withheld import Withheld
+from visibility.contract.stored_message import Withheld
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import WITHHELD, row_key
 from visibility.rules.withhold import MessagesWithheld, WithholdingEnded

@@ -8,8 +8,7 @@ from visibility.contract import results
 from visibility.contract.errors import FAULTS_OF_THE_SERVICE, QueueError
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Arrival, Lease, StoredMessage
-from visibility.contract.withheld import Withheld
+from visibility.contract.stored_message import Arrival, Lease, StoredMessage, Withheld
 
 
 class Browsed(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, QueueSettings, Request
-from visibility.contract.operations import AcknowledgeArchive, SealArchive
+from visibility.contract.operations import Operation
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_NONE
 from visibility.rows.row_changes import Changes
@@ -21,6 +21,7 @@ from visibility.rows.row_keys import ARCHIVED, BATCH, row_key, table_range
 from visibility.rows.row_values import THE_SHARD, ArchivedMessage, SealedBatch
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -31,6 +32,23 @@ ROW_BYTES = 200
 DECISION_BYTES_MAX = 3 << 20
 """Content that one decision hands over, which an Entry writes again. A single message may have
 more."""
+
+
+class SealArchive(Operation, frozen=True):
+    """Make a batch of the messages that wait for the archive; answers None.
+
+    The request's queue is `archive.the_shard`.
+    """
+
+
+class AcknowledgeArchive(Operation, frozen=True):
+    """Forget the messages of `source`'s batches up to `batch`, which are archived; answers None.
+
+    The request's queue is `archive.the_shard`.
+    """
+
+    source: str = ""
+    batch: int = 0
 
 
 def the_shard(number: int) -> QueueDefinition:
@@ -246,3 +264,9 @@ class BatchesArchived(Event, frozen=True, gc=False):
         for table, end in ((ARCHIVED, self.until), (BATCH, self.number + 1)):
             begin, _ = table_range(THE_SHARD, table)
             changes.delete_range(begin, row_key(THE_SHARD, table, end))
+
+
+OPERATIONS: Operations = {
+    SealArchive: OperationKind(decide_seal_archive, None),
+    AcknowledgeArchive: OperationKind(decide_acknowledge_archive, None),
+}

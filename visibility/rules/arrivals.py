@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import msgspec
 
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import AcceptMessages
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
 from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rows.row_changes import Changes
@@ -23,12 +23,23 @@ from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.state.places import count
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 TARGET_GONE = "AWS.SimpleQueueService.NonExistentQueue"
+
+
+class AcceptMessages(Operation, frozen=True):
+    """Take messages from another shard's outbox; answers `outcomes.Accepted`.
+
+    By origin, what was remembered below the number in `floors` is forgotten.
+    """
+
+    arrivals: list[Arrival] = msgspec.field(default_factory=list)
+    floors: list[tuple[bytes, int]] = msgspec.field(default_factory=list)
 
 
 def decide_accept_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -203,3 +214,6 @@ class ArrivalsForgotten(Event, frozen=True):
             begin = arrival_key(THE_SHARD, ARRIVAL, origin, 0)
             changes.delete_range(begin, arrival_key(THE_SHARD, ARRIVAL, origin, floor))
             changes.put(floor_key(THE_SHARD, ARRIVALS_FLOOR, origin), encode_row(floor))
+
+
+OPERATIONS: Operations = {AcceptMessages: OperationKind(decide_accept_messages, Accepted)}

@@ -15,7 +15,7 @@ import msgspec
 
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
-from visibility.contract.operations import ClearOutbox, ReadOutbox
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
 from visibility.rows.outbox_rows import write_outbox
@@ -28,6 +28,7 @@ from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.move_tasks import MoveTaskChanged
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.quarantine import uncovered
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
@@ -39,6 +40,24 @@ from visibility.state.stamp import Stamp
 PAGE_MESSAGES = 100
 """Messages that are delivered in one request."""
 _PAGE_BYTES = 512 << 10
+
+
+class ReadOutbox(Operation, frozen=True):
+    """Read the next messages of the outbox for another shard; answers `outcomes.OutboxPage`.
+
+    The request's queue is `archive.the_shard`, as for the next two.
+    """
+
+    to_shard: int = 0
+
+
+class ClearOutbox(Operation, frozen=True):
+    """Remove messages from the outbox; answers None.
+
+    `outcomes` are those of `outcomes.Accepted`: a message with a reason returns to its queue.
+    """
+
+    outcomes: list[tuple[bytes, int, str]] = msgspec.field(default_factory=list)
 
 
 class Departures:
@@ -372,3 +391,9 @@ def _go_on(
 def _returned_lease(lease: Lease, at_ms: int) -> Lease:
     """The lease of a returned message, which is over."""
     return msgspec.structs.replace(lease, visible_at_ms=min(lease.visible_at_ms, at_ms))
+
+
+OPERATIONS: Operations = {
+    ReadOutbox: OperationKind(decide_read_outbox, OutboxPage),
+    ClearOutbox: OperationKind(decide_clear_outbox, None),
+}

@@ -15,7 +15,7 @@ import msgspec
 
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
-from visibility.contract.operations import RestoreMessages
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Progress
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_changes import Changes
@@ -27,6 +27,7 @@ from visibility.rules.events import Effects, Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, lease_of, no_lease
 from visibility.rules.message_events import MessagesExpired, MessagesMoved, Move
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.state import window
 from visibility.state.counts import Counts
 from visibility.state.queue_state import Quarantine, QueueState
@@ -42,6 +43,31 @@ _NO_ROOM_AGAIN_MS = 15_000
 """Interval at which messages are offered again to an archive that had no room for them."""
 
 _Found = list[tuple[int, StoredMessage]]
+
+
+class ContinueQueue(Operation, frozen=True):
+    """Make the request's empty `destination` the successor of a purged queue; answers None.
+
+    The messages stay in the old queue, which clients no longer reach.
+    """
+
+
+class RestoreMessages(Operation, frozen=True):
+    """Put messages of a purged queue into the request's `destination`; answers `outcomes.Progress`.
+
+    One bounded step, from `from_sequence` on. FIFO: messages of `blocked` groups wait for the next
+    pass.
+    """
+
+    from_sequence: int = 0
+    blocked: frozenset[bytes] = frozenset()
+
+
+class DropQueue(Operation, frozen=True):
+    """Forget a deleted queue and end its long polls; answers `outcomes.Progress`.
+
+    Messages for the archive are exported first, one bounded step at a time.
+    """
 
 
 def continue_queue(shard: ShardState, queue_id: int, successor_id: int) -> QueueContinued:
@@ -370,3 +396,10 @@ def _empty(shard: ShardState, queue: QueueState) -> None:
     queue.quarantined = Quarantine()
     queue.in_flight = queue.delayed = queue.waiting = queue.aliases = 0
     queue.low_water = queue.head = queue.next_sequence
+
+
+OPERATIONS: Operations = {
+    ContinueQueue: OperationKind(decide_continue_queue, None, is_fixed=True),
+    RestoreMessages: OperationKind(decide_restore_messages, Progress, is_fixed=True),
+    DropQueue: OperationKind(decide_drop_queue, Progress, is_fixed=True),
+}

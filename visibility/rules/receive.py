@@ -11,26 +11,33 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+import msgspec
+
+from visibility.content.id_digests import attempt_digest
 from visibility.contract.errors import OverLimit
-from visibility.contract.limits import IN_FLIGHT_MAX
+from visibility.contract.limits import IN_FLIGHT_MAX, VISIBILITY_TIMEOUT
 from visibility.contract.model import QueueSettings, Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.decided import NoAnswer, Outcome
+from visibility.rules.events import Event
 from visibility.rules.leases import first_lease, next_lease, no_lease
-from visibility.rules.message_events import MessagesReceived
+from visibility.rules.message_events import MessagesReceived, VisibilityChanged
+from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.receive_fair import Candidates, quiet_first
-from visibility.rules.receive_fifo import decide_receive_fifo
+from visibility.rules.receive_fifo import attempt_remembered, decide_receive_fifo
 from visibility.rules.retention import PASSED_MAX, TooOld
 from visibility.state import window
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
+from visibility.state.short_answers import ShortAnswer, ShortReceive
 from visibility.state.stamp import Stamp
 
 _NONE = Deliveries([], [])
+_VISIBILITY_MAX_MS = VISIBILITY_TIMEOUT.high * 1000
 
 
 def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -206,3 +213,76 @@ class Taking:
         message = self.read(lease.sequence)
         self.leases.append(next_lease(lease, self.visible_at_ms, self.now_ms))
         self.messages.append(message)
+
+
+# -- the same answer to a retry --------------------------------------------------------------------
+
+
+def _short_receive(request: Request, answer: Deliveries) -> ShortAnswer:
+    deliveries = [(lease.sequence, lease.receive_count) for lease in answer.leases]
+    return ShortReceive(request.queue.queue_id, deliveries)
+
+
+def _receive_again(
+    short: ShortReceive, shard: ShardState, request: Request, stamp: Stamp
+) -> Outcome:
+    """Give the messages whose lease still stands, hidden for their full time from now on.
+
+    The others count as received: their client's connection was too slow. After a purge that is
+    all of them.
+    """
+    operation = request.operation
+    assert isinstance(operation, ReceiveMessage)
+    now_ms, queue = stamp.now_ms, shard.queue(request.queue.queue_id)
+    hidden_s = operation.visibility_timeout
+    hide_ms = request.queue.settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
+    too_old = TooOld(shard, queue, request.queue.settings, stamp)
+    leases = [
+        msgspec.structs.replace(
+            lease,
+            visible_at_ms=max(
+                lease.visible_at_ms,
+                min(now_ms + hide_ms, lease.received_at_ms + _VISIBILITY_MAX_MS),
+            ),
+        )
+        for lease in _standing(queue, short, now_ms)
+        if not too_old.passes(lease.retained_from_ms)
+    ]
+    if not leases:
+        return Deliveries([], []), ()
+    found = shard.rows.messages(queue.queue_id, [lease.sequence for lease in leases])
+    messages = [message for message in found if message is not None]
+    if len(messages) < len(leases):
+        raise MessagesMissing(queue.queue_id, leases[found.index(None)].sequence)
+    events: list[Event] = [VisibilityChanged(queue.queue_id, now_ms, leases)]
+    attempt = operation.receive_request_attempt_id
+    if attempt and queue.fifo:
+        events.append(attempt_remembered(queue, attempt_digest(attempt), leases, now_ms))
+    return Deliveries(leases, messages), tuple(events)
+
+
+def _standing(queue: QueueState, short: ShortReceive, now_ms: int) -> list[Lease]:
+    """The leases of a receive that are not over."""
+    if short.queue_id != queue.queue_id:
+        return []
+    found = [
+        (entry.lease, receive_count)
+        for sequence, receive_count in short.deliveries
+        if (entry := queue.entries.get(sequence)) is not None and sequence not in queue.quarantined
+    ]
+    return [
+        lease
+        for lease, receive_count in found
+        if lease.receive_count == receive_count
+        and lease.visible_at_ms > now_ms
+        and not lease.is_withheld
+    ]
+
+
+OPERATIONS: Operations = {
+    ReceiveMessage: OperationKind(
+        decide_receive_message,
+        Deliveries,
+        Replay(_short_receive, (ShortReceive,), _receive_again),
+    )
+}

@@ -22,11 +22,10 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import Request
-from visibility.contract.operations import FIXED_TO_QUEUE, CloseQueue, ReceiveMessage
+from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_values import THE_SHARD
-from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import (
     NO_MESSAGES,
     Answers,
@@ -39,9 +38,12 @@ from visibility.rules.decided import (
     failure_notice,
 )
 from visibility.rules.events import Event, Notice
+from visibility.rules.features import OPERATIONS
 from visibility.rules.handing_out import TURN_BYTES_MAX, HandingOut
+from visibility.rules.operation_kinds import Decide
 from visibility.rules.pulse import STEPS, Step
 from visibility.rules.quarantine import damage_notice, is_for_others, quarantine
+from visibility.rules.queues import CloseQueue
 from visibility.rules.receive import wait_ms
 from visibility.rules.retries import TurnAnswers
 from visibility.state.advance import advance, park
@@ -278,7 +280,7 @@ class Turn:
 
     def _outcome_of(self, ticket: Ticket) -> Outcome | None:
         request = ticket.request
-        decide = DECIDE[type(request.operation)]
+        decide = OPERATIONS[type(request.operation)].decide
         if ticket.age_ms:
             decide = self._decision_on_retry(ticket)
         if self.state.without_room:
@@ -310,7 +312,7 @@ class Turn:
         """Decide a request that waited, with the present definitions of its queue and the dead
         letters'. False if it remains a long poll."""
         request = ticket.request
-        if request.queue.queue_id == THE_SHARD or type(request.operation) in FIXED_TO_QUEUE:
+        if request.queue.queue_id == THE_SHARD or OPERATIONS[type(request.operation)].is_fixed:
             return self._decide(ticket)
         renewed = self.state.definitions.renewed(request)
         if renewed is None:

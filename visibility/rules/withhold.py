@@ -21,9 +21,9 @@ from visibility.contract.limits import (
     WITHHELD_UNTIL_MS,
 )
 from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import SelectedChanged
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import ReleaseMessages, Withheld, WithholdMessages
+from visibility.contract.stored_message import Lease, StoredMessage, Withheld
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import GROUP_LINE, LEASE, WITHHELD, group_line_key, row_key
@@ -33,12 +33,14 @@ from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import history_of, lease_of
 from visibility.rules.message_events import LeasesEnded, MessagesDeleted, VisibilityChanged
+from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.selected import selected, waiting
 from visibility.state.in_flight import hide, trim
 from visibility.state.places import leave_line
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
+from visibility.state.short_answers import ShortAnswer
 from visibility.state.stamp import Stamp
 
 LOOK_MS = 60_000
@@ -47,6 +49,28 @@ _STEP_MESSAGES = 100
 """Messages that one step deletes."""
 _ARCHIVED_BYTES = 128 << 10
 """Content that one step hands over to the archive, which writes it again."""
+
+
+class WithholdMessages(Operation, frozen=True):
+    """Keep the waiting messages with these sequences from everyone, until they are released or
+    deleted; answers `outcomes.SelectedChanged`.
+
+    `delete_after_ms` 0: they wait until they are released. `owner` and `reference` are texts of
+    the operator.
+    """
+
+    sequences: list[int] = msgspec.field(default_factory=list)
+    owner: str = ""
+    reference: str = ""
+    delete_after_ms: int = 0
+
+
+class ReleaseMessages(Operation, frozen=True):
+    """Make withheld messages visible again: quarantined ones, or (`deleting`) those that are to be
+    deleted; answers `outcomes.SelectedChanged`."""
+
+    sequences: list[int] = msgspec.field(default_factory=list)
+    deleting: bool = False
 
 
 def withheld_leases(queue: QueueState) -> Iterator[tuple[Withheld, Lease]]:
@@ -246,3 +270,23 @@ class WithholdingEnded(Event, frozen=True):
         """See `Event.record`."""
         for sequence in self.sequences:
             changes.delete(row_key(self.queue_id, WITHHELD, sequence))
+
+
+# -- the same answer to a retry --------------------------------------------------------------------
+
+
+def _short_changed(request: Request, answer: SelectedChanged) -> ShortAnswer:
+    return answer.changed
+
+
+def _changed_again(short: int, shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    assert isinstance(request.operation, WithholdMessages | ReleaseMessages)
+    return SelectedChanged(short, len(set(request.operation.sequences)) - short), ()
+
+
+_CHANGED = Replay(_short_changed, (int,), _changed_again)
+
+OPERATIONS: Operations = {
+    WithholdMessages: OperationKind(decide_withhold_messages, SelectedChanged, _CHANGED),
+    ReleaseMessages: OperationKind(decide_release_messages, SelectedChanged, _CHANGED),
+}

@@ -6,8 +6,7 @@ Nothing here is an event.
 from __future__ import annotations
 
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease
-from visibility.contract.withheld import Withheld
+from visibility.contract.stored_message import Lease, Withheld
 from visibility.state.counts import Counts
 from visibility.state.in_flight import hide, show
 from visibility.state.queue_state import QueueState

@@ -12,8 +12,8 @@ from cluster.shards.answers import NotDecided
 from cluster.shards.shard import Shard
 from cluster.tests.replication import test_shards as stories
 from cluster.tests.simulation.cluster_run import Shape
+from cluster.tests.simulation.planting import Plant
 
-Plant = Callable[[pytest.MonkeyPatch], None]
 Story = Callable[[], None]
 
 

@@ -9,9 +9,10 @@ import msgspec
 from cluster.tests.simulation.client import Client, name_of
 from compat_tests.faults.history import Outcome, Withholding
 from visibility.contract.move_task import MessageFilter
-from visibility.contract.operations import BrowseMessages, MoveSelected
 from visibility.contract.outcomes import Browsed, BrowsedPage, SelectedChanged
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.move_tasks import MoveSelected
+from visibility.rules.withhold import ReleaseMessages, WithholdMessages
 from visibility.tests import prepared
 
 _MOST = 3

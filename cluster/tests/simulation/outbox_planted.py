@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 import pytest
 
 from cluster.shards.delivery import Deliveries
 from cluster.shards.shard import Shard
+from cluster.tests.simulation.planting import Plant, change_operation
 from storage.engines.store import Store
 from visibility.contract.model import Request
-from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
 from visibility.contract.outcomes import Accepted, OutboxPage
 from visibility.rules import arrivals
-from visibility.rules.arrivals import ArrivalsForgotten, ArrivalsRefused, MessagesArrived
-from visibility.rules.decide import DECIDE, Decide
+from visibility.rules.arrivals import (
+    AcceptMessages,
+    ArrivalsForgotten,
+    ArrivalsRefused,
+    MessagesArrived,
+)
 from visibility.rules.decided import Decided, Outcome
-from visibility.rules.departures import decide_read_outbox
+from visibility.rules.departures import ClearOutbox, ReadOutbox, decide_read_outbox
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.turn import Turn
@@ -25,8 +28,6 @@ from visibility.state.outbox import Outbox
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-
-Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def deliver_before_the_commit(patch: pytest.MonkeyPatch) -> None:
@@ -103,8 +104,7 @@ def unlock_at_the_delivery(patch: pytest.MonkeyPatch) -> None:
                 events += book.events()
         return answer, tuple(events)
 
-    changed: dict[type[Operation], Decide] = {**DECIDE, ReadOutbox: read_and_unlock}
-    patch.setattr("visibility.rules.turn.DECIDE", changed)
+    change_operation(patch, ReadOutbox, decide=read_and_unlock)
 
 
 def clear_without_delivery(patch: pytest.MonkeyPatch) -> None:

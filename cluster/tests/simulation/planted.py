@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
 from cluster.shards.shard import Shard
+from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.run import Shape
 from storage.engines import opening as engine_opening
 from storage.engines.durable import DurableStore
@@ -23,8 +23,6 @@ from storage.rows.stored_rows import StoredRows
 from visibility.rows.row_changes import Changes
 from visibility.rules.decided import Decided
 from visibility.state.stamp import Stamp
-
-Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def replay_from_one_entry_too_late(patch: pytest.MonkeyPatch) -> None:
