@@ -286,8 +286,8 @@ class Node:
         worker, wall_s = self.worker, self._clock.wall_s
         queues_max = self._settings.metrics_queues_max
         history = History(self.owner.catalog, worker.samples, wall_s, queues_max)
-        worker.gateway.other = Monitoring(
-            history, hosts, worker.authenticate_for(SERVICE), worker.access, wall_s
+        worker.gateway.others.append(
+            Monitoring(history, hosts, worker.authenticate_for(SERVICE), worker.access, wall_s)
         )
         return history
 

@@ -8,12 +8,13 @@ from functools import lru_cache
 from storage.checks.consistency import check_archive, check_outbox, check_queue
 from storage.engines.memory import MemoryStore
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage, Withheld
+from visibility.contract.stored_message import Hold, Lease, StoredMessage
 from visibility.rows.outbox_rows import departures
 from visibility.rows.row_codec import decode_row
 from visibility.rows.row_keys import (
     BLOCKED,
     GROUP,
+    HOLD,
     LEASE,
     MESSAGE,
     MOVE_TASK,
@@ -21,7 +22,6 @@ from visibility.rows.row_keys import (
     QUEUE,
     REMEMBERED,
     SPAN,
-    WITHHELD,
     number_of,
     queue_of,
 )
@@ -29,7 +29,7 @@ from visibility.rows.row_values import THE_SHARD, GroupRow, Quarantined, QueueRo
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
-_KEPT_WHEN_EMPTY = (QUEUE, MOVE_TASK, REMEMBERED, BLOCKED, WITHHELD)
+_KEPT_WHEN_EMPTY = (QUEUE, MOVE_TASK, REMEMBERED, BLOCKED, HOLD)
 
 
 @lru_cache(maxsize=20_000)
@@ -84,10 +84,10 @@ def _check_queue(queue: QueueState, rows: QueueRows) -> None:
     assert leases == {sequence: entry.lease for sequence, entry in queue.entries.items()}
     assert rows.of_kind(SPAN, int) == queue.spans
     assert rows.of_kind(MOVE_TASK, MoveTask) == queue.tasks
-    marks = rows.of_kind(WITHHELD, Withheld)  # after a start, also of messages that are gone
-    assert queue.withheld.items() <= marks.items()
-    withheld = {number for number, entry in queue.entries.items() if entry.lease.is_withheld}
-    assert withheld <= queue.withheld.keys()
+    marks = rows.of_kind(HOLD, Hold)  # after a start, also of messages that are gone
+    assert queue.holds.items() <= marks.items()
+    held = {number for number, entry in queue.entries.items() if entry.lease.is_held}
+    assert held <= queue.holds.keys()
     assert len(messages) == queue.waiting + len(queue.entries)
     assert rows.of_kind(QUARANTINED, Quarantined) == queue.quarantined.spans
     assert {key[9:25] for key in rows.table(BLOCKED)} == queue.quarantined.groups.keys()

@@ -41,13 +41,13 @@ from visibility.rules.dead_letters import MOVES_MAX
 from visibility.rules.delete_selected import DeleteSelected
 from visibility.rules.departures import ClearOutbox, ReadOutbox
 from visibility.rules.features import OPERATIONS
+from visibility.rules.hold_messages import HoldMessages
 from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessages
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import MoveSelected, ReadMoveTasks
 from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters
 from visibility.rules.read_queues import ReadQueues
 from visibility.rules.resend import ResendMessage
-from visibility.rules.withhold import WithholdMessages
 from visibility.state.short_answers import ShortFailures
 from visibility.tests import prepared
 
@@ -91,8 +91,8 @@ CHANGING: dict[str, Make] = {
     "start": lambda s, f: prepared.start_move_task(STANDARD, None),
     "move selected": move_selected,
     "resend": resend,
-    "withhold": lambda s, f: prepared.prepared(STANDARD, WithholdMessages([1, 4, 9])),
-    "withhold in order": lambda s, f: prepared.prepared(FIFO, WithholdMessages([1, 4])),
+    "hold": lambda s, f: prepared.prepared(STANDARD, HoldMessages([1, 4, 9])),
+    "hold in order": lambda s, f: prepared.prepared(FIFO, HoldMessages([1, 4])),
     "delete selected": lambda s, f: prepared.prepared(STANDARD, DeleteSelected([1, 4, 9])),
 }
 
@@ -120,14 +120,14 @@ async def test_a_retry_gets_the_answer_again_and_changes_nothing(name: str) -> N
 
 
 @virtual
-async def test_a_retried_receive_gets_no_message_that_was_withheld_meanwhile() -> None:
+async def test_a_retried_receive_gets_no_message_that_was_held_meanwhile() -> None:
     world = await a_world()
     await answer_to(world, named(prepared.send(STANDARD, "s")))
     receive = named(prepared.receive(STANDARD, 1, timeout_s=1))
     first = await answer_to(world, receive)
     await pass_time(1.5)
-    withheld = prepared.prepared(STANDARD, WithholdMessages([1]))
-    await answer_to(world, named(withheld))
+    held = prepared.prepared(STANDARD, HoldMessages([1]))
+    await answer_to(world, named(held))
 
     again = await answer_to(world, receive, age_ms=2_000)
 

@@ -11,11 +11,10 @@ from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
-from storage.healing.healed_queue import Healed
+from storage.healing.rebuild import Healed
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Definitions, Request
 from visibility.contract.outcomes import Answer, Deliveries
-from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord
 from visibility.state.waiters import Ticket
 from visibility.tests.prepared import KnownQueues
@@ -62,13 +61,10 @@ class FragileStore(MemoryStore):
         return [self.get(key) for key in keys]
 
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """Rows in the damaged block are removed with it."""
-        changes = Changes()
-        for key in self.unreadable:
-            changes.delete(key)
+        """Rows in the damaged block are left behind."""
+        healed = await super().heal(known)
         self.unreadable = set()
-        self.write(changes.ops)
-        return await super().heal(known)
+        return healed
 
     def damage(self, *keys: bytes) -> None:
         """Damage the rows under these keys."""

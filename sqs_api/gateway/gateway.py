@@ -112,8 +112,8 @@ class Gateway:
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
         self.counts = QueueCounts()
-        self.other: OtherService | None = None
-        """A service that has its requests on the same endpoint."""
+        self.others: list[OtherService] = []
+        """Services that have their requests on the same endpoint."""
         self.late_news: LateNews | None = None
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
@@ -272,12 +272,15 @@ class Gateway:
         return self._access.nobody_may(decoded.operation, client, headers)
 
     def _begin_other(self, exchange: Exchange, given: _Given) -> bool:
-        """Hand a request that is not SQS's to the other service, if it is that one's."""
+        """Hand a request that is not SQS's to the first other service whose it is; False if it is
+        none's."""
         request = OtherRequest(*given, exchange.client, exchange.request_id)
-        answer = self.other.answer(request) if self.other is not None else None
-        if answer is not None:
-            self._start_task(self._answer_other(exchange, answer))
-        return answer is not None
+        for service in self.others:
+            answer = service.answer(request)
+            if answer is not None:
+                self._start_task(self._answer_other(exchange, answer))
+                return True
+        return False
 
     async def _answer_other(self, exchange: Exchange, answer: Awaitable[OtherAnswer]) -> None:
         written = await answer

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage, Withheld
+from visibility.contract.stored_message import Hold, Lease, StoredMessage
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import DamagedRecord, decode_row
 from visibility.rows.row_keys import (
@@ -28,6 +28,7 @@ from visibility.rows.row_keys import (
     GROUP,
     GROUP_LINE,
     HEAD,
+    HOLD,
     LEASE,
     MESSAGE,
     MOVE_TASK,
@@ -36,7 +37,6 @@ from visibility.rows.row_keys import (
     QUEUE,
     REMEMBERED,
     SPAN,
-    WITHHELD,
     number_of,
     queue_of,
 )
@@ -82,7 +82,7 @@ TABLES = {
     HEAD: Table("head", 17, None),
     LEASE: Table("lease", 17, Lease),
     ALIAS: Table("alias", 17, int),
-    WITHHELD: Table("withheld", 17, Withheld),
+    HOLD: Table("holds", 17, Hold),
     REMEMBERED: Table("remembered", 33, Remembered),
     MOVE_TASK: Table("move task", 17, MoveTask),
     SPAN: Table("span", 17, int),
@@ -214,7 +214,7 @@ def check_row(key: bytes, value: bytes) -> object:
 
 def _check_names(key: bytes, row: object) -> None:
     """Check that a row that names itself agrees with its key."""
-    if isinstance(row, Lease | Withheld):
+    if isinstance(row, Lease | Hold):
         is_own = row.sequence == int.from_bytes(key[-8:])
     elif isinstance(row, MoveTask | SealedBatch):
         is_own = row.number == number_of(key)

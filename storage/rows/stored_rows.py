@@ -10,7 +10,7 @@ from storage.rows.damage import UnreadableRows, gap_of, walk_rows
 from storage.rows.messages_past_damage import survey_messages, walk_messages
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage, Withheld
+from visibility.contract.stored_message import Hold, Lease, StoredMessage
 from visibility.rows import outbox_rows
 from visibility.rows.archive_rows import load_archive
 from visibility.rows.overlay import Overlay, RowReader
@@ -25,6 +25,7 @@ from visibility.rows.row_keys import (
     GROUP,
     GROUP_LINE,
     HEAD,
+    HOLD,
     LEASE,
     MESSAGE,
     MOVE_TASK,
@@ -32,7 +33,6 @@ from visibility.rows.row_keys import (
     QUARANTINED,
     REMEMBERED,
     SPAN,
-    WITHHELD,
     group_key,
     group_line_key,
     group_name,
@@ -349,9 +349,9 @@ class StoredRows:
         """The queue's move tasks by number. Raises DamagedRecord."""
         return (decode_row(MoveTask, k, v) for k, v in self._table(queue_id, MOVE_TASK))
 
-    def withheld(self, queue_id: int) -> Iterator[Withheld]:
-        """The marks of withheld messages. Raises DamagedRecord."""
-        return (decode_row(Withheld, k, v) for k, v in self._table(queue_id, WITHHELD))
+    def holds(self, queue_id: int) -> Iterator[Hold]:
+        """The marks of held messages. Raises DamagedRecord."""
+        return (decode_row(Hold, k, v) for k, v in self._table(queue_id, HOLD))
 
     def spans(self, queue_id: int) -> Iterator[tuple[int, int]]:
         """(span, messages in it). Raises DamagedRecord."""

@@ -26,9 +26,9 @@ from visibility.rows.row_places import put_message, remove
 from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
-from visibility.rules.groups import GroupBook
 from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.operation_kinds import OperationKind, Operations
+from visibility.rules.orders import order_of
 from visibility.rules.quarantine import uncovered
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
@@ -63,12 +63,12 @@ class ClearOutbox(Operation, frozen=True):
 class Departures:
     """The messages of one queue that depart by one decision."""
 
-    __slots__ = ("_departures", "_fifo", "_queue_id", "_shard", "_size", "_stamp")
+    __slots__ = ("_departures", "_locks", "_queue_id", "_shard", "_size", "_stamp")
 
     def __init__(self, shard: ShardState, queue: QueueDefinition, stamp: Stamp) -> None:
         self._shard = shard
         self._queue_id = queue.queue_id
-        self._fifo = queue.settings.fifo
+        self._locks = order_of(queue.settings).locks_groups
         self._stamp = stamp
         self._departures: list[Departure] = []
         self._size = 0
@@ -113,7 +113,7 @@ class Departures:
             target.arn,
             arriving,
             resealed,
-            self._fifo,
+            self._locks,
             task,
         )
         self._departures.append(departure)
@@ -167,6 +167,7 @@ class _Clearing:
     def __init__(self, departure: Departure, now_ms: int) -> None:
         self._queue_id = departure.queue_id
         self._fifo = departure.fifo
+        self._order = order_of(departure)
         self._now_ms = now_ms
         self.settled: dict[int, tuple[Departure, str]] = {}
 
@@ -178,11 +179,9 @@ class _Clearing:
         gone = {number: each for number, (each, reason) in self.settled.items() if not reason}
         back = {number: each for number, (each, reason) in self.settled.items() if reason}
         leases = [_returned_lease(each.lease, self._now_ms) for each in back.values()]
-        events: list[Event] = []
-        if self._fifo:
-            book = GroupBook(shard, shard.queue(self._queue_id), fifo=True)
-            book.settle_all([each.lease for each in gone.values()], leases)
-            events += book.events()
+        book = self._order.book(shard, shard.queue(self._queue_id))
+        book.settle_all([each.lease for each in gone.values()], leases)
+        events = [*book.events()]
         if gone:
             events.append(DeparturesCleared(self._queue_id, self._now_ms, list(gone)))
         if back:

@@ -11,6 +11,7 @@ from visibility.rules import (
     browse,
     delete_selected,
     departures,
+    hold_messages,
     kept_queues,
     move_plans,
     move_tasks,
@@ -19,7 +20,6 @@ from visibility.rules import (
     receive,
     resend,
     send,
-    withhold,
 )
 from visibility.rules.operation_kinds import Operations
 
@@ -48,7 +48,7 @@ OPERATIONS = _combined(
     browse.OPERATIONS,
     delete_selected.OPERATIONS,
     resend.OPERATIONS,
-    withhold.OPERATIONS,
+    hold_messages.OPERATIONS,
     queues.OPERATIONS,
     read_queues.OPERATIONS,
     kept_queues.OPERATIONS,

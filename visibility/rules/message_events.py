@@ -15,7 +15,7 @@ from visibility.rows.row_places import put_waiting, remove
 from visibility.rules.events import Effects, Event
 from visibility.state import window
 from visibility.state.counts import bucket_of
-from visibility.state.in_flight import end_hold, held_by_consumers, hide, trim, with_consumers
+from visibility.state.in_flight import end_flight, group_with_consumers, hide, trim, with_consumers
 from visibility.state.places import count, leave, leave_line
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -130,7 +130,7 @@ class MessagesReceived(Event, frozen=True):
                 leave_line(shard, queue, lease.sequence)
             hide(shard, queue, lease, at_ms)
             if lease.group and not queue.fifo:
-                held = held_by_consumers(queue, lease.group)
+                held = group_with_consumers(queue, lease.group)
                 queue.fairness.received(lease.group, held, with_consumers(queue), at_ms)
         if queue.visible_again:
             trim(queue)
@@ -156,7 +156,7 @@ class MessagesDeleted(Event, frozen=True):
             if lease.sent_at_ms:
                 bucket = bucket_of(self.deleted_at_ms - lease.sent_at_ms)
                 times[bucket] = times.get(bucket, 0) + 1
-            if lease.group and lease.received_at_ms and not (queue.fifo or lease.is_withheld):
+            if lease.group and lease.received_at_ms and not (queue.fifo or lease.is_held):
                 busy_ms = max(0, self.deleted_at_ms - lease.received_at_ms)
                 queue.fairness.finished(lease.group, busy_ms, self.deleted_at_ms)
         if queue.visible_again:
@@ -238,7 +238,7 @@ class LeasesEnded(Event, frozen=True):
         """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         for lease in self.leases:
-            end_hold(shard, queue, queue.entries.pop(lease.sequence).lease)
+            end_flight(shard, queue, queue.entries.pop(lease.sequence).lease)
             queue.waiting += 1
 
     def record(self, changes: Changes) -> None:

@@ -22,7 +22,7 @@ from visibility.rules.arrivals import (
 from visibility.rules.decided import Decided, Outcome
 from visibility.rules.departures import ClearOutbox, ReadOutbox, decide_read_outbox
 from visibility.rules.events import Event
-from visibility.rules.groups import GroupBook
+from visibility.rules.groups import FifoBook
 from visibility.rules.turn import Turn
 from visibility.state.outbox import Outbox
 from visibility.state.rows import Rows
@@ -83,7 +83,7 @@ def forget_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
 
 def unlock_at_the_departure(patch: pytest.MonkeyPatch) -> None:
     """A group goes on while one of its messages is in the outbox."""
-    patch.setattr(GroupBook, "depart", GroupBook.leave)
+    patch.setattr(FifoBook, "depart", FifoBook.leave)
 
 
 def unlock_at_the_delivery(patch: pytest.MonkeyPatch) -> None:
@@ -99,7 +99,7 @@ def unlock_at_the_delivery(patch: pytest.MonkeyPatch) -> None:
                 if each.locked and each.queue_id == queue.queue_id
             ]
             if locked:
-                book = GroupBook(shard, queue, fifo=True)
+                book = FifoBook(shard, queue)
                 book.settle_all(locked, ())
                 events += book.events()
         return answer, tuple(events)
