@@ -48,7 +48,7 @@ from storage.copies.scrub import InThread
 from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _TRIES = 2
 """Of a file: what is wrong twice is wrong at its host."""

@@ -43,7 +43,7 @@ from storage.engines.kept_files import OF_ONE_OPENING
 from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 
 class Source(Protocol):

@@ -29,9 +29,9 @@ from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, Deliveries
+from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.decided import NO_MESSAGES
-from visibility.state.events import THE_SHARD
 from visibility.state.waiters import Ticket
 
 REQUEST_HEAD = Struct(">II")

@@ -52,9 +52,9 @@ from visibility.contract.operations import (
     SendMessage,
     SendMessageBatch,
     SendMessageBatchRequestEntry,
-    UndoReceive,
 )
 from visibility.contract.outcomes import Answer
+from visibility.rules.acknowledge import UndoReceive
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import OnAnswer, Room, Ticket

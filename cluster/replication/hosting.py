@@ -31,7 +31,7 @@ from storage.copies.replaced_rows import (
 from storage.engines.store import RowStore, StoreFailed
 from storage.engines.store_options import Durability, Replication, StoreOptions, log_folder
 from storage.log import OLDEST_FORMAT, Disk, LogMismatch, Promise, PromiseFile, SystemDisk
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 OnMessage = Callable[[str, bytes], None]
 """Gets the host that sent a message, and its bytes."""

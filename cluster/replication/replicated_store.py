@@ -27,7 +27,7 @@ from storage.engines.store_options import Replication, StoreOptions
 from storage.healing.rebuild import Healed
 from storage.log import Disk, LogFailed, LogFull, Position, ReadAhead
 from storage.rows.entry_body import EntryBody, decode_body, encode_body
-from storage.rows.row_changes import Changes, Ops
+from visibility.rows.row_changes import Changes, Ops
 
 TICK_S = 0.1
 """Interval of the replica's own work."""

@@ -11,40 +11,20 @@ from typing import NamedTuple
 import structlog
 
 from storage.engines.store import SharedStore
-from storage.rows.row_changes import Changes
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt, Request
-from visibility.contract.operations import (
-    ChangeMessageVisibility,
-    ChangeMessageVisibilityBatch,
-    DeleteMessage,
-    DeleteMessageBatch,
-    ReturnMessages,
-    SendMessage,
-    SendMessageBatch,
-    UndoReceive,
-)
 from visibility.contract.outcomes import Deliveries
-from visibility.rules.decided import NO_MESSAGES, Answers, Notice
+from visibility.rows.row_changes import Changes
+from visibility.rules.acknowledge import ReturnMessages, UndoReceive
+from visibility.rules.decided import NO_MESSAGES, Answers
+from visibility.rules.events import Notice
+from visibility.rules.features import OPERATIONS
 from visibility.state.waiters import OnAnswer
 
 _LATE = 4
 """A receive is late after this part of its visibility timeout."""
 _LATE_MS_MIN = 1_000 // _LATE
 """No receive is late before: the shortest visibility timeout is a second."""
-EARLY = frozenset(
-    {
-        SendMessage,
-        SendMessageBatch,
-        DeleteMessage,
-        DeleteMessageBatch,
-        ChangeMessageVisibility,
-        ChangeMessageVisibilityBatch,
-    }
-)
-"""All others wait for a majority. So what may be lost is not received: the handle of a lost message
-would else name the next one that gets its sequence, and delete that. Nor does the service itself
-act on it, as between shards or for the archive."""
 GIVING_BACK = (ReturnMessages, UndoReceive)
 """Operations that a shard decides as long as it leads, although it stops."""
 
@@ -121,14 +101,18 @@ class EarlyAnswers:
     def hold(self, answers: Answers, *, has_entry: bool) -> Answers:
         """Hold the early ones of a Turn until this host has durably what it saw; return the
         others."""
-        early = [each for each in answers if type(each[0].request.operation) in EARLY]
+        early: Answers = []
+        others: Answers = []
+        for each in answers:
+            kind = OPERATIONS[type(each[0].request.operation)]
+            (early if kind.is_early else others).append(each)
         if has_entry:
             self._held.append(early)
         elif self._held:
             self._held[-1].extend(early)
         else:
             self._release(early)
-        return [each for each in answers if type(each[0].request.operation) not in EARLY]
+        return others
 
     def appended(self) -> None:
         """The Entry of the last Turn is under way."""

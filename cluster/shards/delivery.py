@@ -21,9 +21,11 @@ from cluster.shards.router import Router
 from cluster.shards.shard_report import News
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
-from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.arrivals import AcceptMessages
+from visibility.rules.departures import ClearOutbox, ReadOutbox
 
 PAUSE_S = 0.05
 """Pause after a request that failed, or that brought nothing forward; doubled each time."""

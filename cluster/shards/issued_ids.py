@@ -16,9 +16,9 @@ import structlog
 from auth.caller import Caller
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Request
-from visibility.contract.operations import ReadQueues
 from visibility.contract.outcomes import Answer
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.read_queues import ReadQueues
 
 _CALLER = Caller("", "", "raised-ids")
 _NO_QUEUES = ReadQueues()

@@ -20,13 +20,15 @@ from visibility.contract import operations as op
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer
+from visibility.rules.kept_queues import ContinueQueue
+from visibility.rules.queues import CloseQueue, QueueChanged
 
 PRINCIPAL = "operator"
 """Principal of requests that the service itself makes."""
 _OPERATIONS: dict[Kind, op.Operation] = {
-    Kind.CHANGED: op.QueueChanged(),
-    Kind.DELETED: op.CloseQueue(),
-    Kind.PURGED: op.ContinueQueue(),
+    Kind.CHANGED: QueueChanged(),
+    Kind.DELETED: CloseQueue(),
+    Kind.PURGED: ContinueQueue(),
 }
 
 

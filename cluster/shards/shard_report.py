@@ -12,11 +12,11 @@ from typing import NamedTuple
 import msgspec
 
 from storage.histogram import HistogramReport
+from visibility.rows.row_codec import DamagedRecord
 from visibility.state.ages import OldestMessages, oldest_messages
 from visibility.state.archive_state import ArchiveState
 from visibility.state.gauges import GroupGauges, group_gauges
 from visibility.state.queue_state import QueueState
-from visibility.state.rows import DamagedRecord
 from visibility.state.shard_state import ShardState
 
 

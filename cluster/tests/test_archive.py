@@ -13,13 +13,14 @@ from cluster.tests.virtual_time import CountingEntropy, virtual
 from cluster.tests.world import World
 from storage.checks.consistency import check_archive
 from storage.engines.memory import MemoryStore
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import ARCHIVED, message_key, row_key
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
-from visibility.contract.operations import AcknowledgeArchive
 from visibility.contract.tags import ARCHIVE_NONE, ARCHIVE_TAG
-from visibility.state.events import THE_SHARD, Event, MessagesHandedOver
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import ARCHIVED, message_key, row_key
+from visibility.rows.row_values import THE_SHARD
+from visibility.rules.archive_batches import AcknowledgeArchive, MessagesHandedOver
+from visibility.rules.events import Event
 from visibility.tests import prepared
 
 MINUTE_MS = 60_000

@@ -7,10 +7,10 @@ import pytest
 from cluster.shards.issued_ids import CatalogOlder
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from storage.rows.row_keys import LEASE, message_key, queue_of, row_key
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.outcomes import Deliveries
+from visibility.rows.row_keys import LEASE, message_key, queue_of, row_key
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.tests import prepared
 

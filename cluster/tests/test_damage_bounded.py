@@ -10,9 +10,10 @@ import pytest
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.checks.consistency import check_queue
-from storage.rows.row_codec import QueueRow, decode_row, encode_row
-from storage.rows.row_keys import DELAYED, GROUP, MESSAGE, queue_key
 from visibility.contract.model import QueueDefinition
+from visibility.rows.row_codec import decode_row, encode_row
+from visibility.rows.row_keys import DELAYED, GROUP, MESSAGE, queue_key
+from visibility.rows.row_values import QueueRow
 from visibility.rules import quarantine
 from visibility.state.queue_state import SPAN_BITS
 from visibility.tests import prepared

@@ -10,11 +10,11 @@ import pytest
 from cluster.tests.histories import seeds
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, World, pass_time
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import DELAYED, GROUP, MESSAGE
 from visibility.contract.errors import InternalError
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.outcomes import Deliveries
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import DELAYED, GROUP, MESSAGE
 from visibility.state.invariants import check_shard
 from visibility.tests import prepared
 

@@ -7,7 +7,6 @@ import pytest
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.checks import consistency
-from storage.rows.row_keys import CLOCK, DELAYED, GROUP, GROUP_LINE, message_key, pair_key, queue_of
 from storage.rows.stored_rows import StoredRows
 from visibility.content.id_digests import group_digest
 from visibility.contract.errors import QueueError
@@ -15,6 +14,15 @@ from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import ListMessageMoveTasks
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import ListMessageMoveTasksResult
+from visibility.rows.row_keys import (
+    CLOCK,
+    DELAYED,
+    GROUP,
+    GROUP_LINE,
+    message_key,
+    pair_key,
+    queue_of,
+)
 from visibility.state.fairness import IN_FLIGHT_MIN
 from visibility.state.invariants import check_queue
 from visibility.tests import prepared

@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from cluster.tests.test_healing import RUBBISH, Q, Served
-from storage.rows.row_keys import queue_key
 from storage.tests.on_disk import changing
 from visibility.contract.outcomes import Deliveries
+from visibility.rows.row_keys import queue_key
 from visibility.tests import prepared
 
 COUNT = 100

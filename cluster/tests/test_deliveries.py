@@ -13,11 +13,12 @@ from cluster.shards.router import Router
 from cluster.shards.shard_report import News
 from cluster.tests.virtual_time import CountingEntropy, virtual
 from cluster.tests.world import FragileStore, World, pass_time
-from storage.rows.outbox_rows import OUTBOX_KEY
-from storage.rows.row_codec import OutboxRow, encode_row
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.contract.stored_message import Arrival, StoredMessage
+from visibility.rows.outbox_rows import OUTBOX_KEY
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_values import OutboxRow
 
 ARRIVAL = Arrival(b"origin", 1, 9, "arn:aws:sqs:eu-west-1:1:q", StoredMessage("m", 1, 1, b"x"))
 

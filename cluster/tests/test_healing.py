@@ -17,7 +17,12 @@ from storage.checks.consistency import check_queue
 from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.store_options import StoreOptions
-from storage.rows.row_keys import (
+from storage.tests.on_disk import changing, rows_of
+from storage.tests.places import SEGMENT_BYTES
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries, SelectedChanged
+from visibility.rows.row_keys import (
     ARCHIVE,
     GROUP,
     HOLD,
@@ -29,14 +34,9 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
-from storage.tests.on_disk import changing, rows_of
-from storage.tests.places import SEGMENT_BYTES
-from visibility.contract.errors import QueueError
-from visibility.contract.held_messages import HoldMessages
-from visibility.contract.model import QueueCounters, QueueDefinition, Request
-from visibility.contract.operations import BrowseMessages
-from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries, SelectedChanged
-from visibility.state.events import THE_SHARD
+from visibility.rows.row_values import THE_SHARD
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.hold_messages import HoldMessages
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -8,8 +8,8 @@ from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World
 from storage.engines.memory import MemoryStore
-from storage.rows.row_keys import message_key
 from visibility.contract.model import QueueCounters
+from visibility.rows.row_keys import message_key
 from visibility.state import window
 from visibility.state.window import PAGE_BYTES, PAGE_MESSAGES, WINDOW_BYTES_MAX
 from visibility.tests import prepared

@@ -7,11 +7,11 @@ import asyncio
 from cluster.shards.lead import TURN_REQUESTS_MAX
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.rows.row_keys import DELAYED, message_key, pair_key, queue_of
 from visibility.contract.errors import QueueDoesNotExist, ReceiptHandleIsInvalid
 from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.outcomes import Progress
 from visibility.contract.results import SendMessageResult
+from visibility.rows.row_keys import DELAYED, message_key, pair_key, queue_of
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
 

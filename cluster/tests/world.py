@@ -16,7 +16,7 @@ from storage.healing.rebuild import Healed
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Definitions, Request
 from visibility.contract.outcomes import Answer, Deliveries
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 from visibility.state.waiters import Ticket
 from visibility.tests.prepared import KnownQueues
 

@@ -33,11 +33,11 @@ from storage.copies.export_task import Export, ExportTask, ShardExport
 from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.store_options import Durability, StoreOptions
-from storage.rows.archive_appliers import write_archive
-from storage.rows.row_codec import ArchiveRow, encode_row
-from storage.rows.row_keys import BATCH, row_key
 from storage.tests.on_disk import changing, opener
-from visibility.state.events import THE_SHARD, SealedBatch
+from visibility.rows.archive_rows import write_archive
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import BATCH, row_key
+from visibility.rows.row_values import THE_SHARD, ArchiveRow, SealedBatch
 
 _SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 _PATIENCE_S = 120

@@ -35,11 +35,10 @@ from storage.files.folder import (
     sync_folder,
     write_format,
 )
-from storage.rows.archive_appliers import write_archive
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import FORMAT_VERSION
-from storage.rows.stored_rows import load_archive
-from visibility.state.rows import DamagedRecord
+from visibility.rows.archive_rows import load_archive, write_archive
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import FORMAT_VERSION
 
 OLD_FORMAT = 3
 KEPT_FORMAT_FILE = "format-3.json"

@@ -13,9 +13,11 @@ from storage.engines.fresh_rows import damaged_of, finish_switch, fresh_of, has_
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.files.refusing_disk import disk_refusal
-from storage.rows.row_changes import Changes, Ops
-from storage.rows.row_codec import encode_row
-from storage.rows.row_keys import (
+from storage.rows.stored_rows import StoredRows
+from visibility.contract.stored_message import StoredMessage
+from visibility.rows.row_changes import Changes, Ops
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import (
     DELAYED,
     MESSAGE,
     SPAN,
@@ -25,8 +27,6 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
-from storage.rows.stored_rows import StoredRows
-from visibility.contract.stored_message import StoredMessage
 
 QUEUE = 1
 MESSAGES, LATE = 2_000, 500

@@ -28,8 +28,8 @@ from storage.copies.scrub import Pace
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import Position
-from storage.rows.row_changes import Ops
-from storage.rows.row_codec import encode_row
+from visibility.rows.row_changes import Ops
+from visibility.rows.row_codec import encode_row
 
 T = TypeVar("T")
 LOG_ID = b"l" * 16

@@ -24,7 +24,7 @@ from cluster.tests.world import pass_time
 from storage.copies.replaced_rows import incoming_of
 from storage.engines.store import StoreFailed
 from storage.log import Position
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _decode_as_before = msgspec.msgpack.Decoder(Begin | Read | Keep | End).decode
 """Of a version that does not know `Check`."""

@@ -19,13 +19,13 @@ from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked as AskedShard
 from cluster.tests.world import pass_time
-from storage.rows.row_codec import decode_row
-from storage.rows.row_keys import LEASE, MESSAGE, number_of
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Content, Request
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import SendMessageBatchResult, SendMessageResult
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_codec import decode_row
+from visibility.rows.row_keys import LEASE, MESSAGE, number_of
 from visibility.tests import prepared
 
 SEEDS = range(int(os.environ.get("PEER_SEEDS", "20")))

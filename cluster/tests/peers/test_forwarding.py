@@ -37,6 +37,7 @@ from visibility.contract.outcomes import Accepted, Deliveries
 from visibility.contract.results import SendMessageBatchResult, SendMessageResult
 from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.handing_out import COUNTED_BYTES_MIN
 from visibility.tests import prepared
 
@@ -104,7 +105,7 @@ async def test_messages_of_an_outbox_reach_the_leader_of_their_shard_once() -> N
         content = prepared.content("a dead letter")
         letter = StoredMessage("the id", 1, content.size, content.data)
         arrival = Arrival(b"the origin".ljust(16), 1, QUEUE.queue_id, QUEUE.arn, letter)
-        accept = op.AcceptMessages([arrival], [(arrival.origin, 1)])
+        accept = AcceptMessages([arrival], [(arrival.origin, 1)])
         asked = [a.ask(of_shard(accept, f"try {number}")) for number in range(2)]
         await pass_time(0.01)
 

@@ -12,8 +12,6 @@ from cluster.peers.peer_settings import ForwardingSettings, PeerSettings
 from cluster.tests.peers.hosts import COUNT, QUEUE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, lead_of, pass_time
-from storage.rows.row_codec import decode_row
-from storage.rows.row_keys import LEASE, MESSAGE
 from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Deliveries
@@ -24,6 +22,8 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_codec import decode_row
+from visibility.rows.row_keys import LEASE, MESSAGE
 from visibility.tests import prepared
 
 FIFO = prepared.queue_named("ordered.fifo", 2, ContentBasedDeduplication="true")

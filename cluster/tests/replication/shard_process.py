@@ -31,7 +31,7 @@ from storage.engines.store import StoreFailed
 from storage.log.disk import Done, Work
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.model import Request
-from visibility.contract.operations import ReturnMessages
+from visibility.rules.acknowledge import ReturnMessages
 from visibility.state.waiters import Ticket
 
 if TYPE_CHECKING:

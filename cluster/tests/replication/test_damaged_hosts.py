@@ -20,8 +20,8 @@ from storage.copies.replaced_rows import Replaced
 from storage.copies.scrub import ScrubTimes
 from storage.engines.store_options import log_folder
 from storage.log.entry import BEGINNING
-from storage.rows.row_keys import DEPARTURE, message_key, queue_key, row_key
-from visibility.state.events import THE_SHARD
+from visibility.rows.row_keys import DEPARTURE, message_key, queue_key, row_key
+from visibility.rows.row_values import THE_SHARD
 from visibility.tests import prepared
 
 _LONG_S = 120.0

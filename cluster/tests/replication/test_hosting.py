@@ -31,11 +31,11 @@ from storage.copies.replaced_rows import Replaced, make_incoming, replace_rows
 from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
-from storage.rows.row_keys import message_key
 from storage.tests.places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Deliveries
+from visibility.rows.row_keys import message_key
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

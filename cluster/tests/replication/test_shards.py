@@ -12,11 +12,11 @@ from cluster.shards.answers import NotDecided
 from cluster.shards.shard_report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
 from cluster.tests.virtual_time import VirtualLoop, failures_of
-from storage.rows.row_keys import message_key
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import SendMessageResult
+from visibility.rows.row_keys import message_key
 from visibility.tests import prepared
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="30")

@@ -14,8 +14,8 @@ from cluster.shards.shard_report import Phase
 from cluster.shards.tenure import Tenure
 from cluster.tests.replication import test_shards as stories
 from cluster.tests.simulation.cluster_run import Shape
+from cluster.tests.simulation.planting import Plant
 
-Plant = Callable[[pytest.MonkeyPatch], None]
 Story = Callable[[], None]
 
 

@@ -34,7 +34,7 @@ from compat_tests.faults.judge import judge
 from storage.copies.scrub import ScrubTimes
 from storage.engines.memory import MemoryStore
 from storage.engines.store_options import Replication, StoreOptions
-from storage.rows.row_keys import ARRIVAL, DEPARTURE
+from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 
 STEPS = 12

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
 from cluster.shards.lead import Lead
+from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.run import Shape
 from storage.engines import opening as engine_opening
 from storage.engines.durable import DurableStore
@@ -19,12 +19,10 @@ from storage.log.header import Header
 from storage.log.identity import write_identity
 from storage.log.scan import Scan
 from storage.rows.entry_body import decode_body
-from storage.rows.row_changes import Changes
 from storage.rows.stored_rows import StoredRows
+from visibility.rows.row_changes import Changes
 from visibility.rules.decided import Decided
 from visibility.state.stamp import Stamp
-
-Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def replay_from_one_entry_too_late(patch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
 from storage.log import Position
-from storage.rows.row_keys import ARRIVAL, DEPARTURE
+from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 from visibility.tests.prepared import KnownQueues
 
