@@ -137,7 +137,7 @@ async def test_callers_of_commands_are_named(data: Path, auth: AuthMode) -> None
         for command in (("messages", "send", "q", "--body", "x"), ("purge-queue", "q")):
             await asyncio.to_thread(run, *command, "--data", data)
         stranger = {"x-holdfast-login": "somebody"}
-        key = add_user(data, "bob", "holdfast:*")
+        key = await asyncio.to_thread(add_user, data, "bob", "holdfast:*")
         await Operators(served, key).post("queues/q/purge", {"confirm": "q"}, stranger)
         shown = await asyncio.to_thread(run, "audit", "--data", data)
         mine = await asyncio.to_thread(run, "audit", "--data", data, "--user", me, "--json")
