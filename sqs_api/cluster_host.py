@@ -30,11 +30,9 @@ from cluster.members.shard_keys import ShardKeys
 from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
-from cluster.peers.network import Address
+from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
 from cluster.peers.questions import Questions
-from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
-from cluster.peers.shard_messages import ShardMessages
-from cluster.peers.spreading import Spreading
+from cluster.peers.revision_barrier import RevisionBarrier
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores, replica_id_of
@@ -116,7 +114,7 @@ class ClusterHost:
         self._open_transport(cluster)
         stores = self.stores = ReplicatedStores(
             member.host,
-            ShardMessages(self._transport),
+            self._transport,
             leadership_of=keys.of_shard,
             log_id_of=cluster.log_ids.__getitem__,
             peers=lambda: list(self.membership.peers),
@@ -242,7 +240,7 @@ class ClusterHost:
         )
         decided = ForwardedRequests(router.shards, self.leaders, catalog, disk.refusal)
         self._transport.serve(Channel.REQUESTS, decided.service)
-        catalog.spread = Spreading(self._transport, catalog).spread
+        catalog.spread = RevisionBarrier(self._transport, catalog).spread
         catalog.ids_raised = RaisedIds(router.shards, router.ask).wait
         return router
 

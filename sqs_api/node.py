@@ -58,7 +58,7 @@ from storage.engines.store import StoreFailed
 from storage.engines.store_options import Durability, StoreOptions
 from storage.files.folder import FolderRefused, open_folder, renew_format
 from storage.histogram import SYNC_BOUNDS_S, Histogram
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _STOP_S = 10.0
 """Time that a stop waits for periodic work."""

@@ -25,6 +25,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock, Entropy
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.delivery import Deliveries
+from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -189,14 +190,16 @@ class Worker:
         shards = [
             Shard(
                 number,
-                open_store=partial(self._stores.open, number, folder),
-                clock=self._shard_clock(),
-                entropy=self._entropy,
-                definitions=catalog,
-                archive=archive,
-                sealing=self.sealer,
-                remembers=self._settings.etcd is not None,
-                shared_catalog=catalog,
+                ShardParts(
+                    open_store=partial(self._stores.open, number, folder),
+                    clock=self._shard_clock(),
+                    entropy=self._entropy,
+                    definitions=catalog,
+                    archive=archive,
+                    sealing=self.sealer,
+                    remembers=self._settings.etcd is not None,
+                    shared_catalog=catalog,
+                ),
             )
             for number, folder in folders.items()
         ]

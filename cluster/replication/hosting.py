@@ -31,14 +31,14 @@ from storage.copies.replaced_rows import (
 from storage.engines.store import RowStore, StoreFailed
 from storage.engines.store_options import Durability, Replication, StoreOptions, log_folder
 from storage.log import OLDEST_FORMAT, Disk, LogMismatch, Promise, PromiseFile, SystemDisk
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 OnMessage = Callable[[str, bytes], None]
 """Gets the host that sent a message, and its bytes."""
 
 
 class Messages(Protocol):
-    """The messages between hosts: `cluster.peers.shard_messages.ShardMessages`."""
+    """The messages between hosts: `cluster.peers.transport.Transport`."""
 
     def join(self, shard: int, on_message: OnMessage) -> None:
         """Give a shard the messages that are meant for it, from now on."""
@@ -137,7 +137,7 @@ class ReplicatedStores:
         self.has_space: Callable[[], bool] = _spacious
         """False while this host's disk is short."""
         self.has_much_space: Callable[[], bool] = _spacious
-        """See `LogHolds.has_much_space`."""
+        """See `LogRetention.has_much_space`."""
         self._opened: dict[int, ReplicatedStore] = {}
         self._log = structlog.get_logger("replicas")
 

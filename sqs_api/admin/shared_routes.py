@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from cluster.peers.leaders import Leaders
+from cluster.peers.forwarded import Leaders
 from cluster.peers.questions import Question, Questions, Said
 from sqs_api.admin.admin_access import AdminRequest
 from sqs_api.admin.routes import Merge, Refused, Route

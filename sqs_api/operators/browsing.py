@@ -19,8 +19,8 @@ from visibility.content.filters import matches_inside, matches_outside
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter
-from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import Browsed, BrowsedPage
+from visibility.rules.browse import BrowseMessages
 
 _STEP_MESSAGES = 100
 SCANNED_MAX = 5_000

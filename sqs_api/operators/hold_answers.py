@@ -13,10 +13,11 @@ import msgspec
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import BROWSE_MESSAGES, DELETE_MESSAGES, HOLD_MESSAGES, MESSAGES, Route
 from sqs_api.operators.desk import Desk
-from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.limits import DELETE_UNDO_SECONDS_MAX
-from visibility.contract.operations import DeleteSelected, Operation
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import SelectedChanged, SelectedDeleted
+from visibility.rules.delete_selected import DeleteSelected
+from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
 
 
 class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):

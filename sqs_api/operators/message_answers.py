@@ -20,14 +20,11 @@ from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import queue_url
-from visibility.contract.operations import (
-    BrowseMessages,
-    MessageAttributeValue,
-    ResendMessage,
-    SendMessage,
-)
+from visibility.contract.operations import MessageAttributeValue, SendMessage
 from visibility.contract.outcomes import BrowsedPage, Deduplicated
 from visibility.contract.results import SendMessageResult
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.resend import ResendMessage
 
 _PAGE_MAX = 100
 _PREVIEW_CHARACTERS = 2_000

@@ -23,16 +23,11 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MOVE_RATE
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
-from visibility.contract.operations import (
-    MoveSelected,
-    Operation,
-    PlanMove,
-    ReadMoveTasks,
-    StartMessageMoveTask,
-)
+from visibility.contract.operations import Operation, StartMessageMoveTask
 from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
 from visibility.contract.results import StartMessageMoveTaskResult
-from visibility.rules.move_tasks import READ_MAX, check_start
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import READ_MAX, MoveSelected, ReadMoveTasks, check_start
 
 _PLAN_STEPS_MAX = 20
 """Steps of one request: 20,000 messages."""

@@ -24,10 +24,11 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask
-from visibility.contract.operations import CancelMessageMoveTask, ChangeMoveTask, MoveSelected
+from visibility.contract.operations import CancelMessageMoveTask
 from visibility.contract.results import CancelMessageMoveTaskResult
+from visibility.contract.task_handles import decode_handle
+from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected
 from visibility.rules.moved_ids import prefix_of
-from visibility.rules.task_handles import decode_handle
 
 _LOOK_S = 0.05
 _LOOKS = 60

@@ -17,9 +17,6 @@ from zlib import crc32
 
 import msgspec
 
-from visibility.state.rows import DamagedRecord
-from visibility.state.short_answers import ShortAnswer
-
 _VERSION = 1
 _HEAD = Struct(">BI")
 _encode = msgspec.msgpack.Encoder().encode
@@ -27,61 +24,13 @@ _T = TypeVar("_T")
 _decoders: dict[object, msgspec.msgpack.Decoder[object]] = {}
 
 
-class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A queue's own row: fields as in `visibility.state.queue_state.QueueState`.
+class DamagedRecord(Exception):
+    """A stored value differs from the written one. Names the key; the value is never guessed."""
 
-    `listed` is the number of groups that may give messages, `stamp_ms` is the shard's time at which
-    the row was written. `purged_at_ms` is no longer used.
-    """
-
-    next_sequence: int
-    low_water: int
-    waiting: int
-    purged_at_ms: int
-    delayed: int = 0
-    listed: int = 0
-    aliases: int = 0
-    remembered_ms: int = 0
-    fifo: bool = False
-    stamp_ms: int = 0
-    continues: int = 0
-    first_sequence: int = 1
-    departed: int = 0
-
-
-class ArchiveRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A shard's archive state: fields as in `visibility.state.archive_state.ArchiveState`."""
-
-    source: str
-    next_position: int
-    next_batch: int
-    archived: int
-    open_first: int
-    open_size: int
-    open_since_ms: int
-    discarded: int
-
-
-class OutboxRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """An outbox's state: fields as in `visibility.state.outbox.Outbox`."""
-
-    origin: bytes
-    next_number: int
-
-
-class AppliedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The log position of the last Entry applied to the rows."""
-
-    term: int
-    index: int
-    checksum: int
-
-
-class AnswersRow(msgspec.Struct, frozen=True, array_like=True):
-    """The requests that an Entry's changes belong to, and the answer to each."""
-
-    request_ids: list[str]
-    answers: list[ShortAnswer]
+    def __init__(self, key: bytes, reason: str) -> None:
+        super().__init__(f"record {key.hex()}: {reason}")
+        self.key = key
+        self.reason = reason
 
 
 def encode_row(row: object) -> bytes:

@@ -1,25 +1,20 @@
-"""The rows of outboxes: the part of `appliers.py` for their events, and their reads."""
+"""The rows of an outbox: its state and its messages."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from storage.rows.overlay import RowReader
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import OutboxRow, decode_row, encode_row
-from storage.rows.row_keys import (
-    ARRIVAL,
-    ARRIVALS_FLOOR,
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import decode_row, encode_row
+from visibility.rows.row_keys import (
     DEPARTURE,
     OUTBOX,
-    arrival_key,
-    floor_key,
     number_of,
     row_key,
     table_range,
 )
-from visibility.state.events import THE_SHARD
-from visibility.state.outbox import Departure
+from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow
 
 DEPARTED_LOST = "messages on their way to other shards are missing"
 """The damage of a queue that counts more of them than there are."""
@@ -41,17 +36,3 @@ def outbox_row(rows: RowReader) -> OutboxRow | None:
     """The outbox's state, None if nothing ever departed. Raises DamagedRecord."""
     value = rows.get(OUTBOX_KEY)
     return None if value is None else decode_row(OutboxRow, OUTBOX_KEY, value)
-
-
-def arrival(rows: RowReader, origin: bytes, number: int) -> str | None:
-    """See `Rows.arrival`."""
-    key = arrival_key(THE_SHARD, ARRIVAL, origin, number)
-    value = rows.get(key)
-    return None if value is None else decode_row(str, key, value)
-
-
-def arrivals_floor(rows: RowReader, origin: bytes) -> int:
-    """See `Rows.arrivals_floor`."""
-    key = floor_key(THE_SHARD, ARRIVALS_FLOOR, origin)
-    value = rows.get(key)
-    return 0 if value is None else decode_row(int, key, value)

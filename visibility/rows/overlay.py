@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import Protocol
 
-from storage.rows.row_changes import Changes
+from visibility.rows.row_changes import Changes
 
 _UNTOUCHED = object()
 

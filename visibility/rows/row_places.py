@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import encode_row
-from storage.rows.row_keys import (
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import (
     ALIAS,
     CLOCK,
     GROUP_LINE,
@@ -16,7 +17,6 @@ from storage.rows.row_keys import (
     pair_key,
     row_key,
 )
-from visibility.contract.stored_message import Lease, StoredMessage
 
 _NOTHING = b""
 

@@ -6,7 +6,7 @@
     +------------+-------+-----------------------------+
 
 Numbers are big-endian, 8 bytes, so keys sort by their value. A span is `sequence >> SPAN_BITS`; the
-values are in `storage/rows/row_codec.py`.
+values are in `visibility/rows/row_codec.py`.
 
     table  rest                row                                               value
     0x01   -                   the queue's own row                               QueueRow

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from storage.engines.store import Store
-from storage.rows.appliers import APPLIERS, write_queue
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import QueueRow, encode_row
-from storage.rows.row_keys import (
+from storage.tests.places import Place, commit, everything, message
+from visibility.contract.move_task import MoveTask
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.queue_rows import write_queue
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import (
     ALIAS,
     ARCHIVED,
     BATCH,
@@ -31,37 +35,33 @@ from storage.rows.row_keys import (
     remembered_key,
     row_key,
 )
-from storage.tests.places import Place, commit, everything, message
-from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import (
+from visibility.rows.row_values import (
     REMEMBER_BUCKET_MS,
     THE_SHARD,
     ArchivedMessage,
-    BatchesArchived,
-    BatchSealed,
-    DeduplicationForgotten,
-    DeduplicationRecorded,
-    Event,
-    GroupChange,
     GroupRow,
-    GroupsChanged,
+    QueueRow,
+    Remembered,
+    SealedBatch,
+)
+from visibility.rules.archive_batches import BatchesArchived, BatchSealed, MessagesHandedOver
+from visibility.rules.events import Event
+from visibility.rules.groups import GroupChange, GroupsChanged
+from visibility.rules.kept_queues import QueueContinued, QueueDropped
+from visibility.rules.message_events import (
     LeasesEnded,
     MessagesDelayed,
     MessagesDeleted,
     MessagesExpired,
-    MessagesHandedOver,
     MessagesMoved,
     MessagesReceived,
     MessagesSent,
     Move,
-    MoveTaskChanged,
-    QueueContinued,
-    QueueDropped,
-    Remembered,
-    SealedBatch,
     VisibilityChanged,
 )
+from visibility.rules.move_tasks import MoveTaskChanged
+from visibility.rules.remembered_ids import DeduplicationForgotten, DeduplicationRecorded
+from visibility.state.shard_state import ShardState
 
 G = b"g" * 16
 H = b"h" * 16
@@ -445,5 +445,9 @@ async def test_messages_for_the_archive_have_a_row_each_until_their_batch_is_arc
     }
 
 
-def test_every_event_has_an_applier() -> None:
-    assert set(APPLIERS) == set(Event.__subclasses__())
+def test_an_event_without_its_row_changes_cannot_be_defined() -> None:
+    with pytest.raises(TypeError, match="the event Half defines no method record"):
+
+        class Half(Event, frozen=True):
+            def apply(self, shard: ShardState) -> None:
+                pass
