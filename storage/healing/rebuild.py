@@ -139,8 +139,8 @@ class _Rebuild:
 
     def _reason(self, queue_id: int, contents: Contents) -> str | None:
         """The reason to derive the queue's rows, None if they are sound."""
-        if reason := self._reason_in(contents):
-            return reason
+        if contents.damages:
+            return contents.damages[0].reason
         if not contents.rows:
             return None
         own = self._readable.row(queue_key(queue_id), QueueRow)
@@ -198,18 +198,9 @@ class _Rebuild:
 
     # -- the shard's own rows ----------------------------------------------------------------------
 
-    def _reason_in(self, contents: Contents) -> str | None:
-        """The first damage to a row. Some are of a block that has no row of the table."""
-        for damage in contents.damages:
-            with suppress(DamagedRecord):  # nothing can be made out there
-                names = self._rows.names(damage.key, damage.until)
-                if not damage.is_one_row and next(names, None) is None:
-                    continue
-            return damage.reason
-        return None
-
     def _archive(self) -> Healed | None:
-        reason = self._reason_in(look_through(self._rows, *_ARCHIVE))
+        damages = look_through(self._rows, *_ARCHIVE).damages
+        reason = damages[0].reason if damages else None
         if self._agree:
             reason = reason or _disagreement_of_archive(self._rows)
         if reason is None:
@@ -223,7 +214,7 @@ class _Rebuild:
         which are dropped."""
         tables = [table_range(THE_SHARD, table) for table in OUTBOX_TABLES]
         found = [look_through(self._rows, *table) for table in tables]
-        reason = next((reason for each in found if (reason := self._reason_in(each))), None)
+        reason = next((damage.reason for each in found for damage in each.damages), None)
         if reason is None:
             for table in tables:
                 self._copy(*table)
