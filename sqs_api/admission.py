@@ -10,6 +10,7 @@ import structlog
 from auth.sigv4 import Verifier
 from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock, Entropy
+from cluster.coordination.coordination import Coordination
 from sqs_api.admin.admin_access import AdminAccess
 from sqs_api.admin.admin_actions import (
     BACKUP,
@@ -26,6 +27,8 @@ from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
 from sqs_api.admin.queue_pages import list_deleted, remove_queue, restore_deleted
 from sqs_api.admin.queue_samples import QueueSamples
+from sqs_api.admin.records_page import PATH as RECORDS
+from sqs_api.admin.records_page import RecordsPage
 from sqs_api.archiving.service import Archiving
 from sqs_api.console.console_pages import CONSOLE, ConsolePages
 from sqs_api.gateway.access import Access
@@ -79,8 +82,10 @@ class AdminSide:
         desk: Desk,
         samples: QueueSamples,
         hosts: EveryHost,
+        records: Coordination | None,
     ) -> AdminPages:
-        """The handler of all requests other than SQS's; `answers` are by action."""
+        """The handler of all requests other than SQS's; `answers` are by action, `records` those of
+        a single host."""
         reader = AuditReader(self._settings.data, self._settings.host_name)
         hosts.serve(READ_AUDIT, reader.answer)
         api = OperatorApi(
@@ -88,6 +93,7 @@ class AdminSide:
         )
         signs_in = self._settings.auth is not AuthMode.OPEN
         console = ConsolePages(self._access, signs_in=signs_in, region=self._settings.region)
+        own = {} if records is None else {RECORDS: RecordsPage(records, self._access)}
         return AdminPages(
             metrics,
             is_ready,
@@ -96,6 +102,7 @@ class AdminSide:
             answers=answers,
             audit=self._audit,
             below={
+                **own,
                 DOCUMENT: DocumentPage(self._access),  # before API, below which it is
                 API: api,
                 CONSOLE: console,

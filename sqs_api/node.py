@@ -18,10 +18,9 @@ import structlog
 
 from auth.credentials import AccessKey
 from auth.envelope import SealBroken
+from cluster.catalog.host_records import HostRecords
 from cluster.catalog.record_codec import CatalogUnreadable
-from cluster.catalog.sqlite_coordination import CATALOG_FILE, SqliteCoordination
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.keyring import KeysAway
 from cluster.keys.master_key import KeysUnusable
@@ -46,9 +45,9 @@ from sqs_api.http.server import Server
 from sqs_api.http.tls import TlsUnusable
 from sqs_api.owner import Owner
 from sqs_api.periodic import Periodic
-from sqs_api.settings.cluster_records import CATALOG_PREFIX
 from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.declaring import DeclarationRefused
+from sqs_api.settings.key_stores import Below
 from sqs_api.settings.member_settings import member_settings
 from sqs_api.settings.outgoing_settings import secret_of
 from sqs_api.settings.reserve import check_reserve, flush_bytes
@@ -66,6 +65,8 @@ from visibility.rows.row_codec import DamagedRecord
 
 _STOP_S = 10.0
 """Time that a stop waits for periodic work."""
+_COMMAND_S = 5.0
+"""Time that a start waits for a command that changes users or keys of the folder."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms."""
 _REFUSALS = (
@@ -127,6 +128,8 @@ class Node:
         self._ready = False
         self._host: ClusterHost | None = None
         """This host's part in a cluster; None of a single host."""
+        self._records: HostRecords | None = None
+        """The records of a single host."""
         self._opened = AsyncExitStack()
         self._periodic: Periodic
         self._admin: AdminSide
@@ -157,8 +160,10 @@ class Node:
             await self._open()
         except _REFUSALS as error:
             raise NodeRefused(str(error)) from error
+        except SealBroken as error:
+            raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         except sqlite3.Error as error:
-            raise NodeRefused(f"cannot open the catalog of {settings.data}: {error}") from error
+            raise NodeRefused(f"cannot open the records of {settings.data}: {error}") from error
         owner, worker = self.owner, self.worker
         try:
             worker.serve(
@@ -175,12 +180,9 @@ class Node:
             hosts = EveryHost(None if self._host is None else self._host.questions)
             history = self._monitor(hosts)
             address = await self._listen(hosts, partial(HistoryReader, history, hosts))
-            owner.make_first_key()  # a start that fails would not show it
-            worker.verifier.replace(owner.credentials)
+            await owner.make_first_key()  # a start that fails would not show it
         except (IdentitiesUnreadable, KeysAway, DeclarationRefused) as error:
             raise NodeRefused(str(error)) from error
-        except (SealBroken, sqlite3.Error) as error:
-            raise NodeRefused(f"cannot use the keys of {settings.data}: {error}") from error
         self._admin.leave_note(address, worker.transport.admin_address)
         self._periodic = Periodic()
         self._periodic.every(HISTORY_CHECK_S, history.look)
@@ -213,7 +215,7 @@ class Node:
             settings,
             clock=clock,
             entropy=entropy,
-            open_coordination=self._open_catalog,
+            records=await self._open_records(),
             opened=self._opened,
         )
         worker = self.worker = Worker(
@@ -267,10 +269,12 @@ class Node:
         queues = self.owner.catalog.all_queues()
         return {queue.queue_id: queue.name for queue in queues if queue.shard == shard}
 
-    async def _open_catalog(self) -> Coordination:
+    async def _open_records(self) -> Below:
         if self._host is not None:
-            return self._host.coordination(CATALOG_PREFIX)
-        return await SqliteCoordination.open(self._settings.data / CATALOG_FILE)
+            return self._host.coordination
+        records = self._records = await HostRecords.open(self._settings.data, _COMMAND_S)
+        self._opened.push_async_callback(records.close)
+        return records.below
 
     async def _connect(self) -> None:
         """Connect with the other hosts of a cluster."""
@@ -335,7 +339,7 @@ class Node:
         )
         answers, owner = self.answers(hosts), self.owner
         people = owner.people(worker.verifier, worker.access)
-        worker.gateway.late_news = LateNews(owner.changes, worker.queue_actions)
+        worker.gateway.late_news = LateNews(worker.queue_actions, worker.sealer, owner.catch_up)
         desk = worker.desk(
             catalog=owner.catalog,
             deletions=owner.deletions,
@@ -346,7 +350,13 @@ class Node:
             keyring=owner.keyring,
         )
         pages = self._admin.pages(
-            worker.metrics, self._is_ready, answers, desk, worker.samples, hosts
+            worker.metrics,
+            self._is_ready,
+            answers,
+            desk,
+            worker.samples,
+            hosts,
+            None if self._records is None else self._records.below(""),
         )
         try:
             address = await worker.listen(pages)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -19,10 +20,12 @@ from auth.credentials import AccessKey, CredentialSet
 from auth.identities import Identities
 from auth.sigv4 import Verifier
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.catalog.queue_rules import Waits
 from cluster.clock import Clock, Entropy
-from cluster.coordination.coordination import Coordination
 from cluster.copies.backup import remove_leftovers
+from cluster.keys.identity_records import PREFIX as IDENTITIES
+from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from cluster.shards.queue_watch import QueueWatch
@@ -38,7 +41,6 @@ from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.gateway.audit import AuditLog
-from sqs_api.gateway.changes_elsewhere import CHANGES_CHECK_S, SHARED_CHANGES_CHECK_S, Changes
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
@@ -49,7 +51,7 @@ from sqs_api.operators.people import People
 from sqs_api.periodic import Periodic
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.settings.declaring import DeclaredQueues, declare_users
-from sqs_api.settings.key_stores import SERVICE, open_identities, open_keyring
+from sqs_api.settings.key_stores import Below, open_keyring
 from storage.engines.flushed_rows import FlushedRows
 from visibility.contract.errors import ServiceUnavailable
 
@@ -63,8 +65,6 @@ makes the declared queues that had to wait."""
 _SHORT_DISK_CHECK_S = 1.0
 _RESERVES_FOR_DELETED = 2.0
 """Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
-
-OpenCoordination = Callable[[], Awaitable[Coordination]]
 
 
 class Owner:
@@ -89,17 +89,17 @@ class Owner:
         *,
         clock: Clock,
         entropy: Entropy,
-        open_coordination: OpenCoordination,
+        records: Below,
         opened: AsyncExitStack,
     ) -> None:
-        """`opened` closes, last first, what this opens."""
+        """`records` are those of this host, or of the cluster; `opened` closes, last first, what
+        this opens."""
         self._settings = settings
         self._clock = clock
         self._entropy = entropy
-        self._open_coordination = open_coordination
+        self._records = records
         self._opened = opened
         self._disk: DiskSpace
-        self.changes: Changes
         self._used_keys: UsedKeys
         self._log = structlog.get_logger("owner")
         self.first_key: AccessKey | None = None
@@ -113,13 +113,16 @@ class Owner:
         """
         settings = self._settings
         clock, entropy = self._clock, self._entropy
-        self.keyring = open_keyring(settings, clock, entropy, settings.account, SERVICE)
-        self._opened.callback(self.keyring.close)
-        secrets = self.keyring.secrets
-        self.identities = open_identities(settings, secrets, clock, entropy, SERVICE)
-        self._opened.callback(self.identities.close)
+        self.keyring = await open_keyring(
+            settings, self._records, clock, entropy, owner=settings.account
+        )
+        self._opened.push_async_callback(self.keyring.close)
+        self.identities = await IdentityStore.open(
+            self._records(IDENTITIES), self.keyring.secrets, clock, entropy
+        )
+        self._opened.push_async_callback(self.identities.close)
         self._open_audit()
-        declare_users(settings, self.identities, self._note_declared)
+        await declare_users(settings, self.identities, self._note_declared)
         self.credentials = self.identities.credentials()
         self.users = self.identities.users()
         self.catalog = await self._open_catalog(shards)
@@ -138,7 +141,7 @@ class Owner:
 
     async def _open_catalog(self, shards: Iterable[int]) -> Catalog:
         catalog = await Catalog.open(
-            await self._open_coordination(),
+            self._records(CATALOG),
             clock=self._clock,
             entropy=self._entropy,
             secrets=self.keyring.secrets,
@@ -149,14 +152,13 @@ class Owner:
         self._opened.push_async_callback(catalog.close)
         return catalog
 
-    def make_first_key(self) -> None:
+    async def make_first_key(self) -> None:
         """Make an access key if signatures are asked for and there is none; of the hosts of a
         cluster one makes it."""
         if self._settings.auth is AuthMode.SIGV4 and not len(self.credentials):
-            self.first_key = self.identities.add_first_key(self._settings.account)
+            self.first_key = await self.identities.add_first_key(self._settings.account)
             if self.first_key is not None:
                 self.note("first_access_key", access_key_id=self.first_key.access_key_id)
-            self.credentials = self.identities.credentials()
 
     def serve(
         self,
@@ -205,27 +207,39 @@ class Owner:
     def people(self, verifier: Verifier, access: Access) -> People:
         """Users and access keys for the console; whoever changes them, `verifier` and `access` get
         them."""
-        self.changes = Changes(
-            self.identities, self.keyring, verifier=verifier, access=access, note=self.note
-        )
+
+        def adopt() -> None:
+            try:
+                verifier.replace(self.identities.credentials())
+                access.replace(self.identities.users())
+            except IdentitiesUnreadable as error:
+                self._log.error("access_keys_unreadable", error=str(error))
+
+        adopt()
+        self.identities.subscribe(adopt)
+        self.identities.subscribe(partial(self._noted, "access_keys_reloaded"))
+        self.keyring.subscribe(partial(self._noted, "keyring_reloaded"))
         self._used_keys = UsedKeys(verifier, self.identities.note_uses)
         self._opened.push_async_callback(self._used_keys.stop)
-        is_shared = self._settings.etcd is not None
-        adopt = self.changes.look_at_identities
-        return People(self.identities, adopt, verifier.used, is_shared=is_shared)
+        return People(self.identities, verifier.used)
+
+    def _noted(self, event: str) -> None:
+        self._log.info(event)
+        self.note(event)
+
+    async def catch_up(self) -> None:
+        """Wait until all changes of users and keys are known here that were made before. Raises
+        IdentitiesUnreadable, KeysAway."""
+        await self.identities.catch_up()
+        await self.keyring.catch_up()
 
     def begin(self, periodic: Periodic, metrics: Metrics) -> None:
         """Start periodic work. `people` was called before."""
-        changes = self.changes
-        is_single = self._settings.etcd is None
-        check_s = CHANGES_CHECK_S if is_single else SHARED_CHANGES_CHECK_S
-        periodic.every(check_s, changes.look_at_identities)
-        periodic.every(check_s, changes.look_at_keys)
         periodic.every(_USAGE_WRITE_S, self.accounting.write, first_s=0.0)
         periodic.every(_USAGE_WRITE_S, self._used_keys.write)
         periodic.every(_DELETION_CHECK_S, self._look_at_deletions, first_s=0.0)
         periodic.every(_SHORT_DISK_CHECK_S, self._make_room)
-        if not is_single:
+        if self._settings.etcd is not None:
             periodic.every(_RESUME_CHECK_S, self.deletions.go_on)
             periodic.every(_RESUME_CHECK_S, self.declared_queues.make_late)
         if self.lake is not None:

@@ -6,7 +6,6 @@ It reads queues from the catalog's view. Changes of queues, users and keys belon
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -182,7 +181,8 @@ class Worker:
     ) -> None:
         """Open the shards, which hear of queues from the catalog's watch.
 
-        No queue may be made before. Raises StoreFailed, DamagedRecord, CatalogOlder.
+        No queue may be made before. Raises StoreFailed, DamagedRecord, CatalogOlder,
+        SealBroken, KeysAway.
         """
         self._folders = folders
         is_open = self._settings.auth is AuthMode.OPEN
@@ -209,6 +209,7 @@ class Worker:
             self._opened.push_async_callback(shard.stop)
         self.queue_watch = QueueWatch(catalog, Router(shards))
         self.disk.look()
+        await self.sealer.prepare(catalog)
 
     def serve(
         self,
@@ -221,9 +222,8 @@ class Worker:
         accounting: Accounting,
         clock_leaps: Callable[[], int],
     ) -> None:
-        """Make the gateway. Raises SealBroken, sqlite3.Error, KeysAway if keys cannot be used."""
+        """Make the gateway."""
         settings = self._settings
-        self.sealer.prepare(catalog)
         self.metrics = Metrics(accounting)
         is_open = settings.auth is AuthMode.OPEN
         self.access = Access(
@@ -359,7 +359,7 @@ class Worker:
             """Replace data keys that sealed long enough."""
             try:
                 await self.sealer.renew(catalog)
-            except (SealBroken, sqlite3.Error, KeysAway) as error:
+            except (SealBroken, KeysAway) as error:
                 self._log.error("data_keys_not_renewed", error=str(error))
 
         periodic.every(_DATA_KEY_CHECK_S, renew_data_keys)

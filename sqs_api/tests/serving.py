@@ -16,10 +16,9 @@ from auth.credentials import AccessKey
 from auth.unverified import open_caller
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
-from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.keys.keyring import Keyring
-from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import OpenStore, Shard
@@ -33,6 +32,7 @@ from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.late_news import LateNews
 from sqs_api.gateway.memory import RequestMemory
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
@@ -136,6 +136,7 @@ class Service:
         self._listeners: list[asyncio.Server] = []
         self._clients: list[Client] = []
         self.keyring: Keyring
+        self.sealer: Sealer
         self.deletions: Deletions
         self.access: Access
         self.disk: DiskSpace
@@ -237,9 +238,10 @@ async def running(
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without."""
     clock, entropy = SystemClock(), SystemEntropy()
-    keyring = SqliteKeyring(Path(":memory:"), bytes(32), clock, entropy)
+    records = await SqliteCoordination.open(Path(":memory:"))
+    keyring = await Keyring.open(records.below("keyring/"), bytes(32), clock, entropy)
     catalog = await Catalog.open(
-        await SqliteCoordination.open(Path(":memory:")),
+        records.below("catalog/"),
         clock=clock,
         entropy=entropy,
         secrets=keyring.secrets,
@@ -279,7 +281,10 @@ async def running(
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )
+    gateway.late_news = LateNews(gateway._queues, sealer, keyring.catch_up)
+    await sealer.prepare(catalog)
     service = Service(gateway, shard, catalog, metrics)
+    service.sealer = sealer
     metrics.attach(service.queue_metrics(500))
     service.keyring = keyring
     service.deletions = deletions
@@ -300,7 +305,7 @@ async def running(
         yield service
     finally:
         await service.close()
-        keyring.close()
+        await records.close()
 
 
 # -- requests --------------------------------------------------------------------------------------

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from auth.auth_errors import InvalidClientTokenId
 from auth.caller import Caller
-from auth.credentials import CredentialSet
-from auth.identities import Identities
-from auth.sigv4 import Verifier
-from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_records import IdentitiesUnreadable
-from cluster.keys.identity_store import IdentityStore
-from cluster.keys.sqlite_keyring import SqliteKeyring
-from sqs_api.gateway.changes_elsewhere import Changes
 from sqs_api.gateway.late_news import LateNews
 from sqs_api.tests.serving import (
     ACCOUNT,
@@ -29,7 +20,7 @@ from sqs_api.tests.serving import (
     query_request,
     running,
 )
-from visibility.contract.errors import KmsNotFound, ServiceUnavailable
+from visibility.contract.errors import ServiceUnavailable
 
 EVERYONE_SENDS = (
     '{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", '
@@ -39,32 +30,21 @@ EVERYONE_SENDS = (
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqs_api.gateway.changes_elsewhere._HEAR_PAUSE_S", 0.0)
+    monkeypatch.setattr("sqs_api.gateway.late_news._HEAR_PAUSE_S", 0.0)
 
 
-class Elsewhere(IdentityStore):
+class Elsewhere:
     """The users and keys of a cluster, of which this host hears only when it asks."""
 
     def __init__(self) -> None:
         self.is_away = self.is_made = self.is_known = False
         self.questions = 0
-        self._news = False
 
-    def catch_up(self) -> None:
+    async def catch_up(self) -> None:
         self.questions += 1
         if self.is_away:
             raise IdentitiesUnreadable("etcd is away")
-        self._news = self.is_made and not self.is_known
-
-    def changed(self) -> bool:
-        return self._news
-
-    def credentials(self) -> CredentialSet:
-        self.is_known, self._news = True, False
-        return CredentialSet([])
-
-    def users(self) -> Identities:
-        return Identities([])
+        self.is_known = self.is_made
 
     def authenticate(
         self, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
@@ -75,24 +55,16 @@ class Elsewhere(IdentityStore):
         return open_authenticate(method, target, headers, body, now_s)
 
 
-def changes_of(service: Service, identities: IdentityStore) -> Changes:
-    return Changes(
-        identities,
-        service.keyring,
-        verifier=Verifier(CredentialSet([])),
-        access=service.access,
-        note=lambda event: None,
-    )
-
-
 def in_a_cluster(
-    service: Service, monkeypatch: pytest.MonkeyPatch, identities: IdentityStore
-) -> None:
+    service: Service, monkeypatch: pytest.MonkeyPatch, elsewhere: Elsewhere
+) -> LateNews:
     async def spread(revision: int) -> None:
         """All other hosts show it."""
 
     monkeypatch.setattr(service.catalog, "spread", spread)
-    service.gateway.late_news = LateNews(changes_of(service, identities), service.gateway._queues)
+    news = LateNews(service.gateway._queues, service.sealer, elsewhere.catch_up)
+    service.gateway.late_news = news
+    return news
 
 
 @pytest.mark.parametrize("make_request", [json_request, query_request])
@@ -210,33 +182,25 @@ async def test_hosts_that_are_right_do_not_ask(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_all_who_wait_share_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = Elsewhere()
+    elsewhere, unknown = Elsewhere(), InvalidClientTokenId()
     async with running() as service:
-        changes = changes_of(service, elsewhere)
-        await asyncio.gather(*(changes.hear() for _ in range(50)))
+        news = in_a_cluster(service, monkeypatch, elsewhere)
+        await asyncio.gather(*(news.hear(unknown) for _ in range(50)))
         assert elsewhere.questions == 1
         elsewhere.is_made = True
-        await changes.hear()
+        await news.hear(unknown)
         assert (elsewhere.questions, elsewhere.is_known) == (2, True)
         elsewhere.is_away = True
         with pytest.raises(ServiceUnavailable):
-            await changes.hear()
+            await news.hear(unknown)
 
 
-async def test_a_kms_key_that_a_command_made_is_known_at_once(tmp_path: Path) -> None:
-    clock, entropy, file = SystemClock(), SystemEntropy(), tmp_path / "keyring.sqlite"
-    refusal = KmsNotFound("no such key")
-    async with running() as service:
-        with ExitStack() as stack:
-            service.keyring, command = [
-                stack.enter_context(closing(SqliteKeyring(file, bytes(32), clock, entropy)))
-                for _ in range(2)
-            ]
-            news = LateNews(changes_of(service, Elsewhere()), service.gateway._queues)
-            assert not news.may_lift(refusal)
+async def test_a_request_waits_for_the_key_that_it_needs() -> None:
+    async with running(makes_keys=True) as service:
+        url = await service.make_queue("q", KmsMasterKeyId="alias/new")
 
-            added = command.add("orders", ACCOUNT)
+        sent = await service.ask(json_request("SendMessage", QueueUrl=url, MessageBody="x"))
+        received = await service.call("ReceiveMessage", QueueUrl=url)
 
-            assert news.may_lift(refusal)
-            await news.hear(refusal)
-            assert service.keyring.find("alias/orders", ACCOUNT) == added
+    assert sent.status == 200
+    assert [message["Body"] for message in received["Messages"]] == ["x"]
