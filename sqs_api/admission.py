@@ -2,45 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Callable
 
 import structlog
 
 from auth.sigv4 import Verifier
-from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import Coordination
 from sqs_api.admin.admin_access import AdminAccess
-from sqs_api.admin.admin_actions import (
-    BACKUP,
-    DELETE_QUEUE,
-    LIST_DELETED_QUEUES,
-    PURGE_QUEUE,
-    READ_USAGE,
-    RESTORE_QUEUE,
-)
-from sqs_api.admin.admin_pages import AdminPages, Answer
-from sqs_api.admin.backup_page import make_backup
-from sqs_api.admin.backups import Backups
+from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
-from sqs_api.admin.queue_pages import list_deleted, remove_queue, restore_deleted
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.admin.records_page import PATH as RECORDS
 from sqs_api.admin.records_page import RecordsPage
-from sqs_api.archiving.service import Archiving
+from sqs_api.admin.routes import READ_AUDIT, RESERVED, Parts
 from sqs_api.console.console_pages import CONSOLE, ConsolePages
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
-from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.metrics import Metrics
-from sqs_api.operators.api import OperatorApi
+from sqs_api.operators.api import AdminApi
 from sqs_api.operators.audit_lines import AuditReader
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.document_page import DocumentPage
-from sqs_api.operators.openapi import DOCUMENT
-from sqs_api.operators.routes import API, READ_AUDIT
+from sqs_api.operators.openapi import DOCUMENT, DocumentPage
 from sqs_api.settings.config import Audience, AuthMode, Settings
 from sqs_api.settings.origins import KnownHosts
 from sqs_api.settings.service_note import local_url, make_local_key, remove_note, write_note
@@ -67,7 +51,6 @@ class AdminSide:
             KnownHosts(settings.host, settings.public_url),
             local_key=self._local_key,
             verifier=None if settings.auth is AuthMode.OPEN else verifier,
-            access=access,
             account=settings.account,
             region=settings.region,
             wall_s=clock.wall_s,
@@ -78,18 +61,23 @@ class AdminSide:
         self,
         metrics: Metrics,
         is_ready: Callable[[], bool],
-        answers: Mapping[str, Answer],
+        parts: Parts,
         desk: Desk,
         samples: QueueSamples,
         hosts: EveryHost,
         records: Coordination | None,
     ) -> AdminPages:
-        """The handler of all requests other than SQS's; `answers` are by action, `records` those of
-        a single host."""
+        """The handler of all requests other than SQS's; `parts` answer routes, `records` are those
+        of a single host."""
         reader = AuditReader(self._settings.data, self._settings.host_name)
         hosts.serve(READ_AUDIT, reader.answer)
-        api = OperatorApi(
-            desk, self._access, self._policies, desk.catalog, self._audit, self._now_s
+        api = AdminApi(
+            {**parts, Desk: desk},
+            self._access,
+            self._policies,
+            desk.catalog,
+            self._audit,
+            self._now_s,
         )
         signs_in = self._settings.auth is not AuthMode.OPEN
         console = ConsolePages(self._access, signs_in=signs_in, region=self._settings.region)
@@ -99,14 +87,12 @@ class AdminSide:
             is_ready,
             answers_anyone=self._settings.metrics is Audience.ANYONE,
             access=self._access,
-            answers=answers,
-            audit=self._audit,
             below={
                 **own,
-                DOCUMENT: DocumentPage(self._access),  # before API, below which it is
-                API: api,
+                DOCUMENT: DocumentPage(self._access),
                 CONSOLE: console,
                 QUEUE_METRICS: self._owner_metrics(desk, samples, hosts),
+                RESERVED: api,  # last, as the others are below it
             },
         )
 
@@ -136,22 +122,3 @@ class AdminSide:
     def remove_note(self) -> None:
         """Remove the note."""
         remove_note(self._settings.data)
-
-
-def admin_answers(
-    backups: Backups,
-    catalog: Catalog,
-    deletions: Deletions,
-    lake: Archiving | None,
-    show_usage: Answer,
-) -> dict[str, Answer]:
-    """The answers of the pages in `actions.PAGES`, by action; those of the archive need a lake."""
-    answers: dict[str, Answer] = {
-        BACKUP: partial(make_backup, backups),
-        LIST_DELETED_QUEUES: partial(list_deleted, deletions),
-        RESTORE_QUEUE: partial(restore_deleted, deletions),
-        DELETE_QUEUE: partial(remove_queue, deletions.delete, catalog),
-        READ_USAGE: show_usage,
-        PURGE_QUEUE: partial(remove_queue, deletions.purge, catalog),
-    }
-    return answers if lake is None else {**answers, **lake.answers()}

@@ -30,23 +30,20 @@ from cluster.members.shard_keys import ShardKeys
 from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
-from cluster.peers.network import Address
+from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
 from cluster.peers.questions import Questions
-from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
-from cluster.peers.shard_messages import ShardMessages
-from cluster.peers.spreading import Spreading
+from cluster.peers.revision_barrier import RevisionBarrier
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores, replica_id_of
 from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.backup_points import ClusterPoint
 from sqs_api.admin.cluster_metrics import ClusterMetrics
-from sqs_api.admin.cluster_pages import cluster_answers
-from sqs_api.admin.shared_pages import SharedPages
-from sqs_api.admin.still import HoldStill, Still
+from sqs_api.admin.cluster_pages import ClusterPages
+from sqs_api.admin.shared_routes import SharedRoutes
+from sqs_api.admin.still import ACTION, HoldStill, Still
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.periodic import Periodic
@@ -117,7 +114,7 @@ class ClusterHost:
         self._open_transport(cluster)
         stores = self.stores = ReplicatedStores(
             member.host,
-            ShardMessages(self._transport),
+            self._transport,
             leadership_of=keys.of_shard,
             log_id_of=cluster.log_ids.__getitem__,
             peers=lambda: list(self.membership.peers),
@@ -243,7 +240,7 @@ class ClusterHost:
         )
         decided = ForwardedRequests(router.shards, self.leaders, catalog, disk.refusal)
         self._transport.serve(Channel.REQUESTS, decided.service)
-        catalog.spread = Spreading(self._transport, catalog).spread
+        catalog.spread = RevisionBarrier(self._transport, catalog).spread
         catalog.ids_raised = RaisedIds(router.shards, router.ask).wait
         return router
 
@@ -277,11 +274,13 @@ class ClusterHost:
             self._member.cluster, self.questions, self._root, self.stores.opened, self._entropy
         )
 
-    def answers(self, own: Mapping[str, Answer]) -> dict[str, Answer]:
-        """The administrative pages, by action; `own` are those of this host alone."""
-        pages = SharedPages(self.questions, self.leaders, self.stores.replicas())
-        own = {**own, **self._still.answers()}
-        return {**pages.share(own), **cluster_answers(self._status, self._members)}
+    def parts(self) -> dict[type, object]:
+        """The parts that answer routes of the admin API."""
+        self.questions.answers[ACTION] = self._still.answer
+        return {
+            ClusterPages: ClusterPages(self._status, self._members),
+            SharedRoutes: SharedRoutes(self.questions, self.leaders, self.stores.replicas()),
+        }
 
 
 def _restored_records(data: Path) -> Mapping[str, bytes]:

@@ -29,12 +29,9 @@ from cluster.members.leader_view import LeadersUnknown
 from cluster.members.member_records import MembershipRefused
 from cluster.shards.issued_ids import CatalogOlder
 from cluster.shards.router import Router
-from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.backup_points import BackupPoint, OwnPoint, hold_still
-from sqs_api.admin.cluster_pages import NO_CLUSTER
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide
-from sqs_api.archiving.archive_pages import NO_LAKE
 from sqs_api.archiving.service import LakeRefused, archive_limits
 from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
 from sqs_api.cloudwatch.monitoring import SERVICE, HistoryReader, Monitoring
@@ -337,7 +334,7 @@ class Node:
             verifier=worker.verifier,
             audit=self.owner.audit,
         )
-        answers, owner = self.answers(hosts), self.owner
+        owner = self.owner
         people = owner.people(worker.verifier, worker.access)
         worker.gateway.late_news = LateNews(worker.queue_actions, worker.sealer, owner.catch_up)
         desk = worker.desk(
@@ -345,14 +342,14 @@ class Node:
             deletions=owner.deletions,
             hosts=hosts,
             history=history,
-            pages=answers,
             people=people,
             keyring=owner.keyring,
         )
+        parts = {**owner.parts(hosts), **({} if self._host is None else self._host.parts())}
         pages = self._admin.pages(
             worker.metrics,
             self._is_ready,
-            answers,
+            parts,
             desk,
             worker.samples,
             hosts,
@@ -368,12 +365,6 @@ class Node:
                 f"cannot listen on {settings.host}:{settings.port}: {reason}"
             ) from error
         return address
-
-    def answers(self, hosts: EveryHost) -> dict[str, Answer]:
-        """The administrative pages, by action."""
-        own = self.owner.answers(hosts)
-        answers = {**own, **NO_CLUSTER} if self._host is None else self._host.answers(own)
-        return {**NO_LAKE, **answers}
 
     def _is_ready(self) -> bool:
         return self._ready and self.worker.router.ready

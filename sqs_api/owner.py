@@ -30,12 +30,11 @@ from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
-from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.backup_points import BackupPoint
 from sqs_api.admin.backups import Backups
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.usage_page import UsagePage
-from sqs_api.admission import admin_answers
+from sqs_api.archiving.archive_pages import ArchivePages
 from sqs_api.archiving.service import Archiving
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
@@ -195,10 +194,11 @@ class Owner:
                 settings, router, self.catalog, self._clock, store_of=store_of, disk=disk
             )
 
-    def answers(self, hosts: EveryHost) -> dict[str, Answer]:
-        """The administrative pages, by action."""
+    def parts(self, hosts: EveryHost) -> dict[type, object]:
+        """The parts that answer routes of the admin API."""
         usage = UsagePage(self._read_usage, self._settings.host_name or "", hosts)
-        return admin_answers(self.backups, self.catalog, self.deletions, self.lake, usage.show)
+        parts: dict[type, object] = {Backups: self.backups, UsagePage: usage}
+        return parts if self.lake is None else {**parts, ArchivePages: self.lake.pages()}
 
     async def _read_usage(self, account: str | None, since: str | None) -> list[UsageRow]:
         file = self._settings.data / USAGE_FILE

@@ -25,11 +25,11 @@ from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock, Entropy
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.delivery import Deliveries
+from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import ArchiveLimits
-from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
@@ -190,14 +190,16 @@ class Worker:
         shards = [
             Shard(
                 number,
-                open_store=partial(self._stores.open, number, folder),
-                clock=self._shard_clock(),
-                entropy=self._entropy,
-                definitions=catalog,
-                archive=archive,
-                sealing=self.sealer,
-                remembers=self._settings.etcd is not None,
-                shared_catalog=catalog,
+                ShardParts(
+                    open_store=partial(self._stores.open, number, folder),
+                    clock=self._shard_clock(),
+                    entropy=self._entropy,
+                    definitions=catalog,
+                    archive=archive,
+                    sealing=self.sealer,
+                    remembers=self._settings.etcd is not None,
+                    shared_catalog=catalog,
+                ),
             )
             for number, folder in folders.items()
         ]
@@ -324,7 +326,6 @@ class Worker:
         deletions: Deletions,
         hosts: EveryHost,
         history: Callable[[str, str], Reader],
-        pages: Mapping[str, Answer],
         people: People,
         keyring: Keyring,
     ) -> Desk:
@@ -342,7 +343,6 @@ class Worker:
             account=self._settings.account,
             actions=self.queue_actions,
             history=history,
-            pages=pages,
             archive=ArchivedMessages(self._settings.lake),
             people=people,
             find_key=keyring.find,

@@ -38,7 +38,7 @@ OnMessage = Callable[[str, bytes], None]
 
 
 class Messages(Protocol):
-    """The messages between hosts: `cluster.peers.shard_messages.ShardMessages`."""
+    """The messages between hosts: `cluster.peers.transport.Transport`."""
 
     def join(self, shard: int, on_message: OnMessage) -> None:
         """Give a shard the messages that are meant for it, from now on."""
@@ -137,7 +137,7 @@ class ReplicatedStores:
         self.has_space: Callable[[], bool] = _spacious
         """False while this host's disk is short."""
         self.has_much_space: Callable[[], bool] = _spacious
-        """See `LogHolds.has_much_space`."""
+        """See `LogRetention.has_much_space`."""
         self._opened: dict[int, ReplicatedStore] = {}
         self._log = structlog.get_logger("replicas")
 

@@ -17,7 +17,7 @@ from functools import partial
 
 import msgspec
 
-from cluster.peers.holds import LogHolds
+from cluster.peers.log_retention import LogRetention
 from cluster.replication.contract import NotServing, ReplicaReport
 from cluster.replication.replacement import DamagedRows, Replacement
 from cluster.replication.replica import Replica
@@ -90,7 +90,7 @@ class ReplicatedStore(FlushedRows):
         self.replacement = Replacement(self, self._logger)
         self.damaged = DamagedRows(self.replacement, self._logger)
         self._ahead = ReadAhead(self._apply_more)
-        self.holds = LogHolds(options.monotonic_s)
+        self.holds = LogRetention(options.monotonic_s)
         self.rows = rows
         self.replication = options.replication
         self.answers_early = options.replication is Replication.ASYNC

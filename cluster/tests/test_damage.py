@@ -32,7 +32,7 @@ async def returned(world: World, queue: QueueDefinition, batches: int = 1) -> No
 
 def quarantined(world: World, queue: QueueDefinition) -> int:
     """The queue's count."""
-    state = world.shard._state.queues.get(queue.queue_id)
+    state = world.shard._tenure.state.queues.get(queue.queue_id)
     assert state is not None
     return state.quarantined.messages
 

@@ -109,7 +109,7 @@ class History:
                 self.world.store.apply(removed)
 
     def check(self) -> None:
-        check_shard(self.world.shard._state)
+        check_shard(self.world.shard._tenure.state)
 
 
 @seeds
@@ -120,7 +120,7 @@ async def test_what_was_sent_is_served_or_quarantined(queue: QueueDefinition, se
 
     await history.run()
 
-    state = history.world.shard._state.queues.get(1)
+    state = history.world.shard._tenure.state.queues.get(1)
     quarantined = state.quarantined.messages if state is not None else 0
     lost = history.sent - len(history.served)
     assert lost <= quarantined, "nothing is missing in silence"

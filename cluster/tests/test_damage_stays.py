@@ -43,7 +43,7 @@ async def restarted(world: World) -> World:
 
 def quarantined(world: World, queue: QueueDefinition) -> int:
     """The queue's count, which agrees with its rows."""
-    state = world.shard._state.queues.get(queue.queue_id)
+    state = world.shard._tenure.state.queues.get(queue.queue_id)
     assert state is not None
     check_queue(state)
     known = StoredRows(world.store).quarantine(queue.queue_id)
@@ -227,7 +227,7 @@ async def test_memory_does_not_grow_beside_a_returned_message_that_cannot_be_rea
         assert isinstance(answer, Deliveries)
         receipts = [Receipt(lease.sequence, lease.receive_count) for lease in answer.leases]
         await world.asked(prepared.delete_batch(Q, receipts))
-    queue = world.shard._state.queues.get(1)
+    queue = world.shard._tenure.state.queues.get(1)
     assert queue is not None
 
     assert (queue.visible, quarantined(world, Q)) == (0, 1)

@@ -112,7 +112,7 @@ class Served(healing.Served):
         return bodies
 
     def states(self) -> list[QueueState]:
-        return [*self.shard._state.queues.values()]
+        return [*self.shard._tenure.state.queues.values()]
 
     def quarantined(self) -> int:
         return sum(queue.quarantined.messages for queue in self.states())

@@ -46,7 +46,7 @@ async def filled(folder: Path) -> list[str]:
 
 
 def quarantined(served: Served) -> int:
-    state = served.shard._state.queues.get(1)
+    state = served.shard._tenure.state.queues.get(1)
     assert state is not None
     return state.quarantined.messages
 

@@ -183,7 +183,7 @@ async def test_a_purge_that_waits_for_the_next_turn_purges_the_queue() -> None:
 
     assert purged.answers == [None]
     assert received.bodies == []
-    state = world.shard._state.queues.get(successor.queue_id)
+    state = world.shard._tenure.state.queues.get(successor.queue_id)
     assert state is not None
     assert state.continues == Q.queue_id
 

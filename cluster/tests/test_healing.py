@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 
+from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.checks.consistency import check_queue
@@ -52,10 +53,12 @@ class Served:
     def __init__(self, folder: Path, definitions: KnownQueues = QUEUES) -> None:
         self.shard = Shard(
             0,
-            open_store=partial(_opened, folder),
-            clock=LoopClock(),
-            entropy=CountingEntropy(),
-            definitions=definitions,
+            ShardParts(
+                open_store=partial(_opened, folder),
+                clock=LoopClock(),
+                entropy=CountingEntropy(),
+                definitions=definitions,
+            ),
         )
 
     async def ask(self, request: Request) -> Answer:
@@ -190,7 +193,7 @@ async def test_a_queue_whose_row_is_gone_gives_out_no_sequence_again(folder: Pat
     await served.shard.start()
     await served.ask(prepared.send(OTHER, "new"))
 
-    state = served.shard._state.queues.get(2)
+    state = served.shard._tenure.state.queues.get(2)
     assert state is not None
     assert state.next_sequence > 1 << 40
     assert await served.bodies(OTHER) == ["new"]
@@ -243,7 +246,7 @@ async def test_what_was_quarantined_is_counted_once_by_a_rebuild(folder: Path) -
 
 def quarantined(served: Served) -> int:
     """The count of the first queue."""
-    state = served.shard._state.queues.get(1)
+    state = served.shard._tenure.state.queues.get(1)
     assert state is not None
     return state.quarantined.messages
 

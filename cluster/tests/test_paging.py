@@ -145,6 +145,6 @@ async def test_messages_that_the_disk_lost_are_quarantined_and_never_written_off
     world = await World(store=world.store).start()
     (counted,) = await world.asked(prepared.counters(Q))
     assert counted.answers == [QueueCounters(0, 2, 0)]
-    queue = world.shard._state.queues.get(1)
+    queue = world.shard._tenure.state.queues.get(1)
     assert queue is not None
     assert queue.quarantined.messages == 3

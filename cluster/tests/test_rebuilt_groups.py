@@ -54,7 +54,7 @@ async def received(world: World, queue: QueueDefinition = FIFO) -> list[str]:
 
 
 def quarantined(world: World) -> int:
-    state = world.shard._state.queues.get(1)
+    state = world.shard._tenure.state.queues.get(1)
     assert state is not None
     return state.quarantined.messages
 

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.engines.store import Store, StoreFailed
+from storage.engines.store import StoreFailed
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import SendMessage
@@ -295,18 +295,11 @@ async def test_a_stop_amid_a_reopening_closes_what_was_opened() -> None:
     world = await World().start()
     world.store.fails = True
     await world.asked(prepared.send(Q, "a"))
-    may_open = asyncio.Event()
-    open_now = world.shard._open_store
-
-    async def open_later() -> Store:
-        await may_open.wait()
-        return await open_now()
-
-    world.shard._open_store = open_later
+    world.may_open.clear()
     await pass_time(REOPENED_S)
     stopping = asyncio.create_task(world.shard.stop())
     await settled()
-    may_open.set()
+    world.may_open.set()
     await stopping
 
     assert (world.opened, world.store.abandoned, world.store.closed) == (2, 1, 1)
@@ -322,7 +315,7 @@ async def test_a_receive_that_is_refused_although_it_is_durable_is_given_back(
     await world.sync()
     (received,) = await world.asked(prepared.receive(queue))
     world.store.commit_unnoticed()
-    world.shard.on_failed(StoreFailed("its sync was interrupted"))
+    world.shard._tenure.on_failed(StoreFailed("its sync was interrupted"))
     await settled()
     assert received.refusal is ServiceUnavailable
 
@@ -343,7 +336,7 @@ async def test_a_refused_receive_is_given_back_although_the_shard_fails_once_mor
     await world.sync()
     await world.asked(prepared.receive(Q))
     world.store.commit_unnoticed()
-    world.shard.on_failed(StoreFailed("its sync was interrupted"))
+    world.shard._tenure.on_failed(StoreFailed("its sync was interrupted"))
     await pass_time(REOPENED_S)
     assert is_ready(world)
     world.store.fail_to_sync()

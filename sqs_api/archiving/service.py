@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
@@ -12,7 +12,6 @@ from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock
 from cluster.shards.router import Router
 from cluster.shards.shard_report import ArchiveLimits
-from sqs_api.admin.admin_pages import Answer
 from sqs_api.archiving.archive_metrics import ArchiveMetrics
 from sqs_api.archiving.archive_pages import ArchivePages
 from sqs_api.archiving.archived_table import ArchivedTable
@@ -98,10 +97,10 @@ class Archiving:
         now_ms = self._clock.now_ms
         metrics.attach(ArchiveMetrics(self._exporter, self._router, self._schedule, now_ms))
 
-    def answers(self) -> Mapping[str, Answer]:
-        """The pages of the archive by action."""
+    def pages(self) -> ArchivePages:
+        """The part that answers about the archive."""
         lake = self._settings.lake or ""
-        return ArchivePages(self._exporter, self._router, lake, ArchivedTable(lake)).answers()
+        return ArchivePages(self._exporter, self._router, lake, ArchivedTable(lake))
 
     async def stop(self) -> None:
         """End the processes that work for the node."""

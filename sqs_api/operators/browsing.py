@@ -11,8 +11,8 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import msgspec
 
+from sqs_api.admin.asked import Asked
 from sqs_api.gateway.sealer import Admit
-from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.shown_messages import Opened, opened
 from visibility.content.filters import matches_inside, matches_outside

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sqs_api.operators.asked import Asked
+from sqs_api.admin.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run

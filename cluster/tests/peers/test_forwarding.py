@@ -8,11 +8,10 @@ from structlog.testing import capture_logs
 from auth.auth_errors import AccessDenied
 from auth.caller import Caller
 from cluster.encoded_requests import encode_answer
-from cluster.peers.held import Routed
+from cluster.peers.held_requests import Routed
 from cluster.peers.incoming import Call, Service
-from cluster.peers.peer_outcomes import Outcome, Reason, Refused
-from cluster.peers.retry import Refusal
-from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
+from cluster.peers.peer_outcomes import Outcome, Reason, Refusal, Refused
+from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
 from cluster.tests.peers.hosts import (
     COUNT,
     POLL,

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.peers.settings import CheckpointSettings
+from cluster.peers.peer_settings import CheckpointSettings
 from cluster.replication.replacement import Ways
 from cluster.shards.shard_report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart

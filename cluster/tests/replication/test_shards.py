@@ -378,7 +378,7 @@ async def test_a_new_leader_waits_for_the_definitions_of_the_one_before(
     new = await cluster.leader()
 
     successor = cluster.queues.queues[Q.queue_id + 1_000]
-    assert new.shard._state.queue(successor.queue_id).continues == Q.queue_id
+    assert new.shard._tenure.state.queue(successor.queue_id).continues == Q.queue_id
     await cluster.answer(new, prepared.send(successor, "new"))
     answer = await cluster.answer(new, prepared.receive(successor, 10))
     assert isinstance(answer, Deliveries)

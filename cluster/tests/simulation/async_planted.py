@@ -9,7 +9,7 @@ import pytest
 
 from cluster.replication import replicated_store
 from cluster.replication.replicated_store import Proposal, ReplicatedStore
-from cluster.shards.early_answers import EarlyAnswers
+from cluster.shards.answers import EarlyAnswers
 from cluster.tests.simulation.cluster_run import APART, Shape
 from cluster.tests.simulation.planting import Plant, change_operation
 from storage.engines.store_options import Replication

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from cluster.peers.settings import CheckpointSettings
+from cluster.peers.peer_settings import CheckpointSettings
 from cluster.replication import Timing
 from cluster.tests.consistency import check_rows
 from cluster.tests.replication.host import TIMING
@@ -227,7 +227,7 @@ def _check(cluster: ShardCluster) -> None:
     it."""
     leader = cluster.leading()
     assert leader is not None
-    state = leader.shard._state
+    state = leader.shard._tenure.state
     check_shard(state)
     memory = MemoryStore()
     memory.rows = leader.rows

@@ -56,7 +56,7 @@ class ClusterSimulation(Simulation):
     def is_moving(self) -> bool:
         """See Simulation."""
         leaders = [cluster.leading() for cluster in self.clusters]
-        states = [leader.shard._state for leader in leaders if leader is not None]
+        states = [leader.shard._tenure.state for leader in leaders if leader is not None]
         return len(states) < len(leaders) or any(
             state.outbox.departures
             or any(

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec.msgpack import decode
 
-from cluster.peers.settings import CheckpointSettings
+from cluster.peers.peer_settings import CheckpointSettings
 from cluster.tests.replication.shard_hosts import ShardHost
 from cluster.tests.replication.shard_process import Checkpointing
 from cluster.tests.simulation.cluster_faults import ShardFaults

@@ -7,7 +7,8 @@ from weakref import WeakKeyDictionary
 import pytest
 
 from cluster.shards.delivery import Deliveries
-from cluster.shards.shard import Shard
+from cluster.shards.lead import Lead
+from cluster.shards.tenure import Tenure
 from cluster.tests.simulation.planting import Plant, change_operation
 from storage.engines.store import Store
 from visibility.contract.model import Request
@@ -32,15 +33,15 @@ from visibility.state.stamp import Stamp
 
 def deliver_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """Messages are read from the outbox while their departure may still be lost."""
-    commit = Shard._commit
+    commit = Lead._commit
 
-    def commit_late(self: Shard, decided: Decided, stamp: Stamp) -> None:
+    def commit_late(self: Lead, decided: Decided, stamp: Stamp) -> None:
         reads = [each for each in decided.answers if type(each[0].request.operation) is ReadOutbox]
         self._answer_all(reads)
         others = [each for each in decided.answers if each not in reads]
         commit(self, decided._replace(answers=others), stamp)
 
-    patch.setattr(Shard, "_commit", commit_late)
+    patch.setattr(Lead, "_commit", commit_late)
 
 
 def forget_before_the_clear(patch: pytest.MonkeyPatch) -> None:
@@ -150,19 +151,19 @@ def forget_names_at_a_failover(patch: pytest.MonkeyPatch) -> None:
 
 def drop_the_outbox_at_adoption(patch: pytest.MonkeyPatch) -> None:
     """A new leader goes on with an empty outbox; what was in it stays in no queue."""
-    load = Shard._load
+    load = Tenure._load
 
-    async def load_without(self: Shard, store: Store, highest_queue_id: int | None = None) -> None:
+    async def load_without(self: Tenure, store: Store, highest_queue_id: int | None = None) -> None:
         await load(self, store, highest_queue_id)
-        outbox = self._state.outbox
+        outbox = self.state.outbox
         for number in list(outbox.departures):
             departure = outbox.remove(number)
-            queue = self._state.queues.get(departure.queue_id)
+            queue = self.state.queues.get(departure.queue_id)
             if queue is not None:
                 queue.departed -= 1
                 queue.in_flight_by_group.pop(departure.locked, None)
 
-    patch.setattr(Shard, "_load", load_without)
+    patch.setattr(Tenure, "_load", load_without)
 
 
 PLANTS: tuple[Plant, ...] = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.shards.refused_receives import RefusedReceives
+from cluster.shards.answers import RefusedReceives
 from cluster.tests.simulation.planting import Plant, change_operation
 from visibility.rules import acknowledge
 from visibility.rules.acknowledge import UndoReceive

@@ -1,4 +1,4 @@
-"""Spreading: a change of the queues is answered once every host that can be reached shows it.
+"""RevisionBarrier: a change of the queues is answered once every host that can be reached shows it.
 
     request: the catalog's revision (8)
     answer: empty, once the host shows it
@@ -16,11 +16,10 @@ from collections.abc import Coroutine
 from struct import Struct
 from typing import Any, Protocol
 
-from cluster.peers.asking import ask_all
 from cluster.peers.incoming import Call, Service
-from cluster.peers.retry import Refusal
-from cluster.peers.settings import Channel
-from cluster.peers.transport import Transport
+from cluster.peers.peer_outcomes import Refusal
+from cluster.peers.peer_settings import Channel
+from cluster.peers.transport import Transport, ask_all
 from visibility.contract.errors import ServiceUnavailable
 
 _REVISION = Struct(">Q")
@@ -35,7 +34,7 @@ class Shown(Protocol):
         """Wait until it shows this revision. Raises ServiceUnavailable if it does not soon."""
 
 
-class Spreading:
+class RevisionBarrier:
     """Belongs to the event loop's thread."""
 
     def __init__(self, transport: Transport, view: Shown) -> None:

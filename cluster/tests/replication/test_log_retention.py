@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from cluster.peers.holds import HoldLimits, LogHolds
+from cluster.peers.log_retention import LogRetention, RetentionLimits
 
-LIMITS = HoldLimits(silence_s=10, life_s=100, bytes_max=1000)
+LIMITS = RetentionLimits(silence_s=10, life_s=100, bytes_max=1000)
 
 
 class Stage:
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.holds = LogHolds(lambda: self.now_s, LIMITS)
+        self.holds = LogRetention(lambda: self.now_s, LIMITS)
 
     def limit(self, index: int, entry_bytes: int = 1) -> int:
         return self.holds.limit(index, lambda held: (index - held) * entry_bytes)

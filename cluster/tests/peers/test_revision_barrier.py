@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.peers.peer_outcomes import Refused
-from cluster.peers.retry import Refusal
-from cluster.peers.settings import Channel
-from cluster.peers.spreading import Spreading
+from cluster.peers.peer_outcomes import Refusal, Refused
+from cluster.peers.peer_settings import Channel
+from cluster.peers.revision_barrier import RevisionBarrier
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
@@ -42,8 +41,8 @@ class Cluster:
         self.network = SimulatedNetwork()
         self.peers = [Peer(name, self.network, SETTINGS) for name in "abc"]
         self.views = [ShownSoFar() for _ in self.peers]
-        self.spreading = [
-            Spreading(peer.transport, view)
+        self.barriers = [
+            RevisionBarrier(peer.transport, view)
             for peer, view in zip(self.peers, self.views, strict=True)
         ]
 
@@ -57,7 +56,7 @@ async def test_a_change_waits_for_every_host_that_can_be_reached() -> None:
     cluster = Cluster()
     await start(cluster.peers)
 
-    spread = asyncio.create_task(cluster.spreading[0].spread(7))
+    spread = asyncio.create_task(cluster.barriers[0].spread(7))
     await pass_time(0.01)
     cluster.views[1].show(7)
     await pass_time(0.01)
@@ -73,7 +72,7 @@ async def test_a_change_does_not_wait_for_a_host_without_a_connection() -> None:
     cluster = Cluster()
     await start(cluster.peers[:2])
 
-    spread = asyncio.create_task(cluster.spreading[0].spread(7))
+    spread = asyncio.create_task(cluster.barriers[0].spread(7))
     await pass_time(0.01)
     assert not spread.done()
     cluster.views[1].show(7)
@@ -87,7 +86,7 @@ async def test_a_change_waits_for_a_bounded_time() -> None:
     cluster = Cluster()
     await start(cluster.peers)
 
-    spread = asyncio.create_task(cluster.spreading[0].spread(7))
+    spread = asyncio.create_task(cluster.barriers[0].spread(7))
     await pass_time(2.9)
     assert not spread.done()
     await pass_time(1.0)

@@ -1,4 +1,4 @@
-"""Holds: the part of a shard's log that is kept while other hosts fetch checkpoints.
+"""LogRetention: the part of a shard's log that is kept while other hosts fetch checkpoints.
 
 Under load a bound may be too small for a fetch. So a host whose hold ended too soon gets twice as
 much with the next one, as long as the disk has much space: at some size the log still reaches back
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import structlog
 
 
-class HoldLimits(NamedTuple):
+class RetentionLimits(NamedTuple):
     """Bounds of a host's first hold."""
 
     silence_s: float = 60.0
@@ -29,7 +29,7 @@ class HoldLimits(NamedTuple):
 class _Hold:
     index: int
     begun_s: float
-    heard_s: float
+    renewed_s: float
     times: int
     """Its bounds are those of a first hold, times this."""
     is_over: bool = False
@@ -37,12 +37,14 @@ class _Hold:
     """True if the log behind it was not kept at some time."""
 
 
-class LogHolds:
+class LogRetention:
     """Of one shard, on one host. Pass what is to be released through `limit`."""
 
-    def __init__(self, monotonic_s: Callable[[], float], limits: HoldLimits | None = None) -> None:
+    def __init__(
+        self, monotonic_s: Callable[[], float], limits: RetentionLimits | None = None
+    ) -> None:
         self._monotonic_s = monotonic_s
-        self._limits = limits or HoldLimits()
+        self._limits = limits or RetentionLimits()
         self.has_much_space: Callable[[], bool] = _spacious
         """False while no hold gets more than the first: unused log space never shrinks."""
         self._holds: dict[str, _Hold] = {}
@@ -56,7 +58,7 @@ class LogHolds:
         if held is None or held.index != index:
             self._holds[host] = _Hold(index, now_s, now_s, self._times(host, held))
         else:
-            held.heard_s = now_s
+            held.renewed_s = now_s
 
     def _times(self, host: str, before: _Hold | None) -> int:
         if before is None:
@@ -85,7 +87,7 @@ class LogHolds:
         has_much_space = self.has_much_space()
         for host, held in list(self._holds.items()):
             times = held.times if has_much_space else 1
-            silent_s = now_s - held.heard_s
+            silent_s = now_s - held.renewed_s
             is_old = now_s - held.begun_s > times * limits.life_s
             if silent_s > held.times * limits.life_s:
                 del self._holds[host]

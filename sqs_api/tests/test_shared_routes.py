@@ -1,4 +1,4 @@
-"""Pages that lie on other hosts, over simulated connections."""
+"""Answers that lie on other hosts, over simulated connections."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aiohttp import web
+import pytest
 
 from cluster.peers.questions import Questions
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
 from sqs_api.admin.admin_access import AdminRequest
-from sqs_api.admin.admin_actions import (
+from sqs_api.admin.every_host import EveryHost
+from sqs_api.admin.routes import (
     ACKNOWLEDGE_ARCHIVE,
     LIST_DELETED_QUEUES,
     READ_ARCHIVE,
-    READ_USAGE,
     SEAL_ARCHIVE,
+    Refused,
+    Route,
 )
-from sqs_api.admin.admin_pages import Answer
-from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.shared_pages import SharedPages
-from sqs_api.admin.usage_page import UsagePage
+from sqs_api.admin.shared_routes import SharedRoutes
+from sqs_api.admin.usage_page import UsagePage, UsageParameters
 from sqs_api.gateway.usage import UsageRow
+from sqs_api.operators.api import ROUTES
 
 
 class Leaders:
@@ -43,49 +44,37 @@ class Leaders:
 
 
 class Host:
-    """A host whose own pages say who made them."""
+    """A host whose own answers say who made them."""
 
     def __init__(self, peer: Peer, leaders: Leaders) -> None:
         self.name = peer.name
         self.acknowledged: list[bytes] = []
         questions = Questions(peer.transport)
-        pages = SharedPages(questions, leaders, leaders.of)
-        usage = UsagePage(self._usage, self.name, EveryHost(questions))
+        self.shared = SharedRoutes(questions, leaders, leaders.of)
+        self.shared.serve(ROUTES, self._here)
+        self.usage = UsagePage(self._usage, self.name, EveryHost(questions))
         self.usage_error: Exception | None = None
-        self.pages = pages.share(
-            {
-                READ_ARCHIVE: self._shards,
-                SEAL_ARCHIVE: self._shards,
-                ACKNOWLEDGE_ARCHIVE: self._acknowledge,
-                LIST_DELETED_QUEUES: self._deleted,
-                READ_USAGE: usage.show,
-            }
-        )
 
-    async def _shards(self, sent: AdminRequest) -> web.Response:
-        shards = [{"shard": shard, "by": self.name} for shard in (0, 1)]
-        return web.json_response({"lake": "l", "shards": shards})
-
-    async def _acknowledge(self, sent: AdminRequest) -> web.Response:
-        self.acknowledged.append(sent.body)
-        return web.json_response({"error": "not in the table"}, status=409)
-
-    async def _deleted(self, sent: AdminRequest) -> web.Response:
-        counts = {"a": (5, 0), "b": (0, 7), "c": (0, 0)}[self.name]
-        return web.json_response([{"queue_id": i, "messages": n} for i, n in enumerate(counts)])
+    async def _here(self, route: Route, sent: AdminRequest) -> Any:
+        if route.action == LIST_DELETED_QUEUES:
+            counts = {"a": (5, 0), "b": (0, 7), "c": (0, 0)}[self.name]
+            return [{"queue_id": i, "messages": n} for i, n in enumerate(counts)]
+        if route.action == ACKNOWLEDGE_ARCHIVE:
+            self.acknowledged.append(sent.body)
+            raise Refused(409, "not in the table")
+        return {"lake": "l", "shards": [{"shard": shard, "by": self.name} for shard in (0, 1)]}
 
     async def _usage(self, account: str | None, since: str | None) -> list[UsageRow]:
         if self.usage_error is not None:
             raise self.usage_error
         return [UsageRow(since or "", account or "", "", 1, 2, 10, 20)]
 
-    async def ask(
-        self, action: str, body: bytes = b"{}", target: bytes = b"target"
-    ) -> tuple[int, Any]:
-        page: Answer = self.pages[action]
-        answer = await page(AdminRequest("", target, {}, body, "", True))
-        assert isinstance(answer.body, bytes)
-        return answer.status, json.loads(answer.body)
+    async def ask(self, action: str, body: bytes = b"{}") -> tuple[int, Any]:
+        (route,) = [each for each in ROUTES if each.action == action and not each.is_of_console]
+        try:
+            return 200, await self.shared.ask(route, AdminRequest("", b"x", {}, body, "", True))
+        except Refused as refusal:
+            return refusal.status, str(refusal)
 
 
 class World:
@@ -125,7 +114,7 @@ async def test_an_acknowledgement_goes_to_the_leader_and_its_refusal_comes_back(
 
         answer = await world.hosts["c"].ask(ACKNOWLEDGE_ARCHIVE, said)
 
-        assert answer == (409, {"error": "not in the table"})
+        assert answer == (409, "not in the table")
         assert [host.acknowledged for host in world.hosts.values()] == [[], [said], []]
         for wrong in (b"{", b'{"shard": 9}'):
             await world.hosts["c"].ask(ACKNOWLEDGE_ARCHIVE, wrong)
@@ -147,7 +136,7 @@ async def test_without_a_leader_nothing_is_answered_that_may_be_wrong() -> None:
 
         for action in (READ_ARCHIVE, SEAL_ARCHIVE, LIST_DELETED_QUEUES):
             status, said = await world.hosts["a"].ask(action)
-            assert (status, said["error"]) == (503, "no host leads shard 1 now; try again")
+            assert (status, said) == (503, "no host leads shard 1 now; try again")
         assert (await world.hosts["a"].ask(ACKNOWLEDGE_ARCHIVE, b'{"shard": 1}'))[0] == 503
 
 
@@ -159,7 +148,7 @@ async def test_a_leader_that_cannot_be_reached_is_named() -> None:
 
         status, said = await world.hosts["a"].ask(READ_ARCHIVE)
 
-        assert (status, said["error"]) == (503, "host b does not answer; try again")
+        assert (status, said) == (503, "host b does not answer; try again")
 
 
 @virtual
@@ -189,7 +178,7 @@ async def test_an_answer_of_a_host_that_no_longer_leads_is_not_shown() -> None:
         assert said["shards"] == [{"shard": 0, "by": "a"}, {"shard": 1, "by": "c"}]
 
 
-USAGE = b"/_holdfast/usage?account=1&since=2026-11-01"
+USAGE = UsageParameters("1", "2026-11-01")
 
 
 @virtual
@@ -197,15 +186,15 @@ async def test_usage_is_added_up_and_hosts_that_are_missing_are_named() -> None:
     async with three_hosts() as world:
         key = {"day": "2026-11-01", "account": "1", "queue": ""}
         counts = {"requests": 1, "billed_requests": 2, "bytes_in": 10, "bytes_out": 20}
-        status, said = await world.hosts["c"].ask(READ_USAGE, target=USAGE)
-        assert (status, said["hosts"], said["missing"]) == (200, ["a", "b", "c"], [])
+        said = await world.hosts["c"].usage.show(USAGE)
+        assert (said["hosts"], said["missing"]) == (["a", "b", "c"], [])
         assert said["rows"] == [key | {name: 3 * count for name, count in counts.items()}]
 
         world.network.crash("a")
         await asyncio.sleep(10)
-        status, said = await world.hosts["c"].ask(READ_USAGE, target=USAGE)
+        said = await world.hosts["c"].usage.show(USAGE)
 
-        assert (status, said["hosts"], said["missing"]) == (200, ["b", "c"], ["a"])
+        assert (said["hosts"], said["missing"]) == (["b", "c"], ["a"])
         assert said["rows"] == [key | {name: 2 * count for name, count in counts.items()}]
 
 
@@ -214,8 +203,9 @@ async def test_a_host_that_cannot_read_its_usage_is_missing_and_says_so_itself()
     async with three_hosts() as world:
         world.hosts["a"].usage_error = OSError("the disk is gone")
 
-        status, said = await world.hosts["c"].ask(READ_USAGE, target=USAGE)
-        assert (status, said["hosts"], said["missing"]) == (200, ["b", "c"], ["a"])
+        said = await world.hosts["c"].usage.show(USAGE)
+        assert (said["hosts"], said["missing"]) == (["b", "c"], ["a"])
 
-        refused = await world.hosts["a"].ask(READ_USAGE, target=USAGE)
-        assert refused == (503, {"error": "cannot read the usage: the disk is gone"})
+        with pytest.raises(Refused, match="cannot read the usage: the disk is gone") as refused:
+            await world.hosts["a"].usage.show(USAGE)
+        assert refused.value.status == 503

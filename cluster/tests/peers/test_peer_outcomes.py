@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from cluster.peers.peer_outcomes import Failure, NotSent, Reason, Refused, Unknown
-from cluster.peers.retry import Refusal, may_have_happened, may_retry
+from cluster.peers.peer_outcomes import (
+    Failure,
+    NotSent,
+    Reason,
+    Refusal,
+    Refused,
+    Unknown,
+    may_have_happened,
+    may_retry,
+)
 
 DID_NOT_HAPPEN: list[Failure] = [
     NotSent(Reason.NOT_CONNECTED),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,6 +17,13 @@ class Channel(StrEnum):
     STATUS = "status"
     CHECKPOINTS = "checkpoints"
     PAGES = "pages"
+
+
+class Address(NamedTuple):
+    """The address on which a host listens for its peers."""
+
+    host: str
+    port: int
 
 
 class PeerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,8 +14,8 @@ from auth.auth_errors import AccessDenied
 from auth.caller import Caller
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin.admin_access import AdminRequest, Operator
+from sqs_api.admin.remembered import Repeatable
 from sqs_api.gateway.access import Access
-from sqs_api.operators.remembered import Repeatable
 from visibility.contract.errors import InvalidParameterValue, KmsAccessDenied
 from visibility.contract.model import QueueDefinition
 from visibility.contract.operations import Operation, SendMessage
