@@ -3,44 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import structlog
 
-from auth.sigv4 import Verifier
-from cluster.catalog.catalog import Catalog
-from cluster.clock import Clock, Entropy
 from sqs_api.admin.admin_access import AdminAccess
-from sqs_api.admin.admin_actions import (
-    BACKUP,
-    DELETE_QUEUE,
-    LIST_DELETED_QUEUES,
-    PURGE_QUEUE,
-    READ_USAGE,
-    RESTORE_QUEUE,
-)
 from sqs_api.admin.admin_pages import AdminPages, Answer
-from sqs_api.admin.backup_page import make_backup
-from sqs_api.admin.backups import Backups
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
-from sqs_api.admin.queue_pages import list_deleted, remove_queue, restore_deleted
-from sqs_api.admin.queue_samples import QueueSamples
-from sqs_api.archiving.service import Archiving
+from sqs_api.archiving.archive_pages import NO_LAKE
+from sqs_api.archiving.archived_messages import ArchivedMessages
 from sqs_api.console.console_pages import CONSOLE, ConsolePages
-from sqs_api.gateway.access import Access
-from sqs_api.gateway.audit import AuditLog
-from sqs_api.gateway.deletions import Deletions
-from sqs_api.gateway.metrics import Metrics
 from sqs_api.operators.api import OperatorApi
 from sqs_api.operators.audit_lines import AuditReader
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.document_page import DocumentPage
 from sqs_api.operators.openapi import DOCUMENT
+from sqs_api.operators.people import People
+from sqs_api.operators.readings import Readings
 from sqs_api.operators.routes import API, READ_AUDIT
-from sqs_api.settings.config import Audience, AuthMode, Settings
+from sqs_api.owner import Owner
+from sqs_api.parts import Process
+from sqs_api.settings.config import Audience, AuthMode
 from sqs_api.settings.origins import KnownHosts
 from sqs_api.settings.service_note import local_url, make_local_key, remove_note, write_note
+from sqs_api.shards import Shards
+from sqs_api.worker import Worker
 
 
 class AdminSide:
@@ -48,72 +35,81 @@ class AdminSide:
 
     def __init__(
         self,
-        settings: Settings,
-        clock: Clock,
-        entropy: Entropy,
+        process: Process,
+        owner: Owner,
+        shards: Shards,
+        worker: Worker,
+        hosts: EveryHost,
         *,
-        access: Access,
-        verifier: Verifier,
-        audit: AuditLog | None,
+        pages: Mapping[str, Answer],
+        is_ready: Callable[[], bool],
     ) -> None:
-        self._settings = settings
-        self._audit = audit
-        self._policies = access
+        """`pages` are by action."""
+        settings, clock, entropy, _ = process
+        self._data = settings.data
         self._local_key = make_local_key(settings.account, entropy)
-        self._access = AdminAccess(
+        signs_in = settings.auth is not AuthMode.OPEN
+        access = AdminAccess(
             KnownHosts(settings.host, settings.public_url),
             local_key=self._local_key,
-            verifier=None if settings.auth is AuthMode.OPEN else verifier,
-            access=access,
+            verifier=worker.verifier if signs_in else None,
+            access=worker.access,
             account=settings.account,
             region=settings.region,
             wall_s=clock.wall_s,
         )
-        self._now_s = clock.monotonic_s
-
-    def pages(
-        self,
-        metrics: Metrics,
-        is_ready: Callable[[], bool],
-        answers: Mapping[str, Answer],
-        desk: Desk,
-        samples: QueueSamples,
-        hosts: EveryHost,
-    ) -> AdminPages:
-        """The handler of all requests other than SQS's; `answers` are by action."""
-        reader = AuditReader(self._settings.data, self._settings.host_name)
-        hosts.serve(READ_AUDIT, reader.answer)
-        api = OperatorApi(
-            desk, self._access, self._policies, desk.catalog, self._audit, self._now_s
+        self.answers = pages = {**NO_LAKE, **pages}
+        desk = Desk(
+            catalog=owner.catalog,
+            router=shards.router,
+            deletions=owner.deletions,
+            payloads=worker.payloads,
+            sealer=shards.sealer,
+            readings=Readings(shards.router, owner.catalog, clock.monotonic_s),
+            wall_s=clock.wall_s,
+            bits128=entropy.bits128,
+            hosts=hosts,
+            account=settings.account,
+            actions=worker.queue_actions,
+            history=worker.monitoring.reader,
+            pages=pages,
+            archive=ArchivedMessages(settings.lake),
+            people=People(
+                owner.identities,
+                worker.changes.look_at_identities,
+                worker.verifier.used,
+                is_shared=settings.etcd is not None,
+            ),
+            find_key=owner.keyring.find,
         )
-        signs_in = self._settings.auth is not AuthMode.OPEN
-        console = ConsolePages(self._access, signs_in=signs_in, region=self._settings.region)
-        return AdminPages(
-            metrics,
+        hosts.serve(READ_AUDIT, AuditReader(settings.data, settings.host_name).answer)
+        queue_metrics = OwnerMetrics(
+            queues=owner.catalog,
+            samples=worker.samples,
+            hosts=hosts,
+            admin=access,
+            access=worker.access,
+            audit=owner.audit,
+            wall_s=clock.wall_s,
+            queues_max=settings.metrics_queues_max,
+        )
+        self.pages = AdminPages(
+            worker.metrics,
             is_ready,
-            answers_anyone=self._settings.metrics is Audience.ANYONE,
-            access=self._access,
-            answers=answers,
-            audit=self._audit,
+            answers_anyone=settings.metrics is Audience.ANYONE,
+            access=access,
+            answers=pages,
+            audit=owner.audit,
             below={
-                DOCUMENT: DocumentPage(self._access),  # before API, below which it is
-                API: api,
-                CONSOLE: console,
-                QUEUE_METRICS: self._owner_metrics(desk, samples, hosts),
+                DOCUMENT: DocumentPage(access),  # before API, below which it is
+                API: OperatorApi(
+                    desk, access, worker.access, owner.catalog, owner.audit, clock.monotonic_s
+                ),
+                CONSOLE: ConsolePages(access, signs_in=signs_in, region=settings.region),
+                QUEUE_METRICS: queue_metrics,
             },
         )
-
-    def _owner_metrics(self, desk: Desk, samples: QueueSamples, hosts: EveryHost) -> OwnerMetrics:
-        return OwnerMetrics(
-            queues=desk.catalog,
-            samples=samples,
-            hosts=hosts,
-            admin=self._access,
-            access=self._policies,
-            audit=self._audit,
-            wall_s=desk.wall_s,
-            queues_max=self._settings.metrics_queues_max,
-        )
+        """The handler of all requests other than SQS's."""
 
     def leave_note(self, address: str, admin_address: str) -> None:
         """Write the note.
@@ -121,30 +117,11 @@ class AdminSide:
         A failure is only logged, since commands can take the address from an option.
         """
         try:
-            write_note(self._settings.data, local_url(address), admin_address, self._local_key)
+            write_note(self._data, local_url(address), admin_address, self._local_key)
         except OSError as error:
             reason = error.strerror or str(error)
             structlog.get_logger("node").warning("service_not_noted", reason=reason)
 
     def remove_note(self) -> None:
         """Remove the note."""
-        remove_note(self._settings.data)
-
-
-def admin_answers(
-    backups: Backups,
-    catalog: Catalog,
-    deletions: Deletions,
-    lake: Archiving | None,
-    show_usage: Answer,
-) -> dict[str, Answer]:
-    """The answers of the pages in `actions.PAGES`, by action; those of the archive need a lake."""
-    answers: dict[str, Answer] = {
-        BACKUP: partial(make_backup, backups),
-        LIST_DELETED_QUEUES: partial(list_deleted, deletions),
-        RESTORE_QUEUE: partial(restore_deleted, deletions),
-        DELETE_QUEUE: partial(remove_queue, deletions.delete, catalog),
-        READ_USAGE: show_usage,
-        PURGE_QUEUE: partial(remove_queue, deletions.purge, catalog),
-    }
-    return answers if lake is None else {**answers, **lake.answers()}
+        remove_note(self._data)

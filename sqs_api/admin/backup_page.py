@@ -7,6 +7,7 @@ for many GiB.
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TypedDict
 
@@ -14,7 +15,8 @@ import msgspec
 from aiohttp import web
 
 from sqs_api.admin.admin_access import AdminRequest
-from sqs_api.admin.admin_pages import error_page, json_page
+from sqs_api.admin.admin_actions import BACKUP
+from sqs_api.admin.admin_pages import Answer, error_page, json_page
 from sqs_api.admin.backups import Backups
 from storage.copies.manifest import BackupRefused, Manifest
 
@@ -35,7 +37,12 @@ class MadeBackup(TypedDict):
     bytes: int
 
 
-async def make_backup(backups: Backups, sent: AdminRequest) -> web.Response:
+def backup_pages(backups: Backups) -> dict[str, Answer]:
+    """The page by its action."""
+    return {BACKUP: partial(_make_backup, backups)}
+
+
+async def _make_backup(backups: Backups, sent: AdminRequest) -> web.Response:
     """The backup, or an object with an `error`: 400 for an invalid request, 403 for a user who
     wants the master key, 409 if the backup failed."""
     try:

@@ -9,6 +9,7 @@ POST /_holdfast/queues/delete, /purge        {"account", "region", "name", "forc
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypedDict
 
 import msgspec
@@ -17,7 +18,13 @@ from aiohttp import web
 from auth.auth_errors import AccessDenied
 from cluster.catalog.catalog import Catalog
 from sqs_api.admin.admin_access import AdminRequest
-from sqs_api.admin.admin_pages import error_page, json_page
+from sqs_api.admin.admin_actions import (
+    DELETE_QUEUE,
+    LIST_DELETED_QUEUES,
+    PURGE_QUEUE,
+    RESTORE_QUEUE,
+)
+from sqs_api.admin.admin_pages import Answer, error_page, json_page
 from sqs_api.gateway.deletions import Deletions
 from visibility.contract.errors import (
     PurgeQueueInProgress,
@@ -58,7 +65,17 @@ class RestorableQueue(ShownQueueId):
     restorable_until_ms: int
 
 
-async def list_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
+def deletion_pages(deletions: Deletions, catalog: Catalog) -> dict[str, Answer]:
+    """The pages by action."""
+    return {
+        LIST_DELETED_QUEUES: partial(_list_deleted, deletions),
+        RESTORE_QUEUE: partial(_restore_deleted, deletions),
+        DELETE_QUEUE: partial(_remove_queue, deletions.delete, catalog),
+        PURGE_QUEUE: partial(_remove_queue, deletions.purge, catalog),
+    }
+
+
+async def _list_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
     """Deleted and purged queues that can be restored."""
     restorable = deletions.all()
     found: list[RestorableQueue] = [
@@ -74,7 +91,7 @@ async def list_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response
     return json_page(found)
 
 
-async def restore_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
+async def _restore_deleted(deletions: Deletions, sent: AdminRequest) -> web.Response:
     """Restore a deleted queue, or the messages of a purged one."""
     queue_id = int(sent.parts[0])
     try:
@@ -88,7 +105,7 @@ async def restore_deleted(deletions: Deletions, sent: AdminRequest) -> web.Respo
     return json_page(_shown(queue))
 
 
-async def remove_queue(remove: Remove, catalog: Catalog, sent: AdminRequest) -> web.Response:
+async def _remove_queue(remove: Remove, catalog: Catalog, sent: AdminRequest) -> web.Response:
     """Delete or purge a queue."""
     try:
         named = msgspec.json.decode(sent.body, type=NamedQueue)

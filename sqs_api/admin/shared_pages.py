@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -65,24 +66,16 @@ class SharedPages:
     def share(self, own: Mapping[str, Answer]) -> dict[str, Answer]:
         """The pages by action; `own` are those of this host alone, which others ask for, too."""
         self._own = own
-        self._questions.answer = self._answered
         shared: dict[str, Answer] = {
             READ_ARCHIVE: self._read_archive,
             SEAL_ARCHIVE: self._seal_archive,
             ACKNOWLEDGE_ARCHIVE: self._acknowledge,
             LIST_DELETED_QUEUES: self._list_deleted,
         }
-        return {**own, **{action: page for action, page in shared.items() if action in own}}
-
-    async def _answered(self, question: Question) -> Said:
-        """The answer of this host alone."""
-        answer = self._own.get(question.action)
-        if answer is None:
-            page = error_page(404, "not found on this host; do all hosts have the same settings?")
-        else:
-            page = await answer(AdminRequest("", question.target, {}, question.body, "", True))
-        assert isinstance(page.body, bytes)
-        return Said(page.status, page.body)
+        shared = {action: page for action, page in shared.items() if action in own}
+        for action in shared:
+            self._questions.serve(action, partial(_answered, own[action]))
+        return {**own, **shared}
 
     # -- pages -------------------------------------------------------------------------------------
 
@@ -167,6 +160,13 @@ class SharedPages:
         ]
         merged["shards"].sort(key=_number)
         return merged
+
+
+async def _answered(answer: Answer, question: Question) -> Said:
+    """The answer of this host alone."""
+    page = await answer(AdminRequest("", question.target, {}, question.body, "", True))
+    assert isinstance(page.body, bytes)
+    return Said(page.status, page.body)
 
 
 class _Shard(msgspec.Struct):

@@ -15,11 +15,9 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 import structlog
-from aiohttp import web
 
+from cluster.peers.questions import Question, Said
 from cluster.replication.replicated_store import ReplicatedStore
-from sqs_api.admin.admin_access import AdminRequest
-from sqs_api.admin.admin_pages import Answer, error_page
 
 ACTION = "BackupStep"
 """No page has it, so it is for other hosts only."""
@@ -72,12 +70,9 @@ class Still:
         self._holding: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("backups")
 
-    def answers(self) -> dict[str, Answer]:
-        """For other hosts."""
-        return {ACTION: self._answer}
-
-    async def _answer(self, sent: AdminRequest) -> web.Response:
-        step = msgspec.json.decode(sent.body, type=Step)
+    async def answer(self, question: Question) -> Said:
+        """The answer for the host that makes the backup."""
+        step = msgspec.json.decode(question.body, type=Step)
         if step.name == "hold":
             done = StepDone(is_held=await self._hold(step.token))
         elif step.name == "led":
@@ -85,8 +80,8 @@ class Still:
         elif step.name == "release":
             done = StepDone(is_held=await self._release(step.token))
         else:
-            return error_page(400, f"there is no step {step.name}")
-        return web.Response(body=msgspec.json.encode(done), content_type="application/json")
+            return Said(400, b'{"error": "there is no such step"}')
+        return Said(200, msgspec.json.encode(done))
 
     async def stop(self) -> None:
         """End a hold."""

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from auth.caller import Caller
-from auth.credentials import AccessKey
+from auth.credentials import AccessKey, CredentialSet
+from auth.sigv4 import Verifier
 from auth.unverified import open_caller
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.shards.queue_watch import QueueWatch
@@ -29,14 +31,18 @@ from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
+from sqs_api.gateway.changes_elsewhere import Changes
 from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.late_news import LateNews
 from sqs_api.gateway.memory import RequestMemory
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
+from sqs_api.gateway.queue_counts import QueueCounts
+from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.server import SqsServer
@@ -86,6 +92,12 @@ class Client:
         self.reader = reader
         self.writer = writer
 
+    @classmethod
+    async def connected(cls, address: str) -> Client:
+        """A client of a service at this address."""
+        host, port = address.removeprefix("http://").split(":")
+        return cls(*await asyncio.open_connection(host, int(port)))
+
     async def send(self, *parts: bytes) -> None:
         """Write the parts one by one; a server that reads has read each before the next is
         written."""
@@ -126,11 +138,14 @@ class Client:
 class Service:
     """A running service and its parts."""
 
-    def __init__(self, gateway: Gateway, shard: Shard, catalog: Catalog, metrics: Metrics) -> None:
+    def __init__(
+        self, gateway: Gateway, shard: Shard, catalog: Catalog, counts: QueueCounts
+    ) -> None:
         self.gateway = gateway
         self.shard = shard
         self.catalog = catalog
-        self.metrics = metrics
+        self.counts = counts
+        self.metrics: Metrics
         self.pages: AdminPages
         self.servers: list[SqsServer] = []
         self._listeners: list[asyncio.Server] = []
@@ -144,11 +159,9 @@ class Service:
 
     def queue_metrics(self, queues_max: int) -> QueueMetrics:
         """The metrics of the queues, of which `queues_max` have labels of their own."""
-        counts = self.gateway.counts
-        samples = QueueSamples(self.catalog, self.gateway._router, counts)
-        return QueueMetrics(
-            self.catalog, samples, counts.send_to_receive_s, SystemClock().wall_s, queues_max
-        )
+        samples = QueueSamples(self.catalog, self.gateway._router, self.counts)
+        sent_s = self.counts.send_to_receive_s
+        return QueueMetrics(self.catalog, samples, sent_s, SystemClock().wall_s, queues_max)
 
     async def listen(self, server: SqsServer) -> int:
         """Open a port for the server."""
@@ -210,6 +223,16 @@ def open_authenticate(
     return open_caller(method, target, headers, ACCOUNT, REGION)
 
 
+async def _spread(revision: int) -> None:
+    """All other hosts show it."""
+
+
+def changes_of(identities: IdentityStore, keyring: Keyring, access: Access) -> Changes:
+    """Picks up what other processes change."""
+    verifier = Verifier(CredentialSet([]))
+    return Changes(identities, keyring, verifier=verifier, access=access, note=lambda event: None)
+
+
 def open_admin_access(access: Access) -> AdminAccess:
     """Access control of `--auth open`."""
     return AdminAccess(
@@ -234,8 +257,11 @@ async def running(
     waiting_polls_max: int = 1000,
     browser_origins: str = "",
     accounting: Accounting | None = None,
+    rates: Rates | None = None,
+    shared_identities: IdentityStore | None = None,
 ) -> AsyncIterator[Service]:
-    """A service on two ports: one with the short cut, one without."""
+    """A service on two ports: one with the short cut, one without. A host of a cluster has
+    `shared_identities`."""
     clock, entropy = SystemClock(), SystemEntropy()
     keyring = SqliteKeyring(Path(":memory:"), bytes(32), clock, entropy)
     catalog = await Catalog.open(
@@ -245,6 +271,7 @@ async def running(
         secrets=keyring.secrets,
         shards=[0],
         waits=Waits(0, 0),
+        spread=None if shared_identities is None else _spread,
     )
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
@@ -260,13 +287,17 @@ async def running(
     deletions = Deletions(catalog, router, watch)
     await shard.start()
     accounting = accounting or Accounting()
-    metrics = Metrics(accounting)
+    counts = QueueCounts()
     disk = DiskSpace(Path("/"), 0)
     access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
     origins = AllowedOrigins(browser_origins)
+    queues = QueueActions(catalog, router, deletions, watch)
+    late_news = None
+    if shared_identities is not None:
+        late_news = LateNews(changes_of(shared_identities, keyring, access), queues)
     gateway = Gateway(
         authenticate=authenticate,
-        queues=QueueActions(catalog, router, deletions, watch),
+        queues=queues,
         router=router,
         accounting=accounting,
         clock=clock,
@@ -276,16 +307,19 @@ async def running(
         disk=disk,
         payloads=Payloads(sealer),
         memory=RequestMemory(256 << 20),
+        counts=counts,
+        rates=rates,
+        late_news=late_news,
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )
-    service = Service(gateway, shard, catalog, metrics)
-    metrics.attach(service.queue_metrics(500))
+    service = Service(gateway, shard, catalog, counts)
+    service.metrics = Metrics(accounting, [service.queue_metrics(500)])
     service.keyring = keyring
     service.deletions = deletions
     service.access = access
     service.pages = AdminPages(
-        metrics,
+        service.metrics,
         lambda: shard.ready,
         answers_anyone=False,
         access=open_admin_access(access),

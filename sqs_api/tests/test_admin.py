@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from functools import partial
 from typing import Any
 
 import pytest
@@ -12,9 +11,8 @@ import pytest_asyncio
 from aiohttp.test_utils import make_mocked_request
 from prometheus_client.parser import text_string_to_metric_families
 
-from sqs_api.admin.admin_actions import LIST_DELETED_QUEUES, RESTORE_QUEUE
 from sqs_api.admin.admin_pages import AdminPages
-from sqs_api.admin.queue_pages import list_deleted, restore_deleted
+from sqs_api.admin.queue_pages import deletion_pages
 from sqs_api.http.server import SqsServer
 from sqs_api.tests.serving import (
     ACCOUNT,
@@ -114,16 +112,12 @@ async def test_a_stranger_cannot_make_new_series(service: Service) -> None:
 
 
 def _pages(service: Service, *, answers_anyone: bool = True) -> AdminPages:
-    deletions = service.deletions
     return AdminPages(
         service.metrics,
         lambda: True,
         answers_anyone=answers_anyone,
         access=open_admin_access(service.access),
-        answers={
-            LIST_DELETED_QUEUES: partial(list_deleted, deletions),
-            RESTORE_QUEUE: partial(restore_deleted, deletions),
-        },
+        answers=deletion_pages(service.deletions, service.catalog),
     )
 
 

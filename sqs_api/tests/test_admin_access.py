@@ -17,7 +17,6 @@ from cluster.clock import SystemClock
 from compat_tests.certificates import Authority
 from sqs_api.admin.admin_access import AdminRequest
 from sqs_api.admin.admin_actions import ADMIN_ACTIONS, PAGES, RESERVED, AdminPage
-from sqs_api.admin.every_host import EveryHost
 from sqs_api.archiving.exporter import Exporter
 from sqs_api.http.server import loopback_of
 from sqs_api.settings.config import AuthMode
@@ -129,7 +128,7 @@ async def test_a_user_may_do_what_a_policy_names_and_nothing_else(data: Path) ->
 
 
 async def test_every_row_of_the_table_is_answered(closed: Served) -> None:
-    assert closed.node.answers(EveryHost()).keys() == ADMIN_ACTIONS
+    assert closed.node.admin.answers.keys() == ADMIN_ACTIONS
 
 
 async def test_a_presigned_address_is_not_taken(closed: Served, root: SigningKey) -> None:
@@ -314,7 +313,9 @@ async def test_commands_on_this_machine_need_no_options_with_tls(
         note = _note(data)
         said = await asyncio.to_thread(run, "backup", tmp_path / "b", "--data", data)
         unsigned, sqs, metrics = [
-            await Served(served.node, note.admin_url).ask(page_request(method, path, HOST, b""))
+            await Served(served.node, data, note.admin_url).ask(
+                page_request(method, path, HOST, b"")
+            )
             for method, path in (
                 ("POST", "/_holdfast/backups"),
                 ("POST", "/?Action=ListQueues"),

@@ -13,12 +13,11 @@ import pytest
 
 from cluster.coordination.coordination import Transaction
 from cluster.copies.backup import CopiedRows
-from cluster.peers.questions import Question, Questions, Said
+from cluster.peers.questions import Question, Questions
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, virtual
-from sqs_api.admin.admin_access import AdminRequest
 from sqs_api.admin.backup_points import ClusterPoint
 from sqs_api.admin.still import ACTION, HOLD_S, Still
 from storage.copies.manifest import BackupRefused
@@ -53,7 +52,7 @@ class Host:
         self.stores = {number: _Store(number) for number in (0, 1)}
         self.questions = Questions(peer.transport)
         self.still = Still(self._hold_still, self._opened, lambda number: number in self.led)
-        self.questions.answer = self._answered
+        self.questions.serve(ACTION, self.still.answer)
 
     def _opened(self) -> Any:
         return self.stores
@@ -65,12 +64,6 @@ class Host:
             yield
         finally:
             self.is_still = False
-
-    async def _answered(self, question: Question) -> Said:
-        sent = AdminRequest("", question.target, {}, question.body, "", True)
-        page = await self.still.answers()[question.action](sent)
-        assert isinstance(page.body, bytes)
-        return Said(page.status, page.body)
 
 
 class _Store:

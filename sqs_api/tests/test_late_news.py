@@ -13,17 +13,15 @@ from auth.auth_errors import InvalidClientTokenId
 from auth.caller import Caller
 from auth.credentials import CredentialSet
 from auth.identities import Identities
-from auth.sigv4 import Verifier
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.sqlite_keyring import SqliteKeyring
-from sqs_api.gateway.changes_elsewhere import Changes
 from sqs_api.gateway.late_news import LateNews
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,
-    Service,
+    changes_of,
     json_request,
     open_authenticate,
     query_request,
@@ -75,33 +73,12 @@ class Elsewhere(IdentityStore):
         return open_authenticate(method, target, headers, body, now_s)
 
 
-def changes_of(service: Service, identities: IdentityStore) -> Changes:
-    return Changes(
-        identities,
-        service.keyring,
-        verifier=Verifier(CredentialSet([])),
-        access=service.access,
-        note=lambda event: None,
-    )
-
-
-def in_a_cluster(
-    service: Service, monkeypatch: pytest.MonkeyPatch, identities: IdentityStore
-) -> None:
-    async def spread(revision: int) -> None:
-        """All other hosts show it."""
-
-    monkeypatch.setattr(service.catalog, "spread", spread)
-    service.gateway.late_news = LateNews(changes_of(service, identities), service.gateway._queues)
-
-
 @pytest.mark.parametrize("make_request", [json_request, query_request])
 async def test_a_key_that_another_host_made_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, make_request: Any
 ) -> None:
     elsewhere, request = Elsewhere(), make_request("ListQueues")
-    async with running(authenticate=elsewhere.authenticate) as service:
-        in_a_cluster(service, monkeypatch, elsewhere)
+    async with running(authenticate=elsewhere.authenticate, shared_identities=elsewhere) as service:
         unknown = await service.ask(request)
         elsewhere.is_away = True
         away = await service.ask(request)
@@ -125,7 +102,7 @@ async def test_a_key_that_another_host_made_is_asked_for(
 async def test_a_queue_that_another_host_made_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, action: str, members: dict[str, Any]
 ) -> None:
-    async with running() as service:
+    async with running(shared_identities=Elsewhere()) as service:
         is_made = False
 
         async def caught_up() -> bool:
@@ -133,7 +110,6 @@ async def test_a_queue_that_another_host_made_is_asked_for(
                 await service.catalog.create_queue((ACCOUNT, REGION, "q"), {}, {})
             return not is_away
 
-        in_a_cluster(service, monkeypatch, Elsewhere())
         monkeypatch.setattr(service.catalog, "caught_up", caught_up)
         request = json_request(action, **members)
         is_away = True
@@ -151,7 +127,7 @@ async def test_a_change_is_refused_once_what_other_hosts_changed_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     policy = f'{{"deadLetterTargetArn":"arn:aws:sqs:{REGION}:{ACCOUNT}:dlq","maxReceiveCount":1}}'
-    async with running() as service:
+    async with running(shared_identities=Elsewhere()) as service:
         await service.make_queue()
         is_made = False
 
@@ -160,7 +136,6 @@ async def test_a_change_is_refused_once_what_other_hosts_changed_is_known(
                 await service.catalog.create_queue((ACCOUNT, REGION, "dlq"), {}, {})
             return True
 
-        in_a_cluster(service, monkeypatch, Elsewhere())
         monkeypatch.setattr(service.catalog, "caught_up", caught_up)
         request = json_request(
             "SetQueueAttributes", QueueUrl="q", Attributes={"RedrivePolicy": policy}
@@ -177,7 +152,7 @@ async def test_a_queue_of_another_account_that_another_host_made_may_be_sent_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without its policy it looks like one that does not exist, which must not be told."""
-    async with running(enforced=True) as service:
+    async with running(enforced=True, shared_identities=Elsewhere()) as service:
         is_made = False
 
         async def caught_up() -> bool:
@@ -186,7 +161,6 @@ async def test_a_queue_of_another_account_that_another_host_made_may_be_sent_to(
                 await service.catalog.create_queue(place, {"Policy": EVERYONE_SENDS}, {})
             return True
 
-        in_a_cluster(service, monkeypatch, Elsewhere())
         monkeypatch.setattr(service.catalog, "caught_up", caught_up)
         request = json_request("SendMessage", QueueUrl="/222222222222/q", MessageBody="x")
         denied = await service.ask(request)
@@ -200,8 +174,7 @@ async def test_a_queue_of_another_account_that_another_host_made_may_be_sent_to(
 
 async def test_hosts_that_are_right_do_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = Elsewhere()
-    async with running() as service:
-        in_a_cluster(service, monkeypatch, elsewhere)
+    async with running(shared_identities=elsewhere) as service:
         await service.make_queue()
         wrong = await service.ask(json_request("SendMessage", QueueUrl=f"/{ACCOUNT}/q"))
 
@@ -212,7 +185,7 @@ async def test_hosts_that_are_right_do_not_ask(monkeypatch: pytest.MonkeyPatch) 
 async def test_all_who_wait_share_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = Elsewhere()
     async with running() as service:
-        changes = changes_of(service, elsewhere)
+        changes = changes_of(elsewhere, service.keyring, service.access)
         await asyncio.gather(*(changes.hear() for _ in range(50)))
         assert elsewhere.questions == 1
         elsewhere.is_made = True
@@ -232,7 +205,9 @@ async def test_a_kms_key_that_a_command_made_is_known_at_once(tmp_path: Path) ->
                 stack.enter_context(closing(SqliteKeyring(file, bytes(32), clock, entropy)))
                 for _ in range(2)
             ]
-            news = LateNews(changes_of(service, Elsewhere()), service.gateway._queues)
+            news = LateNews(
+                changes_of(Elsewhere(), service.keyring, service.access), service.gateway._queues
+            )
             assert not news.may_lift(refusal)
 
             added = command.add("orders", ACCOUNT)

@@ -178,7 +178,7 @@ async def test_all_of_it_is_audited(served: Served, data: Path) -> None:
 
 
 async def say(served: Served, *arguments: object) -> Said:
-    data = served.node._settings.data
+    data = served.data
     said = await asyncio.to_thread(
         run, "messages", *arguments, "--data", data, "--region", "us-east-1"
     )

@@ -1,0 +1,100 @@
+"""SingleHost: a host without a cluster, as `cluster_host.ClusterHost` is a member of one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from cluster.catalog.catalog import Catalog, IdsRaised, Spread
+from cluster.catalog.sqlite_coordination import CATALOG_FILE, SqliteCoordination
+from cluster.coordination.coordination import Coordination
+from cluster.peers.questions import Questions
+from cluster.shards.router import Router
+from cluster.shards.shard import Shard
+from sqs_api.admin.admin_pages import Answer
+from sqs_api.admin.backup_points import BackupPoint, OwnPoint
+from sqs_api.admin.cluster_pages import NO_CLUSTER
+from sqs_api.admin.still import HoldStill
+from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.parts import Feature
+from storage.engines.durable import DurableStore
+from storage.engines.opening import open_store
+from storage.engines.store_options import StoreOptions
+
+
+class OwnStores:
+    """The stores of a single host."""
+
+    def __init__(
+        self, options: StoreOptions, queue_names: Callable[[int], Mapping[int, str]]
+    ) -> None:
+        """`queue_names` gives the names of a shard's queues by id."""
+        self._options = options
+        self._queue_names = queue_names
+        self._opened: dict[int, DurableStore] = {}
+
+    async def open(self, number: int, folder: Path) -> DurableStore:
+        """Open the store of a shard. Raises StoreFailed."""
+        options = self._options._replace(queue_names=self._queue_names(number))
+        store = await asyncio.to_thread(open_store, folder, options)
+        self._opened[number] = store
+        return store
+
+    def of(self, number: int) -> DurableStore:
+        """The store that the shard uses now."""
+        return self._opened[number]
+
+    def can_grow(self) -> bool:
+        """False when a log finds no space to grow."""
+        return all(store.can_grow for store in self._opened.values())
+
+    def give_back_space(self) -> None:
+        """The disk is short: remove what the shards do not need."""
+        for store in self._opened.values():
+            store.give_back_space()
+
+
+class SingleHost(NamedTuple):
+    """Belongs to the event loop's thread."""
+
+    data: Path
+    options: StoreOptions
+    disk: DiskSpace
+    questions: Questions | None = None
+    spread: Spread | None = None
+    ids_raised: IdsRaised | None = None
+    feature: Feature = Feature()
+
+    async def coordination(self) -> Coordination:
+        """The records of the queues."""
+        return await SqliteCoordination.open(self.data / CATALOG_FILE)
+
+    def stores(self, catalog: Catalog) -> OwnStores:
+        """The stores of the shards."""
+
+        def names(shard: int) -> dict[int, str]:
+            return {
+                each.queue_id: each.name for each in catalog.all_queues() if each.shard == shard
+            }
+
+        return OwnStores(self.options, names)
+
+    def route(self, catalog: Catalog, shards: Iterable[Shard]) -> Router:
+        """The router over the shards."""
+        return Router(shards, refusal=self.disk.refusal)
+
+    def backup_point(self, hold_still: HoldStill, router: Router) -> BackupPoint:
+        """The point of a backup."""
+        return OwnPoint(hold_still)
+
+    def pages(self, own: Mapping[str, Answer]) -> dict[str, Answer]:
+        """The administrative pages, by action."""
+        return {**own, **NO_CLUSTER}
+
+    async def connect(self) -> None:
+        """There is no other host."""
+
+    async def leave(self) -> None:
+        """There is no other host."""
