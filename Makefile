@@ -37,6 +37,7 @@
 ##   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 ## Upkeep:
 ##   make rooms                      draw the rooms of the packages, from the import contracts, in the README
+##   make runs                       draw the tables and the chart of compat_tests/runs.csv in compat_tests/RUNS.md
 ##   make lock                       resolve the locks anew (needs uv)
 ##   make clean                      remove .venv and what the tools left
 
@@ -78,7 +79,7 @@ AIOBOTO3_LOCK := compat_tests/clients/requirements-aioboto3.lock
 CELERY_LOCK := compat_tests/clients/requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: help serve cluster cluster-test cluster-faults jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-cluster bench-jobs size retention rooms lock clean
+.PHONY: help serve cluster cluster-test cluster-faults jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-cluster bench-jobs size retention rooms runs lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -95,7 +96,7 @@ jobs: $(VENV)/.spark
 	@exec $(BIN)/holdfast jobs $(ARGS)
 
 # The style's tests are a part of the check.
-test: $(CLIENTS) check
+test: $(CLIENTS) $(VENV)/.javascript check
 	$(PARALLEL) --ignore compat_tests/test_style.py $(ARGS)
 
 # The endpoint and the access key are in the variables that `make cluster` prints; that needs ARGS="--aws-waits off".
@@ -199,13 +200,20 @@ sdks: $(CLIENTS) $(VENV)/.dev
 retention: $(CLIENTS) $(VENV)/.dev
 	COMPAT_MINUTES=1 $(BIN)/python -m pytest compat_tests/test_retention.py compat_tests/test_jobs.py
 
-rooms:
-	python3 -m compat_tests.rooms
+rooms runs:
+	python3 -m compat_tests.$@
 
 clean:
 	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 
 # -- what is installed ------------------------------------------------------------------------------------------------
+
+# TypeScript, which checks the console; where npm is missing or reaches no registry, that check is skipped.
+$(VENV)/.javascript: sqs_api/tests/javascript/package-lock.json $(VENV)/.made
+	@mkdir -p $(VENV)/javascript && cp sqs_api/tests/javascript/package*.json $(VENV)/javascript && \
+	cd $(VENV)/javascript && npm ci --silent --ignore-scripts --no-audit --no-fund || \
+	    echo 'TypeScript was not installed: the types of the console are not checked'
+	@touch $@
 
 $(VENV)/.made:
 	@python=$(if $(PYTHON),'$(PYTHON)',$$(python3 -m compat_tests.interpreters --best)) && \

@@ -28,6 +28,8 @@ _ELEMENTS = {
     "Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource", "NotResource",
     "Condition",
 }  # fmt: skip
+_RENAMED = {"holdfast:quarantinemessages": "holdfast:holdmessages"}
+"""New names of actions, in lower case, that policies may name by their old ones for one release."""
 _ACCOUNT = re.compile(r"[0-9]{12}|arn:aws[a-z-]*:iam::([0-9]{12}):root")
 
 
@@ -140,7 +142,7 @@ def _statement(value: Any, place: str, kind: Kind, *, fills: bool) -> Statement:
     return Statement(
         label,
         value["Effect"] == "Allow",
-        tuple(_pattern(action.lower()) for action in actions),
+        tuple(map(_action, actions)),
         tuple(_resource(resource, fills=fills) for resource in resources),
         conditions,
         principals,
@@ -190,6 +192,13 @@ def _principals(value: object, place: str) -> Principals:
             else:
                 names.add(name)
     return Principals(everyone, frozenset(accounts), frozenset(names))
+
+
+def _action(name: str) -> Callable[[str], object]:
+    """A matcher of actions: what fits an old name fits the new one, too."""
+    matches = _pattern(name.lower())
+    renamed = {new for old, new in _RENAMED.items() if matches(old)}
+    return (lambda action: action in renamed or matches(action)) if renamed else matches
 
 
 def _pattern(text: str) -> Callable[[str], object]:

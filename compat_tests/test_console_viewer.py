@@ -19,7 +19,7 @@ USERS = {
     "views": VIEWER,
     "reads": (*VIEWER, "holdfast:ReadMessageBodies"),
 }
-CHANGES = ("Purge", "Delete", "Quarantine", "Redrive", "Send", "Edit", "Edit and resend", "New key")
+CHANGES = ("Purge", "Delete", "Hold", "Redrive", "Send", "Edit", "Edit and resend", "New key")
 
 
 @pytest.fixture(scope="module")

@@ -12,11 +12,11 @@ from compat_tests.faults.history import (
     Delete,
     Delivery,
     History,
+    Hold,
     Outcome,
     Queue,
     Removal,
     Send,
-    Withholding,
 )
 from compat_tests.faults.judge import judge
 
@@ -75,12 +75,12 @@ class Story:
         """A restoration of `q`."""
         self.history.restorations.append(Removal("q", at, at + 0.1, outcome))
 
-    def withhold(
+    def hold(
         self, name: str, at: float, outcome: Outcome = DONE, *, queue: str = "q", **given: Any
     ) -> None:
-        """A message is put aside."""
-        held = Withholding(name, queue, name, at, at + 0.1, outcome, **given)
-        self.history.withholdings.append(held)
+        """An operator holds a message."""
+        held = Hold(name, queue, name, at, at + 0.1, outcome, **given)
+        self.history.holds.append(held)
 
     @property
     def missing(self) -> list[str]:
@@ -395,44 +395,44 @@ def test_errors_are_found_unless_the_fault_excuses_those_of_the_service() -> Non
     assert len(judge(history, excuses_faults=True).violations) == 1
 
 
-# -- withheld --------------------------------------------------------------------------------------
+# -- held ------------------------------------------------------------------------------------------
 
 
-def test_a_withheld_message_is_served_by_nobody_before_its_release() -> None:
+def test_a_held_message_is_served_by_nobody_before_its_release() -> None:
     story = Story()
     for name, outcome in (("sure", DONE), ("unsure", UNKNOWN)):
         story.send(name, 1)
-        story.withhold(name, 10, outcome, released=20)
+        story.hold(name, 10, outcome, released=20)
         for count, at in enumerate((10.05, 15, 20, END + 1), 1):
             story.receive(name, at, count, hidden_s=0.0)
 
     (finding,) = judge(story.history).violations
-    assert (finding.rule, finding.name) == ("served while withheld", "sure")
+    assert (finding.rule, finding.name) == ("served while held", "sure")
 
 
-def test_a_withheld_message_is_not_served_by_another_queue() -> None:
+def test_a_held_message_is_not_served_by_another_queue() -> None:
     story = Story()
     story.send("a", 1, queue="failing")
-    story.withhold("a", 10, queue="failing")
+    story.hold("a", 10, queue="failing")
     story.receive("a", 15, queue="letters", message_id="moved")
     story.receive("a", END + 1, 2, queue="letters", message_id="moved")
 
-    assert story.rules == ["served while withheld"] * 2
+    assert story.rules == ["served while held"] * 2
 
 
 def test_a_message_may_be_missing_only_if_an_operator_deleted_it_for_good() -> None:
     story = Story()
     for name, after_s, is_back in (("kept", 0.0, False), ("gone", 5.0, False), ("back", 5.0, True)):
         story.send(name, 1)
-        story.withhold(name, 10, deleted_after_s=after_s, released=12, is_back=is_back)
+        story.hold(name, 10, deleted_after_s=after_s, released=12, is_back=is_back)
 
     assert story.missing == ["back", "kept"]
 
 
-def test_a_withheld_message_locks_its_group_until_it_is_deleted() -> None:
+def test_a_held_message_locks_its_group_until_it_is_deleted() -> None:
     story = Story()
     story.send_in_order("a", "b")
-    story.withhold("a", 10, queue="order.fifo", deleted_after_s=5.0)
+    story.hold("a", 10, queue="order.fifo", deleted_after_s=5.0)
     story.receive("b", 13, queue="order.fifo", hidden_s=0.0)
     story.receive("b", 16, 2, queue="order.fifo")
     story.receive("b", END + 1, 3, queue="order.fifo")

@@ -1,4 +1,4 @@
-"""Process: all that a part of the service is made from; Feature: all that it adds to the service."""
+"""Process: all that a part of the service is made from; Feature: all that it adds."""
 
 from __future__ import annotations
 

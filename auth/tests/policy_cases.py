@@ -29,6 +29,7 @@ NOBODY = Principal("anonymous", "", "ANONYMOUS")
 
 AWS = "AWS"
 SEND, RECEIVE, LIST = "sqs:SendMessage", "sqs:ReceiveMessage", "sqs:ListQueues"
+HOLD, OLD_HOLD = "holdfast:HoldMessages", "holdfast:QuarantineMessages"
 Statement = dict[str, Any]
 
 
@@ -81,8 +82,8 @@ def _all_but(*names: str) -> Statement:
     return _without(forbid(), "Principal") | {"NotPrincipal": {AWS: list(names)}}
 
 
-def _not_action(statement: Statement) -> Statement:
-    return _without(statement, "Action") | {"NotAction": SEND}
+def _not_action(statement: Statement, action: str = SEND) -> Statement:
+    return _without(statement, "Action") | {"NotAction": action}
 
 
 def _not_resource(arn: str) -> Statement:
@@ -183,6 +184,11 @@ CASES = (
     Case("NotAction leaves out", ANN, NO, identity=(_not_action(allow()),)),
     Case("and means all others", ANN, YES, RECEIVE, identity=(_not_action(allow()),)),
     Case("NotAction with a deny", ANN, BARRED, RECEIVE, identity=(allow("*"), _not_action(deny()))),
+    Case("an old name of an action", ANN, YES, HOLD, identity=(allow(OLD_HOLD),)),
+    Case("of one that is denied", ANN, BARRED, HOLD,
+         identity=(allow("*"), deny("holdfast:quar*"))),
+    Case("of one that is left out", ANN, NO, HOLD, identity=(_not_action(allow(), OLD_HOLD),)),
+    Case("of no other action", ANN, NO, "holdfast:DeleteMessages", identity=(allow(OLD_HOLD),)),
     # -- resources ---------------------------------------------------------------------------------
     Case("the queue by its ARN", ANN, YES, identity=(allow(resource=QUEUE),)),
     Case("another queue", ANN, NO, identity=(allow(resource=QUEUE + "2"),)),

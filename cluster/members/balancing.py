@@ -116,10 +116,10 @@ class LeaderBalance:
         serving = {
             shard: replica.caught_up
             for shard, replica in replicas.items()
-            if replica.serving and not replica.succession.is_handing_over
+            if replica.serving and not replica.is_handing_over
         }
         leaders = self._leaders.leaders()
         move = next_move(self._membership.name, leaders, self._plan.able_to_lead(), serving)
         if move is not None:
-            replicas[move.shard].succession.hand_over(move.to)
+            replicas[move.shard].hand_over(move.to)
         return move is not None

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from cluster.replication.contract import ReplicaReport
 from cluster.replication.leadership import TermRecord
-from cluster.replication.replica_report import ReplicaReport
 from cluster.replication.voters import VoterSet
 
 _SILENT_S = 1.0

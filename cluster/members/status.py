@@ -15,8 +15,7 @@ from cluster.peers.asking import ask_all
 from cluster.peers.incoming import Call, Service
 from cluster.peers.settings import Channel
 from cluster.peers.transport import Transport
-from cluster.replication.contract import Timing
-from cluster.replication.replica_report import ReplicaReport
+from cluster.replication.contract import ReplicaReport, Timing
 from storage.log import OLDEST_FORMAT
 
 _WAIT_S = 1.0

@@ -39,7 +39,7 @@ from cluster.peers.transport import Transport
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import outgoing_of
 from storage.copies.scrub import InThread
-from storage.engines.live_files import OF_ONE_OPENING
+from storage.engines.kept_files import OF_ONE_OPENING
 from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position

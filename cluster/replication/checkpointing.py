@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple, TypeVar
 
 from cluster.clock import Entropy
 from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
@@ -17,17 +18,52 @@ from cluster.peers.holds import LogHolds
 from cluster.peers.settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.replication.rows_place import ON_THIS_MACHINE, RowsPlace
 from storage.copies.checkpoint import check_rows_of, make_checkpoint
+from storage.copies.checkpoint_files import CheckpointFiles, SystemFiles
 from storage.copies.replaced_rows import Replaced
-from storage.copies.scrub import Pace, RowFiles, Scrub, ScrubDamage, ScrubTimes
+from storage.copies.scrub import (
+    InThread,
+    Pace,
+    RowFiles,
+    Scrub,
+    ScrubDamage,
+    ScrubTimes,
+    to_its_end,
+)
 from storage.engines.file_rows import FileRows
-from storage.log import Position, ReplicaLog
+from storage.engines.rocks import RocksRows
+from storage.engines.store import RowStore
+from storage.log import Disk, Position, ReplicaLog, SystemDisk
 
 _CHECK_BYTES_S = 64 << 20
 """Rows of a checkpoint are read at this rate, so that requests continue beside it."""
 _SCRUB_BYTES_S = 8 << 20
 """The scrubs of all stores of a host share this rate."""
+
+
+_T = TypeVar("_T")
+
+
+async def _in_thread(work: Callable[[], _T], /) -> _T:
+    """Cancelled, it waits for the thread: a folder is removed once nothing writes to it."""
+    return await to_its_end(asyncio.to_thread(work))
+
+
+class RowsPlace(NamedTuple):
+    """The files of a host's rows, and what opens them: RocksDB's on this machine, unless the
+    simulator says otherwise."""
+
+    files: CheckpointFiles
+    open_rows: Callable[[Path], RowStore] = RocksRows
+    """May raise StoreFailed."""
+    read_rows: Callable[[Path], RowFiles] = FileRows
+    """Opens the files a second time, to look for damage."""
+    new_disk: Callable[[], Disk] = SystemDisk
+    """For the log beside the rows."""
+    in_thread: InThread = _in_thread
+
+
+ON_THIS_MACHINE = RowsPlace(SystemFiles())
 
 
 class StoreSource:

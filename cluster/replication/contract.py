@@ -1,4 +1,5 @@
-"""The interfaces between a replica and its surroundings: roles, times, network, owner."""
+"""The interfaces between a replica and its surroundings: roles, times, network, owner,
+reports."""
 
 from __future__ import annotations
 
@@ -6,7 +7,10 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+import msgspec
+
 from cluster.replication.replica_messages import Message
+from storage.engines.store_options import Replication
 
 
 class NotServing(Exception):
@@ -14,7 +18,7 @@ class NotServing(Exception):
 
 
 class Role(StrEnum):
-    """See the table above."""
+    """See the table in `replica.py`."""
 
     FOLLOWER = "follower"
     ASKING = "asking"
@@ -90,6 +94,9 @@ class Owner(Protocol):
     def on_committed(self, index: int) -> None:
         """Entries up to this index are committed: rows may have them."""
 
+    def on_synced(self) -> None:
+        """More of the log is durable here, which may have committed it."""
+
     def on_serving(self, term: int) -> None:
         """This replica leads, and all that was committed before its term is committed here.
 
@@ -103,3 +110,45 @@ class Owner(Protocol):
     def on_behind(self, leader: str) -> None:
         """No log reaches back to this one: a checkpoint of the rows is needed, then `install`. It
         comes again until then."""
+
+
+class PeerReport(msgspec.Struct, frozen=True):
+    """A peer as its leader sees it."""
+
+    name: str
+    replica_id: str
+    """Empty until it has promised the leader's term."""
+    matched: int
+    """Up to this index its log is the leader's, and durable."""
+    is_voter: bool
+    heard_s: float | None
+    """Seconds since it last answered, None if it has not in this term."""
+    ahead_s: float | None = None
+    """Seconds by which its wall clock is ahead of the leader's; None before its first answer."""
+
+
+class ReplicaReport(msgspec.Struct, frozen=True):
+    """One host's replica of one shard."""
+
+    role: str
+    replica_id: str
+    term: int
+    """The term that it has promised."""
+    leader_id: str
+    """The replica that leads in this term."""
+    is_voter: bool
+    commit: int
+    applied: int
+    """The last Entry that its rows have."""
+    last_index: int
+    needs_checkpoint: bool
+    damage: str
+    """The damage in its rows, for which it neither leads nor counts; empty if none is known."""
+    has_no_good_copy: bool
+    """True if the rows of all hosts were found to be damaged: damage is quarantined."""
+    peers: list[PeerReport]
+    """Only the leader knows them."""
+    replication: str = Replication.SYNC
+    """The way in which this host answers while it leads."""
+    is_changing_voters: bool = False
+    """A leader that is writing another set of voters."""

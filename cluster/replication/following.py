@@ -1,15 +1,22 @@
-"""Following: promises to leaders, the Entries they send, and answers to those who ask.
+"""Follower: a replica in every role. It promises, takes Entries, and answers who asks.
 
-Every role does this: a leader that promises a higher term follows from then on.
+`Replica` adds the way to lead. Its other roles (`Asking`, `Adopting`, `Leading`) know this file
+only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
-from cluster.replication.journal import Diverged, Misfit
-from cluster.replication.replica_core import ReplicaCore
+import structlog
+
+from cluster.replication.clocks import Clocks
+from cluster.replication.contract import Network, Owner, Role, Times, Timing
+from cluster.replication.journal import Journal
+from cluster.replication.leader_key import LeaderKey
+from cluster.replication.leadership import Leadership
 from cluster.replication.replica_messages import (
     Alive,
     Append,
@@ -18,6 +25,7 @@ from cluster.replication.replica_messages import (
     Behind,
     Fetch,
     Fetched,
+    HandOver,
     Heartbeat,
     Message,
     Promise,
@@ -27,99 +35,218 @@ from cluster.replication.replica_messages import (
 )
 from cluster.replication.voters import VoterSet
 from storage import log as storage_log
+from storage.log import Diverged, LogFailed, LogFull, NotNext, Position, ReplicaLog
 
 
-class Following:
-    """See above."""
+def _spacious() -> bool:
+    """The default: the disk is never short."""
+    return True
 
-    def __init__(self, replica: ReplicaCore) -> None:
-        self.heard_at = replica.now()
+
+def _eager() -> float:
+    """The default: the key is taken at once."""
+    return 0.0
+
+
+class Part:
+    """The work of a replica besides following, while it wants the key or has it."""
+
+    role: Role
+
+    def begin(self) -> None:
+        """It is the replica's part from now on."""
+
+    def end(self) -> None:
+        """The replica steps down."""
+
+    def receive(self, sender: str, message: Any) -> None:
+        """Take the answer of a peer."""
+
+    def synced(self) -> None:
+        """More of the own log is durable."""
+
+    def tick(self) -> None:
+        """Do what is due."""
+
+
+class Follower:
+    """See above. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        name: str,
+        peers: Sequence[str],
+        *,
+        journal: Journal,
+        network: Network,
+        leadership: Leadership,
+        owner: Owner,
+        times: Times,
+        timing: Timing | None = None,
+        has_space: Callable[[], bool] = _spacious,
+        reluctance_s: Callable[[], float] = _eager,
+    ) -> None:
+        """`journal` is open. `peers` are the names of the other members. `reluctance_s`: seconds
+        for which a free key is left to others."""
+        self.name = name
+        self.peers = peers
+        self.journal = journal
+        self.network = network
+        self.leadership = leadership
+        self.owner = owner
+        self.times = times
+        self.timing = timing = timing or Timing()
+        self.key = LeaderKey(leadership, times, timing, reluctance_s)
+        self.part: Part | None = None
+        """None while it only follows."""
+        self.commit = journal.committed
+        """Entries up to here are committed."""
+        self.attempts = 0
+        """Attempts to lead, which number the questions to peers."""
+        self.needs_checkpoint = False
+        """True if no log reaches back to this one."""
+        self.damage = ""
+        """The damage in the rows, empty if none is known. Until it is healed, which opens the store
+        anew, this replica neither leads nor counts; its log is sound, so that it promises."""
+        self.heard_at = self.now()
         """When a leader was last heard of."""
-        self._replica = replica
+        self.has_space = has_space
+        """False while this host's disk is short: others should lead."""
+        self.logger = structlog.get_logger("replica").bind(replica=name)
+        self.clocks = Clocks(timing.clock_s, self.logger)
         self._leader = ""
         """The host to which the promise was given in this life."""
         self._verified = 0
         """Up to here the log is the leader's; known in this term only."""
         self._told_commit = 0
-        self._pending: storage_log.Promise | None = None
-        """A promise on its way to the disk."""
-        self._handlers: dict[type, Callable[[str, Message], None]] = {
+        self._recovery: Callable[[], None] | None = None
+        """Opens the files anew; None unless they are to be."""
+        self._retry_at: float | None = None
+        self._instead: Callable[[], None] | None = None
+        """Called at the end of a recovery in place of what it was begun for."""
+        self._handlers: dict[type, Callable[[str, Any], None]] = {
             Ask: self._on_ask,
             Promise: self._on_promise,
             Append: self._on_append,
             Heartbeat: self._on_heartbeat,
             Fetch: self._on_fetch,
             Behind: self._on_behind,
+            HandOver: self._on_hand_over,
         }
+        journal.on_synced = self._synced
+        journal.on_failed = self.fail
 
-    def handler(self, message: Message) -> Callable[[str, Message], None] | None:
-        """The handler of messages of this kind; None for answers."""
-        return self._handlers.get(type(message))
+    # -- what it is --------------------------------------------------------------------------------
 
-    def reopened(self) -> None:
-        """The files were opened anew: what was on its way is not, or is another promise."""
-        self._pending = None
-        self._verified = self._told_commit = 0
+    @property
+    def role(self) -> Role:
+        """See the table in `replica.py`."""
+        if self._recovery is not None:
+            return Role.RECOVERING
+        return self.part.role if self.part is not None else Role.FOLLOWER
+
+    @property
+    def is_whole(self) -> bool:
+        """False while rows of another host are needed."""
+        return not self.needs_checkpoint and not self.damage
+
+    @property
+    def replica_id(self) -> str:
+        """Its id, by which voters are counted."""
+        return self.journal.promise.replica_id
+
+    @property
+    def log(self) -> ReplicaLog:
+        """Its log, unless it is recovering."""
+        return self.journal.log
+
+    @property
+    def committed(self) -> Position:
+        """The last Entry that is committed, or one before it whose position is known."""
+        return self.log.position_at(self.commit) or self.log.start
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return self.times.monotonic_s()
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def receive(self, sender: str, message: Message) -> None:
+        """Take a message of a peer."""
+        if self._recovery is not None:
+            return
+        handler = self._handlers.get(type(message))
+        if handler is not None:
+            self.guarded(handler, sender, message)
+        elif self.part is not None:
+            self.guarded(self.part.receive, sender, message)
+
+    def guarded(self, work: Callable[..., None], *given: object) -> None:
+        """Do what may append to the log."""
+        try:
+            work(*given)
+        except LogFailed as error:
+            self.fail(str(error))
+        except (LogFull, NotNext) as error:  # the sender tries again
+            self.logger.warning("entries_not_taken", error=str(error))
+
+    def send(self, to: str, message: Message) -> None:
+        """Send to one peer."""
+        self.network.send(to, message)
+
+    def send_all(self, message: Message) -> None:
+        """Send to all peers."""
+        for peer in self.peers:
+            self.network.send(peer, message)
 
     def _refuse(self, sender: str) -> None:
-        replica = self._replica
-        promise = replica.journal.promise
-        last, committed = replica.log.last, replica.committed
-        replica.send(
-            sender,
-            Refused(promise.term, promise.leader, replica.replica_id, last, committed),
-        )
+        promise, last = self.journal.promise, self.log.last
+        refused = Refused(promise.term, promise.leader, self.replica_id, last, self.committed)
+        self.send(sender, refused)
 
-    def _on_ask(self, sender: str, message: Message) -> None:
-        assert isinstance(message, Ask)
-        replica = self._replica
-        promise, last = replica.journal.promise, replica.journal.synced
+    def _on_ask(self, sender: str, message: Ask) -> None:
+        promise, last, log = self.journal.promise, self.journal.synced, self.log
         is_longer = last.index > message.last.index
-        replica.send(
+        self.send(
             sender,
             Standing(
                 message.attempt,
-                replica.replica_id,
-                replica.log.log_id,
-                replica.log.start.index,
+                self.replica_id,
+                log.log_id,
+                log.start.index,
                 last,
-                replica.log.bytes_above(message.last.index) if is_longer else 0,
+                log.bytes_above(message.last.index) if is_longer else 0,
                 promise.term,
                 promise.voters,
                 promise.old_voters,
-                replica.times.wall_s(),
+                self.times.wall_s(),
             ),
         )
+
+    def _on_hand_over(self, sender: str, message: HandOver) -> None:
+        """The leader of this term gave up the key for this replica."""
+        if message.term == self.journal.promise.term and self.part is None:
+            self.key.invite()
 
     # -- promises ----------------------------------------------------------------------------------
 
     def give(self, voters: VoterSet, leader: str, given: Callable[[], None]) -> bool:
         """Promise the term, durably, then call `given`; False if another promise stands."""
-        replica = self._replica
-        standing = self._pending or replica.journal.promise
-        if voters.term <= standing.term:
-            return False
         promise = storage_log.Promise(
-            replica.replica_id, voters.term, leader, voters.voters, voters.old_voters
+            self.replica_id, voters.term, leader, voters.voters, voters.old_voters
         )
-        replica.journal.give(promise, partial(self._given, promise, given))
-        self._pending = promise
-        return True
+        return self.journal.give(promise, partial(self._given, given))
 
-    def _given(self, promise: storage_log.Promise, given: Callable[[], None]) -> None:
-        if self._pending is promise:
-            self._pending = None
+    def _given(self, given: Callable[[], None]) -> None:
         self._verified = self._told_commit = 0
-        self._replica.guarded(given)
+        self.guarded(given)
 
-    def _on_promise(self, sender: str, message: Message) -> None:
-        assert isinstance(message, Promise)
-        replica = self._replica
-        if message.log_id != replica.log.log_id:
+    def _on_promise(self, sender: str, message: Promise) -> None:
+        if message.log_id != self.log.log_id:
             return
-        standing = self._pending or replica.journal.promise
+        standing = self.journal.standing
         if (message.term, message.leader) == (standing.term, standing.leader):
-            if self._pending is None:
+            if standing is self.journal.promise:
                 self._promised(sender, message)
             return
         voters = VoterSet(message.term, message.voters, message.old_voters)
@@ -127,114 +254,206 @@ class Following:
             self._refuse(sender)
 
     def _promised(self, sender: str, message: Promise) -> None:
-        replica = self._replica
-        if replica.has_part:
-            replica.step_down()
+        if self.part is not None:
+            self.step_down()
         self._leader = sender
-        self.heard_at = replica.now()
-        replica.send(sender, Promised(message.term, replica.replica_id, replica.journal.synced))
+        self.heard_at = self.now()
+        self.send(sender, Promised(message.term, self.replica_id, self.journal.synced))
+
+    # -- a leader's Entries ------------------------------------------------------------------------
 
     def _follows(self, sender: str, term: int, leader: str) -> bool:
         """True if the sender leads in the term that is promised; else it is refused."""
-        replica = self._replica
-        promise = replica.journal.promise
+        promise = self.journal.promise
         if (promise.term, promise.leader) != (term, leader):
             self._refuse(sender)
             return False
         self._leader = sender
-        self.heard_at = replica.now()
+        self.heard_at = self.now()
         return True
 
-    # -- following ---------------------------------------------------------------------------------
-
-    def _on_append(self, sender: str, message: Message) -> None:
-        assert isinstance(message, Append)
-        replica = self._replica
+    def _on_append(self, sender: str, message: Append) -> None:
         if not self._follows(sender, message.term, message.leader):
             return
-        placed = replica.journal.place(message.previous, message.records)
-        if isinstance(placed, Misfit):
+        placed = self.log.place(message.previous, message.records)
+        if placed is None:
             self._refuse(sender)
         elif isinstance(placed, Diverged):
-            replica.forget_after(placed.behind, partial(replica.receive, sender, message))
+            self.forget_after(placed.behind, partial(self.receive, sender, message))
         else:
-            self._verified = max(self._verified, placed.up_to)
+            self._verified = max(self._verified, placed)
             self._told_commit = max(self._told_commit, message.commit)
-            if replica.log.synced_index < self._verified:
-                replica.journal.sync()
+            if self.log.synced_index < self._verified:
+                self.journal.sync()
             else:
                 self._acknowledge()
 
-    def synced(self) -> None:
-        """More of the log is durable."""
-        if self._leader:
+    def _synced(self) -> None:
+        if self.part is not None:
+            self.guarded(self.part.synced)
+        elif self._leader:
             self._acknowledge()
+        self.owner.on_synced()
 
     def _acknowledge(self) -> None:
         """Tell the leader how much of its log is durable here."""
-        replica = self._replica
-        index = min(self._verified, replica.log.synced_index)
+        index = min(self._verified, self.log.synced_index)
         if index:
-            replica.needs_checkpoint = False
-            if not replica.damage:
-                term = replica.journal.promise.term
-                replica.send(self._leader, Appended(term, replica.replica_id, index))
-            replica.commit_to(min(self._told_commit, index))
+            self.needs_checkpoint = False
+            if not self.damage:
+                term = self.journal.promise.term
+                self.send(self._leader, Appended(term, self.replica_id, index))
+            self.commit_to(min(self._told_commit, index))
 
-    def _on_heartbeat(self, sender: str, message: Message) -> None:
-        assert isinstance(message, Heartbeat)
-        replica = self._replica
-        if self._follows(sender, message.term, message.leader):
-            alive = Alive(
-                message.term,
-                replica.replica_id,
-                message.round,
-                replica.times.wall_s(),
-                replica.has_space(),
-            )
-            replica.send(sender, alive)
-            self._told_commit = max(self._told_commit, message.commit)
-            committed = message.committed
-            if committed.index and replica.log.position_at(committed.index) == committed:
-                self._verified = max(self._verified, committed.index)
-            replica.commit_to(min(self._told_commit, self._verified, replica.log.synced_index))
-
-    def _on_behind(self, sender: str, message: Message) -> None:
-        assert isinstance(message, Behind)
-        replica = self._replica
-        # A log that lost committed Entries while it ran ends before what is known to be committed.
-        reached = min(replica.commit, replica.log.last_index)
-        if message.term != replica.journal.promise.term or message.start <= reached:
+    def _on_heartbeat(self, sender: str, message: Heartbeat) -> None:
+        if not self._follows(sender, message.term, message.leader):
             return
-        if not replica.needs_checkpoint:
-            replica.logger.warning(
-                "needs_checkpoint", start=message.start, index=replica.log.last_index
-            )
-        replica.needs_checkpoint = True
-        replica.step_down()
-        replica.owner.on_behind(sender)
+        wall_s, has_space = self.times.wall_s(), self.has_space()
+        alive = Alive(message.term, self.replica_id, message.round, wall_s, has_space)
+        self.send(sender, alive)
+        self._told_commit = max(self._told_commit, message.commit)
+        committed = message.committed
+        if committed.index and self.log.position_at(committed.index) == committed:
+            self._verified = max(self._verified, committed.index)
+        self.commit_to(min(self._told_commit, self._verified, self.log.synced_index))
 
-    # -- shipping to a candidate -------------------------------------------------------------------
+    def commit_to(self, index: int) -> None:
+        """Entries up to here are committed."""
+        if index > self.commit:
+            self.commit = index
+            self.owner.on_committed(index)
 
-    def _on_fetch(self, sender: str, message: Message) -> None:
-        assert isinstance(message, Fetch)
-        replica = self._replica
-        if message.term != replica.journal.promise.term:
+    def _on_behind(self, sender: str, message: Behind) -> None:
+        # A log that lost committed Entries while it ran ends before what is known to be committed.
+        reached = min(self.commit, self.log.last_index)
+        if message.term != self.journal.promise.term or message.start <= reached:
+            return
+        if not self.needs_checkpoint:
+            self.logger.warning("needs_checkpoint", start=message.start, index=self.log.last_index)
+        self.needs_checkpoint = True
+        self.step_down()
+        self.owner.on_behind(sender)
+
+    # -- shipping ----------------------------------------------------------------------------------
+
+    def ship_after(self, last: Position, committed: Position) -> Position | None:
+        """The Entry behind which a peer needs this log; None if it no longer reaches back there."""
+        for position in (last, committed):
+            if self.log.position_at(position.index) == position:
+                return position
+        # The peer may have the Entry before this log, or it forgets all from there on.
+        return self.log.start if last.index >= self.log.start.index else None
+
+    def _on_fetch(self, sender: str, message: Fetch) -> None:
+        if message.term != self.journal.promise.term:
             self._refuse(sender)
             return
-        previous = replica.ship_after(message.last, message.committed)
+        previous = self.ship_after(message.last, message.committed)
         if previous is None:
-            replica.send(sender, Behind(message.term, replica.log.start.index))
+            self.send(sender, Behind(message.term, self.log.start.index))
             return
 
         def got(records: list[bytes]) -> None:
             if records:
-                replica.send(sender, Fetched(message.term, previous, records))
-            elif replica.journal.is_open and replica.log.holds(previous.index + 1):
-                replica.fail(f"cannot read Entry {previous.index + 1}")
+                self.send(sender, Fetched(message.term, previous, records))
+            elif self.journal.is_open and self.log.holds(previous.index + 1):
+                self.fail(f"cannot read Entry {previous.index + 1}")
 
-        records = replica.log.recent(previous.index + 1, replica.timing.batch_bytes)
+        records = self.log.recent(previous.index + 1, self.timing.batch_bytes)
         if records:
             got(records)
         else:
-            replica.log.read(previous.index + 1, replica.timing.batch_bytes, got)
+            self.log.read(previous.index + 1, self.timing.batch_bytes, got)
+
+    # -- roles -------------------------------------------------------------------------------------
+
+    def play(self, part: Part) -> None:
+        """Go on with this part, in the place of the one before."""
+        self.part = part
+        part.begin()
+
+    def step_down(self, *, rest_s: float = 0.0) -> None:
+        """Follow, release the key if it is held, and do not try again before `rest_s`."""
+        part, self.part = self.part, None
+        self.key.give_up(rest_s)
+        if part is not None:
+            self.logger.info("steps_down", role=part.role)
+            part.end()
+
+    def stop(self, stopped: Callable[[], None]) -> None:
+        """Take part no longer: release the key, let go of the files, then call `stopped`.
+
+        Neither `tick` nor `receive` may be called afterwards.
+        """
+        self.step_down()
+        if self._recovery is not None and self._retry_at is None:
+            self._instead = partial(self.journal.close, stopped)
+        else:
+            self.journal.close(stopped)
+
+    # -- files that are opened anew ----------------------------------------------------------------
+
+    def forget_after(self, index: int, then: Callable[[], None]) -> None:
+        """Forget the Entries behind this one, which were never committed; then go on."""
+        assert index >= self.commit, "committed Entries would be forgotten"
+        self._recover(then, keep=index)
+
+    def fail(self, reason: str) -> None:
+        """The disk refused something: lead no longer, and open the files anew."""
+        if self._recovery is not None:
+            return
+        self.logger.error("log_failed", error=reason)
+        self._recover()
+        self.step_down(rest_s=self.timing.silence_s)
+
+    def install(self, installed: Callable[[], None] | None = None) -> None:
+        """The rows were replaced by a checkpoint; `installed` is called once the log is open over
+        them, unless that shows damage.
+
+        What this replica acknowledged stays counted: either the checkpoint holds it, or the log
+        keeps it. See `Journal.open`.
+        """
+        self.step_down()
+        self.needs_checkpoint = False
+        install = partial(self._recover, installed, rows_replaced=True)
+        if self._recovery is not None:  # those files may have been opened over the rows before
+            self._instead = install
+        else:
+            install()
+
+    def _recover(
+        self,
+        then: Callable[[], None] | None = None,
+        *,
+        keep: int | None = None,
+        rows_replaced: bool = False,
+    ) -> None:
+        opened = partial(self._recovered, then)
+        self._recovery = partial(self.journal.reopen, opened, keep, rows_replaced=rows_replaced)
+        self._recovery()
+
+    def _recovered(self, then: Callable[[], None] | None, error: Exception | None) -> None:
+        instead, self._instead = self._instead, None
+        if instead is not None:
+            instead()
+            return
+        if error is not None:
+            self.logger.error("log_not_opened", error=str(error))
+            self._retry_at = self.now() + self.timing.ask_s
+            return
+        self._recovery = None
+        if self.journal.damage:
+            self.logger.error("replica_damaged", reason=self.journal.damage)
+            self.step_down()
+            then = None
+        self._verified = self._told_commit = 0
+        self.commit_to(self.journal.committed)
+        if then is not None:
+            then()
+
+    def _retry(self) -> None:
+        """Open the files once more when it is time."""
+        if self._recovery is not None and self._retry_at is not None:
+            if self.now() >= self._retry_at:
+                self._retry_at = None
+                self._recovery()

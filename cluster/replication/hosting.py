@@ -12,16 +12,14 @@ import structlog
 
 from cluster.clock import Clock, Entropy
 from cluster.peers.peer_outcomes import NotSent
-from cluster.replication.checkpointing import CheckpointTraffic
-from cluster.replication.contract import ASYNC_TIMING, Times, Timing
+from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic, RowsPlace
+from cluster.replication.contract import ASYNC_TIMING, ReplicaReport, Times, Timing
 from cluster.replication.journal import Journal, OtherLog
 from cluster.replication.leadership import Leadership
 from cluster.replication.replacement import Ways
 from cluster.replication.replica import Replica
 from cluster.replication.replica_messages import Message, decode_message, encode_message
-from cluster.replication.replica_report import ReplicaReport
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.replication.rows_place import ON_THIS_MACHINE, RowsPlace
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import (
     drop_incoming,
@@ -224,13 +222,11 @@ class ReplicatedStores:
             owner=store,
             times=Times(self._clock.monotonic_s, self._clock.wall_s),
             timing=self._timing,
+            has_space=self._has_space,
+            reluctance_s=partial(self._reluctance_s, number),
         )
-        replica.succession.reluctance_s = partial(self._reluctance_s, number)
-        replica.has_space = self._has_space
         store.holds.has_much_space = self._has_much_space
         store.replica, store.peers = replica, self._peers
-        if store.answers_early:
-            replica.on_synced = store.more_is_synced
         store.on_closing = partial(self._messages.leave, number)
         self._messages.join(number, partial(self._received, number, replica))
         self._opened[number] = store
@@ -261,10 +257,10 @@ class ReplicatedStores:
         return {number: store.replica for number, store in self._opened.items()}
 
     def key_freed(self, number: int) -> None:
-        """See `Replica.key_freed`."""
+        """See `LeaderKey.freed`."""
         store = self._opened.get(number)
         if store is not None:
-            store.replica.key_freed()
+            store.replica.key.freed()
 
     def can_grow(self) -> bool:
         """False when a log finds no space to grow."""

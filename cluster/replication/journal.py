@@ -7,10 +7,9 @@ caught up and a transaction made it a voter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -39,22 +38,6 @@ class OtherLog(Exception):
     """The folder has the log of another cluster, or of a time before a restore."""
 
 
-class Matched(NamedTuple):
-    """The log is the sender's up to this index."""
-
-    up_to: int
-
-
-class Misfit(NamedTuple):
-    """The log ends before those that were sent."""
-
-
-class Diverged(NamedTuple):
-    """Entries behind this index are to be forgotten first."""
-
-    behind: int
-
-
 class Journal:
     """The files of one replica. Belongs to the event loop's thread."""
 
@@ -71,7 +54,7 @@ class Journal:
     ) -> None:
         """`flushed` gives what the rows have durably; it is called on any thread. `written_as` is
         the format of Entries that all members read."""
-        self._written_as = written_as
+        self.written_as = written_as
         self.log_id = log_id
         self.is_open = False
         self.damage = ""
@@ -90,6 +73,8 @@ class Journal:
         self._log: ReplicaLog | None = None
         self._promises: PromiseFile | None = None
         self._promise = Promise("")
+        self._pending: Promise | None = None
+        """A promise on its way to the disk."""
         self._note: AnsweredNote | None = None
         self._noted = 0
         self._known: Answered | None = None
@@ -211,7 +196,7 @@ class Journal:
 
     def _let_go(self) -> None:
         promises, note = self._promises, self._note
-        self._log = self._promises = self._note = None
+        self._log = self._promises = self._note = self._pending = None
         if promises is not None:
             promises.close()
         if note is not None:
@@ -232,37 +217,18 @@ class Journal:
         return self._promise
 
     @property
+    def standing(self) -> Promise:
+        """The last promise, also if it is on its way to the disk."""
+        return self._pending or self._promise
+
+    @property
     def synced(self) -> Position:
         """The last Entry that is durable."""
         position = self.log.position_at(self.log.synced_index)
         assert position is not None
         return position
 
-    # -- the log -----------------------------------------------------------------------------------
-
-    def append(self, body: bytes, queue_ids: Sequence[int], *, term: int, committed: int) -> bytes:
-        """Write an Entry of the leader. Raises as `Log.append` does."""
-        return self.log.append_own(
-            body, queue_ids, term=term, committed=committed, written_as=self._written_as()
-        )
-
-    def place(self, previous: Position, records: list[bytes]) -> Matched | Misfit | Diverged:
-        """Write the Entries of another's log that this one lacks. Raises LogFailed, LogFull,
-        NotNext."""
-        log = self.log
-        if previous.index > log.last_index:
-            return Misfit()
-        if previous.index >= log.start.index and log.position_at(previous.index) != previous:
-            return Diverged(previous.index - 1)
-        for record in records:
-            entry = log.decode(record)
-            if entry.index <= log.start.index:
-                continue
-            if entry.index > log.last_index:
-                log.append_record(record)
-            elif log.position_at(entry.index) != entry.position:
-                return Diverged(entry.index - 1)
-        return Matched(previous.index + len(records))
+    # -- durability --------------------------------------------------------------------------------
 
     def sync(self) -> None:
         """Make durable what was written; one sync at a time."""
@@ -284,12 +250,14 @@ class Journal:
             self.sync()
         self.on_synced()
 
-    # -- promise and note --------------------------------------------------------------------------
-
-    def give(self, promise: Promise, given: Callable[[], None]) -> None:
-        """Make a promise durable, then call `given`."""
+    def give(self, promise: Promise, given: Callable[[], None]) -> bool:
+        """Make a promise durable, then call `given`; False if another one stands."""
         assert self._promises is not None
+        if promise.term <= self.standing.term:
+            return False
         self._promises.write(promise, partial(self._given, self._openings, promise, given))
+        self._pending = promise
+        return True
 
     def _given(
         self, opening: int, promise: Promise, given: Callable[[], None], error: Exception | None
@@ -300,6 +268,8 @@ class Journal:
             self.on_failed(f"cannot write the promise: {error}")
             return
         self._promise = promise
+        if self._pending is promise:
+            self._pending = None
         given()
 
     def note(self) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 import msgspec
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
-from cluster.replication.voters import Voters
+from cluster.replication.voters import Voters, VoterSet
 
 
 class Holder(msgspec.Struct, frozen=True):
@@ -32,6 +32,11 @@ class TermRecord(msgspec.Struct, frozen=True):
     log_id: bytes
     voters: Voters
     old_voters: tuple[str, ...] = ()
+
+
+def record_of(voters: VoterSet, log_id: bytes) -> TermRecord:
+    """The record of these voters' term."""
+    return TermRecord(voters.term, log_id, voters.voters, voters.old_voters)
 
 
 class Seen(msgspec.Struct, frozen=True):

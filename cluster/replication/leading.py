@@ -8,25 +8,26 @@ up.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
+from typing import Any, NamedTuple
 
-from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
-from cluster.replication.candidacy import is_spent
-from cluster.replication.leadership import Holder, Seen, TermRecord
-from cluster.replication.peer import Peer
-from cluster.replication.replica_core import Adopted, ReplicaCore
+from cluster.replication.contract import PeerReport, Role
+from cluster.replication.following import Follower, Part
+from cluster.replication.leadership import Holder
 from cluster.replication.replica_messages import (
     Alive,
     Append,
     Appended,
     Behind,
+    HandOver,
     Heartbeat,
     Message,
+    Promise,
     Promised,
     Refused,
 )
-from cluster.replication.replica_report import PeerReport
 from cluster.replication.voters import VoterSet, next_voters, reached_by_majority
 from storage.log import Position
 
@@ -37,20 +38,87 @@ _PLAN_S = 1.0
 """Interval at which the set of voters is looked at."""
 
 
-class Leading:
+class Taken(NamedTuple):
+    """A term that this replica took the key with."""
+
+    holder: Holder
+    voters: VoterSet
+    revision: int
+    """Of the key and the term record."""
+
+    def question(self, log_id: bytes) -> Promise:
+        """The question to a peer for its promise."""
+        holder, voters = self.holder, self.voters
+        return Promise(holder.term, holder.replica_id, log_id, voters.voters, voters.old_voters)
+
+    def is_spent(self, refused: Refused) -> bool:
+        """True if a peer has promised a higher term, or this one to another replica.
+
+        Coordination that was restored to an older state may give a term twice.
+        """
+        holder = self.holder
+        is_given_twice = refused.term == holder.term and refused.leader != holder.replica_id
+        return refused.term > holder.term or is_given_twice
+
+
+@dataclass(slots=True)
+class Peer:
+    """A host as its leader sees it."""
+
+    name: str
+    replica_id: str = ""
+    """Empty until it has promised the term."""
+    next: int = 0
+    """The index to send next; 0 while it is not known where the logs agree."""
+    matched: int = 0
+    """Up to here its log is ours, and durable."""
+    goal: int = 0
+    """The commit index when it joined: with this it may become a voter."""
+    in_flight: deque[tuple[int, int]] = field(default_factory=deque)
+    """Last index and bytes of messages that were not answered."""
+    heard_at: float = 0.0
+    alive_at: float = 0.0
+    """When it last answered; 0 if it never did."""
+    is_reading: bool = False
+    refused: tuple[Position, Position] | None = None
+    """The state of its log when it last refused Entries; None once it took some."""
+    refused_at: float = 0.0
+    round: int = 0
+    """The last heartbeat that it answered."""
+    ahead_s: float | None = None
+    """Seconds by which its clock is ahead of ours."""
+    has_space: bool = True
+    """False if it said that its disk is short."""
+
+    def join(self, replica_id: str, goal: int, now: float) -> None:
+        """It promised the term as this replica; where the logs agree is not known yet."""
+        self.replica_id, self.goal, self.heard_at = replica_id, goal, now
+        self.next = self.matched = self.round = 0
+        self.refused = self.ahead_s = None
+        self.in_flight.clear()
+
+
+class Leading(Part):
     """A term, from its first Entry on."""
 
-    def __init__(self, replica: ReplicaCore, adopted: Adopted) -> None:
-        self.role = "leader"
-        self.term = adopted.holder.term
+    role = Role.LEADER
+
+    def __init__(
+        self,
+        replica: Follower,
+        taken: Taken,
+        promised: Mapping[str, Promised],
+        waiting: Sequence[Callable[[bool], None]],
+    ) -> None:
+        """`promised` are the answers of hosts that promised the term. `waiting` are called with its
+        confirmation."""
+        self.taken = taken
+        self.term = taken.holder.term
         self.is_serving = False
-        self._replica = replica
-        self._adopted = adopted
-        self._holder = adopted.holder
-        self._voters = adopted.voters
-        self._revision = adopted.revision
         self.is_changing = False
-        """A transaction of this leader is under way."""
+        """A transaction with another set of voters is under way."""
+        self._replica = replica
+        self._promised = promised
         self._first = replica.log.last_index + 1
         """The first Entry of the term: from here on Entries are counted."""
         self._sizes: deque[tuple[int, int]] = deque()
@@ -60,18 +128,24 @@ class Leading:
         """Heartbeats sent."""
         self._confirmed = 0
         """Those that a majority has answered."""
-        self._waiting: deque[tuple[int, Callable[[bool], None]]] = deque()
+        self._waiting = deque((1, done) for done in waiting)
         """Callbacks that wait for a heartbeat to be confirmed, with its number."""
-        now = replica.now()
-        self._moved_at = self._beaten_at = self._planned_at = now
+        self._heir = ""
+        """The peer that is to lead next."""
+        self._give_up_at = 0.0
+        self._moved_at = self._beaten_at = self._planned_at = replica.now()
+        self._handlers: dict[type, Callable[[Peer, Any], None]] = {
+            Promised: self._on_promised,
+            Appended: self._on_appended,
+            Alive: self._on_alive,
+            Refused: self._on_refused,
+        }
 
     def begin(self) -> None:
         """Append the term's first Entry and ship."""
-        now = self._replica.now()
-        for name, (replica_id, last) in self._adopted.promised.items():
+        for name, promised in self._promised.items():
             if name in self._peers:
-                self._join(self._peers[name], replica_id, last, now)
-        self._waiting.extend((1, done) for done in self._adopted.waiting)
+                self._on_promised(self._peers[name], promised)
         self.append(self._replica.owner.first_body(), ())
         self._beat()
 
@@ -88,7 +162,7 @@ class Leading:
 
     def peer_reports(self) -> list[PeerReport]:
         """The peers as this leader sees them."""
-        now, voters = self._replica.now(), self._voters.voters
+        now, voters = self._replica.now(), self.taken.voters.voters
         return [
             PeerReport(
                 peer.name,
@@ -101,15 +175,19 @@ class Leading:
             for peer in self._peers.values()
         ]
 
+    def unconfirmed(self) -> list[Callable[[bool], None]]:
+        """The callbacks that wait for a confirmation: it goes on in another term."""
+        return [done for _, done in self._waiting]
+
     # -- Entries -----------------------------------------------------------------------------------
 
     @property
     def has_room(self) -> bool:
-        """False before the term's first Entry is committed, and while as much is under way as may
-        be."""
+        """False before the term's first Entry is committed, while as much is under way as may be,
+        and once the shard is handed over."""
         timing, size = self._replica.timing, sum(size for _, size in self._sizes)
         is_short = len(self._sizes) < timing.under_way_max and size < timing.under_way_bytes
-        return self.is_serving and is_short
+        return self.is_serving and is_short and not self._heir
 
     @property
     def is_idle(self) -> bool:
@@ -124,7 +202,7 @@ class Leading:
         return [
             peer.name
             for peer in self._peers.values()
-            if peer.replica_id in self._voters.voters
+            if peer.replica_id in self.taken.voters.voters
             and peer.has_space
             and clocks.is_near(peer.ahead_s)
             and peer.matched >= self._first
@@ -136,10 +214,18 @@ class Leading:
         replica = self._replica
         if not self._sizes and not self._waiting:
             self._moved_at = replica.now()
-        record = replica.journal.append(body, queue_ids, term=self.term, committed=replica.commit)
-        index = replica.log.last_index
+        journal = replica.journal
+        log = journal.log
+        record = log.append_own(
+            body,
+            queue_ids,
+            term=self.term,
+            committed=replica.commit,
+            written_as=journal.written_as(),
+        )
+        index = log.last_index
         self._sizes.append((index, len(record)))
-        replica.journal.sync()
+        journal.sync()
         for peer in self._peers.values():
             self._ship(peer)
         return index
@@ -154,22 +240,26 @@ class Leading:
         own = replica.log.synced_index
         reached = {peer.replica_id: peer.matched for peer in self._peers.values()}
         reached[replica.replica_id] = own
-        index = min(own, reached_by_majority(reached, self._voters.voters))
+        index = min(own, reached_by_majority(reached, self.taken.voters.voters))
         if index <= replica.commit or index < self._first:
             return
         while self._sizes and self._sizes[0][0] <= index:
             self._sizes.popleft()
         self._moved_at = replica.now()
         replica.commit_to(index)
-        if not self.is_serving and replica.is_part(self):
+        if not self.is_serving and replica.part is self:
             self.is_serving = True
             replica.owner.on_serving(self.term)
 
     # -- shipping ----------------------------------------------------------------------------------
 
-    def _join(self, peer: Peer, replica_id: str, last: Position, now: float) -> None:
-        peer.join(replica_id, max(self._first, self._replica.commit), now)
-        if self._replica.log.position_at(last.index) == last:
+    def _on_promised(self, peer: Peer, message: Promised) -> None:
+        """A peer joins the term, or is another replica since then."""
+        if message.term != self.term or message.replica_id == peer.replica_id:
+            return
+        replica, last = self._replica, message.last
+        peer.join(message.replica_id, max(self._first, replica.commit), replica.now())
+        if replica.log.position_at(last.index) == last:
             peer.next = last.index + 1
             self._send(peer, last, [])
         self._ship(peer)
@@ -198,7 +288,7 @@ class Leading:
     def _read(self, peer: Peer, first: int, records: list[bytes]) -> None:
         peer.is_reading = False
         replica = self._replica
-        if not replica.is_part(self) or peer.next != first:
+        if replica.part is not self or peer.next != first:
             return
         if records:
             self._send_next(peer, records)
@@ -228,7 +318,7 @@ class Leading:
 
     def needed_by_peers(self, index: int, bytes_max: int) -> int:
         """The index up to which the log may be released for the voters' sake."""
-        voters = self._voters.voters.values()
+        voters = self.taken.voters.voters.values()
         lagging = [peer.matched for peer in self._peers.values() if peer.name in voters]
         lowest = min([index, *lagging])
         return min(index, max(lowest, self._replica.log.index_before(bytes_max)))
@@ -237,30 +327,15 @@ class Leading:
 
     def receive(self, sender: str, message: Message) -> None:
         """Take the answer of a peer."""
-        peer = self._peers.get(sender)
-        if peer is None:
+        peer, handler = self._peers.get(sender), self._handlers.get(type(message))
+        if peer is not None:
+            peer.alive_at = self._replica.now()
+            if handler is not None:
+                handler(peer, message)
+
+    def _on_appended(self, peer: Peer, message: Appended) -> None:
+        if message.term != self.term or message.replica_id != peer.replica_id:
             return
-        peer.alive_at = self._replica.now()
-        if isinstance(message, Promised) and message.term == self.term:
-            if message.replica_id != peer.replica_id:
-                self._join(peer, message.replica_id, message.last, self._replica.now())
-        elif isinstance(message, Appended) and self._is_of(peer, message):
-            self._appended(peer, message)
-        elif isinstance(message, Alive) and self._is_of(peer, message):
-            peer.round = max(peer.round, message.round)
-            peer.ahead_s = message.wall_s - self._replica.times.wall_s()
-            peer.has_space = message.has_space
-            self._replica.clocks.heard(peer.name, peer.ahead_s)
-            self._confirm_rounds()
-        elif isinstance(message, Alive) and message.term == self.term:
-            self._ask_again(peer)  # it lost a part of its log, not its promise
-        elif isinstance(message, Refused):
-            self._refused(peer, message)
-
-    def _is_of(self, peer: Peer, message: Appended | Alive) -> bool:
-        return message.term == self.term and message.replica_id == peer.replica_id
-
-    def _appended(self, peer: Peer, message: Appended) -> None:
         peer.heard_at = self._replica.now()
         peer.refused = None
         peer.matched = max(peer.matched, message.index)
@@ -270,9 +345,22 @@ class Leading:
         self._ship(peer)
         self._count()
 
-    def _refused(self, peer: Peer, message: Refused) -> None:
+    def _on_alive(self, peer: Peer, message: Alive) -> None:
+        if message.term != self.term:
+            return
+        if message.replica_id != peer.replica_id:
+            self._ask_again(peer)  # it lost a part of its log, not its promise
+            return
         replica = self._replica
-        if is_spent(self.term, replica.replica_id, message):
+        peer.round = max(peer.round, message.round)
+        peer.ahead_s = message.wall_s - replica.times.wall_s()
+        peer.has_space = message.has_space
+        replica.clocks.heard(peer.name, peer.ahead_s)
+        self._confirm_rounds()
+
+    def _on_refused(self, peer: Peer, message: Refused) -> None:
+        replica = self._replica
+        if self.taken.is_spent(message):
             replica.step_down()
         elif message.term < self.term or message.replica_id != peer.replica_id:
             self._ask_again(peer)
@@ -291,7 +379,7 @@ class Leading:
     def _ask_again(self, peer: Peer) -> None:
         """Ask the peer for its promise, since it is another replica now."""
         peer.replica_id = ""
-        self._replica.send(peer.name, self._adopted.promise)
+        self._replica.send(peer.name, self.taken.question(self._replica.log.log_id))
 
     def _is_news(self, peer: Peer, message: Refused) -> bool:
         """False for a refusal that was acted on just now.
@@ -326,14 +414,14 @@ class Leading:
             if peer.replica_id:
                 replica.send(peer.name, heartbeat)
             else:
-                replica.send(peer.name, self._adopted.promise)
+                replica.send(peer.name, self.taken.question(replica.log.log_id))
         self._confirm_rounds()
 
     def _confirm_rounds(self) -> None:
         """Answer those whose heartbeat is confirmed; one more for all that came meanwhile."""
         answered = {peer.replica_id: peer.round for peer in self._peers.values()}
         answered[self._replica.replica_id] = self._round
-        confirmed = reached_by_majority(answered, self._voters.voters)
+        confirmed = reached_by_majority(answered, self.taken.voters.voters)
         if confirmed <= self._confirmed:
             return
         self._confirmed = confirmed
@@ -349,6 +437,8 @@ class Leading:
         """Send what is due; give up if nothing moves or the clock is wrong."""
         replica, timing = self._replica, self._replica.timing
         now = replica.now()
+        if self._heir and self._leaves(now):
+            return
         is_busy = bool(self._sizes or self._waiting) or not self.is_serving
         if (is_busy and now - self._moved_at > timing.stuck_s) or self._is_off():
             replica.step_down(rest_s=timing.rest_s)
@@ -360,20 +450,17 @@ class Leading:
                 peer.in_flight.clear()
                 peer.next = 0
             self._ship(peer)
-        if now - self._planned_at >= _PLAN_S and self.is_serving and not self.is_changing:
-            self._planned_at = now
-            self._plan()
 
     def _is_off(self) -> bool:
         """True if this clock is too far from the median of those voters' clocks that answer."""
-        running = self._running(self._replica.timing.stuck_s)
+        running = self._running(self._replica.timing.stuck_s) & self.taken.voters.voters.keys()
         return self._replica.clocks.is_off(
             peer.ahead_s
             for peer in self._peers.values()
-            if peer.ahead_s is not None and peer.replica_id in running & self._voters.voters.keys()
+            if peer.ahead_s is not None and peer.replica_id in running
         )
 
-    # -- voters ------------------------------------------------------------------------------------
+    # -- voters and successors ---------------------------------------------------------------------
 
     def _running(self, within_s: float) -> set[str]:
         """The peers' replicas that have answered within that time."""
@@ -384,16 +471,18 @@ class Leading:
             if peer.replica_id and now - peer.alive_at <= within_s
         }
 
-    def _plan(self) -> None:
-        """Drop the voters before once they no longer count; make learners voters.
+    def wanted_voters(self) -> VoterSet | None:
+        """Another set to be written, if it is time to look: without the voters before once they no
+        longer count, or with a learner.
 
         The set changes only if the replicas that run are a majority before and after.
         """
-        voters = self._voters
+        replica, voters = self._replica, self.taken.voters
+        if replica.now() - self._planned_at < _PLAN_S or not self.is_serving or self.is_changing:
+            return None
+        self._planned_at = replica.now()
         if voters.old_voters:
-            self._write(VoterSet(self.term, voters.voters))
-            return
-        replica = self._replica
+            return VoterSet(self.term, voters.voters)
         running = self._running(3 * replica.timing.heartbeat_s)
         caught_up = {
             peer.replica_id: peer.name
@@ -402,43 +491,31 @@ class Leading:
         }
         wanted = next_voters(voters.voters, caught_up, {replica.name, *replica.peers})
         if wanted is None:
-            return
+            return None
         changed = VoterSet(self.term + 1, wanted, tuple(sorted(voters.voters)))
-        if changed.has_majority({replica.replica_id, *running}):
-            self._write(changed)
+        return changed if changed.has_majority({replica.replica_id, *running}) else None
 
-    def _write(self, voters: VoterSet) -> None:
-        """Change the records while holding the key; another set takes a new term."""
-        replica = self._replica
-        holder = Holder(self._holder.name, self._holder.replica_id, voters.term)
-        old = self._voters
-        seen = Seen(
-            self._revision,
-            self._holder,
-            TermRecord(self.term, replica.log.log_id, old.voters, old.old_voters),
-        )
-        record = TermRecord(voters.term, replica.log.log_id, voters.voters, voters.old_voters)
-        self.is_changing = True
-        replica.leadership.take(seen, holder, record, partial(self._written, holder, voters))
+    @property
+    def is_handing_over(self) -> bool:
+        """True while this leader takes no more Entries."""
+        return bool(self._heir)
 
-    def _written(
-        self, holder: Holder, voters: VoterSet, outcome: Done | Conflict | Unknown | Unavailable
-    ) -> None:
-        self.is_changing = False
-        replica = self._replica
-        if not replica.is_part(self):
-            if isinstance(outcome, Done):
-                replica.leadership.release(holder)
-        elif isinstance(outcome, Done):
-            self._is_now(holder, voters, outcome.revision)
-        elif not isinstance(outcome, Unavailable):
-            replica.step_down()  # whatever the records are, the next attempt reads them
+    def hand_over(self, to: str) -> None:
+        """Let this peer lead next, unless what is under way takes too long."""
+        if not self._heir:
+            replica = self._replica
+            self._heir = to
+            self._give_up_at = replica.now() + replica.timing.head_start_s
+            replica.logger.info("hands_over", to=to)
+            self._leaves(replica.now())
 
-    def _is_now(self, holder: Holder, voters: VoterSet, revision: int) -> None:
+    def _leaves(self, now: float) -> bool:
+        """Step down for the heir once nothing is under way; True if that is done."""
         replica = self._replica
-        replica.hold(holder)
-        self._holder, self._revision = holder, revision
-        if voters.term == self.term:
-            self._voters = voters
-        else:
-            replica.adopt(voters, revision, [done for _, done in self._waiting])
+        if now >= self._give_up_at:
+            self._heir = ""
+        elif self.is_idle:
+            replica.step_down(rest_s=replica.timing.silence_s + replica.timing.head_start_s)
+            replica.send(self._heir, HandOver(self.term))
+            return True
+        return False

@@ -11,25 +11,21 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, auto
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import msgspec
 
 from cluster.peers.holds import LogHolds
-from cluster.replication.contract import NotServing
-from cluster.replication.damaged_rows import DamagedRows
-from cluster.replication.proposals import Proposal, synced_ones
-from cluster.replication.read_ahead import ReadAhead
-from cluster.replication.replacement import Replacement
+from cluster.replication.contract import NotServing, ReplicaReport
+from cluster.replication.replacement import DamagedRows, Replacement
 from cluster.replication.replica import Replica
-from cluster.replication.replica_report import ReplicaReport
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, Leader, RowStore, StoreFailed
 from storage.engines.store_options import Replication, StoreOptions
-from storage.healing.healed_queue import Healed
-from storage.log import Disk, LogFailed, LogFull, Position
+from storage.healing.rebuild import Healed
+from storage.log import Disk, LogFailed, LogFull, Position, ReadAhead
 from storage.rows.entry_body import EntryBody, decode_body, encode_body
 from storage.rows.row_changes import Changes, Ops
 
@@ -39,11 +35,36 @@ _SLICE_ROWS = 2_000
 """Row changes that a follower applies before the event loop may go on: 2 ms."""
 
 
-class _Office(Enum):
-    FOLLOWING = auto()
-    TAKING = auto()
-    """The replica serves; the rows lack some of what is committed."""
-    LEADING = auto()
+@dataclass(slots=True, eq=False)
+class Proposal:
+    """An Entry of the shard."""
+
+    body: bytes
+    queue_ids: Sequence[int]
+    index: int = 0
+    """0 until the replica took it."""
+    synced: Callable[[], None] | None = None
+    """Called once it is on this host's disk; None if no answer waits for that."""
+    done: Done | None = None
+    """Called once it is committed."""
+
+    def tell_synced(self) -> None:
+        """Call `synced`, the first time."""
+        synced, self.synced = self.synced, None
+        if synced is not None:
+            synced()
+
+
+def synced_ones(
+    proposals: Iterable[Proposal], synced_index: int, bytes_max: int
+) -> Iterator[Proposal]:
+    """Those that this host has durably; no more of them than may be lost with it."""
+    size = 0
+    for proposal in proposals:
+        size += len(proposal.body)
+        if not 0 < proposal.index <= synced_index or size > bytes_max:
+            return
+        yield proposal
 
 
 class ReplicatedStore(FlushedRows):
@@ -82,7 +103,9 @@ class ReplicatedStore(FlushedRows):
         self._now_ms = now_ms
         self._tick_s = tick_s
         self._leader: Leader | None = None
-        self._office = _Office.FOLLOWING
+        self._is_leading = False
+        """True once the shard was told that it leads, as the replica served and the rows had what
+        was committed. It stays so while the replica takes another term."""
         self._proposals: deque[Proposal] = deque()
         """Those that are not committed, in order: first those that the replica took."""
         self._unconfirmed: list[Callable[[bool], None]] = []
@@ -122,7 +145,7 @@ class ReplicatedStore(FlushedRows):
 
     def give_up(self, reason: str) -> None:
         """See `SharedStore.give_up`."""
-        if self._office is not _Office.FOLLOWING:
+        if self._is_leading or self.replica.serving:
             self._logger.error("leadership_given_up", reason=reason)
         self.replica.step_down(rest_s=self.replica.timing.rest_s)
 
@@ -142,7 +165,7 @@ class ReplicatedStore(FlushedRows):
     def has_room(self) -> bool:
         """False while too much is under way or unflushed, or another term is being taken."""
         has_room = (
-            self._office is _Office.LEADING
+            self._is_leading
             and self.replica.has_room
             and (not self._proposals or self._proposals[-1].index > 0)
             and self._has_flushed_enough()
@@ -175,11 +198,14 @@ class ReplicatedStore(FlushedRows):
         timing = self.replica.timing
         return timing.under_way_max if self.answers_early else timing.waiting_max
 
-    def more_is_synced(self) -> None:
-        """Tell the shard, if this host leads, which Entries it has durably and may answer."""
+    def on_synced(self) -> None:
+        """See `Owner.on_synced`. Tell the shard, if it leads and answers early, which Entries this
+        host has durably and may answer."""
+        if not self.answers_early or not self._is_leading:
+            return
         synced_index, bytes_max = self.replica.log.synced_index, self.replica.timing.under_way_bytes
         for proposal in list(synced_ones(self._proposals, synced_index, bytes_max)):
-            if self._office is _Office.LEADING:
+            if self._is_leading:
                 proposal.tell_synced()
 
     def _propose_more(self) -> None:
@@ -200,7 +226,7 @@ class ReplicatedStore(FlushedRows):
         """See `SharedStore.confirm`."""
         if self.replica.serving:
             self.replica.confirm(done)
-        elif self._office is _Office.LEADING:
+        elif self._is_leading:
             self._unconfirmed.append(done)
         else:
             done(False)
@@ -228,10 +254,10 @@ class ReplicatedStore(FlushedRows):
             self._is_applying = False
         if not is_done:
             asyncio.get_running_loop().call_soon(self._apply_more)
-        elif self._office is _Office.LEADING:
+        elif self._is_leading:
             self._make_room()
         else:
-            self._take_office()
+            self._lead()
 
     def _apply_slice(self) -> bool:
         """Apply some Entries; False if there are more. Raises StoreFailed."""
@@ -342,18 +368,16 @@ class ReplicatedStore(FlushedRows):
 
     def on_serving(self, term: int) -> None:
         """See `Owner.on_serving`. A leader that took another term goes on where it was."""
-        if self._office is _Office.FOLLOWING:
-            self._office = _Office.TAKING
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         for done in unconfirmed:
             self.replica.confirm(done)
         asyncio.get_running_loop().call_soon(self._apply_more)
 
-    def _take_office(self) -> None:
+    def _lead(self) -> None:
         """Tell the shard that it leads, once the rows have what was committed before."""
         is_complete = self.replica.serving and self.applied.index >= self.replica.commit
-        if self._office is _Office.TAKING and is_complete and self._leader is not None:
-            self._office = _Office.LEADING
+        if is_complete and self._leader is not None:
+            self._is_leading = True
             self._leader.on_leading()
 
     def _make_room(self) -> None:
@@ -361,8 +385,7 @@ class ReplicatedStore(FlushedRows):
         try:
             if self.replica.serving:
                 self._propose_more()
-                if self.answers_early:
-                    self.more_is_synced()  # less is uncommitted
+                self.on_synced()  # less is uncommitted
         except StoreFailed:
             return  # deposed
         if self._was_full and self.has_room:
@@ -370,12 +393,12 @@ class ReplicatedStore(FlushedRows):
 
     def on_deposed(self) -> None:
         """See `Owner.on_deposed`."""
-        office, self._office = self._office, _Office.FOLLOWING
+        was_leading, self._is_leading = self._is_leading, False
         self._proposals.clear()
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         for done in unconfirmed:
             done(False)
-        if office is _Office.LEADING and not self._is_over and self._leader is not None:
+        if was_leading and not self._is_over and self._leader is not None:
             self._leader.on_deposed()
 
     def on_behind(self, leader: str) -> None:
@@ -419,7 +442,7 @@ class ReplicatedStore(FlushedRows):
             has_no_good_copy=self.damaged.has_no_good_copy,
             peers=replica.peer_reports(),
             replication=self.replication,
-            is_changing_voters=replica.leading is not None and replica.leading.is_changing,
+            is_changing_voters=replica.is_changing_voters,
         )
 
     # -- the end -----------------------------------------------------------------------------------

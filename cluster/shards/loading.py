@@ -11,7 +11,7 @@ from typing import TypeVar
 import structlog
 
 from storage.engines.store import Store
-from storage.healing.healed_queue import report_rebuilt
+from storage.healing.rebuild import report_rebuilt
 from storage.rows.outbox_rows import DEPARTED_LOST
 from storage.rows.row_codec import QueueRow
 from storage.rows.row_keys import queue_key
@@ -27,8 +27,6 @@ from visibility.state.shard_state import ShardState
 
 SLICE_ROWS = 1_000
 """Rows read before the event loop may continue."""
-_HEALINGS_MAX = 8
-"""Each healing removes the damage that was met; a load may then meet some more."""
 _T = TypeVar("_T")
 
 
@@ -47,8 +45,8 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
         _place(queue, row, dict(spans))
         queue.quarantined = rows.quarantine(queue_id)
         leases = yield from _in_slices(rows.leases(queue_id))
-        if any(lease.is_withheld for lease in leases):
-            queue.withheld = {mark.sequence: mark for mark in rows.withheld(queue_id)}
+        if any(lease.is_held for lease in leases):
+            queue.holds = {mark.sequence: mark for mark in rows.holds(queue_id)}
         restore(state, queue, leases, list(rows.move_tasks(queue_id)))
         last_stamp_ms = max(last_stamp_ms, row.stamp_ms)
         if row.departed:
@@ -73,7 +71,7 @@ async def load_healed(
     Raises DamagedRecord for damage that cannot be healed, and StoreFailed.
     """
     known = {queue.queue_id: queue.settings.fifo for queue in definitions.all_queues()}
-    for is_last in [False] * _HEALINGS_MAX + [True]:
+    for is_last in (False, True):
         if not store.needs_healing:
             try:
                 return await _with_pauses(StoredRows(store), definitions, sealing)
@@ -82,7 +80,7 @@ async def load_healed(
                     raise
                 log.error("rows_damaged", error=str(damage))
         report_rebuilt(await store.heal(known), log, partial(_name_of, definitions))
-    raise AssertionError("the last healing removes the mark")
+    raise AssertionError("a rebuild removes the mark")
 
 
 def _name_of(definitions: Definitions, queue_id: int) -> str:

@@ -193,12 +193,12 @@ def _known(state: ShardState, queue_ids: Iterable[int]) -> Iterable[QueueState]:
 
 
 def _report(queue: QueueState) -> QueueReport:
-    counts = queue.counts
+    counts, shown = queue.counts, queue.counters()
     return QueueReport(
         queue.queue_id,
-        queue.visible,
-        queue.in_flight,
-        queue.delayed,
+        shown.visible,
+        shown.in_flight,
+        shown.delayed,
         queue.quarantined.messages,
         counts.sent,
         counts.sent_bytes,

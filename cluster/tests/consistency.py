@@ -12,6 +12,7 @@ from storage.rows.row_codec import QueueRow, decode_row
 from storage.rows.row_keys import (
     BLOCKED,
     GROUP,
+    HOLD,
     LEASE,
     MESSAGE,
     MOVE_TASK,
@@ -19,18 +20,17 @@ from storage.rows.row_keys import (
     QUEUE,
     REMEMBERED,
     SPAN,
-    WITHHELD,
     number_of,
     queue_of,
 )
+from visibility.contract.held_messages import Hold
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 from visibility.state.events import THE_SHARD, GroupRow, Quarantined
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
-_KEPT_WHEN_EMPTY = (QUEUE, MOVE_TASK, REMEMBERED, BLOCKED, WITHHELD)
+_KEPT_WHEN_EMPTY = (QUEUE, MOVE_TASK, REMEMBERED, BLOCKED, HOLD)
 
 
 @lru_cache(maxsize=20_000)
@@ -85,10 +85,10 @@ def _check_queue(queue: QueueState, rows: QueueRows) -> None:
     assert leases == {sequence: entry.lease for sequence, entry in queue.entries.items()}
     assert rows.of_kind(SPAN, int) == queue.spans
     assert rows.of_kind(MOVE_TASK, MoveTask) == queue.tasks
-    marks = rows.of_kind(WITHHELD, Withheld)  # after a start, also of messages that are gone
-    assert queue.withheld.items() <= marks.items()
-    withheld = {number for number, entry in queue.entries.items() if entry.lease.is_withheld}
-    assert withheld <= queue.withheld.keys()
+    marks = rows.of_kind(HOLD, Hold)  # after a start, also of messages that are gone
+    assert queue.holds.items() <= marks.items()
+    held = {number for number, entry in queue.entries.items() if entry.lease.is_held}
+    assert held <= queue.holds.keys()
     assert len(messages) == queue.waiting + len(queue.entries)
     assert rows.of_kind(QUARANTINED, Quarantined) == queue.quarantined.spans
     assert {key[9:25] for key in rows.table(BLOCKED)} == queue.quarantined.groups.keys()

@@ -16,9 +16,9 @@ from cluster.tests.simulation.async_planted import ASYNC_PLANTS
 from cluster.tests.simulation.cluster_planted import PLANTS, Plant, Story
 from cluster.tests.simulation.cluster_run import APART, Shape, simulate
 from cluster.tests.simulation.disk_planted import DISK_PLANTS
+from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
 from cluster.tests.simulation.outbox_planted import CLUSTER_PLANTS
 from cluster.tests.simulation.refused_planted import CLUSTER_PLANTS as REFUSED_PLANTS
-from cluster.tests.simulation.withheld_planted import PLANTS as WITHHELD_PLANTS
 from storage.engines.store_options import Replication
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 2
@@ -114,8 +114,8 @@ def test_a_planted_bug_about_damaged_disks_is_found(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", WITHHELD_PLANTS, ids=[each.__name__ for each in WITHHELD_PLANTS])
-def test_a_planted_bug_about_withheld_messages_is_found(
+@pytest.mark.parametrize("plant", HOLD_PLANTS, ids=[each.__name__ for each in HOLD_PLANTS])
+def test_a_planted_bug_about_held_messages_is_found(
     plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)

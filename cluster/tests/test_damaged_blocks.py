@@ -18,8 +18,8 @@ from cluster.tests import test_healing as healing
 from cluster.tests.virtual_time import SteppedLoop
 from storage.checks.consistency import check_queue
 from storage.engines import rocks
+from storage.engines.fresh_rows import has_damage
 from storage.engines.store import StoreFailed
-from storage.engines.unreadable import has_unreadable_blocks
 from storage.rows.row_keys import MESSAGE, table_range
 from storage.tests.on_disk import changing, rows_of
 from visibility.contract.model import QueueDefinition, Receipt
@@ -32,6 +32,8 @@ COUNT = 66
 PER_QUEUE = 8
 TOO_MANY = 1.2
 """Part of those that may be counted as lost though some had been deleted."""
+FLIPPED_MAX = 2
+"""Rows whose own names have the flipped bit, so that they are not counted."""
 BLOCK_BYTES = 4096
 QUEUES = [
     prepared.queue_named(f"q{number}.fifo" if number % 3 == 0 else f"q{number}", number)
@@ -225,7 +227,7 @@ FLIPS: dict[str, Callable[[Path], None]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", ["contributions", "take_out", "heal", "forget_unreadable"])
+@pytest.mark.parametrize("step", ["make_fresh", "rebuild", "switch", "drop_fresh"])
 def test_a_start_that_ends_at_any_step_is_repeated_by_the_next(
     folder: Path, made: Made, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,7 +261,8 @@ def _check(folder: Path, made: Made) -> None:
     freed = found.all - made.all
     waiting = {f"{queue.name} {n}" for queue in WITH_BLOCKED for n in _group_of("0")}
     assert freed.keys() <= waiting, "nothing that was deleted comes back, or is served twice"
-    assert lost <= found.blocked - made.blocked + freed.total() <= lost * TOO_MANY
+    counted = found.blocked - made.blocked + freed.total()
+    assert lost - FLIPPED_MAX <= counted <= lost * TOO_MANY
     assert lost < made.all.total() // 4
     _check_order(made, found)
     at(VISIBLE_S, _go_on(folder))
@@ -271,7 +274,7 @@ def _check(folder: Path, made: Made) -> None:
 
 async def _healed(folder: Path) -> None:
     async with Served(folder):
-        assert not has_unreadable_blocks(folder)
+        assert not has_damage(folder)
 
 
 def _check_order(made: Made, found: Made) -> None:

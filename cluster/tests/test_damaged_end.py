@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from cluster.tests.test_healing import RUBBISH, Q, Served
-from storage.engines.unreadable import note_unreadable_blocks
 from storage.rows.row_keys import queue_key
 from storage.tests.on_disk import changing
 from visibility.contract.outcomes import Deliveries
@@ -30,7 +29,6 @@ def damage_the_end(folder: Path, body: str) -> None:
     content = bytearray(file.read_bytes())
     content[content.index(body.encode())] ^= 1
     file.write_bytes(content)
-    note_unreadable_blocks(folder)  # else a compaction that meets it makes the shard open again
 
 
 async def filled(folder: Path) -> list[str]:

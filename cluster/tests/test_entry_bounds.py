@@ -14,6 +14,7 @@ from cluster.tests.world import FragileStore, World, pass_time, settled
 from storage.log.entry import ENTRY_BYTES_MAX
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.limits import MOVE_SELECTED_MAX
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import (
@@ -28,7 +29,7 @@ from visibility.contract.results import (
     SendMessageResult,
     StartMessageMoveTaskResult,
 )
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
+from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_TAG
 from visibility.tests import prepared
 
 LARGE = "x" * ((1 << 20) - 10)
@@ -38,7 +39,7 @@ SPENT = prepared.queue_named("spent", 2, dead_letters_to=DEAD, VisibilityTimeout
 Q = prepared.queue_named("q", 3, VisibilityTimeout="5")
 OTHER = prepared.queue_named("other", 4)
 FIFO = prepared.queue_named("f.fifo", 5, DelaySeconds="60")
-SELECTING = (MoveSelected, PlanMove, DeleteSelected, WithholdMessages, ReleaseMessages)
+SELECTING = (MoveSelected, PlanMove, DeleteSelected, HoldMessages, ReleaseMessages)
 SUCCESSOR = prepared.queue_named("q", 9)
 
 
@@ -262,8 +263,7 @@ async def test_turns_end_earlier_over_small_segments() -> None:
 
 # -- an archive writes deleted messages again ------------------------------------------------------
 
-KEPT = prepared.queue_named("kept", 6, VisibilityTimeout="60")
-KEPT = msgspec.structs.replace(KEPT, settings=msgspec.structs.replace(KEPT.settings, archive="all"))
+KEPT = prepared.queue_named("kept", 6, tags={ARCHIVE_TAG: ARCHIVE_ALL}, VisibilityTimeout="60")
 ARCHIVE = ArchiveLimits(1 << 40, retains=False)
 
 
@@ -306,10 +306,10 @@ async def test_large_selected_messages_deleted_into_the_archive() -> None:
 
 
 @virtual
-async def test_large_withheld_messages_deleted_into_the_archive() -> None:
+async def test_large_held_messages_deleted_into_the_archive() -> None:
     world = await large(KEPT, archive=ARCHIVE)
     everything = list(range(1, MANY + 1))
-    operation = WithholdMessages(sequences=everything, delete_after_ms=60_000)
+    operation = HoldMessages(sequences=everything, delete_after_ms=60_000)
     await world.asked(Request(operation, KEPT, prepared.CALLER, "r"))
 
     await pass_time(61)
@@ -319,15 +319,15 @@ async def test_large_withheld_messages_deleted_into_the_archive() -> None:
 
 
 @virtual
-async def test_a_page_of_large_withheld_messages_is_small() -> None:
+async def test_a_page_of_large_held_messages_is_small() -> None:
     world = await large(KEPT)
-    operation = WithholdMessages(sequences=list(range(1, MANY + 1)))
+    operation = HoldMessages(sequences=list(range(1, MANY + 1)))
     await world.asked(Request(operation, KEPT, prepared.CALLER, "r"))
 
     found: list[int] = []
     after: tuple[int, int] | None = None
     while True:
-        browse = BrowseMessages(after=after, limit=100, withheld=True)
+        browse = BrowseMessages(after=after, limit=100, held=True)
         (asked,) = await world.asked(Request(browse, KEPT, prepared.CALLER, "r"))
         (page,) = asked.answers
         assert isinstance(page, BrowsedPage)

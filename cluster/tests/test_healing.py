@@ -19,10 +19,10 @@ from storage.engines.store_options import StoreOptions
 from storage.rows.row_keys import (
     ARCHIVE,
     GROUP,
+    HOLD,
     LEASE,
     MOVE_TASK,
     SPAN,
-    WITHHELD,
     message_key,
     queue_key,
     row_key,
@@ -31,10 +31,10 @@ from storage.rows.row_keys import (
 from storage.tests.on_disk import changing, rows_of
 from storage.tests.places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
+from visibility.contract.held_messages import HoldMessages
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries, SelectedChanged
-from visibility.contract.withheld import WithholdMessages
 from visibility.state.events import THE_SHARD
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
@@ -145,12 +145,12 @@ async def test_a_damaged_row_that_a_start_needs_costs_no_message(
         assert [found for each in QUEUES.queues for found in check_queue(rows, each)] == []
 
 
-@pytest.mark.parametrize("damaged", [row_key(1, WITHHELD, 2), row_key(1, SPAN, 0)])
-async def test_a_rebuilt_queue_withholds_what_it_withheld(folder: Path, damaged: bytes) -> None:
+@pytest.mark.parametrize("damaged", [row_key(1, HOLD, 2), row_key(1, SPAN, 0)])
+async def test_a_rebuilt_queue_holds_what_it_held(folder: Path, damaged: bytes) -> None:
     """A damaged mark loses its owner, and nothing else."""
     before = Served(folder)
     await before.shard.start()
-    operation = WithholdMessages([1, 2], owner="ann")
+    operation = HoldMessages([1, 2], owner="ann")
     assert await before.ask(prepared.prepared(Q, operation)) == SelectedChanged(2, 0)
     await before.shard.stop()
     with changing(folder) as changes:
@@ -159,10 +159,10 @@ async def test_a_rebuilt_queue_withholds_what_it_withheld(folder: Path, damaged:
     served = Served(folder)
     await served.shard.start()
 
-    found = await served.ask(prepared.prepared(Q, BrowseMessages(withheld=True)))
+    found = await served.ask(prepared.prepared(Q, BrowseMessages(held=True)))
     assert isinstance(found, BrowsedPage)
-    owners = [each.withheld and each.withheld.owner for each in found.messages]
-    assert owners == ["ann", "" if damaged[8:9] == WITHHELD else "ann"]
+    owners = [each.hold and each.hold.owner for each in found.messages]
+    assert owners == ["ann", "" if damaged[8:9] == HOLD else "ann"]
     assert len(await served.bodies(Q)) == 8
     await served.shard.stop()
 

@@ -24,7 +24,7 @@ from cluster.encoded_requests import (
     encode_answer,
     encode_request,
 )
-from visibility.contract import actions, errors, operations, outcomes, results, withheld
+from visibility.contract import actions, errors, held_messages, operations, outcomes, results
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.model import Content, QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import Operation
@@ -72,7 +72,7 @@ def classes_of(*modules: Any, base: type) -> list[type]:
 
 FIXED = sorted(operations.FIXED_TO_QUEUE, key=lambda kind: kind.__name__)
 OPERATIONS = [
-    kind for kind in classes_of(operations, withheld, base=Operation) if kind not in FIXED
+    kind for kind in classes_of(operations, held_messages, base=Operation) if kind not in FIXED
 ]
 RESULTS = classes_of(results, base=results.Result)
 ERRORS = classes_of(errors, base=QueueError) + classes_of(auth_errors, base=AuthError)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from storage.checks.consistency import check_outbox, check_queue
 from storage.checks.missing import count_missing
 from storage.checks.readable_rows import ReadableRows
 from storage.engines.memory import MemoryStore
-from storage.healing.healed_queue import Gone, heal
+from storage.healing.rebuild import Healed
 from storage.healing.salvaged_outbox import copy_outbox
 from storage.healing.salvaged_queue import QueueCopy, Target
 from storage.rows.damage import Finding, check_rows
@@ -99,25 +100,23 @@ def test_a_salvage_keeps_outboxes_and_their_locks(pair: ShardPair) -> None:
     assert pair.receive(pair.letters) == ["a"]
 
 
-def _damaged(store: MemoryStore, key: bytes) -> Gone:
+def _damage(store: MemoryStore, key: bytes) -> None:
     store.rows[key] = store.rows[key][:-1] + b"\1"
     assert [found.key for found in check_rows(store) if isinstance(found, Finding)] == [key]
-    return Gone()
 
 
-def _taken_out(store: MemoryStore, key: bytes) -> Gone:
-    """With a damaged block, which still names it."""
+def _lose(store: MemoryStore, key: bytes) -> None:
     del store.rows[key]
     store._sorted = None
-    return Gone([(key, key + b"\0")], [key])
 
 
-DAMAGES = [_damaged, _taken_out]
+def _healed(store: MemoryStore, known: dict[int, bool]) -> list[Healed]:
+    return asyncio.run(store.heal(known))
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", [_damage, _lose])
 def test_a_lost_message_of_the_outbox_is_counted_in_its_queue(
-    pair: ShardPair, damage: Callable[[MemoryStore, bytes], Gone]
+    pair: ShardPair, damage: Callable[[MemoryStore, bytes], None]
 ) -> None:
     pair.send("b", group=pair.group and "other")
     pair.spend("a")
@@ -126,14 +125,14 @@ def test_a_lost_message_of_the_outbox_is_counted_in_its_queue(
     store = pair.shards[0].store
     arrivals = pair.read().arrivals
     assert len(arrivals) == 2
-    gone = damage(store, departures_of(store)[0])
+    damage(store, departures_of(store)[0])
     assert str(count_missing(ReadableRows(store), 1, [])).endswith(
         "1 missing (1 on the way to other shards)"
     )
     with pytest.raises(DamagedRecord):
         pair.restart(0)
 
-    healed = heal(store, {1: pair.group is not None}, gone)
+    healed = _healed(store, {1: pair.group is not None})
 
     missing = healed[0].missing
     assert missing is not None
@@ -146,21 +145,18 @@ def test_a_lost_message_of_the_outbox_is_counted_in_its_queue(
     pair.deliver()
     assert pair.receive(pair.letters) == [arrivals[1].message.data.decode()]
     assert pair.receive(pair.source) == ["c"], "its group goes on"
-    assert heal(store, {1: pair.group is not None}) == []
+    assert _healed(store, {1: pair.group is not None}) == []
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_a_lost_message_of_a_dropped_queue_is_counted_in_the_shard(
-    pair: ShardPair, damage: Callable[[MemoryStore, bytes], Gone]
-) -> None:
+def test_a_lost_message_of_a_dropped_queue_is_counted_in_the_shard(pair: ShardPair) -> None:
     pair.spend("a")
     pair.receive(pair.source)
     pair.shards[0].purge(pair.source)
     pair.shards[0].drop(pair.source)
     store = pair.shards[0].store
-    gone = damage(store, departures_of(store)[0])
+    _damage(store, departures_of(store)[0])
 
-    (healed,) = heal(store, {}, gone)
+    (healed,) = _healed(store, {})
 
     assert healed.queue_id == THE_SHARD
     assert str(healed.missing) == (
@@ -179,7 +175,7 @@ def test_a_damaged_name_of_an_arrival_does_not_hold_up_the_others(pair: ShardPai
     key = next(key for key in store.rows if key[8:9] == ARRIVAL)
     store.rows[key] = store.rows[key][:-1] + b"\1"
 
-    (healed,) = heal(store, {2: pair.group is not None})
+    (healed,) = _healed(store, {2: pair.group is not None})
 
     assert healed.reason == "checksum does not match"
     pair.restart(1)

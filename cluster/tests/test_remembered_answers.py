@@ -24,6 +24,7 @@ from storage.rows.row_codec import decode_row
 from storage.rows.row_keys import LEASE, MESSAGE
 from visibility.contract import operations as op
 from visibility.contract.errors import InvalidParameterValue, QueueError, ServiceUnavailable
+from visibility.contract.held_messages import HoldMessages
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import (
@@ -33,7 +34,6 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import Lease
-from visibility.contract.withheld import WithholdMessages
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.rules.decide import DECIDE
@@ -81,8 +81,8 @@ CHANGING: dict[str, Make] = {
     "start": lambda s, f: prepared.start_move_task(STANDARD, None),
     "move selected": move_selected,
     "resend": resend,
-    "withhold": lambda s, f: prepared.prepared(STANDARD, WithholdMessages([1, 4, 9])),
-    "withhold in order": lambda s, f: prepared.prepared(FIFO, WithholdMessages([1, 4])),
+    "hold": lambda s, f: prepared.prepared(STANDARD, HoldMessages([1, 4, 9])),
+    "hold in order": lambda s, f: prepared.prepared(FIFO, HoldMessages([1, 4])),
     "delete selected": lambda s, f: prepared.prepared(STANDARD, op.DeleteSelected([1, 4, 9])),
 }
 
@@ -110,14 +110,14 @@ async def test_a_retry_gets_the_answer_again_and_changes_nothing(name: str) -> N
 
 
 @virtual
-async def test_a_retried_receive_gets_no_message_that_was_withheld_meanwhile() -> None:
+async def test_a_retried_receive_gets_no_message_that_was_held_meanwhile() -> None:
     world = await a_world()
     await answer_to(world, named(prepared.send(STANDARD, "s")))
     receive = named(prepared.receive(STANDARD, 1, timeout_s=1))
     first = await answer_to(world, receive)
     await pass_time(1.5)
-    withheld = prepared.prepared(STANDARD, WithholdMessages([1]))
-    await answer_to(world, named(withheld))
+    held = prepared.prepared(STANDARD, HoldMessages([1]))
+    await answer_to(world, named(held))
 
     again = await answer_to(world, receive, age_ms=2_000)
 

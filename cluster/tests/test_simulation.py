@@ -11,13 +11,13 @@ import os
 import pytest
 
 from cluster.tests.repeated import printed_digest
+from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
 from cluster.tests.simulation.outbox_planted import PLANTS as OUTBOX_PLANTS
 from cluster.tests.simulation.outbox_planted import UNLOCKING
 from cluster.tests.simulation.planted import PLANTS, Plant
 from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
 from cluster.tests.simulation.retention_planted import PLANTS as RETENTION_PLANTS
 from cluster.tests.simulation.run import Shape, simulate
-from cluster.tests.simulation.withheld_planted import PLANTS as WITHHELD_PLANTS
 from cluster.tests.test_outbox import test_a_group_is_locked_until_the_clear as locked_until_cleared
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
@@ -97,8 +97,8 @@ def test_a_group_that_is_unlocked_early_is_found(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", WITHHELD_PLANTS, ids=[each.__name__ for each in WITHHELD_PLANTS])
-def test_a_planted_bug_about_withheld_messages_is_found(
+@pytest.mark.parametrize("plant", HOLD_PLANTS, ids=[each.__name__ for each in HOLD_PLANTS])
+def test_a_planted_bug_about_held_messages_is_found(
     plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)

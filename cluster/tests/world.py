@@ -11,8 +11,7 @@ from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
-from storage.healing.healed_queue import Healed
-from storage.rows.row_changes import Changes
+from storage.healing.rebuild import Healed
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Definitions, Request
 from visibility.contract.outcomes import Answer, Deliveries
@@ -62,13 +61,10 @@ class FragileStore(MemoryStore):
         return [self.get(key) for key in keys]
 
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """Rows in the damaged block are removed with it."""
-        changes = Changes()
-        for key in self.unreadable:
-            changes.delete(key)
+        """Rows in the damaged block are left behind."""
+        healed = await super().heal(known)
         self.unreadable = set()
-        self.write(changes.ops)
-        return await super().heal(known)
+        return healed
 
     def damage(self, *keys: bytes) -> None:
         """Damage the rows under these keys."""

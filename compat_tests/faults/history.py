@@ -39,6 +39,9 @@ class Queue:
     retention_s: float = float("inf")
     """Infinite if no message of the run can be older."""
 
+    retry_s: float = 0.0
+    """For this long at least a message waits that was received and not deleted."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -102,8 +105,8 @@ class Delete:
 
 
 @dataclass(slots=True)
-class Withholding:
-    """A message that an operator put aside, from an answer until a release was asked for."""
+class Hold:
+    """An operator's hold on a message, from an answer until a release was asked for."""
 
     name: str
     queue: str
@@ -140,7 +143,7 @@ class History:
     deletes: list[Delete] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
     restorations: list[Removal] = field(default_factory=list)
-    withholdings: list[Withholding] = field(default_factory=list)
+    holds: list[Hold] = field(default_factory=list)
     unknown_receives: Counter[str] = field(default_factory=Counter)
     """Receives with an unknown outcome, by queue."""
 

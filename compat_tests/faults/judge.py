@@ -17,10 +17,10 @@ from compat_tests.faults.history import (
     Delete,
     Delivery,
     History,
+    Hold,
     Outcome,
     Removal,
     Send,
-    Withholding,
 )
 from compat_tests.faults.repeats import told_apart
 
@@ -85,9 +85,9 @@ class Evidence:
         for restoration in history.restorations:
             if restoration.outcome is not Outcome.REFUSED:
                 self._restorations[restoration.queue].append(restoration)
-        self.withheld: dict[str, list[Withholding]] = defaultdict(list)
-        for withholding in history.withholdings:
-            self.withheld[withholding.name].append(withholding)
+        self.held: dict[str, list[Hold]] = defaultdict(list)
+        for hold in history.holds:
+            self.held[hold.name].append(hold)
         for delete in history.deletes:
             if delete.outcome is not Outcome.REFUSED:
                 self._add_delete(delete)
@@ -104,7 +104,7 @@ class Evidence:
         """True if an operator's delete of the message may have come true by then."""
         return any(
             each.deleted_after_s and not each.is_back and each.begun + each.deleted_after_s < at
-            for each in self.withheld.get(name, ())
+            for each in self.held.get(name, ())
         )
 
     def is_too_old(self, send: Send, at: float) -> bool:
@@ -225,6 +225,8 @@ def _hidden_but_served(evidence: Evidence) -> Iterator[Finding]:
                 if not _comes_before(first, second):
                     continue
                 until = evidence.hidden_until(first, second.ended)
+                if first.queue == second.queue:
+                    until += evidence.history.queues[first.queue].retry_s
                 deletes = evidence.deletes.get(name, ())
                 is_deleted = any(each.begun < second.ended for each in deletes)  # see `_returned`
                 if second.ended < until - MARGIN_S and not is_deleted:
@@ -355,17 +357,17 @@ def _two_places(evidence: Evidence) -> Iterator[Finding]:
                 yield name, f"was served by {late[0].queue} after it had moved on"
 
 
-def _served_while_withheld(evidence: Evidence) -> Iterator[Finding]:
-    """Messages that were served, by whatever queue, although an operator had put them aside."""
-    for name, withholdings in evidence.withheld.items():
+def _served_while_held(evidence: Evidence) -> Iterator[Finding]:
+    """Messages that were served, by whatever queue, although an operator held them."""
+    for name, holds in evidence.held.items():
         is_one = not _may_be_several(evidence, evidence.sends[name])
-        for held in withholdings:
+        for held in holds:
             if held.outcome is not Outcome.DONE:
                 continue
             for delivery in evidence.deliveries.get(name, ()):
                 is_it = is_one or delivery.message_id == held.message_id
                 if is_it and held.ended < delivery.begun and delivery.ended < held.released:
-                    yield name, f"was served by {delivery.queue} while {held.queue} withheld it"
+                    yield name, f"was served by {delivery.queue} while {held.queue} held it"
 
 
 def _wrong_counters(evidence: Evidence) -> Iterator[Finding]:
@@ -387,7 +389,7 @@ RULES: tuple[Rule, ...] = (
     _out_of_order,
     _duplicate,
     _two_places,
-    _served_while_withheld,
+    _served_while_held,
     _wrong_counters,
 )
 

@@ -138,13 +138,12 @@ def _term(file: Path) -> int:
 
 
 def copies(file: Path) -> Parts:
-    """A second copy; tables there are further names of those beside it, or obsolete."""
+    """Files kept of a database; tables there are further names of its own, or obsolete."""
     return {} if file.suffix == ".sst" else whole("copies")(file)
 
 
 ROWS = (
-    Row("*.copies/*", copies),
-    Row("*.files", whole("notes")),
+    Row("kept/*", copies),
     Row("*.sst", sst),
     Row("*.log", written("log records")),
     Row("segment-*", segment),

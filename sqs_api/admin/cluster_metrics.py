@@ -9,7 +9,7 @@ from pathlib import Path
 from cryptography import x509
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from cluster.replication.replica_report import PeerReport, ReplicaReport
+from cluster.replication.contract import PeerReport, ReplicaReport
 
 _LEADER = "leader"
 _GAUGES: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (

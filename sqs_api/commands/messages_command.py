@@ -14,18 +14,32 @@ from sqs_api.commands.tables import instant, number, plain, show_table
 
 _BODY_CHARACTERS = 60
 _HEAD = ("sequence", "message id", "state", "sent", "receives", "bytes", "body")
-_STATES = ["all", "visible", "in flight", "delayed", "quarantined", "deleting"]
+_STATES = ["all", "visible", "in flight", "delayed", "held", "deleting"]
+_OLD = "{} is called {}; the old name goes with the next release."
+
+
+class _State(click.Choice[str]):
+    """A state; `quarantined` is the old name of `held`."""
+
+    def convert(self, value: str, param: Any, ctx: Any) -> str:
+        """See `click.Choice.convert`."""
+        if value == "quarantined":
+            click.echo(_OLD.format("--state quarantined", "--state held"), err=True)
+            value = "held"
+        return super().convert(value, param, ctx)
+
+
 _BODY = click.option("--body", help="The body; - reads it from standard input.")
 
 
 @click.group()
 def messages() -> None:
-    """Browse, show, send, delete, quarantine and resend messages."""
+    """Browse, show, send, delete, hold and resend messages."""
 
 
 @messages.command()
 @QUEUE
-@click.option("--state", type=click.Choice(_STATES))
+@click.option("--state", type=_State(_STATES))
 @filtered
 @click.option("--limit", type=click.IntRange(1, 100), default=50, show_default=True)
 @click.option("--token", help="Go on where the last page ended.")
@@ -80,7 +94,7 @@ def show(service: Service, *, queue: str, sequence: int, due_ms: int | None, as_
 def print_message(message: dict[str, Any]) -> None:
     """Print all of a message."""
     body = message.pop("body")
-    message |= message.pop("withheld", None) or {}
+    message |= message.pop("hold", None) or {}
     attributes = message.pop("attributes")
     lines = [
         (name, instant(value) if name.endswith("_at_ms") else plain(str(value)))
@@ -124,7 +138,7 @@ def send(service: Service, *, queue: str, body: str | None, as_json: bool, **giv
 def delete(
     service: Service, *, queue: str, sequences: tuple[int, ...], undo: float, as_json: bool
 ) -> None:
-    """Delete messages of QUEUE by their sequences; those in flight and quarantined ones stay."""
+    """Delete messages of QUEUE by their sequences; those in flight and held ones stay."""
     answer = _post(service, queue, "delete", sequences, undo_s=int(undo))
     _tell(answer, as_json, f"deleted {answer['deleted']}{_kept(answer['kept'])}")
 
@@ -146,7 +160,7 @@ def undelete(service: Service, *, queue: str, sequences: tuple[int, ...], as_jso
 @click.option("--owner", help="Who looks into them [you].")
 @click.option("--reference", default="", help="Such as a ticket.")
 @asks
-def quarantine(
+def hold(
     service: Service,
     *,
     queue: str,
@@ -155,9 +169,17 @@ def quarantine(
     reference: str,
     as_json: bool,
 ) -> None:
-    """Put messages of QUEUE aside: no receive, redrive or delete takes them until their release."""
-    answer = _post(service, queue, "quarantine", sequences, owner=owner, reference=reference)
-    _tell(answer, as_json, f"quarantined {answer['quarantined']}{_kept(answer['kept'])}")
+    """Hold messages of QUEUE: no receive, redrive or delete takes them until their release."""
+    answer = _post(service, queue, "hold", sequences, owner=owner, reference=reference)
+    _tell(answer, as_json, f"held {answer['held']}{_kept(answer['kept'])}")
+
+
+@messages.command("quarantine", hidden=True, params=hold.params)
+@click.pass_context
+def _quarantine(context: click.Context, /, **given: Any) -> None:
+    """Hold messages: the old name of that."""
+    click.echo(_OLD.format("messages quarantine", "messages hold"), err=True)
+    context.invoke(hold, **given)
 
 
 @messages.command()
@@ -165,7 +187,7 @@ def quarantine(
 @SEQUENCES
 @asks
 def release(service: Service, *, queue: str, sequences: tuple[int, ...], as_json: bool) -> None:
-    """Make quarantined messages of QUEUE visible again."""
+    """Make held messages of QUEUE visible again."""
     answer = _post(service, queue, "release", sequences)
     _tell(answer, as_json, f"released {answer['released']}{_kept(answer['kept'])}")
 

@@ -65,11 +65,15 @@ def show(service: Service, *, queue: str, as_json: bool) -> None:
     if found["task"]:
         task = found["task"]
         click.echo(f"\nlatest redrive: {task['status']}, {task['moved']} of {task['to_move']}")
+    meanings = {row["key"]: row["meaning"] for row in found["own_tags"]}
     for title in ("attributes", "tags"):
         if found[title]:
             click.echo()
-            lines = [(plain(name), plain(text)) for name, text in found[title].items()]
-            show_table((title, ""), lines)
+            lines = [
+                (plain(name), plain(text), meanings.get(name, ""))
+                for name, text in found[title].items()
+            ]
+            show_table((title, "", ""), lines)
     if found["policy_without_effect"]:
         labels = plain(", ".join(found["policy_without_effect"]))
         click.echo(

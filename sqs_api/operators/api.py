@@ -29,11 +29,11 @@ from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
     archive_answers,
-    aside_answers,
     audit_answers,
     caller_answers,
     group_answers,
     history_answers,
+    hold_answers,
     host_answers,
     message_answers,
     queue_answers,
@@ -78,10 +78,11 @@ ANSWERS: dict[str, AnswerRoute] = {
     "show groups": group_answers.show_groups,
     "show message": message_answers.show_message,
     "send message": message_answers.send_message,
-    "delete messages": aside_answers.delete_messages,
-    "undelete messages": aside_answers.undelete_messages,
-    "quarantine messages": aside_answers.quarantine_messages,
-    "release messages": aside_answers.release_messages,
+    "delete messages": hold_answers.delete_messages,
+    "undelete messages": hold_answers.undelete_messages,
+    "hold messages": hold_answers.hold_messages,
+    "quarantine messages": hold_answers.quarantine_messages,
+    "release messages": hold_answers.release_messages,
     "resend message": message_answers.resend_message,
     "plan redrive": redrive_answers.plan_redrive,
     "start redrive": redrive_answers.start_redrive,
@@ -203,6 +204,8 @@ class OperatorApi:
 
     async def _handle(self, route: Route, asked: Asked) -> Any:
         answer, takes = ANSWERS[route.name], _TAKES[route.name]
+        if route.renamed:
+            asked.warn_of_old_name(route.name, route.renamed)
         if takes is None:
             return await answer(self._desk, asked)
         given = asked.parameters(takes) if route.only_reads else asked.content(takes)

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl
 
 import msgspec
+import structlog
 
 from auth.auth_errors import AccessDenied
 from auth.caller import Caller
@@ -19,6 +20,7 @@ from visibility.contract.errors import InvalidParameterValue, KmsAccessDenied
 from visibility.contract.model import QueueDefinition
 from visibility.contract.operations import Operation, SendMessage
 
+_log = structlog.get_logger("operators")
 T = TypeVar("T")
 Taken = TypeVar("Taken", bound=msgspec.Struct)
 
@@ -72,6 +74,10 @@ class Asked:
     def account(self) -> str:
         """The account that the request is about."""
         return self.text("account") or self.caller.account
+
+    def warn_of_old_name(self, used: str, name: str) -> None:
+        """Log that the caller used an old name, which goes with the next release."""
+        _log.warning("old_name", used=used, name=name, caller=self.caller.arn)
 
     # -- repetitions -------------------------------------------------------------------------------
 

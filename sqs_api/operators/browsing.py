@@ -32,12 +32,12 @@ PHASES = {
     "visible": (False,),
     "in flight": (False,),
     "delayed": (True,),
-    "quarantined": (False,),
+    "held": (False,),
     "deleting": (False,),
 }
 """The scans for each choice of states: of the delayed messages, and of all others."""
-_WITHHELD = ("quarantined", "deleting")
-"""States of withheld messages, which are found without a look at the others."""
+_HELD = ("held", "deleting")
+"""States of held messages, which are found without a look at the others."""
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
@@ -102,7 +102,7 @@ class Scan:
         wanted = min(limit - len(self._found), _STEP_MESSAGES) if plain else _STEP_MESSAGES
         page = await self._desk.ask(
             self._asked,
-            BrowseMessages(is_delayed, (at.due_ms, at.sequence), wanted, self._state in _WITHHELD),
+            BrowseMessages(is_delayed, (at.due_ms, at.sequence), wanted, self._state in _HELD),
             self._queue,
         )
         assert isinstance(page, BrowsedPage)

@@ -35,7 +35,10 @@ _PREVIEW_CHARACTERS = 2_000
 class Search(GivenFilter, frozen=True):
     """A page of the messages that match."""
 
-    state: Literal["all", "visible", "in flight", "delayed", "quarantined", "deleting"] = "all"
+    state: Literal["all", "visible", "in flight", "delayed", "held", "deleting", "quarantined"] = (
+        "all"
+    )
+    """`quarantined` is the old name of `held`, for one release."""
     limit: Annotated[int, Meta(ge=1, le=_PAGE_MAX)] = 50
     token: Annotated[str | None, Meta(description="`next` of the page before.")] = None
 
@@ -50,6 +53,9 @@ class FoundMessages(TypedDict):
 
 async def browse_messages(desk: Desk, asked: Asked, given: Search) -> FoundMessages:
     """A page of messages that match, without receiving them; long bodies are cut."""
+    if given.state == "quarantined":
+        asked.warn_of_old_name("quarantined", "held")
+        given = msgspec.structs.replace(given, state="held")
     queue = asked.queue(asked.parts[0])
     search, reads = given.at(desk.now_ms), may_read(asked, queue)
     check_reading(asked, queue, search)

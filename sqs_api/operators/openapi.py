@@ -22,6 +22,7 @@ from sqs_api.operators.command_pages import COMMAND_PAGES, QUEUE_ID, CommandPage
 from sqs_api.operators.described import given_by, taken_by
 from sqs_api.operators.remembered import AGE, KEY
 from sqs_api.operators.routes import API, PARTS, ROUTES, SERVICE_ACTIONS, Route
+from visibility.contract.tags import OWN_TAGS
 
 DOCUMENT = API + "openapi.json"
 _SCHEMAS = "#/components/schemas/"
@@ -108,7 +109,7 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "Holdfast's admin API",
             "version": metadata.version("holdfast"),
-            "description": _ABOUT,
+            "description": f"{_ABOUT}\n\n{_own_tags()}",
         },
         "servers": [{"url": "/"}],
         "paths": paths,
@@ -128,6 +129,11 @@ def document() -> dict[str, Any]:
     }
 
 
+def _own_tags() -> str:
+    lines = [f"- `{row.key}` ({row.values}): {row.meaning}" for row in OWN_TAGS.values()]
+    return "\n".join(["Tags of queues with a meaning for the service:", "", *lines])
+
+
 # -- operations ------------------------------------------------------------------------------------
 
 
@@ -140,6 +146,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "tags": [route.path.partition("/")[0]],
         "description": f"{more} {needs}".strip(),
         "parameters": _parameters(route),
+        **({"deprecated": True} if route.renamed else {}),
     }
     if route.only_reads:
         return operation

@@ -18,8 +18,8 @@ from sqs_api.operators.routes import (
     BROWSE_MESSAGES,
     DELETE_MESSAGES,
     GET_QUEUE,
+    HOLD_MESSAGES,
     PURGE,
-    QUARANTINE_MESSAGES,
     READ_BODIES,
     REDRIVE_MESSAGES,
     SEND,
@@ -32,6 +32,7 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import QueueReading
 from visibility.contract.queue_policy import statements_without_effect
+from visibility.contract.tags import OWN_TAGS
 
 _PAGE_MAX = 500
 _ON_A_QUEUE = (
@@ -39,7 +40,7 @@ _ON_A_QUEUE = (
     READ_BODIES,
     DELETE_MESSAGES,
     REDRIVE_MESSAGES,
-    QUARANTINE_MESSAGES,
+    HOLD_MESSAGES,
     SEND,
     PURGE,
     SET_ATTRIBUTES,
@@ -102,6 +103,14 @@ class Purged(TypedDict):
     restorable_until_ms: int
 
 
+class ShownTag(TypedDict):
+    """A tag with a meaning for this service, set or not."""
+
+    key: str
+    values: str
+    meaning: str
+
+
 class WholeQueue(ListedQueue):
     """A queue with all settings, and all actions that the caller may do. `policy_without_effect`
     names the statements of its policy whose Resource is not this queue. `purges` are those that
@@ -110,6 +119,7 @@ class WholeQueue(ListedQueue):
     attributes: dict[str, str]
     policy_without_effect: list[str]
     tags: dict[str, str]
+    own_tags: list[ShownTag]
     created_at_ms: int
     modified_at_ms: int
     purges: list[Purged]
@@ -144,6 +154,10 @@ async def show_queue(desk: Desk, asked: Asked) -> WholeQueue:
             queue.attributes.get("Policy", ""), queue.arn
         ),
         "tags": queue.tags,
+        "own_tags": [
+            {"key": row.key, "values": row.values, "meaning": row.meaning}
+            for row in OWN_TAGS.values()
+        ],
         "created_at_ms": queue.created_at_ms,
         "modified_at_ms": queue.modified_at_ms,
         "may": _may(asked, queue, _ON_A_QUEUE),

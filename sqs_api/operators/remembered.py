@@ -9,7 +9,7 @@ A refusal is not kept: the same request may be tried again. A repetition that sa
 refused where the answer to its first request may have been forgotten, such as by a restart.
 
 A repetition may reach another host of a cluster. If it says its age, the shards tell what they did
-(`visibility/rules/retries.py`): sends, deletes, quarantine and redrives happen once. Everything
+(`visibility/rules/retries.py`): sends, deletes, holds and redrives happen once. Everything
 else happens again there.
 """
 

@@ -27,7 +27,7 @@ BROWSE_MESSAGES = "holdfast:BrowseMessages"
 READ_BODIES = "holdfast:ReadMessageBodies"
 DELETE_MESSAGES = "holdfast:DeleteMessages"
 REDRIVE_MESSAGES = "holdfast:RedriveMessages"
-QUARANTINE_MESSAGES = "holdfast:QuarantineMessages"
+HOLD_MESSAGES = "holdfast:HoldMessages"
 QUEUE_ACTIONS = frozenset(
     {
         LIST_QUEUES,
@@ -36,7 +36,7 @@ QUEUE_ACTIONS = frozenset(
         READ_BODIES,
         DELETE_MESSAGES,
         REDRIVE_MESSAGES,
-        QUARANTINE_MESSAGES,
+        HOLD_MESSAGES,
     }
 )
 """Actions that policies allow on queues."""
@@ -72,6 +72,8 @@ class Route(NamedTuple):
     """The administrative page of the service as a whole, which the caller must be admitted to."""
     root_only: bool = False
     """Refuse users, even if their policies allow the action."""
+    renamed: str = ""
+    """The new name of a route that answers under its old one until the next release."""
 
     @property
     def only_reads(self) -> bool:
@@ -81,7 +83,7 @@ class Route(NamedTuple):
     @property
     def event(self) -> str:
         """The name in the audit log, such as holdfast:StartRedrive."""
-        return "holdfast:" + self.name.title().replace(" ", "")
+        return "holdfast:" + (self.renamed or self.name).title().replace(" ", "")
 
 
 ROUTES = (
@@ -102,8 +104,15 @@ ROUTES = (
     Route("send message", "POST", "queues/{queue}/messages", SEND, BODY_BYTES_MAX),
     Route("delete messages", "POST", "queues/{queue}/messages/delete", DELETE_MESSAGES),
     Route("undelete messages", "POST", "queues/{queue}/messages/undelete", DELETE_MESSAGES),
-    Route("quarantine messages", "POST", "queues/{queue}/messages/quarantine", QUARANTINE_MESSAGES),
-    Route("release messages", "POST", "queues/{queue}/messages/release", QUARANTINE_MESSAGES),
+    Route("hold messages", "POST", "queues/{queue}/messages/hold", HOLD_MESSAGES),
+    Route(
+        "quarantine messages",
+        "POST",
+        "queues/{queue}/messages/quarantine",
+        HOLD_MESSAGES,
+        renamed="hold messages",
+    ),
+    Route("release messages", "POST", "queues/{queue}/messages/release", HOLD_MESSAGES),
     Route(
         "resend message",
         "POST",

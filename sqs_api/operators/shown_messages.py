@@ -10,9 +10,9 @@ import msgspec
 from sqs_api.gateway.sealer import Admit, Sealer
 from visibility.content.content import Extras, unpack
 from visibility.content.sequence_numbers import sequence_number
+from visibility.contract.held_messages import Hold
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Browsed
-from visibility.contract.withheld import Withheld
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -40,8 +40,8 @@ class ShownAttribute(TypedDict):
     binary: NotRequired[str]
 
 
-class ShownWithheld(TypedDict):
-    """The reason why a message is withheld; `deleted_at_ms` is null for a quarantined one."""
+class ShownHold(TypedDict):
+    """The reason why a message is held; `deleted_at_ms` is null unless it is being deleted."""
 
     owner: str
     reference: str
@@ -56,7 +56,7 @@ class ShownMessage(TypedDict):
     message_id: str
     state: str
     due_ms: int
-    withheld: ShownWithheld | None
+    hold: ShownHold | None
     sent_at_ms: int
     expires_at_ms: int
     size: int
@@ -89,7 +89,7 @@ def shown_message(
         "message_id": stored.message_id,
         "state": found.state,
         "due_ms": found.due_ms,
-        "withheld": _withheld(found.withheld),
+        "hold": _hold(found.hold),
         "sent_at_ms": stored.sent_at_ms,
         "expires_at_ms": stored.retained_from_ms + queue.settings.retention_ms,
         "size": stored.size,
@@ -112,7 +112,7 @@ def shown_message(
     }
 
 
-def _withheld(mark: Withheld | None) -> ShownWithheld | None:
+def _hold(mark: Hold | None) -> ShownHold | None:
     if mark is None:
         return None
     return {

@@ -23,7 +23,7 @@ class Counts(TypedDict):
     in_flight: int | None
     delayed: int | None
     quarantined: int | None
-    withheld: int | None
+    held: int | None
     sent: int | None
     received: int | None
     deleted: int | None

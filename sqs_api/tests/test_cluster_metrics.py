@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cluster.replication.replica_report import PeerReport, ReplicaReport
+from cluster.replication.contract import PeerReport, ReplicaReport
 from sqs_api.admin.cluster_metrics import ClusterMetrics
 
 

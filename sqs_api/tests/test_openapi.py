@@ -136,7 +136,7 @@ async def test_real_answers_of_all_routes_are_as_documented(operators: Recording
     await _messages(operators)
     await _redrives(operators)
     await _archive(operators)
-    await _aside(operators)
+    await _holds(operators)
     await _users(operators)
     for path in ("caller", "audit?limit=3&denied=false", "cluster"):
         await operators.seen(path)
@@ -204,18 +204,19 @@ async def _archive(operators: Recording) -> None:
     assert len(replayed["copies"]) == 1
 
 
-async def _aside(operators: Recording) -> None:
+async def _holds(operators: Recording) -> None:
     await make_dead_letters(operators.served, "a", "b", suffix="-3")
     found = (await operators.seen("queues/dead-3/messages"))["messages"]
     first, second = ({"sequences": [each["sequence"]]} for each in found)
     path = "queues/dead-3/messages"
-    await operators.done(f"{path}/quarantine", {**first, "owner": "ann", "reference": "T-1"})
-    (aside,) = (await operators.seen(path, state="quarantined"))["messages"]
-    assert aside["withheld"]["owner"] == "ann"
+    await operators.done(f"{path}/hold", {**first, "owner": "ann", "reference": "T-1"})
+    (held,) = (await operators.seen(path, state="held"))["messages"]
+    assert held["hold"]["owner"] == "ann"
     assert await operators.done(f"{path}/release", first) == {"released": 1, "kept": 0}
+    assert await operators.done(f"{path}/quarantine", first) == {"quarantined": 1, "kept": 0}
     await operators.done(f"{path}/delete", {**second, "undo_s": 60})
-    (aside,) = (await operators.seen(path, state="deleting"))["messages"]
-    assert aside["withheld"]["deleted_at_ms"] is not None
+    (held,) = (await operators.seen(path, state="deleting"))["messages"]
+    assert held["hold"]["deleted_at_ms"] is not None
     assert await operators.done(f"{path}/undelete", second) == {"undeleted": 1, "gone": 0}
 
 

@@ -38,6 +38,7 @@ CONTENTS = {
     "send message": {"body": "x"},
     "delete messages": {"sequences": [1]},
     "undelete messages": {"sequences": [1]},
+    "hold messages": {"sequences": [1]},
     "quarantine messages": {"sequences": [1]},
     "release messages": {"sequences": [1]},
     "resend message": {"body": "x"},
@@ -54,6 +55,7 @@ NEED_MORE = (
     "plan redrive",
     "delete messages",
     "undelete messages",
+    "hold messages",
     "quarantine messages",
     "release messages",
 )

@@ -16,6 +16,7 @@ from sqs_api.tests.commands import Said, run
 from sqs_api.tests.operators import Operators, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled
+from visibility.contract.tags import OWN_TAGS
 
 
 @pytest_asyncio.fixture
@@ -49,6 +50,19 @@ async def test_queues_are_listed_and_shown(served: Served) -> None:
     assert worst.out.splitlines()[1].startswith("dead ")
     assert "VisibilityTimeout" in shown.out
     assert (await told(served, "queues", "show", "dead"))["visible"] == 3
+
+
+async def test_tags_with_a_meaning_are_shown_with_it(served: Served) -> None:
+    tags = {"holdfast:protect": "on", "team": "a"}
+    await served.call("TagQueue", QueueUrl="dead", Tags=tags)
+
+    shown = await say(served, "queues", "show", "dead")
+    own = (await told(served, "queues", "show", "dead"))["own_tags"]
+
+    lines = [" ".join(line.split()) for line in shown.out.splitlines()]
+    assert "holdfast:protect on The queue is protected from being deleted or purged." in lines
+    assert "team a" in lines
+    assert [row["key"] for row in own] == list(OWN_TAGS)
 
 
 async def test_a_policy_about_another_queue_is_warned_of(served: Served) -> None:

@@ -16,7 +16,7 @@ from rocksdict import Rdict
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import names, serving
 from storage.checks import readable_rows
-from storage.engines.live_files import LiveFiles, note_of
+from storage.engines.kept_files import KeptFiles, note_of
 from storage.engines.opening import open_replayed
 from storage.engines.rocks import rocks_options
 from storage.engines.sst_file import tail_begin
@@ -108,7 +108,7 @@ def salvaged(source: Path, new: Path) -> tuple[Said, set[str]]:
 def note(source: Path) -> None:
     """As a service does after each flush."""
     rows = Rdict(str(source / "shard-0"), rocks_options())
-    assert LiveFiles(source / "shard-0").note(rows)
+    assert KeptFiles(source / "shard-0").note(rows)
     rows.close()
 
 

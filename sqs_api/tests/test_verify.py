@@ -20,7 +20,7 @@ from sqs_api.tests.served import filled, names, serving
 from storage.checks import readable_rows
 from storage.copies.manifest import MANIFEST_FILE, CopiedFile, read_manifest, write_manifest
 from storage.copies.second_copy import open_with_copy, tables
-from storage.engines.live_files import note_of
+from storage.engines.kept_files import note_of
 from storage.files.copying import files_below
 from storage.rows.row_keys import message_key
 from storage.tests.on_disk import changing, note_more, rows_of

@@ -47,13 +47,11 @@ class Missing(NamedTuple):
         return bool(self.missing or self.too_many or not self.is_exact)
 
 
-def count_missing(
-    rows: ReadableRows, queue_id: int, damages: list[Damage], gone: int = 0
-) -> Missing:
+def count_missing(rows: ReadableRows, queue_id: int, damages: list[Damage]) -> Missing:
     """Compare readable and quarantined messages with the counters. O(rows of the queue); holds its
-    leases in memory. `gone`: messages in the queue that are known to be lost."""
+    leases in memory."""
     own = rows.row(queue_key(queue_id), QueueRow)
-    stored = _missing_in(rows, queue_id, own, damages, gone)
+    stored = _missing_in(rows, queue_id, own, damages)
     departed = missing_departed(rows, queue_id)
     return stored._replace(missing=stored.missing + departed, departed=departed)
 
@@ -66,7 +64,7 @@ def missing_departed(rows: ReadableRows, queue_id: int) -> int:
 
 
 def _missing_in(
-    rows: ReadableRows, queue_id: int, own: QueueRow | None, damages: list[Damage], gone: int
+    rows: ReadableRows, queue_id: int, own: QueueRow | None, damages: list[Damage]
 ) -> Missing:
     """Those of the messages that are stored in the queue."""
     known = sum(row.messages for _, row in rows.table(queue_id, QUARANTINED, Quarantined))
@@ -85,7 +83,9 @@ def _missing_in(
         each.is_one_row and (message_name(each.key) or (0,))[0] == queue_id for each in damages
     )
     counted = own.waiting + in_flight + own.delayed + known if own is not None else 0
-    missing = max(len(leases), damaged, known, gone, counted - found)
+    tables = (table_range(queue_id, MESSAGE)[0], table_range(queue_id, DELAYED)[0])
+    named = sum(len(rows.lost[table[:9]]) for table in tables)
+    missing = max(len(leases), damaged + named, known, counted - found)
     return Missing(found, missing, is_exact=False)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
@@ -38,19 +38,28 @@ class ReadableRows:
     """Rows of a view that may be damaged.
 
     A scan cannot pass the rows of a damaged block, nor those of other files between them. These are
-    looked up one by one: filters exclude keys that are not in the damaged file.
+    looked up one by one, by the names that can be made out in the block.
     """
 
     def __init__(self, rows: RowReader) -> None:
         self._rows = rows
+        self.lost: defaultdict[bytes, set[bytes]] = defaultdict(set)
+        """Names of rows that cannot be read, by the part of the key that names queue and table, of
+        the tables that were read."""
 
     def table(self, queue_id: int, table: bytes, kind: type[_T]) -> Iterator[tuple[bytes, _T]]:
         """The sound rows of a table, decoded; rows without a value are None."""
+        for key, value in self.stored(queue_id, table):
+            with suppress(DamagedRecord):
+                yield key, cast("_T", check_row(key, value))
+
+    def stored(self, queue_id: int, table: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """The readable rows of a table, sound or not."""
         for found in walk_rows(self._rows, *table_range(queue_id, table)):
-            among = self._guessed(found) if isinstance(found, UnreadableRows) else (found,)
-            for key, value in among:
-                with suppress(DamagedRecord):
-                    yield key, cast("_T", check_row(key, value))
+            if isinstance(found, UnreadableRows):
+                yield from self._looked_up(found)
+            else:
+                yield found
 
     @cached_property
     def departed(self) -> Counter[int]:
@@ -73,8 +82,30 @@ class ReadableRows:
         own = self.row(queue_key(queue_id), QueueRow)
         return own.next_sequence if own is not None else 0
 
-    def _guessed(self, stretch: UnreadableRows) -> Iterator[tuple[bytes, bytes]]:
-        """Rows of a numbered table in a stretch that a scan cannot pass."""
+    def _looked_up(self, stretch: UnreadableRows) -> Iterator[tuple[bytes, bytes]]:
+        """Rows in a stretch that a scan cannot pass."""
+        behind = stretch.key
+        for key in self._names(stretch):
+            if key < behind:  # a damaged name, or one that was looked up
+                continue
+            try:
+                value = self._rows.get(key)
+            except DamagedRecord:
+                self.lost[key[:9]].add(key)
+            else:
+                if value is not None:
+                    behind = key + b"\0"
+                    yield key, value
+
+    def _names(self, stretch: UnreadableRows) -> Iterator[bytes]:
+        try:
+            yield from self._rows.names(stretch.key, stretch.until)
+        except DamagedRecord:  # nothing can be made out
+            yield from self._guessed(stretch)
+
+    def _guessed(self, stretch: UnreadableRows) -> Iterator[bytes]:
+        """The keys that rows of a numbered table may have: filters exclude those that are not in
+        the damaged file."""
         queue_id, table = queue_of(stretch.key), stretch.key[8:9]
         if table not in _NUMBERED:
             return
@@ -86,10 +117,7 @@ class ReadableRows:
         for number in range(first, min(end, first + _GUESSES)):
             key = row_key(queue_id, table, number)
             if stretch.key <= key < stretch.until:
-                with suppress(DamagedRecord):
-                    value = self._rows.get(key)
-                    if value is not None:
-                        yield key, value
+                yield key
 
 
 class Damage(NamedTuple):

@@ -19,8 +19,6 @@ from zlib import crc32
 import msgspec
 
 from storage.copies.checkpoint_files import CheckpointFiles
-from storage.engines.live_files import copies_of, note_of
-from storage.engines.unreadable import unreadable_mark_of
 from storage.log.entry import Position
 
 MARK_FILE = "REPLACED"
@@ -97,10 +95,6 @@ def finish_replacing(files: CheckpointFiles, folder: Path) -> Replaced | None:
     if _read_mark(files, incoming) is None:
         drop_incoming(files, folder)
     else:
-        # These describe the rows before: with the new ones they would look like damage.
-        for other in (note_of(folder), copies_of(folder), unreadable_mark_of(folder)):
-            files.remove(other)
-        files.sync_folder(folder.parent)
         files.remove(folder)
         files.rename(incoming, folder)
         files.sync_folder(folder.parent)

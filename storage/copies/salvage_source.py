@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rocksdict import Rdict
 
-from storage.engines.live_files import SST, read_note
+from storage.engines.kept_files import KEPT, SST, read_note
 from storage.engines.readable import is_damage
 from storage.engines.rocks import rocks_options
 from storage.engines.rocks_view import RocksView
@@ -55,11 +55,10 @@ class SalvageSource:
         """Without a note of the live files, rows of obsolete files come back."""
         folder = self._scratch / self._folder.name
         folder.mkdir(parents=True)
-        note = read_note(self._folder)
-        live = None if note is None else {file.name for file in note.files}
+        is_noted = read_note(self._folder) is not None
         for name in sorted(os.listdir(self._folder)):
             if name.endswith(SST):
-                if live is None or name in live:
+                if not is_noted or (self._folder / KEPT / name).exists():
                     (folder / name).symlink_to(self._folder / name)
             elif not name.startswith(_NOT_COPIED) and (self._folder / name).is_file():
                 copy_file(self._folder / name, folder / name)

@@ -124,14 +124,13 @@ def _messages(rows: RowReader, queue_id: int, fifo: bool, now_ms: int) -> Iterat
     held = {
         lease.group
         for lease in leases.values()
-        if fifo and lease.group and lease.visible_at_ms > now_ms
+        if fifo and lease.group and lease.receivable_at_ms > now_ms
     }
     for key, message in _decoded(rows, queue_id, MESSAGE, _Envelope):
         lease = leases.get(number_of(key))
-        hidden = lease is not None and lease.visible_at_ms > now_ms
         count = message.receive_count if lease is None else lease.receive_count
-        state = "in_flight" if hidden else "visible"
-        receivable = not hidden and message.group not in held
+        state = "visible" if lease is None else lease.state_at(now_ms)
+        receivable = state == "visible" and message.group not in held
         yield _Seen(state, receivable, message.sent_at_ms, count, message.size)
     for _, message in _decoded(rows, queue_id, DELAYED, _Envelope):
         yield _Seen("delayed", False, message.sent_at_ms, message.receive_count, message.size)

@@ -16,7 +16,7 @@ from functools import partial
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, RowStore, StoreFailed
 from storage.engines.store_options import Durability, StoreOptions
-from storage.healing.healed_queue import Healed
+from storage.healing.rebuild import Healed
 from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.log import (
     AnsweredNote,

@@ -32,7 +32,8 @@ class FlushedRows:
         self.came_back_shorter = False
         self.unflushed_rows = 0
         """Row changes since the last flush began, including those replayed by a start."""
-        self.get, self.get_many, self.scan = rows.get, rows.get_many, rows.scan
+        self.get, self.get_many = rows.get, rows.get_many
+        self.scan, self.names = rows.scan, rows.names
         self.on_room: Callable[[], object] = _nothing
         """Called when `has_room` may be true again."""
         self._rows = rows

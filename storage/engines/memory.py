@@ -10,10 +10,9 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from storage.engines.store import Done
-from storage.healing.healed_queue import Gone, Healed, heal
+from storage.healing.rebuild import Healed, rebuild
 from storage.rows.entry_body import decode_body
 from storage.rows.row_changes import Changes, Ops
-from storage.rows.row_keys import queue_key
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
 
 
@@ -79,11 +78,15 @@ class MemoryStore:
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `RowReader.scan`."""
+        for key in self.names(begin, end):
+            yield key, self.rows[key]
+
+    def names(self, begin: bytes, end: bytes) -> Iterator[bytes]:
+        """See `RowReader.names`."""
         if self._sorted is None:
             self._sorted = sorted(self.rows)
         keys = self._sorted
-        for key in keys[bisect_left(keys, begin) : bisect_left(keys, end)]:
-            yield key, self.rows[key]
+        yield from keys[bisect_left(keys, begin) : bisect_left(keys, end)]
 
     def write(self, ops: Ops) -> None:
         """Change rows outside of an Entry, durably."""
@@ -102,8 +105,11 @@ class MemoryStore:
 
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
         """See `Store.heal`."""
-        own = [queue_key(queue_id) for queue_id in self._damaged]
-        healed = heal(self, known, Gone([(key, key + b"\0") for key in own]))
+        fresh: dict[bytes, bytes] = {}
+        healed = rebuild(
+            self, lambda changes: change_rows(fresh, changes.ops), known, noted=self._damaged
+        )
+        self.rows, self.durable, self._sorted = fresh, dict(fresh), None
         self._damaged = []
         return healed
 

@@ -15,13 +15,12 @@ import msgspec
 import structlog
 
 from storage.engines.durable import DurableStore
-from storage.engines.readable import is_damage
 from storage.engines.rocks import RocksRows
 from storage.engines.store import RowStore, StoreFailed
 from storage.engines.store_options import Durability, StoreOptions, log_folder
 from storage.files.refusing_disk import disk_refusal
-from storage.healing.healed_queue import make_agree, report_rebuilt
 from storage.healing.lost_entries import changed_queues, named, perhaps_changed
+from storage.healing.rebuild import disagreements, report_rebuilt
 from storage.log import (
     BEGINNING,
     Answered,
@@ -52,13 +51,6 @@ def open_store(folder: Path, options: StoreOptions | None = None) -> DurableStor
     Raises StoreFailed if another process has it, if it is damaged, or if it holds less than clients
     were answered.
     """
-    rows = RocksRows(folder)
-    try:
-        return assemble(rows, SystemDisk(), options or StoreOptions())
-    except StoreFailed as error:
-        if not is_damage(error):
-            raise
-    # A compaction met damage during the replay, and noted it: the next opening tolerates it.
     return assemble(RocksRows(folder), SystemDisk(), options or StoreOptions())
 
 
@@ -247,7 +239,8 @@ def _replay(reading: Reading, opening: _Opening) -> int:
         changed += len(ops) // 2
     if reading.lost:
         names = opening.options.queue_names
-        report_rebuilt(make_agree(rows), opening.log, lambda queue_id: named([queue_id], names)[0])
+        healed = rows.heal({}, agree=True) if disagreements(rows) else []
+        report_rebuilt(healed, opening.log, lambda queue_id: named([queue_id], names)[0])
     if reading.lost or opening.applied is None:
         rows.write([], reading.end)
     return changed

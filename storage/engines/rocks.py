@@ -8,7 +8,7 @@ releases the interpreter lock, while `write`, `get` and iterators hold it.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -16,7 +16,6 @@ from typing import Any
 
 import structlog
 from rocksdict import (
-    AccessType,
     BlockBasedOptions,
     Cache,
     Checkpoint,
@@ -28,34 +27,25 @@ from rocksdict import (
     WriteOptions,
 )
 
-from storage.engines.damaged_files import (
-    bounds_of,
-    contributions,
-    keys_among,
-    levels_of,
-    linked_without,
-    lost_keys,
-    take_out,
-    unreadable_stretches,
+from storage.engines.fresh_rows import (
+    damaged_queues,
+    drop_fresh,
+    finish_switch,
+    has_damage,
+    make_fresh,
+    make_room,
+    note_damage,
+    switch,
 )
-from storage.engines.live_files import LiveFiles
-from storage.engines.readable import is_damage, open_readable, tolerant, ways_out
+from storage.engines.kept_files import KeptFiles
+from storage.engines.readable import is_damage, open_readable, put_in_place, ways_out
 from storage.engines.rocks_reader import RocksReader
 from storage.engines.store import StoreFailed
-from storage.engines.unreadable import (
-    Unreadable,
-    forget_unreadable,
-    has_unreadable_blocks,
-    note_damaged_queue,
-    note_unreadable_blocks,
-    read_unreadable,
-    write_unreadable,
-)
 from storage.files.folder import sync_folder
-from storage.healing.healed_queue import Gone, Healed, heal
+from storage.healing.rebuild import Healed, rebuild
 from storage.log.entry import BEGINNING, Position
 from storage.rows.overlay import RowReader
-from storage.rows.row_changes import Ops
+from storage.rows.row_changes import Changes, Ops
 from storage.rows.row_codec import AppliedRow, decode_row, encode_row
 from storage.rows.row_keys import APPLIED_KEY
 from visibility.state.rows import DamagedRecord
@@ -68,6 +58,10 @@ _CACHE_BYTES = 96 << 20
 _BUFFER_BYTES = 192 << 20
 """RocksDB's write buffer: larger than the log before a flush, so that only we flush."""
 _BUFFERS = 3
+_MANIFEST_BYTES = 1 << 20
+"""It is copied after each flush."""
+_REPORT_BYTES = 64 << 20
+"""A rebuild flushes and reports each time that it has written this much."""
 
 
 class RocksRows(RocksReader):
@@ -88,22 +82,22 @@ class RocksRows(RocksReader):
         self._is_compacting = False
         """False until a shard is loaded: a compaction that met damage would end all writes, and
         the replayed log would be lost with RocksDB's memory."""
-        options = _quiet(rocks_options())
-        if has_unreadable_blocks(folder):
-            options = tolerant(options)
+        self._is_rebuilding = False
         try:
-            rows, self.restored = open_readable(folder, partial(_opened, folder, options))
-            """`restored`: damaged files that were replaced by their copies."""
+            finish_switch(folder)
+            rows, damaged = open_readable(folder, _opened, partial(put_in_place, folder))
         except StoreFailed as error:
             if is_damage(error):
                 raise StoreFailed(f"{error}. {ways_out(folder)}") from error
             raise
+        except OSError as error:
+            raise StoreFailed(f"cannot open {folder}: {error}") from error
         super().__init__(rows)
         self._log = structlog.get_logger("store").bind(folder=str(folder))
-        if self.restored:
-            self._log.error("damaged_files_replaced", files=self.restored)
-        self._live_files = LiveFiles(folder)
-        self.flushed = self._reached() or self._live_files.applied
+        if damaged:
+            self._log.error("damaged_files_replaced", files=damaged)
+        self._kept_files = KeptFiles(folder)
+        self.flushed = self._reached() or self._kept_files.applied
         """An Entry up to which the flushed rows hold the log."""
         self._note()
 
@@ -115,6 +109,8 @@ class RocksRows(RocksReader):
 
     def write(self, ops: Ops, applied: Position | None = None) -> None:
         """Apply an Entry's changes and its position to the rows. Raises StoreFailed."""
+        if self._is_rebuilding:
+            raise StoreFailed("cannot write: the rows are being rebuilt")
         batch = WriteBatch(raw_mode=True)
         put, delete = batch.put, batch.delete
         changes: Iterator[Any] = iter(ops)
@@ -132,7 +128,8 @@ class RocksRows(RocksReader):
         except Exception as error:
             failure = _renamed("cannot write", error)
             if is_damage(failure):  # a compaction met a block that cannot be read
-                note_unreadable_blocks(self.folder, str(error))
+                with suppress(OSError):
+                    note_damage(self.folder)
             raise failure from error
 
     # -- damage ------------------------------------------------------------------------------------
@@ -140,80 +137,57 @@ class RocksRows(RocksReader):
     @property
     def needs_healing(self) -> bool:
         """See `Store.needs_healing`."""
-        return has_unreadable_blocks(self.folder)
+        return has_damage(self.folder)
 
     def note_damage(self, queue_id: int, reason: str) -> None:
         """See `Store.note_damage`."""
         try:
-            note_damaged_queue(self.folder, queue_id, reason)
+            make_room(self.folder)
+            note_damage(self.folder, queue_id)
         except OSError as error:
             raise StoreFailed(f"cannot note the damage: {error.strerror}") from error
 
-    def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """See `Store.heal`. Blocks. Raises StoreFailed, DamagedRecord."""
-        with _foreign_errors("cannot heal"):
-            noted = read_unreadable(self.folder)
-            while files := self._damaged_files(noted):
-                try:
-                    self._take_out(noted)
-                except DamagedRecord:
-                    if self._damaged_files(noted).keys() == files.keys():
-                        raise
-            healed = heal(self, known, Gone(noted.stretches, noted.lost))
-            self.flush()
-            forget_unreadable(self.folder)
+    def heal(self, known: Mapping[int, bool], *, agree: bool = False) -> list[Healed]:
+        """See `RowStore.heal`. Needs as much space as the rows. Raises StoreFailed."""
+        with self._copying, _foreign_errors(f"cannot rebuild {self.folder}"):
+            self._check_open()
+            self._is_rebuilding = True
+            try:
+                healed = self._filled(make_fresh(self.folder), known, agree=agree)
+                with suppress(Exception):  # closing writes the memory, which may meet the damage
+                    self._rows.close()
+                switch(self.folder)
+                self._rows = _opened(self.folder)
+                self._kept_files = KeptFiles(self.folder)
+                self.flushed = self.applied()
+                self._note()
+            finally:
+                drop_fresh(self.folder)
+                self._is_rebuilding = False
         return healed
 
-    def _damaged_files(self, noted: Unreadable) -> dict[str, int]:
-        """Known damaged files with their levels."""
-        return levels_of(self._rows, {*noted.files, *(block.file for block in self.blocks)})
+    def _filled(self, fresh: Path, known: Mapping[int, bool], *, agree: bool) -> list[Healed]:
+        """Fill a folder with all readable rows; returns the queues that were rebuilt."""
+        target, size = RocksRows(fresh), 0
+        of = sum(file.stat().st_size for file in self.folder.glob("*.sst"))
+        target.note_files()  # compactions begin
 
-    def _take_out(self, noted: Unreadable) -> None:
-        """Take the damaged files out of the database, see `damaged_files.py`. Raises DamagedRecord
-        if others turn out to be damaged, too."""
-        assert not self._is_compacting, "a compaction would meet the damage, and move files"
-        files = self._damaged_files(noted)
-        bounds = bounds_of(self._rows, files)
-        noted.files = sorted({*noted.files, *files})
-        noted.stretches = sorted({*noted.stretches, *unreadable_stretches(self, *bounds)})
-        self.flush()
-        self._write_contributions(files, bounds, noted)
-        self.flush()
-        self._rows.close()
-        take_out(self.folder, files)
-        self._rows = _opened(self.folder, _quiet(rocks_options()))
-        self._note()
-        self.blocks.clear()
-        self._log.error("damaged_files_taken_out", files=[*files], rows_lost=len(noted.lost))
+        def write(changes: Changes) -> None:
+            nonlocal size
+            target.write(changes.ops)
+            size += changes.size
+            if size // _REPORT_BYTES != (size - changes.size) // _REPORT_BYTES:
+                target.flush()
+                self._log.warning("rebuilding_rows", mib=size >> 20, of_mib=of >> 20)
 
-    def _write_contributions(
-        self, files: dict[str, int], bounds: tuple[bytes, bytes], noted: Unreadable
-    ) -> None:
-        shown: set[bytes] = set()
-        for kept in files if len(files) > 1 else ():
-            with self._view_without(files.keys() - {kept}) as view:
-                shown |= keys_among(view, noted.stretches)
-        with self._view_without(files.keys()) as view:
-            shown |= keys_among(view, noted.stretches)
-            lost = lost_keys(self, self.folder, self.blocks, shown)
-            noted.lost = sorted({*noted.lost, *lost})
-            write_unreadable(self.folder, noted)
-            for changes in contributions(
-                self, view, *bounds, stretches=noted.stretches, shown=shown
-            ):
-                self.write(changes.ops)
-
-    @contextmanager
-    def _view_without(self, names: Iterable[str]) -> Iterator[RocksReader]:
-        """The flushed rows without those of some files."""
-        with linked_without(self.folder, levels_of(self._rows, names)) as links:
-            rows = Rdict(str(links), rocks_options(), access_type=AccessType.read_only(False))
-            view = RocksReader(rows)
-            view.blocks = self.blocks
-            try:
-                yield view
-            finally:
-                rows.close()
+        try:
+            noted = damaged_queues(self.folder)
+            healed = rebuild(self, write, known, noted=noted, agree=agree)
+            target.flush()
+        finally:
+            target.close()
+        self._log.error("rows_rebuilt", mib=size >> 20, queues_rebuilt=len(healed))
+        return healed
 
     # -- copy --------------------------------------------------------------------------------------
 
@@ -238,18 +212,18 @@ class RocksRows(RocksReader):
     def note_files(self) -> None:
         """Let compactions begin, and note the live files if one changed them; for any thread."""
         with self._copying:
-            if self._is_open and not self._is_compacting:
+            if self._is_open and not self._is_compacting and not self.needs_healing:
                 self._is_compacting = True
                 with _foreign_errors("cannot compact"):
                     self._rows.set_options({"disable_auto_compactions": "false"})
-            if self._is_open and self._live_files.is_outdated():
+            if self._is_open and self._kept_files.is_outdated():
                 self._note()
 
     def _note(self) -> None:
         """Without a note, as on a disk without hard links, damaged files have no copies; rows are
         as safe."""
         try:
-            self._live_files.note(self._rows, self.flushed)
+            self._kept_files.note(self._rows, self.flushed)
         except (OSError, ValueError) as error:
             self._log.error("live_files_not_noted", error=str(error))
 
@@ -286,12 +260,9 @@ class RocksRows(RocksReader):
             self._copying.release()
 
 
-def _quiet(options: Options) -> Options:
+def _opened(folder: Path) -> Rdict:
+    options = rocks_options()
     options.set_disable_auto_compactions(True)
-    return options
-
-
-def _opened(folder: Path, options: Options) -> Rdict:
     with _foreign_errors(f"cannot open {folder}"):
         try:
             # Set again, since a folder keeps the options with which its rows were made.
@@ -324,6 +295,7 @@ def rocks_options() -> Options:
     options.set_max_write_buffer_number(_BUFFERS)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(_LOG_FILES_KEPT)
+    options.set_max_manifest_file_size(_MANIFEST_BYTES)
     tables = BlockBasedOptions()
     # Most lookups of ids and groups find nothing: filters answer those without reading a block.
     tables.set_bloom_filter(_FILTER_BITS, False)

@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from rocksdict import AccessType, Rdict
 
-from storage.engines.live_files import OF_ONE_OPENING, link_copies, read_note
+from storage.engines.kept_files import KEPT, OF_ONE_OPENING, put_together, read_note
 from storage.engines.opening import read_above
 from storage.engines.readable import open_readable
 from storage.engines.rocks import applied_of, rocks_options
@@ -49,7 +49,7 @@ class RocksView:
         """Raises StoreFailed if it cannot be opened, or changed during every attempt."""
         self._folder = folder
         self.restored: list[str] = []
-        """Damaged files whose copies beside the shard are read instead."""
+        """Damaged files that are replaced by kept ones."""
         self._scratch = tempfile.TemporaryDirectory(prefix="holdfast-")
         try:
             self._open()
@@ -57,7 +57,8 @@ class RocksView:
             self._scratch.cleanup()
             raise
         overlay = Overlay(self._reader, self._changes)
-        self.get, self.get_many, self.scan = overlay.get, overlay.get_many, overlay.scan
+        self.get, self.get_many = overlay.get, overlay.get_many
+        self.scan, self.names = overlay.scan, overlay.names
 
     def _open(self) -> None:
         """Open it, again if the service changed its files meanwhile. Raises StoreFailed."""
@@ -90,8 +91,7 @@ class RocksView:
         """Open linked files and the log. Raises StoreFailed, caused by an OSError if a file went
         missing meanwhile."""
         try:
-            link_copies(self._folder, links)
-            self._rows, self.restored = open_readable(links, partial(_open_links, links))
+            self._rows, self.restored = open_readable(links, _open_links, partial(_put_kept, links))
             self._reader = RocksReader(self._rows, self._named)
             self.log = self._read_log()
             self._changes = self._replayed()
@@ -148,7 +148,7 @@ class RocksView:
 
     def _named(self, error: Exception) -> str:
         """RocksDB's message, naming the shard's folder instead of the links."""
-        links = re.escape(self._scratch.name) + f"/[0-9]+/{re.escape(self._folder.name)}"
+        links = re.escape(self._scratch.name) + f"/[0-9]+/({KEPT}/)?{re.escape(self._folder.name)}"
         return re.sub(links, lambda _: str(self._folder), str(error))
 
     def close(self) -> None:
@@ -171,6 +171,12 @@ def link_files(folder: Path, links: Path) -> set[str]:
             continue
         (links / name).symlink_to(folder.absolute() / name)
     return names
+
+
+def _put_kept(links: Path) -> tuple[Path, list[str]]:
+    """The database of the kept files, beside the links to the others."""
+    kept = links.parent / KEPT / links.name
+    return kept, put_together(links, kept, lambda file, link: link.symlink_to(file))
 
 
 def _open_links(links: Path) -> Rdict:

@@ -39,7 +39,7 @@ def tail_begin(file: Path) -> int:
         stream.seek(begin)
         metaindex = stream.read(length)
     try:
-        return min(varint(handle, 0)[0] for handle in _values(metaindex))
+        return min(_varint(handle, 0)[0] for handle in _values(metaindex))
     except (IndexError, ValueError) as error:
         raise ValueError(f"{file} has a damaged metaindex") from error
 
@@ -49,14 +49,14 @@ def _values(block: bytes) -> Iterator[bytes]:
     (restarts,) = _COUNT.unpack(block[-4:])
     at, end = 0, len(block) - 4 - 4 * restarts
     while at < end:
-        _, at = varint(block, at)  # bytes of the key shared with the previous one
-        rest, at = varint(block, at)
-        length, at = varint(block, at)
+        _, at = _varint(block, at)  # bytes of the key shared with the previous one
+        rest, at = _varint(block, at)
+        length, at = _varint(block, at)
         at += rest + length
         yield block[at - length : at]
 
 
-def varint(block: bytes, at: int) -> tuple[int, int]:
+def _varint(block: bytes, at: int) -> tuple[int, int]:
     """The number at this offset, and the offset after it."""
     number = shift = 0
     while True:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from storage.healing.healed_queue import Healed
+from storage.healing.rebuild import Healed
 from storage.log import Position
 from storage.rows.overlay import RowReader
 from storage.rows.row_changes import Changes, Ops
@@ -48,11 +48,12 @@ class RowStore(RowReader, Protocol):
     def note_damage(self, queue_id: int, reason: str) -> None:
         """See `Store.note_damage`."""
 
-    def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """See `Store.heal`; for any thread. Raises StoreFailed, DamagedRecord."""
+    def heal(self, known: Mapping[int, bool], *, agree: bool = False) -> list[Healed]:
+        """Write all readable rows anew, see `healing.rebuild`; for any thread. Raises
+        StoreFailed."""
 
     def note_files(self) -> None:
-        """Let compactions begin, and note the live files if one changed them; for any thread.
+        """Let compactions begin, and note the files if one changed them; for any thread.
         Called once a shard is loaded. Raises StoreFailed."""
 
     def checkpoint(self, folder: Path) -> None:
@@ -99,14 +100,15 @@ class Store(RowReader, Protocol):
 
     @property
     def needs_healing(self) -> bool:
-        """True if blocks are known to be unreadable: then rows may be missing until `heal`."""
+        """True if there is damage that `heal` is to remove."""
 
     def note_damage(self, queue_id: int, reason: str) -> None:
-        """Let the next opening rebuild a queue with unreadable rows. Raises StoreFailed."""
+        """Let the next opening rebuild a queue with unreadable rows. Raises StoreFailed, also if
+        there is no room for that."""
 
     async def heal(self, known: Mapping[int, bool]) -> list[Healed]:
-        """Remove unreadable blocks and rebuild damaged queues before they are loaded, see
-        `healed_queue.heal`. Nothing may be under way. Raises StoreFailed, DamagedRecord."""
+        """Write all readable rows anew, with damaged queues rebuilt, before they are loaded: see
+        `healing.rebuild`. Nothing may be under way. Raises StoreFailed."""
 
     async def close(self) -> None:
         """Make everything durable and release the disk. Nothing may be under way. Raises

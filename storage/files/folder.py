@@ -5,9 +5,8 @@
                          the identities (storage/copies/second_copy.py)
     DATA/shard-0/        RocksDB of shard 0
     DATA/shard-1/        RocksDB of shard 1, if the folder has several; and so on
-    DATA/shard-0.files   the live files of that database; shard-0.copies/ has copies (live_files.py)
-    DATA/shard-0.damaged/  files that were replaced by their copies (restored_files.py)
-    DATA/shard-0.unreadable  exists if blocks of it are known to be damaged (readable.py)
+    DATA/shard-0.fresh/  rows that are being rebuilt because some are damaged (fresh_rows.py)
+    DATA/shard-0.damaged/  the rows before the last rebuild; it may be removed
     DATA/shard-0.incoming/    rows that are being fetched from another host (replaced_rows.py)
     DATA/shard-0.outgoing-1/  rows that another host is fetching
     DATA/catalog.sqlite  definitions of queues (cluster/catalog/catalog.py)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 from storage.checks.consistency import check_queue
-from storage.healing.healed_queue import queue_ids_of
+from storage.healing.rebuild import queue_ids_of
 from storage.log import Reading
 from storage.rows.entry_body import decode_body
 from storage.rows.overlay import Overlay, RowReader

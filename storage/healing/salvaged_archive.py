@@ -9,8 +9,6 @@ from storage.rows.row_codec import ArchiveRow, encode_row
 from storage.rows.row_keys import ARCHIVE, ARCHIVED, BATCH, row_key
 from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch
 
-_WRITE_EACH = 10_000
-
 
 def copy_archive(rows: ReadableRows, target: Target) -> int:
     """Copy all readable messages; returns their number. O(messages).
@@ -22,11 +20,9 @@ def copy_archive(rows: ReadableRows, target: Target) -> int:
     position, size, since_ms = 1, 0, 0
     for _, message in rows.table(THE_SHARD, ARCHIVED, ArchivedMessage):
         value = encode_row(message)
-        target.batch.put(row_key(THE_SHARD, ARCHIVED, position), value)
+        target.put(row_key(THE_SHARD, ARCHIVED, position), value)
         position, size = position + 1, size + len(value)
         since_ms = since_ms or message.removed_at_ms
-        if not position % _WRITE_EACH:
-            target.write()
     if own is None and position == 1:
         return 0
     next_batch = max([own.next_batch if own else 1, *(number + 1 for number in batches)])

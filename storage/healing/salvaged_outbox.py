@@ -20,12 +20,12 @@ def copy_outbox(rows: ReadableRows, target: Target) -> int:
     """
     found = last = 0
     for key, departure in rows.table(THE_SHARD, DEPARTURE, Departure):
-        target.batch.put(key, encode_row(departure))
+        target.put(key, encode_row(departure))
         found, last = found + 1, number_of(key)
     for key, reason in rows.table(THE_SHARD, ARRIVAL, str):
-        target.batch.put(key, encode_row(reason))
+        target.put(key, encode_row(reason))
     for key, floor in rows.table(THE_SHARD, ARRIVALS_FLOOR, int):
-        target.batch.put(key, encode_row(floor))
+        target.put(key, encode_row(floor))
     own = rows.row(OUTBOX_KEY, OutboxRow)
     if own is not None or found:
         next_number = max(last + 1, own.next_number if own is not None else 1)

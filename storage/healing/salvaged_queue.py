@@ -23,11 +23,11 @@ from storage.rows.row_keys import (
     GROUP,
     GROUP_LINE,
     HEAD,
+    HOLD,
     LEASE,
     MESSAGE,
     MOVE_TASK,
     REMEMBERED,
-    WITHHELD,
     group_key,
     group_line_key,
     number_of,
@@ -36,16 +36,17 @@ from storage.rows.row_keys import (
     queue_key,
     row_key,
 )
+from visibility.contract.held_messages import Hold
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 from visibility.state.events import THE_SHARD, GroupRow, Remembered
 from visibility.state.outbox import Departure
 from visibility.state.queue_state import SPAN_BITS
 
 SEQUENCES_SKIPPED = 1 << 40
 """See `cluster.copies.restore`."""
-_WRITE_EACH = 10_000
+_BATCH_BYTES = 4 << 20
+_BATCH_ROWS = 10_000
 _T = TypeVar("_T")
 
 
@@ -56,6 +57,12 @@ class Target:
         self.batch = Changes()
         """The next batch to write."""
         self._write = write
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Put a row into the batch, which is written if it is large."""
+        self.batch.put(key, value)
+        if self.batch.size >= _BATCH_BYTES or len(self.batch) >= _BATCH_ROWS:
+            self.write()
 
     def write(self) -> None:
         """Write the batch."""
@@ -118,7 +125,7 @@ class QueueCopy:
         self._copy_delayed()
         for _ in self._copy_as_is(MOVE_TASK, MoveTask):
             pass
-        for _ in self._copy_as_is(WITHHELD, Withheld):
+        for _ in self._copy_as_is(HOLD, Hold):
             pass
         for remembered in self._copy_as_is(REMEMBERED, Remembered):
             self._remembered_ms = max(self._remembered_ms, remembered.at_ms)
@@ -130,7 +137,7 @@ class QueueCopy:
         return self._rows.table(self._id, table, kind)
 
     def _put(self, key: bytes, row: object) -> None:
-        self._target.batch.put(key, encode_row(row))
+        self._target.put(key, encode_row(row))
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -212,11 +219,9 @@ class QueueCopy:
     def _count(self, sequence: int) -> None:
         self._highest = max(self._highest, sequence)
         self._messages += 1
-        if not self._messages % _WRITE_EACH:
-            self._target.write()
 
     def _put_empty(self, key: bytes) -> None:
-        self._target.batch.put(key, b"")
+        self._target.put(key, b"")
 
     def _copy_as_is(self, table: bytes, kind: type[_T]) -> Iterator[_T]:
         for key, row in self._table(table, kind):
@@ -244,7 +249,7 @@ class QueueCopy:
                 listed += 1
                 order = orders.get(name, next_number)
                 next_number = max(next_number, order + 1)
-                self._target.batch.put(row_key(self._id, HEAD, order), name)
+                self._target.put(row_key(self._id, HEAD, order), name)
             if group.count or group.delayed:
                 row = GroupRow(group.count, group.first, order, group.delayed)
                 self._put(group_key(self._id, GROUP, name), row)

@@ -16,7 +16,7 @@ from storage.log.log_opening import open_log, open_replica_log
 from storage.log.log_reading import LogMismatch, Lost, Reading, read_log, without_entries
 from storage.log.log_segments import SEGMENT_BYTES
 from storage.log.promise import Promise, PromiseFile, have_room
-from storage.log.replica_log import NotNext, ReplicaLog
+from storage.log.replica_log import Diverged, NotNext, ReadAhead, ReplicaLog
 
 __all__ = [
     "BEGINNING",
@@ -27,6 +27,7 @@ __all__ = [
     "Answered",
     "AnsweredNote",
     "Disk",
+    "Diverged",
     "Entry",
     "EntryTooLarge",
     "Log",
@@ -40,6 +41,7 @@ __all__ = [
     "Position",
     "Promise",
     "PromiseFile",
+    "ReadAhead",
     "Reading",
     "ReplicaLog",
     "SystemDisk",

@@ -9,6 +9,7 @@ count are overwritten before they are reused.
 from __future__ import annotations
 
 from array import array
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Unpack
@@ -33,11 +34,20 @@ from storage.log.scan import read_piece
 RECENT_BYTES = 32 << 20
 """Entries kept in memory to be shipped: as much as may be under way."""
 
+_AHEAD_BYTES = 1 << 20
+"""Records of one read, unless a single one is longer."""
+
 Got = Callable[[list[bytes]], None]
 
 
 class NotNext(ValueError):
     """The record is not the Entry that follows the log's last one."""
+
+
+class Diverged(NamedTuple):
+    """Entries behind this index are to be forgotten first."""
+
+    behind: int
 
 
 class _Place(NamedTuple):
@@ -143,6 +153,26 @@ class ReplicaLog(Log):
             raise NotNext(f"term {entry.term} behind {self.last_term}")
         self._write(record, entry.term, entry.checksum)
         return entry
+
+    def place(self, previous: Position, records: Sequence[bytes]) -> int | Diverged | None:
+        """Write those Entries behind `previous` of another's log that this one lacks.
+
+        Returns the index up to which this log is then the other's, None if it ends before
+        `previous`. Raises NotNext, and as `append` does.
+        """
+        if previous.index > self.last_index:
+            return None
+        if previous.index >= self.start.index and self.position_at(previous.index) != previous:
+            return Diverged(previous.index - 1)
+        for record in records:
+            entry = self.decode(record)
+            if entry.index <= self.start.index:
+                continue
+            if entry.index > self.last_index:
+                self.append_record(record)
+            elif self.position_at(entry.index) != entry.position:
+                return Diverged(entry.index - 1)
+        return previous.index + len(records)
 
     def decode(self, record: bytes) -> Entry:
         """The Entry of a record that a peer sent. Raises NotNext if it is none of this log, or
@@ -268,3 +298,43 @@ class ReplicaLog(Log):
             if isinstance(entry, Misfit) or entry.position != position:
                 return
             records.append(record)
+
+
+class ReadAhead:
+    """The Entries that a store applies, from memory or, some at a time, from the disk.
+
+    A host that replays a long log reads it in the lane for preparing segments: the event loop goes
+    on. Belongs to the event loop's thread.
+    """
+
+    def __init__(self, on_read: Callable[[], None]) -> None:
+        """`on_read` is called when an Entry that was missing is there, or cannot be read."""
+        self._on_read = on_read
+        self._log: ReplicaLog | None = None
+        """The log that was read; another one after a reopening."""
+        self._first = 0
+        """The index of the first record, or of the one that could not be read."""
+        self._records: deque[bytes] = deque()
+        self._is_reading = self._is_missing = False
+
+    def entry(self, log: ReplicaLog, index: int) -> Entry | None:
+        """An Entry; None while it is read from the disk. Raises OSError if that failed."""
+        if log.recent(index, 0):
+            return log.read_now(index)
+        if self._is_reading:
+            return None
+        if self._log is log and self._first == index:
+            if self._records:
+                self._first += 1
+                return log.decode(self._records.popleft())
+            if self._is_missing:
+                self._is_missing = False
+                raise OSError("the log does not hold it")
+        self._is_reading = True
+        log.read(index, _AHEAD_BYTES, partial(self._got, log, index))
+        return None
+
+    def _got(self, log: ReplicaLog, first: int, records: list[bytes]) -> None:
+        self._is_reading, self._is_missing = False, not records
+        self._log, self._first, self._records = log, first, deque(records)
+        self._on_read()

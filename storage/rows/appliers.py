@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from storage.rows import archive_appliers, outbox_appliers, withheld_appliers
+from storage.rows import archive_appliers, held_appliers, outbox_appliers
 from storage.rows.row_changes import Changes
 from storage.rows.row_codec import QueueRow, encode_row
 from storage.rows.row_keys import (
@@ -220,6 +220,6 @@ APPLIERS: dict[type[Event], Callable[[Changes, Any], None]] = {
     MessagesArrived: outbox_appliers.messages_arrived,
     ArrivalsRefused: outbox_appliers.arrivals_refused,
     ArrivalsForgotten: outbox_appliers.arrivals_forgotten,
-    **withheld_appliers.APPLIERS,
+    **held_appliers.APPLIERS,
 }
 """Event type to the function that records its row changes."""

@@ -33,6 +33,7 @@ from storage.rows.row_keys import (
     GROUP,
     GROUP_LINE,
     HEAD,
+    HOLD,
     LEASE,
     MESSAGE,
     MOVE_TASK,
@@ -41,13 +42,12 @@ from storage.rows.row_keys import (
     QUEUE,
     REMEMBERED,
     SPAN,
-    WITHHELD,
     number_of,
     queue_of,
 )
+from visibility.contract.held_messages import Hold
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     ArchivedMessage,
@@ -86,7 +86,7 @@ TABLES = {
     HEAD: Table("head", 17, None),
     LEASE: Table("lease", 17, Lease),
     ALIAS: Table("alias", 17, int),
-    WITHHELD: Table("withheld", 17, Withheld),
+    HOLD: Table("holds", 17, Hold),
     REMEMBERED: Table("remembered", 33, Remembered),
     MOVE_TASK: Table("move task", 17, MoveTask),
     SPAN: Table("span", 17, int),
@@ -218,7 +218,7 @@ def check_row(key: bytes, value: bytes) -> object:
 
 def _check_names(key: bytes, row: object) -> None:
     """Check that a row that names itself agrees with its key."""
-    if isinstance(row, Lease | Withheld):
+    if isinstance(row, Lease | Hold):
         is_own = row.sequence == int.from_bytes(key[-8:])
     elif isinstance(row, MoveTask | SealedBatch):
         is_own = row.number == number_of(key)

@@ -28,6 +28,10 @@ class RowReader(Protocol):
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """Rows from `begin` to before `end`, in order. Raises DamagedRecord at unreadable ones."""
 
+    def names(self, begin: bytes, end: bytes) -> Iterator[bytes]:
+        """Keys from `begin` to before `end`, those of unreadable rows as far as they can be made
+        out: none of them is certain. Raises DamagedRecord where it can go no further."""
+
 
 class Overlay:
     """See `RowReader`."""
@@ -79,6 +83,11 @@ class Overlay:
         while next_changed is not None:
             yield from self._current(layers, next_changed)
             next_changed = _next_other(changed, next_changed)
+
+    def names(self, begin: bytes, end: bytes) -> Iterator[bytes]:
+        """See `RowReader.names`."""
+        changed = [layer.keys_between(begin, end) for layer in self.layers if layer.ops]
+        return merge(self.base.names(begin, end), *changed)
 
     def _current(self, layers: list[Changes], key: bytes) -> Iterator[tuple[bytes, bytes]]:
         for layer in reversed(layers):

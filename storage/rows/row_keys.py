@@ -19,7 +19,7 @@ values are in `storage/rows/row_codec.py`.
     0x20   sequence            the lease of a message that is in flight,         Lease
                                or (standard queues) visible again
     0x22   original_sequence   the message that receipt handles call this        sequence
-    0x24   sequence            the mark of a message that an operator withholds  Withheld
+    0x24   sequence            the mark of a message that an operator holds  Hold
     0x30   bucket_ms, digest   the meaning of a deduplication or attempt id      Remembered
     0x40   number              a message move task                               MoveTask
     0x50   span                the number of rows of 0x10 in the span            count
@@ -57,7 +57,7 @@ GROUP_LINE = b"\x19"
 HEAD = b"\x1a"
 LEASE = b"\x20"
 ALIAS = b"\x22"
-WITHHELD = b"\x24"
+HOLD = b"\x24"
 REMEMBERED = b"\x30"
 MOVE_TASK = b"\x40"
 SPAN = b"\x50"

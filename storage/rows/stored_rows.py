@@ -25,6 +25,7 @@ from storage.rows.row_keys import (
     GROUP,
     GROUP_LINE,
     HEAD,
+    HOLD,
     LEASE,
     MESSAGE,
     MOVE_TASK,
@@ -32,7 +33,6 @@ from storage.rows.row_keys import (
     QUARANTINED,
     REMEMBERED,
     SPAN,
-    WITHHELD,
     group_key,
     group_line_key,
     group_name,
@@ -50,10 +50,10 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
+from visibility.contract.held_messages import Hold
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 from visibility.state.archive_state import ArchiveState
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
@@ -393,9 +393,9 @@ class StoredRows:
         """The queue's move tasks by number. Raises DamagedRecord."""
         return (decode_row(MoveTask, k, v) for k, v in self._table(queue_id, MOVE_TASK))
 
-    def withheld(self, queue_id: int) -> Iterator[Withheld]:
-        """The marks of withheld messages. Raises DamagedRecord."""
-        return (decode_row(Withheld, k, v) for k, v in self._table(queue_id, WITHHELD))
+    def holds(self, queue_id: int) -> Iterator[Hold]:
+        """The marks of held messages. Raises DamagedRecord."""
+        return (decode_row(Hold, k, v) for k, v in self._table(queue_id, HOLD))
 
     def spans(self, queue_id: int) -> Iterator[tuple[int, int]]:
         """(span, messages in it). Raises DamagedRecord."""

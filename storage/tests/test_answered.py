@@ -13,7 +13,6 @@ import pytest
 from structlog.testing import capture_logs
 
 from storage.engines.durable import DurableStore
-from storage.engines.live_files import note_of
 from storage.engines.opening import open_store, read_above
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
@@ -172,7 +171,6 @@ async def test_older_rows_beside_a_log_that_was_used_again_are_refused(
     opened: Opened, tmp_path: Path
 ) -> None:
     folder = await with_older_rows(opened, tmp_path / "s")
-    note_of(folder).unlink()
 
     with pytest.raises(StoreFailed, match=r"came back shorter: \d+ entries .*--accept-loss on"):
         opened(folder)
@@ -181,16 +179,6 @@ async def test_older_rows_beside_a_log_that_was_used_again_are_refused(
     assert 10 <= held(again) < 910
     await again.close()
     assert not opened(folder).came_back_shorter
-
-
-async def test_older_rows_beside_the_copies_of_newer_ones_are_replaced_by_those(
-    opened: Opened, tmp_path: Path
-) -> None:
-    again = opened(await with_older_rows(opened, tmp_path / "s"))
-
-    assert not again.came_back_shorter
-    assert held(again) == 910
-    await again.close()
 
 
 async def test_older_rows_beside_a_log_that_has_the_rest_are_brought_up_to_date(

@@ -17,13 +17,13 @@ from storage.rows.row_keys import (
     GROUP,
     GROUP_LINE,
     HEAD,
+    HOLD,
     LEASE,
     MESSAGE,
     MOVE_TASK,
     QUEUE,
     REMEMBERED,
     SPAN,
-    WITHHELD,
     group_key,
     group_line_key,
     pair_key,
@@ -352,7 +352,7 @@ def one_of_each(queue_id: int) -> dict[bytes, tuple[bytes, bytes]]:
     made[GROUP_LINE] = group_line_key(queue_id, GROUP_LINE, G, 5)
     made[REMEMBERED] = remembered_key(queue_id, REMEMBERED, 5, G)
     made[MOVE_TASK] = row_key(queue_id, MOVE_TASK, 5)
-    made[WITHHELD] = row_key(queue_id, WITHHELD, 5)
+    made[HOLD] = row_key(queue_id, HOLD, 5)
     return {table: (key, table) for table, key in made.items()}
 
 

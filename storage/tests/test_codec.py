@@ -15,9 +15,9 @@ from storage.rows.row_codec import (
     decode_row,
     encode_row,
 )
+from visibility.contract.held_messages import Hold
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 from visibility.state.events import ArchivedMessage, GroupRow, Remembered, SealedBatch
 from visibility.state.outbox import Departure
 from visibility.state.rows import DamagedRecord
@@ -30,12 +30,12 @@ DEAD_LETTER = StoredMessage(
     MESSAGE_ID, 1, 5, b"hello", 7, "arn:aws:sqs:r:0:q", 3, 2, GROUP, 1_700_000_000_001, 300, 4, 6
 )
 LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001)
-MOVED_LEASE = Lease(300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003)
+MOVED_LEASE = Lease(300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003, 9)
 QUEUE = QueueRow(70_000, 12, 9, 0)
 FIFO_QUEUE = QueueRow(
     70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001, 7, 60_000, 300
 )
-WITHHELD = Withheld(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
+HOLD = Hold(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
 SENT = Remembered(1_700_000_000_000, MESSAGE_ID, 300)
 ATTEMPT = Remembered(1_700_000_000_000, "", 0, [(300, 2, 1_700_000_030_000), (301, 1, 6)])
@@ -92,7 +92,7 @@ DEPARTURE = Departure(
 )
 OUTBOX = OutboxRow(GROUP, 70_000)
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
-"""As written before leases knew when their message was sent."""
+"""As written before leases knew when their message was sent, and for how long it waits."""
 OLD_QUEUE = "012eb396179cce000111700c090000000000c2000001"
 """As written before queues counted their messages in the outbox."""
 OLD_TASK = (
@@ -143,14 +143,12 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "lease": (
         LEASE,
-        "01b07501f89acd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c400000000",
+        "012f5deb0b9bcd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c40000000000",
     ),
     "moved lease": (
         MOVED_LEASE,
-        "01"
-        "c3b5e794"
-        "9acd012c0002010506c410000102030405060708090a0b0c0d0e0fcf0000018b"
-        "cfe56802ce00011170cf0000018bcfe56803",
+        "01964146009bcd012c0002010506c410000102030405060708090a0b0c0d0e0f"
+        "cf0000018bcfe56802ce00011170cf0000018bcfe5680309",
     ),
     "queue": (
         QUEUE,
@@ -226,18 +224,18 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "departure": (
         DEPARTURE,
-        "01805922829cc410000102030405060708090a0b0c0d0e0fcd012c059acd012c"
+        "01d7c06a089cc410000102030405060708090a0b0c0d0e0fcd012c059bcd012c"
         "0002010506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802"
-        "ce00011170cf0000018bcfe568039dd92430313233343536372d383961622d34"
-        "6465662d383132332d343536373839616263646566cf0000018bcfe5680005c4"
-        "0568656c6c6f00c00000c400000000000207a561726e3a649dd9243031323334"
-        "3536372d383961622d346465662d383132332d34353637383961626364656601"
-        "05c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302c41000"
-        "0102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406c3c3a4"
-        "7461736b",
+        "ce00011170cf0000018bcfe56803099dd92430313233343536372d383961622d"
+        "346465662d383132332d343536373839616263646566cf0000018bcfe5680005"
+        "c40568656c6c6f00c00000c400000000000207a561726e3a649dd92430313233"
+        "343536372d383961622d346465662d383132332d343536373839616263646566"
+        "0105c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302c410"
+        "000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406c3c3"
+        "a47461736b",
     ),
-    "withheld": (
-        WITHHELD,
+    "held": (
+        HOLD,
         "019453281095cd012ccf0000018bcfe56800a3616e6ea3542d31cf0000018bcfe65260",
     ),
     "outbox": (
@@ -259,7 +257,7 @@ KINDS = (
     AnswersRow,
     Departure,
     OutboxRow,
-    Withheld,
+    Hold,
     int,
 )
 KEY = b"key"

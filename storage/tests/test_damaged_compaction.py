@@ -68,6 +68,7 @@ async def test_a_shard_serves_on_after_a_compaction_met_damage(
 
     again = opened(_OPTIONS, folder)
     assert again.get(b"000000-0500") is not None, "it is in the log"
+    assert again.needs_healing
     for number in range(501, 520):
         await commit(again, _wide(number))
         again.flush()
@@ -85,7 +86,7 @@ async def test_a_process_starts_though_a_compaction_meets_damage_at_once(
         with pytest.raises(StoreFailed):
             await commit(store, _wide(number))
     await store.abandon()
-    folder.with_name("damaged.unreadable").unlink()  # as if no process had met the damage yet
+    (folder / "REBUILD").unlink()  # as if no process had met the damage yet
 
     again = opened(_OPTIONS, folder)
 

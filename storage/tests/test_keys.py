@@ -25,7 +25,7 @@ def test_keys_are_these_bytes() -> None:
     assert keys.row_key(258, keys.HEAD, 3).hex() == queue + "1a" + NUMBER
     assert keys.row_key(258, keys.LEASE, 65_535).hex() == queue + "20" + LATER
     assert keys.row_key(258, keys.ALIAS, 3).hex() == queue + "22" + NUMBER
-    assert keys.row_key(258, keys.WITHHELD, 3).hex() == queue + "24" + NUMBER
+    assert keys.row_key(258, keys.HOLD, 3).hex() == queue + "24" + NUMBER
     remembered = keys.remembered_key(258, keys.REMEMBERED, 3, GROUP)
     assert remembered.hex() == queue + "30" + NUMBER + group
     assert keys.row_key(258, keys.MOVE_TASK, 3).hex() == queue + "40" + NUMBER
@@ -40,7 +40,7 @@ ROW_TABLES = (
     keys.HEAD,
     keys.LEASE,
     keys.ALIAS,
-    keys.WITHHELD,
+    keys.HOLD,
     keys.MOVE_TASK,
     keys.SPAN,
 )

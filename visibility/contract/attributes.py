@@ -10,7 +10,7 @@ of emulators.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ from visibility.contract.redrive_policies import (
     read_redrive_policy,
     redrive_refusal,
 )
-from visibility.contract.tags import ARCHIVE_EXPIRED, ARCHIVE_TAG
+from visibility.contract.tags import check_together, own_tags_of
 
 ALL = "All"
 
@@ -49,7 +49,12 @@ class Kind(Enum):
 
 
 class Attribute(NamedTuple):
-    """One row of the table. `default` None: absent until set; `bounds` are for integers only."""
+    """One row of the table. `default` None: absent until set; `bounds` are for integers only.
+
+    Of a policy `checked` is the text to store, `shown` the one to answer with, for those that
+    older versions stored as they were given, and `meaning` is what is compared with another's; they
+    raise the errors that refuse the text.
+    """
 
     name: str
     kind: Kind
@@ -57,6 +62,9 @@ class Attribute(NamedTuple):
     bounds: limits.Range | None = None
     choices: tuple[str, ...] = ()
     fifo_only: bool = False
+    checked: Callable[[str], str] = str
+    shown: Callable[[str], str] = str
+    meaning: Callable[[str], object] = str
 
 
 def _integer(name: str, bounds: limits.Range) -> Attribute:
@@ -67,10 +75,23 @@ def _choice(name: str, *choices: str) -> Attribute:
     return Attribute(name, Kind.CHOICE, choices[0], choices=choices, fifo_only=True)
 
 
+def _checked_policy(text: str) -> str:
+    check_policy(text)
+    return text
+
+
+def _compact_redrive_policy(text: str) -> str:
+    return compact_redrive_policy(read_redrive_policy(text))
+
+
+def _compact_redrive_allow_policy(text: str) -> str:
+    return compact_redrive_allow_policy(json_object(text) or {})
+
+
 ATTRIBUTES: dict[str, Attribute] = {
     row.name: row
     for row in (
-        Attribute("Policy", Kind.POLICY),
+        Attribute("Policy", Kind.POLICY, checked=_checked_policy, meaning=json_object),
         _integer("VisibilityTimeout", limits.VISIBILITY_TIMEOUT),
         _integer("MaximumMessageSize", limits.MAXIMUM_MESSAGE_SIZE),
         _integer("MessageRetentionPeriod", limits.MESSAGE_RETENTION_PERIOD),
@@ -82,14 +103,26 @@ ATTRIBUTES: dict[str, Attribute] = {
         Attribute("ApproximateNumberOfMessagesDelayed", Kind.SHOWN),
         _integer("DelaySeconds", limits.DELAY_SECONDS),
         _integer("ReceiveMessageWaitTimeSeconds", limits.RECEIVE_MESSAGE_WAIT_TIME_SECONDS),
-        Attribute("RedrivePolicy", Kind.POLICY),
+        Attribute(
+            "RedrivePolicy",
+            Kind.POLICY,
+            checked=_compact_redrive_policy,
+            shown=_compact_redrive_policy,
+            meaning=read_redrive_policy,
+        ),
         Attribute("FifoQueue", Kind.BOOLEAN, fifo_only=True),
         Attribute("ContentBasedDeduplication", Kind.BOOLEAN, "false", fifo_only=True),
         Attribute("KmsMasterKeyId", Kind.TEXT),
         _integer("KmsDataKeyReusePeriodSeconds", limits.KMS_DATA_KEY_REUSE_PERIOD_SECONDS),
         _choice("DeduplicationScope", "queue", "messageGroup"),
         _choice("FifoThroughputLimit", "perQueue", "perMessageGroupId"),
-        Attribute("RedriveAllowPolicy", Kind.POLICY),
+        Attribute(
+            "RedriveAllowPolicy",
+            Kind.POLICY,
+            checked=checked_redrive_allow_policy,
+            shown=_compact_redrive_allow_policy,
+            meaning=json_object,
+        ),
         Attribute("SqsManagedSseEnabled", Kind.BOOLEAN, "true"),
     )
 }
@@ -200,7 +233,7 @@ def _normal(row: Attribute, text: str) -> str:
     if row.kind is Kind.BOOLEAN:
         return _boolean(row.name, text)
     if row.kind is Kind.POLICY and text:
-        return _checked_policy(row.name, text)
+        return row.checked(text)
     if checked_utf8(text) is None or (row.kind is Kind.CHOICE and text not in row.choices):
         raise _invalid(row.name)
     return text
@@ -222,15 +255,6 @@ def _boolean(name: str, text: str) -> str:
     return value
 
 
-def _checked_policy(name: str, text: str) -> str:
-    if name == "RedriveAllowPolicy":
-        return checked_redrive_allow_policy(text)
-    if name == "RedrivePolicy":
-        return compact_redrive_policy(read_redrive_policy(text))
-    check_policy(text)
-    return text
-
-
 def conflicting_attribute(current: Mapping[str, str], given: Mapping[str, str]) -> str | None:
     """The first given attribute that differs from an existing queue's present value, or None.
 
@@ -246,9 +270,7 @@ def conflicting_attribute(current: Mapping[str, str], given: Mapping[str, str]) 
 
 
 def _comparable(row: Attribute, value: str) -> object:
-    if row.name == "RedrivePolicy" and value:
-        return read_redrive_policy(value)
-    return json_object(value) if row.kind is Kind.POLICY and value else value
+    return row.meaning(value) if value else value
 
 
 def settings_of(
@@ -269,7 +291,7 @@ def settings_of(
         content_based_deduplication=attributes.get("ContentBasedDeduplication") == "true",
         encryption=attributes.get("KmsMasterKeyId") or managed,
         data_key_reuse_s=int(reuse_s or limits.KMS_DATA_KEY_REUSE_PERIOD_SECONDS.default or 0),
-        archive=(tags or {}).get(ARCHIVE_TAG, ARCHIVE_EXPIRED),
+        own_tags=own_tags_of(tags or {}),
     )
 
 
@@ -300,20 +322,11 @@ def shown_attributes(
     }
     everything = ALL in asked
     shown = {
-        name: _shown(name, values[name])
-        for name in ATTRIBUTES
+        name: row.shown(values[name])
+        for name, row in ATTRIBUTES.items()
         if name in values and (everything or name in asked)
     }
     return shown or None
-
-
-def _shown(name: str, value: str) -> str:
-    """Normalises redrive policies, which older versions stored in the form they were given."""
-    if name == "RedrivePolicy":
-        return compact_redrive_policy(read_redrive_policy(value))
-    if name == "RedriveAllowPolicy":
-        return compact_redrive_allow_policy(json_object(value) or {})
-    return value
 
 
 def checked_tags(
@@ -321,10 +334,12 @@ def checked_tags(
 ) -> dict[str, str]:
     """A queue's tags after TagQueue, or at CreateQueue with no current ones.
 
-    Raises InvalidParameterValue for a tag out of bounds and for too many tags.
+    Raises InvalidParameterValue for a tag out of bounds, too many tags, and tags of this service
+    that contradict each other.
     """
     check_tags(given)
     tags = {**current, **given}
     if len(tags) > limits.TAGS_MAX:
         raise InvalidParameterValue(f"Too many tags added for queue {queue_name}.")
+    check_together(tags, given)
     return tags

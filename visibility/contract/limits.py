@@ -77,13 +77,13 @@ TAG_VALUE_LENGTH_MAX = 256  # characters
 LABEL_LENGTH_MAX = 80  # characters
 PERMISSION_ACTIONS_MAX = 7  # actions of one AddPermission, and of one statement of a policy
 
-# -- withheld messages, which SQS has not --------------------------------------------------------
+# -- held messages, which SQS has not ------------------------------------------------------------
 
-WITHHELD_UNTIL_MS = 1 << 52  # end of their leases: later than any time, and exact in JSON
-WITHHELD_MAX = 1_000  # of one queue, since their marks are in memory
-WITHHELD_OWNER_LENGTH_MAX = 100  # characters
-WITHHELD_REFERENCE_LENGTH_MAX = 200  # characters
-WITHHELD_DELETE_SECONDS_MAX = 3_600  # for which a delete can be undone
+HELD_UNTIL_MS = 1 << 52  # end of their leases: later than any time, and exact in JSON
+HELD_MAX = 1_000  # of one queue, since their marks are in memory
+HOLD_OWNER_LENGTH_MAX = 100  # characters
+HOLD_REFERENCE_LENGTH_MAX = 200  # characters
+DELETE_UNDO_SECONDS_MAX = 3_600  # for which a delete can be undone
 
 # -- move tasks ----------------------------------------------------------------------------------
 

@@ -29,8 +29,8 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
 
     `encryption` is the KmsMasterKeyId or the built-in key's name, None where messages are stored
     unsealed; `data_key_reuse_s` is the time for which one data key seals the messages of a
-    KmsMasterKeyId. `archive` selects the messages that go to the archive, if there is one, when
-    they leave the queue (see `archive_batches.py`); it comes from a tag.
+    KmsMasterKeyId. `own_tags` are the tags with a meaning for this service, each with a valid
+    value; a feature reads its own.
     """
 
     visibility_timeout_ms: int
@@ -43,7 +43,7 @@ class QueueSettings(msgspec.Struct, frozen=True, gc=False):
     content_based_deduplication: bool = False
     encryption: str | None = None
     data_key_reuse_s: int = 0
-    archive: str = "expired"
+    own_tags: dict[str, str] = {}
 
 
 class QueueDefinition(msgspec.Struct, frozen=True):

@@ -369,14 +369,14 @@ class UndoReceive(Operation, frozen=True):
 class BrowseMessages(Operation, frozen=True):
     """Look at messages without receiving them; answers `outcomes.BrowsedPage`.
 
-    Either the delayed ones or all others, or the `withheld` ones alone, up to `limit` of them after
+    Either the delayed ones or all others, or the `held` ones alone, up to `limit` of them after
     `after`, a page's `next_token`.
     """
 
     delayed: bool = False
     after: tuple[int, int] | None = None
     limit: int = 100
-    withheld: bool = False
+    held: bool = False
 
 
 class MoveSelected(Operation, frozen=True):

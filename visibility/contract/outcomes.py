@@ -6,10 +6,10 @@ import msgspec
 
 from visibility.contract import results
 from visibility.contract.errors import FAULTS_OF_THE_SERVICE, QueueError
+from visibility.contract.held_messages import Hold
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 
 
 class Browsed(msgspec.Struct, frozen=True):
@@ -18,12 +18,12 @@ class Browsed(msgspec.Struct, frozen=True):
 
     sequence: int
     state: str
-    """"visible", "in flight", "delayed", or of a withheld message "quarantined" or "deleting"."""
+    """"visible", "in flight", "delayed", or of one that an operator holds "held" or "deleting"."""
     message: StoredMessage
     lease: Lease | None
     due_ms: int
     """End of its delay or lease, or the instant at which it is deleted; 0 if there is none."""
-    withheld: Withheld | None = None
+    hold: Hold | None = None
 
 
 class BrowsedPage(msgspec.Struct, frozen=True):
@@ -76,7 +76,7 @@ class SelectedDeleted(msgspec.Struct, frozen=True):
 
 
 class SelectedChanged(msgspec.Struct, frozen=True):
-    """Number of messages that were withheld or released, and of the others."""
+    """Number of messages that were held or released, and of the others."""
 
     changed: int
     kept: int
@@ -106,8 +106,8 @@ class QueueReading(msgspec.Struct, frozen=True):
     """The latest move task."""
     paused: str = ""
     """The reason for which that one waits."""
-    withheld: int = 0
-    """Messages that operators withhold; they count as in flight, too."""
+    held: int = 0
+    """Messages that operators hold; they count as in flight, too."""
 
 
 class QueuesRead(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.contract.limits import WITHHELD_UNTIL_MS
+from visibility.contract.limits import HELD_UNTIL_MS
 
 
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -45,7 +45,9 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `base_count` is the part of `receive_count` from other queues. `received_at_ms` is the latest
     receive (0: none), from which the 12 hours of visibility are counted. `group`, `clock_ms`,
-    `original_sequence` and `sent_at_ms` are the message's.
+    `original_sequence` and `sent_at_ms` are the message's. `retry_ms` is the time for which the
+    message waits when its visibility timeout is over: it counts as delayed then, and is to receipt
+    handles like a visible one.
     """
 
     sequence: int
@@ -58,6 +60,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     clock_ms: int = 0
     original_sequence: int = 0
     sent_at_ms: int = 0
+    retry_ms: int = 0
 
     @property
     def retained_from_ms(self) -> int:
@@ -65,9 +68,24 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.clock_ms or self.sent_at_ms
 
     @property
-    def is_withheld(self) -> bool:
+    def receivable_at_ms(self) -> int:
+        """The instant from which the message may be received again."""
+        return self.visible_at_ms + self.retry_ms
+
+    def state_at(self, now_ms: int) -> str:
+        """The message's state: "in_flight", "delayed" while it waits, or "visible"."""
+        if now_ms < self.visible_at_ms:
+            return "in_flight"
+        return "delayed" if now_ms < self.receivable_at_ms else "visible"
+
+    def ended_at(self, now_ms: int) -> Lease:
+        """The lease, over from now on: the message may be received."""
+        return msgspec.structs.replace(self, visible_at_ms=now_ms, retry_ms=0)
+
+    @property
+    def is_held(self) -> bool:
         """True if no consumer but an operator holds the message."""
-        return self.visible_at_ms >= WITHHELD_UNTIL_MS
+        return self.visible_at_ms >= HELD_UNTIL_MS
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):

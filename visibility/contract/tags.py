@@ -1,7 +1,8 @@
-"""TABLE: tags with a meaning for this service, and their values. Pure.
+"""TABLE: the tags with a meaning for this service. Pure.
 
 SQS has no attributes for these settings and refuses unknown attributes, but every client can set a
-tag. A tag of this prefix that is not in the table is refused: it is probably a typing error.
+tag. A feature adds its tags to the list; checks, console, commands and the OpenAPI document take
+them from there. A tag of this prefix that is not listed is refused: it is probably a typing error.
 """
 
 from __future__ import annotations
@@ -9,39 +10,64 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.own_tag import PREFIX, OwnTag
+from visibility.contract.retry_backoff import RETRY_TAGS
 
-PREFIX = "holdfast:"
-
-ARCHIVE_TAG = "holdfast:archive"
-"""Selects the messages that go to the archive."""
 ARCHIVE_EXPIRED = "expired"
-"""Archives messages older than the queue's retention; the default."""
 ARCHIVE_ALL = "all"
-"""Archives messages that consumers deleted, too."""
 ARCHIVE_NONE = "none"
-
-PROTECT_TAG = "holdfast:protect"
-"""Protects the queue from being deleted or purged."""
+ARCHIVE_TAG = "holdfast:archive"
 PROTECT_ON = "on"
-PROTECT_OFF = "off"
+PROTECT_TAG = "holdfast:protect"
 
-KNOWN_TAGS: dict[str, tuple[str, ...]] = {
-    ARCHIVE_TAG: (ARCHIVE_EXPIRED, ARCHIVE_ALL, ARCHIVE_NONE),
-    PROTECT_TAG: (PROTECT_ON, PROTECT_OFF),
+OWN_TAGS = {
+    row.key: row
+    for row in (
+        OwnTag(
+            ARCHIVE_TAG,
+            "Messages that go to the archive: those older than the queue's retention (the "
+            "default), also those that consumers deleted, or none.",
+            (ARCHIVE_EXPIRED, ARCHIVE_ALL, ARCHIVE_NONE),
+        ),
+        OwnTag(
+            PROTECT_TAG,
+            "The queue is protected from being deleted or purged.",
+            (PROTECT_ON, "off"),
+        ),
+        *RETRY_TAGS,
+    )
 }
+"""The tags, by key."""
 
 
 def check_own_tags(tags: Mapping[str, str]) -> None:
-    """Refuse a tag of this service with an unknown name or value. Raises InvalidParameterValue."""
+    """Refuse a tag of this service with an unknown key or value. Raises InvalidParameterValue."""
     for key, value in tags.items():
         if not key.lower().startswith(PREFIX):
             continue
-        values = KNOWN_TAGS.get(key)
-        if values is None:
+        row = OWN_TAGS.get(key)
+        if row is None:
             raise InvalidParameterValue(
-                f"Tag {key} is unknown. Tags beginning with {PREFIX} are: {', '.join(KNOWN_TAGS)}."
+                f"Tag {key} is unknown. Tags beginning with {PREFIX} are: {', '.join(OWN_TAGS)}."
             )
-        if value not in values:
+        if not row.takes(value):
             raise InvalidParameterValue(
-                f"Value {value} for tag {key} is invalid. Valid values are: {', '.join(values)}."
+                f"Value {value} for tag {key} is invalid. Valid values are: {row.values}."
             )
+
+
+def check_together(tags: Mapping[str, str], given: Mapping[str, str]) -> None:
+    """Refuse tags of this service that contradict others of the queue. `tags` are those that it is
+    to have, `given` those of the request. Raises InvalidParameterValue."""
+    for key in given:
+        row = OWN_TAGS.get(key)
+        if row is not None and row.check is not None:
+            row.check(tags)
+
+
+def own_tags_of(tags: Mapping[str, str]) -> dict[str, str]:
+    """The tags with a meaning for this service. Wrong ones, from before they were checked, are left
+    out."""
+    return {
+        key: value for key, value in tags.items() if key in OWN_TAGS and OWN_TAGS[key].takes(value)
+    }

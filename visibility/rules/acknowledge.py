@@ -32,9 +32,10 @@ from visibility.contract.results import (
 from visibility.contract.stored_message import Lease
 from visibility.rules.archive_batches import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
-from visibility.rules.groups import GroupBook
-from visibility.rules.leases import history_of, no_lease
-from visibility.state.events import Event, LeasesEnded, MessagesDeleted, VisibilityChanged
+from visibility.rules.leases import no_lease
+from visibility.rules.order import Order
+from visibility.rules.orders import order_of
+from visibility.state.events import Event, MessagesDeleted, VisibilityChanged
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -42,13 +43,14 @@ from visibility.state.stamp import Stamp
 _VISIBILITY_MAX_MS = limits.VISIBILITY_TIMEOUT.high * 1000
 
 
-def _newest_lease(queue: QueueState, receipt: Receipt) -> Lease | None:
-    """The lease of a standard queue's message, if it is in memory and the receipt its newest.
+def _newest_lease(queue: QueueState, order: Order, receipt: Receipt) -> Lease | None:
+    """The lease of a message, if it is in memory, the receipt its newest, and the order asks no
+    more.
 
     Most deletes need no more; through `_Acknowledging` a single one took 1.5 times as long.
     """
     entry = queue.entries.get(receipt.sequence)
-    if entry is None or queue.fifo or entry.lease.receive_count != receipt.delivery:
+    if entry is None or order.handles_expire or entry.lease.receive_count != receipt.delivery:
         return None
     return entry.lease
 
@@ -58,8 +60,8 @@ class _Acknowledging:
 
     __slots__ = (
         "_archived_bytes",
-        "_fifo",
         "_now_ms",
+        "_order",
         "_purged",
         "_queue",
         "_request",
@@ -77,13 +79,13 @@ class _Acknowledging:
         self._queue = shard.queue(request.queue.queue_id)
         self._purged: dict[int, _Acknowledging] = {}
         """Changes to messages received before a purge, by the queue that has them."""
-        self._fifo = request.queue.settings.fifo
+        self._order = order_of(request.queue.settings)
         self._now_ms = stamp.now_ms
         self._archived_bytes = 0
         self.deleted: dict[int, Lease] = {}
         self.changed: dict[int, Lease] = {}
         self.ended: dict[int, Lease] = {}
-        """FIFO: messages that wait in their groups again."""
+        """Messages that are visible from now on."""
 
     def delete(self, receipt: Receipt, handle: str) -> None:
         """Delete the message of a handle.
@@ -91,7 +93,7 @@ class _Acknowledging:
         Raises InvalidParameterValue for an expired handle of a FIFO queue, ServiceUnavailable for a
         message of a batch that is more than the archive takes at once.
         """
-        newest = _newest_lease(self._queue, receipt)
+        newest = _newest_lease(self._queue, self._order, receipt)
         if newest is not None:
             self._take(newest, self)
             return
@@ -101,7 +103,7 @@ class _Acknowledging:
             return
         in_flight = self._is_in_flight(lease)
         is_newest = lease.receive_count == receipt.delivery
-        if self._fifo and not (in_flight and is_newest):
+        if self._order.handles_expire and not (in_flight and is_newest):
             raise InvalidParameterValue(
                 f"Value {handle} for parameter ReceiptHandle is invalid. "
                 "Reason: The receipt handle has expired."
@@ -128,13 +130,13 @@ class _Acknowledging:
             if lease is None:
                 continue
             in_flight = self._is_in_flight(lease)
-            if self._fifo and lease.sequence not in purged.entries:
-                # Its lease ended before the purge.
-                lease = history_of(self._shard.rows, purged, lease.sequence, lease) or lease
+            if lease.sequence not in purged.entries:  # its lease ended before the purge
+                rows = self._shard.rows
+                lease = self._order.history_of(rows, purged, lease.sequence, lease) or lease
             # A lease of a FIFO queue may be over: no one else can have received the message since.
             is_newest = lease.receive_count == receipt.delivery
             is_older = lease.receive_count > receipt.delivery
-            if is_newest or (is_older and not in_flight and not self._fifo):
+            if is_newest or (is_older and not in_flight and not self._order.handles_expire):
                 self._take(lease, place)
             return
 
@@ -150,14 +152,17 @@ class _Acknowledging:
         return place
 
     def change(self, receipt: Receipt, timeout_s: int, handle: str) -> None:
-        """Hide the message of a handle until `timeout_s` from now; a visible one stays so. Raises
-        InvalidParameterValue."""
+        """Hide the message of a handle until `timeout_s` from now, after which it waits as it would
+        have; a visible one stays so. Raises InvalidParameterValue."""
         held = self._find(receipt)
         in_flight = held is not None and self._is_in_flight(held)
         if (
             held is None
             or held.receive_count < receipt.delivery
-            or (self._fifo and not (in_flight and held.receive_count == receipt.delivery))
+            or (
+                self._order.handles_expire
+                and not (in_flight and held.receive_count == receipt.delivery)
+            )
         ):
             raise InvalidParameterValue(
                 f"Value {handle} for parameter ReceiptHandle is invalid. Reason: Message does not "
@@ -175,7 +180,7 @@ class _Acknowledging:
         lease = msgspec.structs.replace(held, visible_at_ms=visible_at_ms)
         self.changed.pop(lease.sequence, None)
         self.ended.pop(lease.sequence, None)
-        changes = self.ended if self._fifo and not timeout_s else self.changed
+        changes = self.changed if timeout_s or held.retry_ms else self.ended
         changes[lease.sequence] = lease
 
     def give_back(self, receipt: Receipt) -> None:
@@ -183,32 +188,27 @@ class _Acknowledging:
         held = self._find(receipt)
         if held is None or held.receive_count != receipt.delivery:
             return
-        if held.sequence not in self._queue.entries or held.is_withheld:
-            return  # it is waiting again already, or was until an operator withheld it
+        if held.sequence not in self._queue.entries or held.is_held:
+            return  # it is waiting again already, or was until an operator held it
         count = held.receive_count - 1
-        lease = msgspec.structs.replace(
-            held,
-            visible_at_ms=self._now_ms,
+        self.ended[held.sequence] = msgspec.structs.replace(
+            held.ended_at(self._now_ms),
             receive_count=count,
             first_received_at_ms=held.first_received_at_ms if count else 0,
             received_at_ms=held.received_at_ms if count > held.base_count else 0,
         )
-        (self.ended if self._fifo else self.changed)[lease.sequence] = lease
 
     def _find(self, receipt: Receipt) -> Lease | None:
         """The receipt's message at its present place, None if it is gone. Raises DamagedRecord."""
         queue = self._queue
         sequence = receipt.sequence
-        pending = self.ended.get(sequence)
-        if pending is not None:
-            return pending
         entry = queue.entries.get(sequence)
         if entry is None and queue.aliases:
             sequence = self._shard.rows.alias(queue.queue_id, sequence) or sequence
             entry = queue.entries.get(sequence)
         if entry is not None:
-            return self.changed.get(sequence, entry.lease)
-        if not (self._fifo or queue.aliases) or sequence >= queue.next_sequence:
+            return self.ended.get(sequence) or self.changed.get(sequence, entry.lease)
+        if not self._order.may_wait_again(queue) or sequence >= queue.next_sequence:
             return None
         if sequence in queue.quarantined:
             return None
@@ -216,7 +216,7 @@ class _Acknowledging:
         return None if message is None else no_lease(sequence, message)
 
     def _is_in_flight(self, lease: Lease) -> bool:
-        return self._now_ms < lease.visible_at_ms < limits.WITHHELD_UNTIL_MS
+        return self._now_ms < lease.visible_at_ms < limits.HELD_UNTIL_MS
 
     def events(self) -> tuple[Event, ...]:
         """The events of the request."""
@@ -227,34 +227,22 @@ class _Acknowledging:
         events: list[Event] = []
         if deleted and takes_deleted(self._shard, self._request.queue.settings):
             events += hand_over_deleted(self._shard, self._request, deleted, now_ms)
-        if self._fifo or queue.aliases:
-            if self._fifo:
-                book = GroupBook(self._shard, queue, fifo=True)
-                for lease in deleted:
-                    if lease.sequence not in queue.entries and lease.sequence not in self.ended:
-                        book.leave(lease.group, lease.sequence)  # a message of a purged queue
-                book.settle_all(deleted, ended)
-                events += book.events()
-            else:
-                events += _left_groups(self._shard, queue, deleted)
+        if self._order.may_wait_again(queue):
+            book = self._order.book(self._shard, queue)
+            for lease in deleted:
+                if lease.group and lease.sequence not in queue.entries:
+                    book.leave(lease.group, lease.sequence)
+            book.settle_all(deleted, ended)
+            events += book.events()
         if deleted:
             events.append(MessagesDeleted(queue.queue_id, now_ms, deleted))
         if changed:
             events.append(VisibilityChanged(queue.queue_id, now_ms, changed))
         if ended:
-            events.append(LeasesEnded(queue.queue_id, now_ms, ended))
+            events.append(self._order.ended(queue, ended, now_ms))
         for place in self._purged.values():
             events += place.events()
         return tuple(events)
-
-
-def _left_groups(shard: ShardState, queue: QueueState, leases: list[Lease]) -> tuple[Event, ...]:
-    """Changes to groups of a standard queue when messages that waited at the back leave."""
-    book = GroupBook(shard, queue, fifo=False)
-    for lease in leases:
-        if lease.group and lease.sequence not in queue.entries:
-            book.leave(lease.group, lease.sequence)
-    return book.events()
 
 
 def decide_delete_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -264,7 +252,7 @@ def decide_delete_message(shard: ShardState, request: Request, stamp: Stamp) -> 
     assert isinstance(operation, DeleteMessage)
     assert isinstance(receipt, Receipt)
     queue = shard.queue(request.queue.queue_id)
-    lease = _newest_lease(queue, receipt)
+    lease = _newest_lease(queue, order_of(request.queue.settings), receipt)
     if lease is not None and not takes_deleted(shard, request.queue.settings):
         return None, (MessagesDeleted(queue.queue_id, stamp.now_ms, [lease]),)
     acknowledging = _Acknowledging(shard, request, stamp)

@@ -14,7 +14,7 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, QueueSettings, Request
 from visibility.contract.operations import AcknowledgeArchive, SealArchive
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_NONE
+from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_NONE, ARCHIVE_TAG
 from visibility.rules.decided import Outcome
 from visibility.state.events import (
     THE_SHARD,
@@ -45,12 +45,12 @@ def the_shard(number: int) -> QueueDefinition:
 
 def takes_expired(shard: ShardState, settings: QueueSettings) -> bool:
     """True if expired messages go to the archive."""
-    return shard.archive.is_on and settings.archive != ARCHIVE_NONE
+    return shard.archive.is_on and settings.own_tags.get(ARCHIVE_TAG) != ARCHIVE_NONE
 
 
 def takes_deleted(shard: ShardState, settings: QueueSettings) -> bool:
     """True if messages that consumers delete go to the archive."""
-    return settings.archive == ARCHIVE_ALL and shard.archive.is_on
+    return shard.archive.is_on and settings.own_tags.get(ARCHIVE_TAG) == ARCHIVE_ALL
 
 
 def hand_over(

@@ -15,6 +15,8 @@ from visibility.contract.outcomes import Accepted
 from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
+from visibility.rules.order import Order
+from visibility.rules.orders import order_of
 from visibility.state.events import THE_SHARD, Event
 from visibility.state.outbox import ArrivalsForgotten, ArrivalsRefused, MessagesArrived
 from visibility.state.shard_state import ShardState
@@ -80,14 +82,14 @@ class _Accepting:
         return ""
 
     def _arrive(self, arrival: Arrival, target: QueueDefinition) -> None:
-        fifo = target.settings.fifo
+        order = order_of(target.settings)
         book = self._books.get(target.queue_id)
         if book is None:
             queue = self._shard.queue(target.queue_id)
-            book = self._books[target.queue_id] = GroupBook(self._shard, queue, fifo=fifo)
+            book = self._books[target.queue_id] = order.book(self._shard, queue)
         sequence = book.allocate()
         group = book.group_of(arrival.message.group)
-        message = _arrived(arrival.message, group, self._now_ms, fifo=fifo)
+        message = _arrived(order, arrival.message, group, self._now_ms)
         if message.group:
             book.arrive(message.group, sequence)
         self._arrived.setdefault(target.queue_id, []).append(
@@ -105,11 +107,11 @@ class _Accepting:
         return tuple(events)
 
 
-def _arrived(message: StoredMessage, group: bytes, now_ms: int, *, fifo: bool) -> StoredMessage:
+def _arrived(order: Order, message: StoredMessage, group: bytes, now_ms: int) -> StoredMessage:
     """The message at its new place: a dead letter keeps its age, a moved message is new."""
     if message.dead_letter_source_arn is None:
         return msgspec.structs.replace(
             message, group=group, sent_at_ms=now_ms, clock_ms=0, joined_at_ms=now_ms
         )
-    clock_ms = now_ms if fifo else message.retained_from_ms
+    clock_ms = order.dead_letter_clock_ms(message, now_ms)
     return msgspec.structs.replace(message, group=group, clock_ms=clock_ms, joined_at_ms=now_ms)

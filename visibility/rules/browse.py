@@ -11,8 +11,8 @@ from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
-from visibility.rules.leases import history_of
-from visibility.rules.withhold import is_put_aside, withheld_leases
+from visibility.rules.hold_messages import held_leases, needs_release
+from visibility.rules.orders import order_of
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
@@ -29,8 +29,8 @@ def decide_browse_messages(shard: ShardState, request: Request, stamp: Stamp) ->
     queue = shard.queue(request.queue.queue_id)
     limit = max(1, min(operation.limit, BROWSE_MAX))
     after = operation.after or (0, 0)
-    if operation.withheld:
-        return _withheld(shard, queue, after[1], limit), ()
+    if operation.held:
+        return _held(shard, queue, after[1], limit), ()
     if operation.delayed:
         return _delayed(shard, queue, after, limit), ()
     return _present(shard, request.queue, queue, after[1] + 1, limit), ()
@@ -46,18 +46,18 @@ def _delayed(
     return BrowsedPage(found, page[-1][:2] if page else None)
 
 
-def _withheld(shard: ShardState, queue: QueueState, after: int, limit: int) -> BrowsedPage:
+def _held(shard: ShardState, queue: QueueState, after: int, limit: int) -> BrowsedPage:
     """Raises DamagedRecord, MessagesMissing."""
-    leases = {mark.sequence: lease for mark, lease in withheld_leases(queue)}
+    leases = {mark.sequence: lease for mark, lease in held_leases(queue)}
     waiting = [sequence for sequence in leases if sequence > after]
     page: list[Browsed] = []
     size = 0
     for count, sequence in enumerate(waiting[:limit], 1):
         found = shard.rows.unless_quarantined(queue, [sequence])
-        if not found and is_put_aside(queue, leases[sequence]):
+        if not found and needs_release(queue, leases[sequence]):
             raise MessagesMissing(queue.queue_id, sequence)
         for _, message in found:
-            page.append(_as_withheld(queue, sequence, message))
+            page.append(_as_held(queue, sequence, message))
             size += len(message.data)
         if size >= _PAGE_BYTES:
             limit = count
@@ -65,9 +65,9 @@ def _withheld(shard: ShardState, queue: QueueState, after: int, limit: int) -> B
     return BrowsedPage(page, (0, waiting[limit - 1]) if len(waiting) > limit else None)
 
 
-def _as_withheld(queue: QueueState, sequence: int, message: StoredMessage) -> Browsed:
-    mark, lease = queue.withheld[sequence], queue.entries[sequence].lease
-    state = "deleting" if mark.deleted_at_ms else "quarantined"
+def _as_held(queue: QueueState, sequence: int, message: StoredMessage) -> Browsed:
+    mark, lease = queue.holds[sequence], queue.entries[sequence].lease
+    state = "deleting" if mark.deleted_at_ms else "held"
     return Browsed(sequence, state, message, lease, mark.deleted_at_ms, mark)
 
 
@@ -83,17 +83,17 @@ def _present(
         quarantined=queue.quarantined,
         spans=queue.spans,
     )
+    order = order_of(definition.settings)
     found = []
     for sequence, message in page.messages:
         entry = queue.entries.get(sequence)
         if entry is None:
-            fifo = definition.settings.fifo
-            lease = history_of(shard.rows, queue, sequence, message) if fifo else None
+            lease = order.history_of(shard.rows, queue, sequence, message)
             found.append(Browsed(sequence, "visible", message, lease, 0))
-        elif entry.lease.is_withheld and sequence in queue.withheld:
-            found.append(_as_withheld(queue, sequence, message))
+        elif entry.lease.is_held and sequence in queue.holds:
+            found.append(_as_held(queue, sequence, message))
         elif entry.hidden:
-            due_ms = entry.lease.visible_at_ms
+            due_ms = entry.lease.receivable_at_ms
             found.append(Browsed(sequence, "in flight", message, entry.lease, due_ms))
         else:
             found.append(Browsed(sequence, "visible", message, entry.lease, 0))

@@ -17,7 +17,7 @@ from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.departures import Departures
-from visibility.rules.groups import GroupBook
+from visibility.rules.orders import order_of
 from visibility.state.events import Event, MessagesMoved, Move
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -54,13 +54,13 @@ class DeadLetters:
         self._size = 0
         self._allowed = policy.max_receive_count if policy and target else None
         source = shard.queue(request.queue.queue_id)
-        self.source_book = self._book = GroupBook(shard, source, fifo=request.queue.settings.fifo)
+        self.source_book = self._book = order_of(request.queue.settings).book(shard, source)
         self._departures: Departures | None = None
         if target is not None and target.shard != request.queue.shard:
             self._departures = Departures(shard, request.queue, stamp)
         elif target is not None and target.queue_id != source.queue_id:
             there = shard.queue(target.queue_id)
-            self._book = GroupBook(shard, there, fifo=target.settings.fifo)
+            self._book = order_of(target.settings).book(shard, there)
         self.moves: list[Move] = []
         self._waiting: list[bytes] = []
         """Groups of the messages that wait for a key."""
@@ -159,7 +159,7 @@ class DeadLetters:
             group=message.group
             if self._departures is not None
             else self._book.group_of(message.group),
-            clock_ms=self._now_ms if target.settings.fifo else message.retained_from_ms,
+            clock_ms=order_of(target.settings).dead_letter_clock_ms(message, self._now_ms),
             original_sequence=0,
             received_here=0,
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.model import Request
 from visibility.contract.operations import (
     AcceptMessages,
@@ -43,7 +44,6 @@ from visibility.contract.operations import (
     StartMessageMoveTask,
     UndoReceive,
 )
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.acknowledge import (
     decide_change_message_visibility,
     decide_change_message_visibility_batch,
@@ -58,6 +58,7 @@ from visibility.rules.browse import decide_browse_messages
 from visibility.rules.decided import Outcome
 from visibility.rules.delete_selected import decide_delete_selected
 from visibility.rules.departures import decide_clear_outbox, decide_read_outbox
+from visibility.rules.hold_messages import decide_hold_messages, decide_release_messages
 from visibility.rules.kept_queues import (
     decide_continue_queue,
     decide_drop_queue,
@@ -81,7 +82,6 @@ from visibility.rules.read_queues import decide_read_queues
 from visibility.rules.receive import decide_receive_message
 from visibility.rules.resend import decide_resend_message
 from visibility.rules.send import decide_send_message, decide_send_message_batch
-from visibility.rules.withhold import decide_release_messages, decide_withhold_messages
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -113,7 +113,7 @@ DECIDE: dict[type[Operation], Decide] = {
     ChangeMoveTask: decide_change_move_task,
     ReadMoveTasks: decide_read_move_tasks,
     DeleteSelected: decide_delete_selected,
-    WithholdMessages: decide_withhold_messages,
+    HoldMessages: decide_hold_messages,
     ReleaseMessages: decide_release_messages,
     ResendMessage: decide_resend_message,
     SealArchive: decide_seal_archive,

@@ -8,8 +8,8 @@ from visibility.contract.outcomes import SelectedDeleted
 from visibility.contract.stored_message import Lease
 from visibility.rules.archive_batches import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
-from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of
+from visibility.rules.orders import order_of
 from visibility.rules.selected import selected, waiting
 from visibility.state.events import Event, MessagesDeleted
 from visibility.state.shard_state import ShardState
@@ -39,7 +39,7 @@ def decide_delete_selected(shard: ShardState, request: Request, stamp: Stamp) ->
     events: tuple[Event, ...] = ()
     if archives:
         events = hand_over_deleted(shard, request, leases, stamp.now_ms)
-    book = GroupBook(shard, queue, fifo=request.queue.settings.fifo)
+    book = order_of(request.queue.settings).book(shard, queue)
     book.leave_all(leases)
     deleted = MessagesDeleted(queue.queue_id, stamp.now_ms, leases)
     return answer, (*events, *book.events(), deleted)

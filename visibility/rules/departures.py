@@ -19,7 +19,7 @@ from visibility.contract.operations import ClearOutbox, ReadOutbox
 from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
 from visibility.rules.decided import Outcome
-from visibility.rules.groups import GroupBook
+from visibility.rules.orders import order_of
 from visibility.rules.quarantine import uncovered
 from visibility.state.apply_outbox import returned_lease
 from visibility.state.events import THE_SHARD, Event, MoveTaskChanged
@@ -43,12 +43,12 @@ _PAGE_BYTES = 512 << 10
 class Departures:
     """The messages of one queue that depart by one decision."""
 
-    __slots__ = ("_departures", "_fifo", "_queue_id", "_shard", "_size", "_stamp")
+    __slots__ = ("_departures", "_locks", "_queue_id", "_shard", "_size", "_stamp")
 
     def __init__(self, shard: ShardState, queue: QueueDefinition, stamp: Stamp) -> None:
         self._shard = shard
         self._queue_id = queue.queue_id
-        self._fifo = queue.settings.fifo
+        self._locks = order_of(queue.settings).locks_groups
         self._stamp = stamp
         self._departures: list[Departure] = []
         self._size = 0
@@ -93,7 +93,7 @@ class Departures:
             target.arn,
             arriving,
             resealed,
-            self._fifo,
+            self._locks,
             task,
         )
         self._departures.append(departure)
@@ -147,6 +147,7 @@ class _Clearing:
     def __init__(self, departure: Departure, now_ms: int) -> None:
         self._queue_id = departure.queue_id
         self._fifo = departure.fifo
+        self._order = order_of(departure)
         self._now_ms = now_ms
         self.settled: dict[int, tuple[Departure, str]] = {}
 
@@ -158,11 +159,9 @@ class _Clearing:
         gone = {number: each for number, (each, reason) in self.settled.items() if not reason}
         back = {number: each for number, (each, reason) in self.settled.items() if reason}
         leases = [returned_lease(each.lease, self._now_ms) for each in back.values()]
-        events: list[Event] = []
-        if self._fifo:
-            book = GroupBook(shard, shard.queue(self._queue_id), fifo=True)
-            book.settle_all([each.lease for each in gone.values()], leases)
-            events += book.events()
+        book = self._order.book(shard, shard.queue(self._queue_id))
+        book.settle_all([each.lease for each in gone.values()], leases)
+        events = [*book.events()]
         if gone:
             events.append(DeparturesCleared(self._queue_id, self._now_ms, list(gone)))
         if back:

@@ -1,15 +1,16 @@
 """GroupBook: the effect of one decision on a queue's groups, before anything is applied.
 
-FIFO: a group is listed while its first waiting message may be received, that is, while no earlier
-one is in flight. A new group is listed under the sequence of its message. A group that becomes free
-again after a receive is listed under a fresh number, so it goes behind the groups without a receive
-so far. Standard: a group is listed while it has waiting messages, under a sequence not above that
-of the first.
+Standard: a group is listed while it has waiting messages, under a sequence not above that of the
+first. FIFO: a group is listed while its first waiting message may be received, that is, while no
+earlier one is in flight. A new group is listed under the sequence of its message. A group that
+becomes free again after a receive is listed under a fresh number, so it goes behind the groups
+without a receive so far.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from typing import ClassVar
 
 from visibility.content.id_digests import UNGROUPED
 from visibility.contract.stored_message import Lease
@@ -24,28 +25,15 @@ _EMPTY = GroupRow()
 class GroupBook:
     """Changes of one queue's groups in one decision; it also gives out the queue's numbers."""
 
-    __slots__ = (
-        "_before",
-        "_blocked",
-        "_departed",
-        "_left",
-        "_queue",
-        "_rows",
-        "_shard",
-        "fifo",
-        "next_number",
-    )
+    __slots__ = ("_before", "_blocked", "_queue", "_rows", "_shard", "next_number")
+
+    _fifo: ClassVar[bool] = False
+    """The type of the queue, as its row has it."""
 
     def __init__(
-        self,
-        shard: ShardState,
-        queue: QueueState,
-        *,
-        fifo: bool,
-        blocked: Collection[bytes] | None = None,
+        self, shard: ShardState, queue: QueueState, blocked: Collection[bytes] | None = None
     ) -> None:
         """`blocked`: groups that are never listed; by default those of the queue."""
-        self.fifo = fifo
         self._blocked = queue.quarantined.groups if blocked is None else blocked
         self.next_number = queue.next_sequence
         """The next free sequence or order."""
@@ -53,10 +41,6 @@ class GroupBook:
         self._queue = queue
         self._before: dict[bytes, int] = {}
         self._rows: dict[bytes, GroupRow] = {}
-        self._left: dict[bytes, set[int]] = {}
-        """FIFO: messages that leave their group's line but are still in it on disk."""
-        self._departed: dict[bytes, set[int]] | None = None
-        """FIFO: messages that leave for another shard, and lock their groups meanwhile."""
 
     @property
     def queue_id(self) -> int:
@@ -67,6 +51,10 @@ class GroupBook:
         """A fresh number, for a message or for an order."""
         self.next_number += 1
         return self.next_number - 1
+
+    def place_after_delay(self, sequence: int) -> int:
+        """The sequence under which a delayed message joins the line."""
+        return self.allocate()
 
     def row(self, group: bytes) -> GroupRow:
         """The group as changed by this decision. Raises DamagedRecord."""
@@ -88,15 +76,10 @@ class GroupBook:
         """Drop a group that was read and has not changed."""
         del self._rows[group]
 
-    def in_flight_by_group(self, group: bytes) -> set[int] | frozenset[int]:
-        """Sequences of the group's messages in flight before this decision, or in the outbox."""
-        held = self._queue.in_flight_by_group.get(group, _NOBODY)
-        return held if self._departed is None else held | self.departed(group)
-
     def group_of(self, group: bytes) -> bytes:
         """The group under which a message joins the line; without one, UNGROUPED once others are
         listed."""
-        if group or self.fifo:
+        if group:
             return group
         if self._queue.ready_groups.total:
             return UNGROUPED
@@ -118,11 +101,14 @@ class GroupBook:
         row = self.row(group)
         first = min(row.first, sequence) if row.count else sequence
         order = row.order
-        held = self.in_flight_by_group(group) if self.fifo else _NOBODY
-        is_behind = bool(held) and min(held) < sequence
-        if not order and not is_behind and group not in self._blocked:
-            order = self.allocate() if held else sequence
+        if not order and group not in self._blocked:
+            order = self._order_of_arrival(group, sequence)
         self._rows[group] = GroupRow(row.count + 1, first, order, row.delayed)
+
+    def _order_of_arrival(self, group: bytes, sequence: int) -> int:
+        """The order of a group that is not listed, now that this message arrives; 0 if it may not
+        be received."""
+        return sequence
 
     def leave(self, group: bytes, sequence: int) -> None:
         """Remove a waiting message from the line."""
@@ -131,31 +117,95 @@ class GroupBook:
         first = sequence + 1 if sequence == row.first else row.first
         order = row.order if count else 0
         self._rows[group] = GroupRow(count, first, order, row.delayed)
-        if self.fifo:
-            self._left.setdefault(group, set()).add(sequence)
 
     def depart(self, group: bytes, sequence: int) -> None:
-        """Remove a waiting message from the line; a FIFO group is locked until it is settled."""
+        """Remove a waiting message that leaves for another shard."""
         self.leave(group, sequence)
-        if self.fifo:
-            if self._departed is None:
-                self._departed = {}
-            self._departed.setdefault(group, set()).add(sequence)
 
     def departed(self, group: bytes) -> set[int] | frozenset[int]:
-        """Messages of the group that leave for another shard by this decision."""
-        return _NOBODY if self._departed is None else self._departed.get(group, _NOBODY)
+        """Messages that leave for another shard by this decision, and lock the group meanwhile."""
+        return _NOBODY
 
     def leave_all(self, leases: list[Lease]) -> None:
         """Remove messages for good, wherever they are. Raises DamagedRecord."""
         for lease in leases:
             if lease.group and lease.sequence not in self._queue.entries:
                 self.leave(lease.group, lease.sequence)
-        if self.fifo:
-            self.settle_all(leases, ())
+
+    def settle(self, group: bytes, gone: Iterable[int], back: list[int]) -> None:
+        """Let a group go on that waited for messages: `gone` for good, `back` in the line. None
+        waits in a standard queue. Raises DamagedRecord."""
+
+    def settle_all(self, gone: Iterable[Lease], back: Iterable[Lease]) -> None:
+        """The same for messages of several groups. Raises DamagedRecord."""
+
+    def events(self) -> tuple[Event, ...]:
+        """The change of the index: none, or one event that precedes the decision's others."""
+        changes = [
+            GroupChange(group, self._before[group], row) for group, row in self._rows.items()
+        ]
+        if not changes:
+            return ()
+        return (GroupsChanged(self._queue.queue_id, self._fifo, changes),)
+
+
+class FifoBook(GroupBook):
+    """The same for a FIFO queue, whose groups wait for their messages in flight."""
+
+    __slots__ = ("_departed", "_left")
+
+    _fifo = True
+
+    def __init__(
+        self, shard: ShardState, queue: QueueState, blocked: Collection[bytes] | None = None
+    ) -> None:
+        super().__init__(shard, queue, blocked)
+        self._left: dict[bytes, set[int]] = {}
+        """Messages that leave their group's line but are still in it on disk."""
+        self._departed: dict[bytes, set[int]] | None = None
+
+    def place_after_delay(self, sequence: int) -> int:
+        """See `GroupBook`. It keeps its place."""
+        return sequence
+
+    def in_flight_by_group(self, group: bytes) -> set[int] | frozenset[int]:
+        """Sequences of the group's messages in flight before this decision, or in the outbox."""
+        held = self._queue.in_flight_by_group.get(group, _NOBODY)
+        return held if self._departed is None else held | self.departed(group)
+
+    def group_of(self, group: bytes) -> bytes:
+        """See `GroupBook`. Each message has a group."""
+        return group
+
+    def _order_of_arrival(self, group: bytes, sequence: int) -> int:
+        held = self.in_flight_by_group(group)
+        if held and min(held) < sequence:
+            return 0
+        return self.allocate() if held else sequence
+
+    def leave(self, group: bytes, sequence: int) -> None:
+        """See `GroupBook`."""
+        super().leave(group, sequence)
+        self._left.setdefault(group, set()).add(sequence)
+
+    def depart(self, group: bytes, sequence: int) -> None:
+        """See `GroupBook`. The group is locked until the message is settled."""
+        self.leave(group, sequence)
+        if self._departed is None:
+            self._departed = {}
+        self._departed.setdefault(group, set()).add(sequence)
+
+    def departed(self, group: bytes) -> set[int] | frozenset[int]:
+        """See `GroupBook`."""
+        return _NOBODY if self._departed is None else self._departed.get(group, _NOBODY)
+
+    def leave_all(self, leases: list[Lease]) -> None:
+        """See `GroupBook`."""
+        super().leave_all(leases)
+        self.settle_all(leases, ())
 
     def take(self, group: bytes, sequences: list[int], *, are_first: bool = True) -> None:
-        """Put waiting messages of a FIFO group in flight: it is then blocked, or empty. Unless they
+        """Put waiting messages of a group in flight: it is then blocked, or empty. Unless they
         `are_first`, some were passed by, and stay first."""
         row = self.row(group)
         if not are_first:
@@ -166,10 +216,7 @@ class GroupBook:
         self._rows[group] = GroupRow(row.count - len(sequences), first, 0, row.delayed)
 
     def settle(self, group: bytes, gone: Iterable[int], back: list[int]) -> None:
-        """End the flight of a FIFO group's messages: `gone` for good, `back` into the line.
-
-        Raises DamagedRecord.
-        """
+        """See `GroupBook`."""
         row = self.row(group)
         count = row.count + len(back)
         first = min([*back, row.first] if row.count else back, default=row.first)
@@ -184,7 +231,7 @@ class GroupBook:
         self._rows[group] = GroupRow(count, first, order, row.delayed)
 
     def settle_all(self, gone: Iterable[Lease], back: Iterable[Lease]) -> None:
-        """The same for messages of several groups. Raises DamagedRecord."""
+        """See `GroupBook`."""
         groups: dict[bytes, tuple[list[int], list[int]]] = {}
         for side, leases in enumerate((gone, back)):
             for lease in leases:
@@ -201,12 +248,3 @@ class GroupBook:
         left = self._left.get(group, _NOBODY)
         line = self._shard.rows.group_line(self._queue.queue_id, group, row.first, len(left) + 1)
         return any(sequence < held_min for sequence, _ in line if sequence not in left)
-
-    def events(self) -> tuple[Event, ...]:
-        """The change of the index: none, or one event that precedes the decision's others."""
-        changes = [
-            GroupChange(group, self._before[group], row) for group, row in self._rows.items()
-        ]
-        if not changes:
-            return ()
-        return (GroupsChanged(self._queue.queue_id, self.fifo, changes),)

@@ -17,7 +17,8 @@ from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import GroupBook
-from visibility.rules.leases import history_of, lease_of, no_lease
+from visibility.rules.leases import lease_of, no_lease
+from visibility.rules.orders import order_of
 from visibility.state.events import (
     Event,
     MessagesDiscarded,
@@ -85,7 +86,7 @@ def _hand_over_some(
 ) -> Outcome | None:
     """Hand the next messages to the archive; None if no more can be read."""
     now_ms = stamp.now_ms
-    book = GroupBook(shard, queue, fifo=definition.settings.fifo)
+    book = order_of(definition.settings).book(shard, queue)
     delayed = shard.rows.delayed(queue.queue_id, STEP_MESSAGES, quarantined=queue.quarantined)
     if delayed:
         moves = [_end_delay(book, due_ms, sequence, m) for due_ms, sequence, m in delayed]
@@ -107,7 +108,7 @@ def _hand_over_some(
 
 def _end_delay(book: GroupBook, due_ms: int, sequence: int, message: StoredMessage) -> Move:
     """Move a delayed message into the line of its own queue."""
-    to = sequence if book.fifo else book.allocate()
+    to = book.place_after_delay(sequence)
     moved = _arrived(book, to, message, no_lease(sequence, message))
     if message.group:
         book.end_delay(message.group)
@@ -155,19 +156,19 @@ class _Restoring:
         stamp: Stamp,
         blocked: frozenset[bytes],
     ) -> None:
-        fifo = definition.settings.fifo
         self._shard = shard
         self._queue = queue
         self._now_ms = stamp.now_ms
-        self._from = GroupBook(shard, queue, fifo=fifo)
-        self._to = GroupBook(shard, shard.queue(destination.queue_id), fifo=fifo)
+        self._order = order_of(definition.settings)
+        self._from = self._order.book(shard, queue)
+        self._to = self._order.book(shard, shard.queue(destination.queue_id))
         self._moves: list[Move] = []
         self.again_in_ms = 0
         """Time until the first lease ends; 0 if nothing is in flight."""
         self.blocked = blocked
         """FIFO: groups with messages in flight, now or in an earlier step of this pass."""
         self.moved_delayed = 0
-        if fifo:
+        if self._order.locks_groups:
             self.blocked |= {
                 group for group, held in queue.in_flight_by_group.items() if self._waits(held)
             }
@@ -177,8 +178,7 @@ class _Restoring:
         left_ms = [
             entry.lease.visible_at_ms - self._now_ms
             for sequence in sequences
-            if (entry := self._queue.entries.get(sequence)) is not None
-            and not entry.lease.is_withheld
+            if (entry := self._queue.entries.get(sequence)) is not None and not entry.lease.is_held
         ]
         left_ms = [ms for ms in left_ms if ms > 0]
         if left_ms:
@@ -218,12 +218,9 @@ class _Restoring:
 
     def _lease(self, sequence: int, message: StoredMessage) -> Lease:
         """The message's lease or history, which a blocked group may have lost."""
-        is_blocked = message.group in self._queue.quarantined.groups
-        if self._from.fifo and not is_blocked and sequence not in self._queue.entries:
-            history = history_of(self._shard.rows, self._queue, sequence, message)
-            if history is not None:
-                return history
-        return lease_of(self._queue, sequence, message)
+        if message.group in self._queue.quarantined.groups:
+            return lease_of(self._queue, sequence, message)
+        return self._order.lease_of(self._shard.rows, self._queue, sequence, message)
 
     def _move(self, lease: Lease, due_ms: int, message: StoredMessage) -> None:
         to = self._to.allocate()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state.queue_state import QueueState
-from visibility.state.rows import Rows
 
 
 def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_ms: int) -> Lease:
@@ -55,18 +54,6 @@ def no_lease(sequence: int, message: StoredMessage) -> Lease:
         message.original_sequence,
         message.sent_at_ms,
     )
-
-
-def history_of(
-    rows: Rows, queue: QueueState, sequence: int, message: StoredMessage | Lease
-) -> Lease | None:
-    """The history of a waiting message that was received before, from its FIFO group; None if it
-    has none.
-
-    Raises DamagedRecord.
-    """
-    line = rows.group_line(queue.queue_id, message.group, sequence, 1)
-    return line[0][1] if line and line[0][0] == sequence else None
 
 
 def lease_of(queue: QueueState, sequence: int, message: StoredMessage) -> Lease:

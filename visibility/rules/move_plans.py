@@ -9,13 +9,14 @@ from visibility.contract.outcomes import MovePlan, Planned
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.move_steps import Search, target_of
+from visibility.rules.orders import order_of
 from visibility.rules.selected import is_hidden, selected
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 IN_FLIGHT = "InFlight"
-WITHHELD = "Quarantined"
+HELD = "Held"
 GONE = "MessageGone"
 _STEP_MESSAGES = 1000
 _STEP_BYTES = 4 << 20
@@ -64,6 +65,7 @@ class _Planning:
         self._shard = shard
         self._queue = queue
         self._request = request
+        self._locks_groups = order_of(request.queue.settings).locks_groups
         self._wanted = wanted
         self._now_ms = stamp.now_ms
         self._targets: dict[str, Planned] = {}
@@ -88,7 +90,7 @@ class _Planning:
                 self._passed += 1
             else:
                 self.refuse(target)
-            if self._request.queue.settings.fifo and len(self._groups) < _GROUPS_MAX:
+            if self._locks_groups and len(self._groups) < _GROUPS_MAX:
                 self._groups[message.group] = None
         return MovePlan(
             self._targets,
@@ -103,7 +105,7 @@ class _Planning:
     def _target(self, sequence: int, message: StoredMessage) -> QueueDefinition | str | None:
         """A message's target, or the reason why it stays; None if the filter excludes it."""
         if is_hidden(self._queue, sequence):
-            return WITHHELD if sequence in self._queue.withheld else IN_FLIGHT
+            return HELD if sequence in self._queue.holds else IN_FLIGHT
         source, wanted, to = self._request.queue, self._wanted.filter, self._request.destination
         try:
             if wanted is not None:

@@ -26,7 +26,7 @@ from visibility.contract.stored_message import StoredMessage
 from visibility.rules.arrivals import TARGET_GONE
 from visibility.rules.departures import Departures
 from visibility.rules.groups import GroupBook
-from visibility.rules.leases import history_of, lease_of, no_lease
+from visibility.rules.leases import no_lease
 from visibility.rules.move_pace import (
     WATCH_MS,
     after_canary,
@@ -36,6 +36,7 @@ from visibility.rules.move_pace import (
     without_canary,
 )
 from visibility.rules.moved_ids import SOURCES_MAX, moved_id, source_of
+from visibility.rules.orders import order_of
 from visibility.rules.retention import TooOld
 from visibility.rules.selected import is_hidden
 from visibility.state.events import Event, MessagesMoved, Move, MoveTaskChanged
@@ -302,8 +303,7 @@ class _Moving:
                 book.leave(message.group, sequence)
             else:
                 book.depart(message.group, sequence)
-            if self._definition.settings.fifo:
-                self._freed[message.group] = None
+            self._freed[message.group] = None
         if target.shard != self._definition.shard:
             arriving = self._moving(sealed, message.group, target)
             self._departures.add(lease, message, target, arriving, self._task.task_id)
@@ -324,7 +324,7 @@ class _Moving:
         if self._task.undoes:
             message_id, sent_at_ms = message.message_id, message.sent_at_ms
             source_arn = source_of(message_id, self._task.sources)
-            clock_ms = self._stamp.now_ms if target.settings.fifo else message.retained_from_ms
+            clock_ms = order_of(target.settings).dead_letter_clock_ms(message, self._stamp.now_ms)
         else:
             message_id = self._new_id(message.dead_letter_source_arn)
             sent_at_ms, source_arn = self._stamp.now_ms, None
@@ -351,7 +351,7 @@ class _Moving:
         book = self._books.get(definition.queue_id)
         if book is None:
             queue = self._shard.queue(definition.queue_id)
-            book = GroupBook(self._shard, queue, fifo=definition.settings.fifo)
+            book = order_of(definition.settings).book(self._shard, queue)
             self._books[definition.queue_id] = book
         return book
 
@@ -368,9 +368,8 @@ class Search(NamedTuple):
     def matches(self, sequence: int, message: StoredMessage) -> bool:
         """True if a message matches. Raises QueueError if it cannot be opened, DamagedRecord."""
         shard, queue = self.shard, self.shard.queue(self.definition.queue_id)
-        lease = lease_of(queue, sequence, message)
-        if message.group and queue.fifo and sequence not in queue.entries:
-            lease = history_of(shard.rows, queue, sequence, message) or lease
+        order = order_of(self.definition.settings)
+        lease = order.lease_of(shard.rows, queue, sequence, message)
         if not matches_outside(self.filter, message, lease.receive_count):
             return False
         if not self.filter.opens:

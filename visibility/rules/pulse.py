@@ -19,10 +19,11 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.archive_batches import EXPIRED, hand_over, takes_expired
 from visibility.rules.groups import GroupBook
+from visibility.rules.hold_messages import end_holds, needs_release
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.move_steps import advance_move_tasks
+from visibility.rules.orders import order_of
 from visibility.rules.quarantine import end_quarantine
-from visibility.rules.withhold import end_withholding, is_put_aside
 from visibility.state.events import (
     REMEMBER_BUCKET_MS,
     DeduplicationForgotten,
@@ -70,15 +71,15 @@ def _end_leases(
     looked_at = list(islice(queue.expired_leases, STEP_MESSAGES))
     for sequence in looked_at:
         entry = queue.entries.get(sequence)
-        if entry is not None and entry.lease.visible_at_ms <= stamp.now_ms:
+        if entry is not None and entry.lease.receivable_at_ms <= stamp.now_ms:
             leases[sequence] = entry.lease
-    book = GroupBook(shard, queue, fifo=True)
+    order = order_of(definition.settings)
+    book = order.book(shard, queue)
     book.settle_all((), leases.values())
     again = _done(queue.expired_leases, len(looked_at), stamp)
     if not leases:
         return (), again
-    ended = LeasesEnded(queue.queue_id, stamp.now_ms, list(leases.values()))
-    return (*book.events(), ended), again
+    return (*book.events(), order.ended(queue, list(leases.values()), stamp.now_ms)), again
 
 
 def _end_delays(
@@ -88,9 +89,8 @@ def _end_delays(
     place."""
     if not queue.delayed:
         return (), None
-    fifo = definition.settings.fifo
-    delay_ms = definition.settings.delay_ms
-    book = GroupBook(shard, queue, fifo=fifo)
+    order = order_of(definition.settings)
+    book = order.book(shard, queue)
     moves: list[Move] = []
     size = 0
     again = None
@@ -99,7 +99,7 @@ def _end_delays(
     read = partial(shard.rows.delayed, queue.queue_id, quarantined=queue.quarantined)
     while again is None and (page := read(wanted, after=after)):
         for due_ms, sequence, message in page:
-            at_ms = message.sent_at_ms + delay_ms if fifo else due_ms
+            at_ms = order.delay_ends_ms(due_ms, message, definition.settings)
             if at_ms > stamp.now_ms or len(moves) == STEP_MESSAGES or size >= STEP_BYTES:
                 again = max(at_ms, stamp.now_ms)
                 break
@@ -117,8 +117,8 @@ def _end_delays(
 def _ended_delay(
     queue: QueueState, book: GroupBook, due_ms: int, sequence: int, message: StoredMessage
 ) -> Move:
-    to = sequence if book.fifo else book.allocate()
-    clock_ms = 0 if book.fifo else message.sent_at_ms
+    to = book.place_after_delay(sequence)
+    clock_ms = 0 if to == sequence else message.sent_at_ms
     if message.group:
         book.end_delay(message.group)
     group = book.group_of(message.group)
@@ -139,7 +139,7 @@ def _send_to_the_back(
     if not queue.over_received:
         return (), None
     allowed = _receives_allowed(shard, definition)
-    book = GroupBook(shard, queue, fifo=False)
+    book = order_of(definition.settings).book(shard, queue)
     moves: dict[int, Move] = {}
     looked_at = size = 0
     for sequence in islice(queue.over_received, STEP_MESSAGES):
@@ -226,7 +226,7 @@ def _expire(
             again = stamp.now_ms + _BELIEVE_AGAIN_MS
     elif left := sum(queue.spans.values()) - len(old):
         if left > sum(
-            entry.hidden and sequence not in old and not is_put_aside(queue, entry.lease)
+            entry.hidden and sequence not in old and not needs_release(queue, entry.lease)
             for sequence, entry in queue.entries.items()
         ):
             raise MessagesMissing(queue.queue_id)
@@ -254,7 +254,7 @@ def _expired(
             again = stamp.now_ms + _NO_ROOM_AGAIN_MS
             _note_fresh(shard, queue, again, stamp.now_ms)  # they may be received
             return (), again
-    book = GroupBook(shard, queue, fifo=definition.settings.fifo)
+    book = order_of(definition.settings).book(shard, queue)
     book.leave_all(leases)
     expired = MessagesExpired(queue.queue_id, stamp.now_ms, leases)
     return (*archived, *book.events(), expired), again
@@ -370,7 +370,7 @@ STEPS: tuple[Step, ...] = (
     _send_to_the_back,
     advance_move_tasks,
     end_quarantine,
-    end_withholding,
+    end_holds,
     _expire,
     _forget_ids,
     _wake_for_letters,

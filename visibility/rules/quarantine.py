@@ -2,10 +2,10 @@
 
 Spans are the unit: they count the messages that must exist, so losses are counted exactly. The
 readable part of a span is surveyed, and everything missing from it is quarantined at once. Messages
-in flight stay until the end of their lease, except those that an operator put aside: nothing ends
+in flight stay until the end of their lease, except those that an operator holds: nothing ends
 theirs. In a FIFO queue the group of a lost message is blocked, as it is after a message that is
-never deleted: until the lost message would have expired. After one that was put aside, which
-nobody can release any more, it goes on.
+never deleted: until the lost message would have expired. After a held one, which nobody can release
+any more, it goes on.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease
 from visibility.rules.decided import Notice
 from visibility.rules.groups import GroupBook
-from visibility.rules.withhold import is_put_aside
+from visibility.rules.hold_messages import needs_release
+from visibility.rules.orders import order_of
 from visibility.state.events import (
     NOWHERE,
     BlockedGroup,
@@ -59,7 +60,7 @@ def quarantine(
     if place.is_group_row:
         return _recounted(state, queue, place.group)
     if place.group:
-        if not queue.fifo or place.group in queue.quarantined.groups:
+        if not order_of(queue).locks_groups or place.group in queue.quarantined.groups:
             raise error
         return _blocking(state, queue, [], [], {place.group}, now_ms)
     leases: list[Lease] = []
@@ -68,7 +69,8 @@ def quarantine(
     records, leases = _Spans(state, queue, place, now_ms).survey()
     if not records:
         raise error
-    groups = {lease.group for lease in leases if queue.fifo and not lease.is_withheld}
+    locks = order_of(queue).locks_groups
+    groups = {lease.group for lease in leases if locks and not lease.is_held}
     return _blocking(state, queue, records, leases, groups, now_ms)
 
 
@@ -95,7 +97,7 @@ def _rows_to_read(queue: QueueState, place: DamagedPlace) -> int:
     """Rows of delayed messages, or of those that wait in groups, from which losses are counted."""
     if place.is_delayed:
         return queue.delayed
-    return queue.waiting if queue.fifo or place.is_group_row else 0
+    return queue.waiting if order_of(queue).locks_groups or place.is_group_row else 0
 
 
 def _place_of(state: ShardState, error: DamagedRecord | MessagesMissing) -> DamagedPlace | None:
@@ -124,7 +126,7 @@ class _Spans:
         known leases."""
         queue, place = self._queue, self._place
         first, last = place.sequence >> SPAN_BITS, (place.until - 1) >> SPAN_BITS
-        if queue.fifo:
+        if order_of(queue).locks_groups:
             for group, sequence in self._rows.in_groups(queue.queue_id):
                 self._waiting.setdefault(sequence >> SPAN_BITS, []).append((group, sequence))
         spans = sorted({first, *(span for span in queue.spans if first <= span <= last)})
@@ -151,7 +153,7 @@ class _Spans:
         leases = [
             entry.lease
             for entry in received
-            if not entry.hidden or is_put_aside(queue, entry.lease)
+            if not entry.hidden or needs_release(queue, entry.lease)
         ]
         in_flight = len(received) - len(leases)
         for group, sequence in self._waiting.get(span, ()):
@@ -194,9 +196,8 @@ def _delayed(
         for group, row in state.rows.groups(queue.queue_id)
         if row.delayed > left[group]
     }
-    return _blocking(
-        state, queue, [record], [], {*counted} if queue.fifo else set(), now_ms, counted
-    )
+    groups = {*counted} if order_of(queue).locks_groups else set()
+    return _blocking(state, queue, [record], [], groups, now_ms, counted)
 
 
 def _blocking(
@@ -211,7 +212,7 @@ def _blocking(
     """The events for lost messages, and for groups blocked from now on, some of them `counted`
     anew. Raises DamagedRecord."""
     groups = {group for group in groups if group}
-    book = GroupBook(state, queue, fifo=queue.fifo, blocked={*queue.quarantined.groups, *groups})
+    book = order_of(queue).book(state, queue, {*queue.quarantined.groups, *groups})
     for group, row in counted.items():
         book.recount(group, row)
     for lease in leases:
@@ -221,10 +222,10 @@ def _blocking(
     for group in sorted(groups):
         _take_row(state, queue, book, group)
         book.settle(group, (), [])
-    put_aside = [lease for lease in leases if queue.fifo and lease.is_withheld]
-    for lease in put_aside:
+    held = [lease for lease in leases if order_of(queue).locks_groups and lease.is_held]
+    for lease in held:
         _take_row(state, queue, book, lease.group)
-    book.settle_all(put_aside, ())
+    book.settle_all(held, ())
     blocked = [BlockedGroup(group, now_ms) for group in sorted(groups)]
     quarantined = MessagesQuarantined(queue.queue_id, records, leases, blocked)
     return (*book.events(), quarantined)
@@ -251,11 +252,10 @@ def _counted(state: ShardState, queue: QueueState, group: bytes) -> GroupRow:
 
 def _recounted(state: ShardState, queue: QueueState, group: bytes) -> tuple[Event, ...]:
     """Rebuild a damaged row of a group, without loss."""
-    book = GroupBook(state, queue, fifo=queue.fifo)
+    book = order_of(queue).book(state, queue)
     row = _counted(state, queue, group)
     book.recount(group, row)
-    if queue.fifo:
-        book.settle(group, (), [])
+    book.settle(group, (), [])
     return book.events()
 
 
@@ -311,7 +311,7 @@ def end_quarantine(
     groups = [name for name, each in quarantined.groups.items() if each.since_ms <= last_ms]
     if not spans and not groups:
         return (), again
-    book = GroupBook(shard, queue, fifo=queue.fifo, blocked=quarantined.groups.keys() - set(groups))
+    book = order_of(queue).book(shard, queue, quarantined.groups.keys() - set(groups))
     for group in groups:
         book.settle(group, (), [])
     return (QuarantineEnded(queue.queue_id, spans, groups), *book.events()), again

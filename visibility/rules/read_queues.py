@@ -7,8 +7,8 @@ from visibility.contract.model import Request
 from visibility.contract.operations import ReadQueues
 from visibility.contract.outcomes import QueueReading, QueuesRead
 from visibility.rules.decided import Outcome
+from visibility.rules.hold_messages import held_leases
 from visibility.rules.move_tasks import shown_task
-from visibility.rules.withhold import withheld_leases
 from visibility.state.ages import OldestMessages, oldest_messages
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import DamagedRecord
@@ -31,13 +31,13 @@ def decide_read_queues(shard: ShardState, request: Request, stamp: Stamp) -> Out
 
 
 def _read(shard: ShardState, queue: QueueState) -> QueueReading:
-    oldest, counts = _oldest(shard, queue), queue.counts
+    oldest, counts, shown = _oldest(shard, queue), queue.counts, queue.counters()
     latest = max(queue.tasks, default=None)
     return QueueReading(
         queue.queue_id,
-        queue.visible,
-        queue.in_flight,
-        queue.delayed,
+        shown.visible,
+        shown.in_flight,
+        shown.delayed,
         queue.quarantined.messages,
         oldest.stored_ms,
         oldest.receivable_ms,
@@ -49,7 +49,7 @@ def _read(shard: ShardState, queue: QueueState) -> QueueReading:
         counts.moved_out,
         None if latest is None else shown_task(queue.tasks[latest]),
         "" if latest is None else queue.tasks[latest].paused,
-        sum(1 for _ in withheld_leases(queue)) if queue.withheld else 0,
+        sum(1 for _ in held_leases(queue)) if queue.holds else 0,
     )
 
 

@@ -1,31 +1,29 @@
-"""The decision on ReceiveMessage: order, in-flight limit, dead-letter rule, waiting.
+"""The decision on ReceiveMessage: in-flight limit, dead-letter rule, retention, waiting.
 
-Standard queues, oldest first: messages that became visible again are merged with untouched ones by
-sequence, so they are served before later ones, and their number stays below the in-flight limit
-(one received three times goes to the back, see `pulse.py`). `receive_fair.py` has the order while a
-group is noisy, `receive_fifo.py` that of FIFO queues.
+The order of the queue offers messages (`order.py`); the receive takes them, moves them to the
+dead-letter queue, or passes them by.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
-from visibility.contract.errors import OverLimit
+import msgspec
+
 from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import QueueSettings, Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Deliveries
+from visibility.contract.retry_backoff import RETRY_MIN_TAG, retry_wait_ms
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.decided import NoAnswer, Outcome
+from visibility.rules.groups import GroupBook
 from visibility.rules.leases import first_lease, next_lease, no_lease
-from visibility.rules.receive_fair import Candidates, quiet_first
-from visibility.rules.receive_fifo import decide_receive_fifo
-from visibility.rules.retention import PASSED_MAX, TooOld
-from visibility.state import window
-from visibility.state.events import MessagesReceived
-from visibility.state.queue_state import QueueState
+from visibility.rules.order import Fate
+from visibility.rules.orders import order_of
+from visibility.rules.retention import TooOld
+from visibility.state.events import Event, MessagesReceived
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -34,81 +32,13 @@ _NONE = Deliveries([], [])
 
 
 def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """Take the oldest visible messages; park or answer empty if there are none."""
-    operation = request.operation
-    assert isinstance(operation, ReceiveMessage)
-    queue = shard.queue(request.queue.queue_id)
+    """Take the next visible messages; park or answer empty if there are none."""
     settings = request.queue.settings
-    now_ms = stamp.now_ms
-    limit = min(operation.max_number_of_messages or 1, IN_FLIGHT_MAX - queue.in_flight)
-    hidden_s = operation.visibility_timeout
-    hide_ms = settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
-    if settings.fifo:
-        too_old = TooOld(shard, queue, settings, stamp)
-        letters = DeadLetters(shard, request, stamp)
-        deliveries, events = decide_receive_fifo(
-            shard, queue, request, now_ms, max(0, limit), now_ms + hide_ms, letters, too_old
-        )
-        if deliveries.leases:
-            return deliveries, events
-        return _nothing(operation, settings, letters, too_old), events
-    if limit <= 0:
-        if wait_ms(operation, settings):
-            return NoAnswer.PARK, ()  # AWS refuses short polls only
-        raise OverLimit(
-            "Too many messages have been received and not deleted from this queue: "
-            f"at most {IN_FLIGHT_MAX} messages may be in flight."
-        )
-    if now_ms >= queue.fresh_until_ms:
-        too_old_ms = now_ms - settings.retention_ms
-        if not window.fill_fresh(shard, queue, limit, too_old_ms, PASSED_MAX):
-            return NoAnswer.DEFER, ()
-    elif len(queue.window) < limit and queue.backlog > 0:
-        window.fill(shard, queue, limit)
-    taking = Taking(shard, queue, now_ms, now_ms + hide_ms)
-    if queue.visible_again or queue.aliases or queue.ready_groups.total:
-        return _receive_in_order(shard, queue, request, limit, taking, stamp)
-    taking.untouched(islice(queue.window, limit))
-    if not taking.leases:
-        return (NoAnswer.PARK if wait_ms(operation, settings) else _NONE), ()
-    received = MessagesReceived(queue.queue_id, now_ms, taking.leases)
-    return Deliveries(taking.leases, taking.messages), (received,)
-
-
-def _receive_in_order(
-    shard: ShardState,
-    queue: QueueState,
-    request: Request,
-    limit: int,
-    taking: Taking,
-    stamp: Stamp,
-) -> Outcome:
-    """Take from a queue whose order is not simply that of its line."""
-    operation = request.operation
-    assert isinstance(operation, ReceiveMessage)
-    letters = DeadLetters(shard, request, stamp)
-    too_old = TooOld(shard, queue, request.queue.settings, stamp)
-    is_unfair = _is_unfair(queue, taking.now_ms)
-    candidates = quiet_first(shard, queue) if is_unfair else _merged(shard, queue)
-    _take(taking, candidates, limit, letters, too_old)
-    for sequence, message in taking.new:
-        letters.source_book.leave(message.group, sequence)
-    events = letters.events()
-    if not taking.leases:
-        return _nothing(operation, request.queue.settings, letters, too_old), events
-    received = MessagesReceived(queue.queue_id, taking.now_ms, taking.leases)
-    return Deliveries(taking.leases, taking.messages), (*events, received)
-
-
-def _nothing(
-    operation: ReceiveMessage, settings: QueueSettings, letters: DeadLetters, too_old: TooOld
-) -> Deliveries | NoAnswer:
-    if (letters.is_full and letters.moved) or too_old.is_over:
-        return NoAnswer.DEFER
-    if not wait_ms(operation, settings):
-        return _NONE
-    # A queue may be its own dead-letter queue: messages that just moved can be received.
-    return NoAnswer.DEFER if letters.come_back else NoAnswer.PARK
+    taking = _Taking(shard, request, stamp)
+    events = order_of(settings).choose(taking)
+    if taking.leases:
+        return Deliveries(taking.leases, taking.messages), events
+    return taking.nothing(), events
 
 
 def wait_ms(operation: ReceiveMessage, settings: QueueSettings) -> int:
@@ -117,92 +47,146 @@ def wait_ms(operation: ReceiveMessage, settings: QueueSettings) -> int:
     return settings.wait_ms if asked_s is None else asked_s * 1000
 
 
-def _is_unfair(queue: QueueState, now_ms: int) -> bool:
-    """True if a group is noisy while others have messages, too."""
-    noisy = queue.fairness.noisy_now(now_ms)
-    if not noisy:
-        return False
-    listed = sum(bool((row := queue.groups.get(group)) and row.order) for group in noisy)
-    return queue.ready_groups.total > listed or bool(queue.visible_again)
+class _Taking:
+    """See `order.Taking`."""
 
+    __slots__ = (
+        "_letters",
+        "_too_old",
+        "comes_again",
+        "leases",
+        "limit",
+        "messages",
+        "operation",
+        "queue",
+        "request",
+        "shard",
+        "stamp",
+        "visible_at_ms",
+    )
 
-def _merged(shard: ShardState, queue: QueueState) -> Candidates:
-    """Returned and untouched messages by sequence. Reads the returned ones one by one."""
-    position = 0
-    for entry in queue.visible_again_in_order():
-        sequence = entry.lease.sequence
-        while True:
-            if position == len(queue.window) and queue.backlog and queue.head <= sequence:
-                window.fill(shard, queue, position + 1)
-            if position == len(queue.window) or queue.window[position][0] > sequence:
-                break
-            yield queue.window[position][0], queue.window[position][1], None
-            position += 1
-        yield sequence, None, entry.lease
-    while position < len(queue.window) or queue.backlog > 0:
-        if position == len(queue.window):
-            window.fill(shard, queue, position + 1)
-        yield queue.window[position][0], queue.window[position][1], None
-        position += 1
-
-
-def _take(
-    taking: Taking, candidates: Candidates, limit: int, letters: DeadLetters, too_old: TooOld
-) -> None:
-    """Take candidates in order; those received too often become dead letters."""
-    for sequence, message, lease in candidates:
-        if len(taking.leases) == limit or letters.is_full or too_old.is_over:
-            return
-        if lease is None:
-            assert message is not None
-            if too_old.passes(message.retained_from_ms):
-                continue
-            if not (
-                letters.wants(message.received_here)
-                and letters.move(no_lease(sequence, message), message, waits=True)
-            ):
-                taking.untouched([(sequence, message)])
-        elif not too_old.passes(lease.retained_from_ms) and not (
-            letters.wants(lease.receive_count - lease.base_count)
-            and letters.move(lease, taking.read(sequence), waits=False)
-        ):
-            taking.again(lease)
-
-
-class Taking:
-    """The leases of one receive, collected."""
-
-    __slots__ = ("_queue", "_rows", "leases", "messages", "new", "now_ms", "visible_at_ms")
-
-    def __init__(
-        self, shard: ShardState, queue: QueueState, now_ms: int, visible_at_ms: int
-    ) -> None:
-        self._rows = shard.rows
-        self._queue = queue
-        self.now_ms = now_ms
-        self.visible_at_ms = visible_at_ms
+    def __init__(self, shard: ShardState, request: Request, stamp: Stamp) -> None:
+        operation = request.operation
+        assert isinstance(operation, ReceiveMessage)
+        queue = shard.queue(request.queue.queue_id)
+        hidden_s = operation.visibility_timeout
+        settings = request.queue.settings
+        hide_ms = settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
+        self.shard = shard
+        self.queue = queue
+        self.request = request
+        self.operation = operation
+        self.stamp = stamp
+        self.limit = min(operation.max_number_of_messages or 1, IN_FLIGHT_MAX - queue.in_flight)
+        self.visible_at_ms = stamp.now_ms + hide_ms
+        self.comes_again = False
         self.leases: list[Lease] = []
         self.messages: list[StoredMessage] = []
-        self.new: list[tuple[int, StoredMessage]] = []
-        """Messages in the index of groups that were not received here before."""
+        self._letters: DeadLetters = None  # type: ignore[assignment]
+        """None unless messages are looked at one by one."""
+        self._too_old: TooOld
 
-    def read(self, sequence: int) -> StoredMessage:
-        """A message of this queue. Raises DamagedRecord, MessagesMissing."""
-        (message,) = self._rows.messages(self._queue.queue_id, [sequence])
+    def look_at_each(self) -> None:
+        """See `order.Taking`."""
+        settings = self.request.queue.settings
+        self._letters = DeadLetters(self.shard, self.request, self.stamp)
+        self._too_old = TooOld(self.shard, self.queue, settings, self.stamp)
+
+    @property
+    def waits(self) -> bool:
+        """See `order.Taking`."""
+        return wait_ms(self.operation, self.request.queue.settings) > 0
+
+    @property
+    def is_over(self) -> bool:
+        """See `order.Taking`."""
+        return len(self.leases) >= self.limit or self._letters.is_full or self._too_old.is_over
+
+    @property
+    def book(self) -> GroupBook:
+        """See `order.Taking`."""
+        return self._letters.source_book
+
+    def locks(self, group: bytes) -> bool:
+        """See `order.Taking`."""
+        return self._letters.locks(group)
+
+    def passes(self, lease: Lease) -> bool:
+        """See `order.Taking`."""
+        return self._too_old.passes(lease.retained_from_ms)
+
+    def take(self, untouched: Iterable[tuple[int, StoredMessage]]) -> None:
+        """See `order.Taking`."""
+        visible_at_ms, now_ms = self.visible_at_ms, self.stamp.now_ms
+        leases, messages = self.leases, self.messages
+        for sequence, message in untouched:
+            leases.append(first_lease(sequence, message, visible_at_ms, now_ms))
+            messages.append(message)
+        if RETRY_MIN_TAG in self.request.queue.settings.own_tags:
+            self.leases = [self._with_wait(lease) for lease in leases]
+
+    def offer(self, sequence: int, message: StoredMessage | None, lease: Lease | None) -> Fate:
+        """See `order.Taking`."""
+        if lease is None:
+            assert message is not None
+            retained_from_ms, received = message.retained_from_ms, message.received_here
+        else:
+            retained_from_ms = (message or lease).retained_from_ms
+            received = lease.receive_count - lease.base_count
+        if self._too_old.passes(retained_from_ms):
+            return Fate.PASSED
+        letters, waits = self._letters, message is not None
+        message = message or self._read(sequence)
+        if letters.wants(received):
+            before = lease or no_lease(sequence, message)
+            if letters.move(before, message, waits=waits):
+                return Fate.LEFT
+        visible_at_ms, now_ms = self.visible_at_ms, self.stamp.now_ms
+        taken = (
+            first_lease(sequence, message, visible_at_ms, now_ms)
+            if lease is None
+            else next_lease(lease, visible_at_ms, now_ms)
+        )
+        if RETRY_MIN_TAG in self.request.queue.settings.own_tags:
+            taken = self._with_wait(taken)
+        self.leases.append(taken)
+        self.messages.append(message)
+        return Fate.TAKEN
+
+    def _with_wait(self, lease: Lease) -> Lease:
+        """The lease with its wait, none before the receive that makes a dead letter of the
+        message."""
+        settings, receives = self.request.queue.settings, lease.receive_count - lease.base_count
+        policy = settings.redrive_policy
+        if policy and self.request.dead_letter_queue and receives >= policy.max_receive_count:
+            return lease
+        wait_ms = retry_wait_ms(settings.own_tags, receives, self.stamp.bits128())
+        return msgspec.structs.replace(lease, retry_ms=wait_ms)
+
+    def _read(self, sequence: int) -> StoredMessage:
+        (message,) = self.shard.rows.messages(self.queue.queue_id, [sequence])
         if message is None:
-            raise MessagesMissing(self._queue.queue_id, sequence)
+            raise MessagesMissing(self.queue.queue_id, sequence)
         return message
 
-    def untouched(self, messages: Iterable[tuple[int, StoredMessage]]) -> None:
-        """Hand out waiting messages."""
-        for sequence, message in messages:
-            self.leases.append(first_lease(sequence, message, self.visible_at_ms, self.now_ms))
-            self.messages.append(message)
-            if message.group:
-                self.new.append((sequence, message))
+    def events(self) -> tuple[Event, ...]:
+        """See `order.Taking`."""
+        letters = () if self._letters is None else self._letters.events()
+        if not self.leases:
+            return letters
+        return (
+            *letters,
+            MessagesReceived(self.queue.queue_id, self.stamp.now_ms, self.leases),
+        )
 
-    def again(self, lease: Lease) -> None:
-        """Hand out a message that is visible again; `lease` is the one that ended."""
-        message = self.read(lease.sequence)
-        self.leases.append(next_lease(lease, self.visible_at_ms, self.now_ms))
-        self.messages.append(message)
+    def nothing(self) -> Deliveries | NoAnswer:
+        """The answer without messages."""
+        letters = self._letters
+        if self.comes_again or (
+            letters is not None and ((letters.is_full and letters.moved) or self._too_old.is_over)
+        ):
+            return NoAnswer.DEFER
+        if not self.waits:
+            return _NONE
+        # A queue may be its own dead-letter queue: messages that just moved can be received.
+        return NoAnswer.DEFER if letters is not None and letters.come_back else NoAnswer.PARK

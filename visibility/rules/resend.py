@@ -9,8 +9,8 @@ from visibility.contract.results import SendMessageResult
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.departures import Departures
-from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
+from visibility.rules.orders import order_of
 from visibility.rules.send import Sending
 from visibility.state.events import Event, MessagesDeleted
 from visibility.state.queue_state import QueueState
@@ -45,10 +45,9 @@ def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> 
         if waits and target.queue_id == source.queue_id:
             sending.withdraw(lease)
         elif waits and lease.group:
-            book = GroupBook(shard, source, fifo=request.queue.settings.fifo)
+            book = order_of(request.queue.settings).book(shard, source)
             book.leave(lease.group, lease.sequence)
-            if book.fifo:
-                book.settle(lease.group, (), [])
+            book.settle(lease.group, (), [])
             gone = book.events()
         gone += (MessagesDeleted(source.queue_id, stamp.now_ms, [lease]),)
     result = SendMessageResult(
@@ -82,11 +81,10 @@ def _replace_elsewhere(
     departures = Departures(shard, request.queue, stamp)
     if not departures.has_room:
         raise ServiceUnavailable
-    book = GroupBook(shard, source, fifo=request.queue.settings.fifo)
+    book = order_of(request.queue.settings).book(shard, source)
     if lease.group and lease.sequence not in source.entries:
         book.depart(lease.group, lease.sequence)
-        if book.fifo:
-            book.settle(lease.group, (), [])
+        book.settle(lease.group, (), [])
     message_id = stamp.message_id()
     copy = StoredMessage(
         message_id, stamp.now_ms, content.size, content.data, content.sealed, group=content.group

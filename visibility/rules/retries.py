@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from visibility.content.id_digests import attempt_digest
 from visibility.contract import limits
 from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.model import Content, Receipt, Request
 from visibility.contract.operations import (
     CancelMessageMoveTask,
@@ -66,14 +66,13 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import Lease
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.rules.acknowledge import give_back
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
-from visibility.rules.receive_fifo import attempt_remembered
+from visibility.rules.orders import order_of
 from visibility.rules.retention import TooOld
 from visibility.rules.send import batch_result
-from visibility.state.events import Event, VisibilityChanged
+from visibility.state.events import VisibilityChanged
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
@@ -272,11 +271,9 @@ def _receive_again(
     messages = [message for message in found if message is not None]
     if len(messages) < len(leases):
         raise MessagesMissing(queue.queue_id, leases[found.index(None)].sequence)
-    events: list[Event] = [VisibilityChanged(queue.queue_id, now_ms, leases)]
-    attempt = operation.receive_request_attempt_id
-    if attempt and queue.fifo:
-        events.append(attempt_remembered(queue, attempt_digest(attempt), leases, now_ms))
-    return Deliveries(leases, messages), tuple(events)
+    changed = VisibilityChanged(queue.queue_id, now_ms, leases)
+    attempt = order_of(request.queue.settings).attempt(queue, operation, leases, now_ms)
+    return Deliveries(leases, messages), (changed, *attempt)
 
 
 def _standing(queue: QueueState, short: ShortReceive, now_ms: int) -> list[Lease]:
@@ -293,7 +290,7 @@ def _standing(queue: QueueState, short: ShortReceive, now_ms: int) -> list[Lease
         for lease, receive_count in found
         if lease.receive_count == receive_count
         and lease.visible_at_ms > now_ms
-        and not lease.is_withheld
+        and not lease.is_held
     ]
 
 
@@ -402,7 +399,7 @@ def _short_changed(request: Request, answer: SelectedChanged) -> ShortAnswer:
 
 
 def _changed_again(short: int, shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    assert isinstance(request.operation, WithholdMessages | ReleaseMessages)
+    assert isinstance(request.operation, HoldMessages | ReleaseMessages)
     return SelectedChanged(short, len(set(request.operation.sequences)) - short), ()
 
 
@@ -425,7 +422,7 @@ MEMORABLE: dict[type[Operation], Memorable] = {
     StartMessageMoveTask: _START,
     MoveSelected: _START,
     ChangeMoveTask: _NOTHING,
-    WithholdMessages: _CHANGED,
+    HoldMessages: _CHANGED,
     ReleaseMessages: _CHANGED,
     DeleteSelected: Memorable(_short_selected, (int,), _selected_again),
     CancelMessageMoveTask: Memorable(_short_cancel, (int,), _cancel_again),

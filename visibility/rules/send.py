@@ -21,7 +21,7 @@ from visibility.contract.results import (
 )
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.decided import Outcome
-from visibility.rules.groups import GroupBook
+from visibility.rules.orders import order_of
 from visibility.state.events import (
     DeduplicationRecorded,
     Event,
@@ -46,7 +46,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     definition = request.queue
     queue = shard.queue(definition.queue_id)
     delay_s = operation.delay_seconds
-    if _is_plain(queue, definition, content) and not (delay_s or definition.settings.delay_ms):
+    if _is_plain(queue, content) and not (delay_s or definition.settings.delay_ms):
         message_id, number = stamp.message_id(), None
         message = StoredMessage(
             message_id, stamp.now_ms, content.size, content.data, content.sealed
@@ -108,9 +108,9 @@ def batch_result(
     return SendMessageBatchResult(successful or None, failed or None)
 
 
-def _is_plain(queue: QueueState, definition: QueueDefinition, content: Content) -> bool:
-    """True if no index needs an entry for the message."""
-    return not (content.group or queue.ready_groups.total or definition.settings.fifo)
+def _is_plain(queue: QueueState, content: Content) -> bool:
+    """True if no index needs an entry for the message; one of a FIFO queue has a group."""
+    return not (content.group or queue.ready_groups.total)
 
 
 class Sending:
@@ -118,13 +118,13 @@ class Sending:
 
     __slots__ = (
         "_book",
-        "_definition",
         "_delayed",
         "_due_ms",
         "_fresh",
         "_known",
+        "_order",
         "_queue",
-        "_shard",
+        "_settings",
         "_stamp",
         "_waiting",
         "duplicates",
@@ -139,11 +139,11 @@ class Sending:
         parts: Sequence[object],
     ) -> None:
         """`parts` includes the contents to send. Raises DamagedRecord."""
-        self._shard = shard
         self._queue = queue
-        self._definition = definition
+        self._settings = definition.settings
         self._stamp = stamp
-        self._book = GroupBook(shard, queue, fifo=definition.settings.fifo)
+        self._order = order_of(definition.settings)
+        self._book = self._order.book(shard, queue)
         self._waiting: list[StoredMessage] = []
         self._delayed: list[StoredMessage] = []
         self._due_ms: list[int] = []
@@ -153,21 +153,21 @@ class Sending:
         """Ids that this request is the first to use."""
         self._known: dict[bytes, Remembered] = {}
         """Ids of this request that it or others used before."""
-        if queue.remembered_ms and definition.settings.fifo:
+        if queue.remembered_ms:
             digests = [part.deduplication for part in parts if isinstance(part, Content)]
             self._known = shard.rows.remembered(queue.queue_id, digests, stamp.now_ms)
 
     def send(self, content: Content, delay_s: int | None) -> _Sent:
         """Append a message, or return the original of a duplicate. Raises DamagedRecord."""
-        fifo = self._definition.settings.fifo
-        known = self._known.get(content.deduplication) if fifo else None
+        deduplication = content.deduplication
+        known = self._known.get(deduplication) if deduplication else None
         if known is not None:
             self.duplicates += 1
             return known.message_id, sequence_number(known.sequence)
         now_ms = self._stamp.now_ms
         message_id = self._stamp.message_id()
         group = self._book.group_of(content.group)
-        due_ms = self._due(delay_s)
+        due_ms = self._order.due_ms(self._queue, self._settings, delay_s, now_ms)
         message = StoredMessage(
             message_id, now_ms, content.size, content.data, content.sealed, group=group
         )
@@ -182,23 +182,11 @@ class Sending:
             self._due_ms.append(due_ms)
             if group:
                 self._book.delay(group)
-        if not fifo:
+        if not deduplication:
             return message_id, None
         remembered = Remembered(now_ms, message_id, sequence)
-        self._fresh[content.deduplication] = self._known[content.deduplication] = remembered
+        self._fresh[deduplication] = self._known[deduplication] = remembered
         return message_id, sequence_number(sequence)
-
-    def _due(self, delay_s: int | None) -> int | None:
-        """The key among the delayed messages, None without a delay.
-
-        In a FIFO queue all messages are delayed or none, so that they stay in order.
-        """
-        delay_ms = self._definition.settings.delay_ms
-        if self._definition.settings.fifo:
-            return 0 if delay_ms or self._queue.delayed else None
-        if delay_s is not None:
-            delay_ms = delay_s * 1000
-        return self._stamp.now_ms + delay_ms if delay_ms else None
 
     @property
     def is_empty(self) -> bool:
@@ -209,8 +197,7 @@ class Sending:
         """Remove a waiting message of the same queue in the same step."""
         if lease.group:
             self._book.leave(lease.group, lease.sequence)
-            if self._book.fifo:
-                self._book.settle(lease.group, (), [])
+            self._book.settle(lease.group, (), [])
 
     def events(self) -> tuple[Event, ...]:
         """The changes of the request. In a standard queue, its delayed messages come after the

@@ -5,11 +5,11 @@ Nothing here is an event.
 
 from __future__ import annotations
 
+from visibility.contract.held_messages import Hold
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease
-from visibility.contract.withheld import Withheld
 from visibility.state.counts import Counts
-from visibility.state.in_flight import hide, show
+from visibility.state.in_flight import hide, show, wait
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.waiters import Ticket
@@ -59,6 +59,9 @@ def _pass_deadline(
     entry = queue.entries.get(sequence)
     if entry is None or not entry.hidden or entry.lease.visible_at_ms > now_ms:
         return
+    if entry.lease.receivable_at_ms > now_ms:
+        wait(shard, queue, entry.lease)
+        return
     if queue.fifo:
         queue.expired_leases.append(sequence)
         shard.due[queue.queue_id] = None
@@ -99,7 +102,7 @@ def restore(
         queue.tasks[task.number] = task
     for lease in leases:
         hide(shard, queue, lease, 0)
-        if lease.is_withheld and lease.sequence not in queue.withheld:  # its mark was damaged
-            queue.withheld[lease.sequence] = Withheld(lease.sequence)
+        if lease.is_held and lease.sequence not in queue.holds:  # its mark was damaged
+            queue.holds[lease.sequence] = Hold(lease.sequence)
     queue.counts = Counts(restored=queue.stored)
     shard.plan_pulse(queue, 1)

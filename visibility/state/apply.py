@@ -12,7 +12,7 @@ from typing import Any
 
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
 from visibility.contract.stored_message import StoredMessage
-from visibility.state import apply_archive, apply_outbox, apply_withheld, window
+from visibility.state import apply_archive, apply_held, apply_outbox, window
 from visibility.state.counts import Counts, bucket_of
 from visibility.state.events import (
     NOWHERE,
@@ -38,7 +38,7 @@ from visibility.state.events import (
     QueueDropped,
     VisibilityChanged,
 )
-from visibility.state.in_flight import end_hold, held_by_consumers, hide, trim, with_consumers
+from visibility.state.in_flight import end_flight, group_with_consumers, hide, trim, with_consumers
 from visibility.state.outbox import (
     ArrivalsForgotten,
     ArrivalsRefused,
@@ -102,7 +102,7 @@ def _messages_received(shard: ShardState, event: MessagesReceived) -> None:
             leave_line(shard, queue, lease.sequence)
         hide(shard, queue, lease, at_ms)
         if lease.group and not queue.fifo:
-            held = held_by_consumers(queue, lease.group)
+            held = group_with_consumers(queue, lease.group)
             queue.fairness.received(lease.group, held, with_consumers(queue), at_ms)
     if queue.visible_again:
         trim(queue)
@@ -117,7 +117,7 @@ def _messages_deleted(shard: ShardState, event: MessagesDeleted) -> None:
         if lease.sent_at_ms:
             bucket = bucket_of(event.deleted_at_ms - lease.sent_at_ms)
             times[bucket] = times.get(bucket, 0) + 1
-        if lease.group and lease.received_at_ms and not (queue.fifo or lease.is_withheld):
+        if lease.group and lease.received_at_ms and not (queue.fifo or lease.is_held):
             busy_ms = max(0, event.deleted_at_ms - lease.received_at_ms)
             queue.fairness.finished(lease.group, busy_ms, event.deleted_at_ms)
     if queue.visible_again:
@@ -143,7 +143,7 @@ def _visibility_changed(shard: ShardState, event: VisibilityChanged) -> None:
 def _leases_ended(shard: ShardState, event: LeasesEnded) -> None:
     queue = shard.queue(event.queue_id)
     for lease in event.leases:
-        end_hold(shard, queue, queue.entries.pop(lease.sequence).lease)
+        end_flight(shard, queue, queue.entries.pop(lease.sequence).lease)
         queue.waiting += 1
 
 
@@ -331,6 +331,6 @@ APPLY: dict[type[Event], Callable[[ShardState, Any], None]] = {
     MessagesArrived: apply_outbox.messages_arrived,
     ArrivalsRefused: apply_outbox.rows_only,
     ArrivalsForgotten: apply_outbox.rows_only,
-    **apply_withheld.APPLY,
+    **apply_held.APPLY,
 }
 """Event type to the function that applies it."""

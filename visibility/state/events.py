@@ -14,9 +14,9 @@ from itertools import count
 
 import msgspec
 
+from visibility.contract.held_messages import Hold
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 
 
 class GroupRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -298,15 +298,15 @@ class QuarantineEnded(Event, frozen=True):
     groups: list[bytes]
 
 
-class MessagesWithheld(Event, frozen=True):
+class MessagesHeld(Event, frozen=True):
     """Waiting messages are in flight from now on, with leases that end at no time, and marked."""
 
-    withheld_at_ms: int
-    marks: list[Withheld]
+    held_at_ms: int
+    marks: list[Hold]
     leases: list[Lease]
 
 
-class WithholdingEnded(Event, frozen=True):
+class HoldsEnded(Event, frozen=True):
     """These marks are removed; their messages are gone, or other events show them again."""
 
     sequences: list[int]

@@ -15,15 +15,15 @@ _NONE: frozenset[int] = frozenset()
 
 
 def hide(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None:
-    """Give a message this lease: it is hidden if the lease ends after `at_ms`."""
+    """Give a message this lease: it is hidden if it may not be received at `at_ms`."""
     sequence = lease.sequence
-    hidden = lease.visible_at_ms > at_ms
+    hidden = lease.visible_at_ms + lease.retry_ms > at_ms
     entry = queue.entries.get(sequence)
     if entry is None:
         entry = queue.entries[sequence] = Entry(lease, hidden, False)
     else:
         if entry.hidden:
-            end_hold(shard, queue, entry.lease)
+            end_flight(shard, queue, entry.lease)
         entry.lease = lease
         entry.hidden = hidden
     if hidden or queue.fifo:
@@ -32,37 +32,51 @@ def hide(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None
         queue.in_flight += 1
         if lease.group:
             queue.in_flight_by_group.setdefault(lease.group, set()).add(sequence)
-        shard.deadlines.push(lease.visible_at_ms, queue.queue_id, sequence)
+        if lease.retry_ms and lease.visible_at_ms <= at_ms:
+            wait(shard, queue, lease)
+        else:
+            shard.deadlines.push(lease.visible_at_ms, queue.queue_id, sequence)
     else:
         _queue_again(shard, queue, entry)
 
 
-def end_hold(shard: ShardState, queue: QueueState, lease: Lease) -> None:
-    """End a message's time in flight."""
+def wait(shard: ShardState, queue: QueueState, lease: Lease) -> None:
+    """Let a message wait, whose visibility timeout is over. Derived from time, not an event."""
+    queue.retrying.add(lease.sequence)
+    shard.deadlines.push(lease.receivable_at_ms, queue.queue_id, lease.sequence)
+
+
+def end_flight(shard: ShardState, queue: QueueState, lease: Lease) -> None:
+    """End a message's time in flight, and its wait."""
     shard.hidden -= 1
     queue.in_flight -= 1
+    if queue.retrying:
+        queue.retrying.discard(lease.sequence)
     if lease.group:
-        held = queue.in_flight_by_group[lease.group]
-        held.discard(lease.sequence)
-        if not held:
+        sequences = queue.in_flight_by_group[lease.group]
+        sequences.discard(lease.sequence)
+        if not sequences:
             del queue.in_flight_by_group[lease.group]
 
 
-def held_by_consumers(queue: QueueState, group: bytes) -> int:
-    """Number of a group's messages in flight. Withheld ones keep no consumer busy."""
-    held = queue.in_flight_by_group.get(group, _NONE)
-    return len(held) - (len(queue.withheld.keys() & held) if queue.withheld else 0)
+def group_with_consumers(queue: QueueState, group: bytes) -> int:
+    """Number of a group's messages in flight. Held and waiting ones keep no consumer busy."""
+    sequences = queue.in_flight_by_group.get(group, _NONE)
+    idle = len(queue.holds.keys() & sequences) if queue.holds else 0
+    return len(sequences) - idle - (len(queue.retrying & sequences) if queue.retrying else 0)
 
 
 def with_consumers(queue: QueueState) -> int:
-    """Number of messages in flight without withheld ones, whose marks may outlive them."""
-    withheld = queue.withheld
-    return queue.in_flight - (len(queue.entries.keys() & withheld.keys()) if withheld else 0)
+    """Number of messages in flight without waiting ones, and held ones, whose marks may outlive
+    them."""
+    holds = queue.holds
+    in_flight = queue.in_flight - len(queue.retrying)
+    return in_flight - (len(queue.entries.keys() & holds.keys()) if holds else 0)
 
 
 def show(shard: ShardState, queue: QueueState, entry: Entry) -> None:
     """Make a message visible at the end of its lease. Derived from time, not an event."""
-    end_hold(shard, queue, entry.lease)
+    end_flight(shard, queue, entry.lease)
     entry.hidden = False
     _queue_again(shard, queue, entry)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from visibility.contract.stored_message import Lease
 from visibility.state import window
-from visibility.state.in_flight import end_hold
+from visibility.state.in_flight import end_flight
 from visibility.state.queue_state import SPAN_BITS, Entry, QueueState
 from visibility.state.shard_state import ShardState
 
@@ -36,7 +36,7 @@ def leave(shard: ShardState, queue: QueueState, lease: Lease) -> Entry | None:
     if entry is None:
         leave_line(shard, queue, sequence)
     elif entry.hidden:
-        end_hold(shard, queue, entry.lease)
+        end_flight(shard, queue, entry.lease)
     if lease.original_sequence:
         queue.aliases -= 1
     uncount(queue, sequence >> SPAN_BITS, 1)

@@ -16,10 +16,10 @@ from typing import NamedTuple
 
 import msgspec
 
+from visibility.contract.held_messages import Hold
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.contract.withheld import Withheld
 from visibility.state.counts import Counts
 from visibility.state.events import NOWHERE, GroupRow, Quarantined
 from visibility.state.fairness import Fairness
@@ -140,9 +140,13 @@ class QueueState:
     """Heap of sequences that became visible again; those hidden or gone since are skipped."""
     quarantined: Quarantine = field(default_factory=Quarantine)
     """The messages that cannot be served."""
-    withheld: dict[int, Withheld] = field(default_factory=dict)
-    """Marks of messages that operators withhold, by sequence; of some, the message is gone."""
+    holds: dict[int, Hold] = field(default_factory=dict)
+    """Holds of operators, by sequence; of some, the message is gone."""
     in_flight: int = 0
+    """Messages that may not be received because of their lease, those that wait included."""
+    retrying: set[int] = field(default_factory=set)
+    """Sequences of messages in flight whose visibility timeout is over: they wait to be received
+    again."""
     delayed: int = 0
     departed: int = 0
     """Messages of this queue in the outbox; they are in no other count."""
@@ -222,8 +226,9 @@ class QueueState:
 
     def counters(self) -> QueueCounters:
         """The three exact counts."""
+        waiting = len(self.retrying)
         delayed = self.delayed - self.quarantined.blocked_delayed
-        return QueueCounters(self.visible, self.in_flight, delayed)
+        return QueueCounters(self.visible, self.in_flight - waiting, delayed + waiting)
 
     def visible_again_in_order(self) -> Iterator[Entry]:
         """Entries that are visible again, oldest first, without changing anything. O(log n)

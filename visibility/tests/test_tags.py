@@ -3,17 +3,19 @@ user's."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from visibility.contract.actions import check
 from visibility.contract.attributes import checked_tags
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.operations import CreateQueue, TagQueue
-from visibility.contract.tags import KNOWN_TAGS
+from visibility.contract.tags import OWN_TAGS
 
 
 def test_the_known_tags_take_their_values() -> None:
-    given = [{key: value} for key, values in KNOWN_TAGS.items() for value in values]
+    given = [{key: value} for key, row in OWN_TAGS.items() for value in row.choices]
 
     assert given == [
         {"holdfast:archive": "expired"},
@@ -45,13 +47,15 @@ def test_the_known_tags_take_their_values() -> None:
             "holdfast:archiv",
             "all",
             "Tag holdfast:archiv is unknown. "
-            "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect.",
+            "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
+            "holdfast:retry-min, holdfast:retry-max.",
         ),
         (
             "Holdfast:archive",
             "all",
             "Tag Holdfast:archive is unknown. "
-            "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect.",
+            "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
+            "holdfast:retry-min, holdfast:retry-max.",
         ),
     ],
 )
@@ -75,3 +79,12 @@ def test_a_tag_from_before_does_not_keep_others_from_being_set() -> None:
     before = {"holdfast:archive": "everything"}
 
     assert checked_tags("q", before, {"team": "shop"}) == before | {"team": "shop"}
+
+
+def test_each_tag_has_a_meaning_of_one_sentence_and_a_row_in_the_guide() -> None:
+    guide = (Path(__file__).parents[2] / "sqs_api/OPERATING.md").read_text()
+
+    for key, row in OWN_TAGS.items():
+        assert f"| `{key}` |" in guide
+        assert row.meaning.endswith(".")
+        assert row.values

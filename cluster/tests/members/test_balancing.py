@@ -24,7 +24,6 @@ class FakeReplica:
     def __init__(self, host: Leading, shard: int) -> None:
         self.host = host
         self.shard = shard
-        self.succession = self
         self.caught_up = ["a", "b", "c"]
         self.is_handing_over = False
         self.is_idle = True

@@ -160,7 +160,7 @@ async def test_a_key_that_is_reported_to_be_free_is_looked_at_without_waiting() 
     other.leadership.read = look  # type: ignore[method-assign]
     await stage.until(lambda: bool(looked_at_s))
     await asyncio.sleep(0.12)
-    other.key_freed()
+    other.key.freed()
     await asyncio.sleep(0.15)
 
     assert len(looked_at_s) == 2
@@ -224,7 +224,7 @@ async def test_a_shard_is_handed_over_in_a_moment() -> None:
     await stage.until(lambda: len(leader.replica.caught_up) == 2)  # type: ignore[union-attr]
     heir = stage.others(leader)[1]
 
-    leader.replica.succession.hand_over(heir.name)
+    leader.replica.hand_over(heir.name)
     pause_s = await stage.pause_s(leader)
 
     assert heir.serves

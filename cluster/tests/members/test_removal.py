@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from cluster.members.member_operations import remove, set_drained
 from cluster.members.member_records import MembershipRefused
 from cluster.members.removal import change_of, reason_to_keep
+from cluster.replication.contract import PeerReport, ReplicaReport
 from cluster.replication.leadership import TermRecord
-from cluster.replication.replica_report import PeerReport, ReplicaReport
 from cluster.tests.members.joining import SimulatedWorld
 from cluster.tests.virtual_time import virtual
 

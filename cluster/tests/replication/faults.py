@@ -122,7 +122,7 @@ class Faults:
         if host.replica is not None and host.serves and not host.is_paused:
             heir = self._random.choice(host.replica.peers)
             self._note(f"{host.name} is to hand over to {heir}")
-            host.enter(lambda: host.replica.succession.hand_over(heir))  # type: ignore[union-attr]
+            host.enter(lambda: host.replica.hand_over(heir))  # type: ignore[union-attr]
 
     # -- the network -------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from msgspec.msgpack import decode
 from cluster.replication import Journal, NotServing, Replica, Role, Times, Timing
 from cluster.replication.replica_messages import Message
 from cluster.tests.replication.network import Port
-from storage.log import BEGINNING, Disk, LogFailed, LogFull, Position, Promise
+from storage.log import BEGINNING, LogFailed, LogFull, Position, Promise, ReplicaLog
 from storage.log.disk import Done, Work
 from storage.log.promise import PROMISE_FILE, read_promises
 from storage.tests.simulated_disk import PowerCut, SimulatedDisk
@@ -56,39 +56,6 @@ class _GatedDisk(SimulatedDisk):
             raise
 
 
-class _WatchedJournal(Journal):
-    """Tells the record which Entries are in the log."""
-
-    def __init__(self, host: Host, disk: Disk, folder: Path) -> None:
-        cluster = host.cluster
-        super().__init__(
-            disk,
-            folder,
-            log_id=cluster.log_id,
-            new_replica_id=cluster.new_replica_id,
-            flushed=lambda: host.flushed,
-            segment_bytes=cluster.segment_bytes,
-        )
-        self._host = host
-
-    def append(self, body: bytes, queue_ids: object, *, term: int, committed: int) -> bytes:
-        record = super().append(body, (), term=term, committed=committed)
-        self._tell(self.log.last_index)
-        return record
-
-    def place(self, previous: Position, records: list[bytes]) -> object:  # type: ignore[override]
-        before = self.log.last_index
-        placed = super().place(previous, records)
-        for index in range(before + 1, self.log.last_index + 1):
-            self._tell(index)
-        return placed
-
-    def _tell(self, index: int) -> None:
-        position = self.log.position_at(index)
-        assert position is not None
-        self._host.cluster.record.written(self._host.name, position)
-
-
 class Host:
     """See above. It is its replica's owner as well."""
 
@@ -116,6 +83,8 @@ class Host:
         self.life = 0
         self._pending: dict[int, tuple[bytes, Answer]] = {}
         self._copying = False
+        self._told: tuple[ReplicaLog | None, int] = None, 0
+        """The log as it was after the last step, and its last index."""
         self.disk = self._new_disk()
 
     def _new_disk(self) -> SimulatedDisk:
@@ -132,7 +101,14 @@ class Host:
         self.life += 1
         self.lives += 1
         self.applied = self.flushed
-        journal = _WatchedJournal(self, self.disk, self.folder)
+        journal = Journal(
+            self.disk,
+            self.folder,
+            log_id=self.cluster.log_id,
+            new_replica_id=self.cluster.new_replica_id,
+            flushed=lambda: self.flushed,
+            segment_bytes=self.cluster.segment_bytes,
+        )
         try:
             journal.open(rows_replaced=self.is_replaced)
             self.is_replaced = False
@@ -213,6 +189,17 @@ class Host:
             work()
         except PowerCut:
             self.crash(is_power_loss=True)
+        if self.replica is not None and self.replica.journal.is_open:
+            self._tell_written(self.replica.log)
+
+    def _tell_written(self, log: ReplicaLog) -> None:
+        """Tell the record which Entries are in the log since the last step."""
+        told = self._told[1] if self._told[0] is log else log.start.index
+        for index in range(max(told, log.start.index) + 1, log.last_index + 1):
+            position = log.position_at(index)
+            assert position is not None
+            self.cluster.record.written(self.name, position)
+        self._told = log, log.last_index
 
     def _tick(self, life: int) -> None:
         if life != self.life or self.replica is None:
@@ -300,6 +287,9 @@ class Host:
                 body, answer = waiting
                 record.acknowledge(entry.position, body)
                 answer(True)
+
+    def on_synced(self) -> None:
+        """Nothing is answered early."""
 
     def on_serving(self, term: int) -> None:
         self.cluster.note(f"{self.name} serves in term {term}")

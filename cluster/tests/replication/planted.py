@@ -7,20 +7,19 @@ from functools import partial
 
 import pytest
 
-from cluster.coordination.coordination import Unavailable
 from cluster.replication import candidacy
-from cluster.replication.candidacy import Asking
-from cluster.replication.following import Following
-from cluster.replication.journal import Diverged, Journal, Matched, Misfit
+from cluster.replication.candidacy import Adopting, Asking
+from cluster.replication.following import Follower
+from cluster.replication.journal import Journal
 from cluster.replication.leadership import Seen
-from cluster.replication.leading import Leading
+from cluster.replication.leading import Leading, Taken
 from cluster.replication.replica import Replica
-from cluster.replication.replica_messages import Appended, Heartbeat, Message
+from cluster.replication.replica_messages import Appended, Heartbeat
 from cluster.replication.voters import VoterSet
 from cluster.tests.replication import test_log_in_cluster as log_stories
 from cluster.tests.replication import test_replica_rules as stories
 from cluster.tests.replication.run import Shape
-from storage.log import LogMismatch, Position, Promise, PromiseFile
+from storage.log import LogMismatch, Position, Promise, PromiseFile, ReplicaLog
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 Story = Callable[[], None]
@@ -54,16 +53,15 @@ def count_entries_of_older_terms(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Leading, "begin", begin_at_once)
 
 
-def _give_again(self: Following, voters: VoterSet, leader: str, given: Callable[[], None]) -> bool:
+def _give_again(self: Journal, promise: Promise, given: Callable[[], None]) -> bool:
     """A promise to oneself may be repeated."""
-    replica = self._replica
-    promise = Promise(replica.replica_id, voters.term, leader, voters.voters, voters.old_voters)
-    standing = self._pending or replica.journal.promise
-    is_ours = leader in (standing.leader, replica.replica_id)
-    if voters.term < standing.term or (voters.term == standing.term and not is_ours):
+    assert self._promises is not None
+    standing = self.standing
+    is_ours = promise.leader in (standing.leader, promise.replica_id)
+    if promise.term < standing.term or (promise.term == standing.term and not is_ours):
         return False
+    self._promises.write(promise, partial(self._given, self._openings, promise, given))
     self._pending = promise
-    replica.journal.give(promise, partial(self._given, promise, given))
     return True
 
 
@@ -78,46 +76,40 @@ def keep_the_term_after_a_restart(patch: pytest.MonkeyPatch) -> None:
         return promise.term if is_ours else term
 
     patch.setattr(Asking, "_next_term", same_term)
-    patch.setattr(Following, "give", _give_again)
+    patch.setattr(Journal, "give", _give_again)
 
 
 def refresh_an_old_key(patch: pytest.MonkeyPatch) -> None:
     """A key that bears our name is ours, with its term."""
     seen_by = Replica._seen
 
-    def seen_key(self: Replica, seen: Seen | Unavailable) -> None:
-        is_free = self._part is None and self._recovery is None
-        if not isinstance(seen, Unavailable) and is_free and seen.holder and seen.record:
-            if seen.holder.name == self.name:
-                self._is_reading_key = False
-                record = seen.record
-                self.hold(seen.holder)
-                voters = VoterSet(seen.holder.term, record.voters, record.old_voters)
-                self.adopt(voters, seen.revision)
-                return
-        seen_by(self, seen)
+    def seen_key(self: Replica, seen: Seen) -> None:
+        is_free = self.part is None and self.journal.is_open
+        if is_free and seen.holder and seen.record and seen.holder.name == self.name:
+            self.key.hold(seen.holder)
+            record = seen.record
+            voters = VoterSet(seen.holder.term, record.voters, record.old_voters)
+            self.play(Adopting(self, Taken(seen.holder, voters, seen.revision)))
+        else:
+            seen_by(self, seen)
 
     patch.setattr(Replica, "_seen", seen_key)
-    patch.setattr(Following, "give", _give_again)
+    patch.setattr(Journal, "give", _give_again)
 
 
 def no_check_of_the_previous_checksum(patch: pytest.MonkeyPatch) -> None:
     """Entries are taken behind whatever is there."""
 
-    def place(
-        self: Journal, previous: Position, records: list[bytes]
-    ) -> Matched | Misfit | Diverged:
-        if previous.index > self.log.last_index:
-            return Misfit()
-        log = self.log
+    def place(self: ReplicaLog, previous: Position, records: list[bytes]) -> int | None:
+        if previous.index > self.last_index:
+            return None
         for record in records:
-            entry = log.decode(record)
-            if entry.index <= log.last_index:
-                continue
-            log._write(record, entry.term, entry.checksum)
-        return Matched(previous.index + len(records))
+            entry = self.decode(record)
+            if entry.index > self.last_index:
+                self._write(record, entry.term, entry.checksum)
+        return previous.index + len(records)
 
-    patch.setattr(Journal, "place", place)
+    patch.setattr(ReplicaLog, "place", place)
 
 
 def skip_the_promise_sync(patch: pytest.MonkeyPatch) -> None:
@@ -132,45 +124,37 @@ def skip_the_promise_sync(patch: pytest.MonkeyPatch) -> None:
 def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
     """A follower tells its leader of what it has written."""
 
-    def acknowledge(self: Following) -> None:
-        replica = self._replica
+    def acknowledge(self: Follower) -> None:
         if self._verified:
-            term = replica.journal.promise.term
-            replica.send(self._leader, Appended(term, replica.replica_id, self._verified))
-            replica.commit_to(min(self._told_commit, self._verified))
+            term = self.journal.promise.term
+            self.send(self._leader, Appended(term, self.replica_id, self._verified))
+            self.commit_to(min(self._told_commit, self._verified))
 
     def sync(self: Journal) -> None:
         synced(self)
         self.on_synced()
 
     synced = Journal.sync
-    patch.setattr(Following, "_acknowledge", acknowledge)
+    patch.setattr(Follower, "_acknowledge", acknowledge)
     patch.setattr(Journal, "sync", sync)
 
 
 def verified_by_another_leader(patch: pytest.MonkeyPatch) -> None:
     """Entries of one leader's log are taken to be in the next one's."""
 
-    def given(self: Following, promise: Promise, given: Callable[[], None]) -> None:
-        if self._pending is promise:
-            self._pending = None
-        given()
-
-    patch.setattr(Following, "_given", given)
+    patch.setattr(Follower, "_given", Follower.guarded)
 
 
 def commit_what_is_not_verified(patch: pytest.MonkeyPatch) -> None:
     """A heartbeat's commit index is true of whatever the log holds."""
-    heartbeat = Following._on_heartbeat
+    heartbeat = Follower._on_heartbeat
 
-    def on_heartbeat(self: Following, sender: str, message: Message) -> None:
+    def on_heartbeat(self: Follower, sender: str, message: Heartbeat) -> None:
         heartbeat(self, sender, message)
-        assert isinstance(message, Heartbeat)
-        replica = self._replica
-        if message.term == replica.journal.promise.term:
-            replica.commit_to(min(message.commit, replica.log.synced_index))
+        if message.term == self.journal.promise.term:
+            self.commit_to(min(message.commit, self.log.synced_index))
 
-    patch.setattr(Following, "_on_heartbeat", on_heartbeat)
+    patch.setattr(Follower, "_on_heartbeat", on_heartbeat)
 
 
 def answer_without_confirmation(patch: pytest.MonkeyPatch) -> None:

@@ -13,11 +13,10 @@ from cluster.clock import SystemClock
 from cluster.peers.settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication import Leadership
-from cluster.replication.checkpointing import CheckpointTraffic
+from cluster.replication.checkpointing import CheckpointTraffic, RowsPlace
 from cluster.replication.hosting import OnMessage, ReplicatedStores
 from cluster.replication.replica_messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.replication.rows_place import RowsPlace
 from cluster.shards.delivery import Deliveries
 from cluster.shards.shard import Shard
 from cluster.tests.replication.checkpoint_links import CheckpointLinks

@@ -127,7 +127,7 @@ async def test_a_leader_that_lost_its_key_during_a_change_steps_down(stage: Stag
     with pytest.MonkeyPatch.context() as patch:
         slow_down(patch, leader, 1.5, 0.0)
         stage.join("h4")
-        await stage.until(lambda: leader.replica._part.is_changing)  # type: ignore[union-attr]
+        await stage.until(lambda: leader.replica.is_changing_voters)  # type: ignore[union-attr]
         holder = stage.coordination.state().holder
         assert holder is not None
         stage.coordination.release(holder)

@@ -27,7 +27,7 @@ def _journal(folder: Path, log_id: bytes = b"l" * 16, disk: SystemDisk | None = 
     )
 
 
-async def _called(work: Callable[[Callable[..., None]], None]) -> None:
+async def _called(work: Callable[[Callable[..., None]], object]) -> None:
     """Wait until the callback that `work` is given was called."""
     called = asyncio.Event()
     work(lambda *given: called.set())
@@ -53,7 +53,7 @@ async def test_files_are_written_opened_anew_and_closed(tmp_path: Path) -> None:
     journal.open()
     assert journal.damage
     for number in range(5):
-        journal.append(b"%d" % number * 20_000, (), term=3, committed=number)
+        journal.log.append_own(b"%d" % number * 20_000, (), term=3, committed=number, written_as=1)
     await _synced(journal)
     await _called(lambda done: journal.give(Promise("first", 3, "first", {"first": "a"}), done))
 
@@ -114,7 +114,7 @@ async def test_what_is_lost_while_an_opening_fails_is_found_by_the_next(
     journal = _journal(tmp_path)
     journal.open()
     for number in range(5):
-        journal.append(b"%d" % number * 4_000, (), term=3, committed=0)
+        journal.log.append_own(b"%d" % number * 4_000, (), term=3, committed=0, written_as=1)
     await _synced(journal)
     with monkeypatch.context() as patch:
         patch.setattr("cluster.replication.journal.open_replica_log", _refused)

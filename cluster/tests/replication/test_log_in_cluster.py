@@ -338,7 +338,7 @@ async def test_entries_of_a_later_version_wait_until_a_majority_reads_them(stage
     await stage.sent(leader)
     before = {host: last_index(host) for host in stage.others(leader)}
     assert leader.replica is not None
-    leader.replica.journal._written_as = lambda: 2
+    leader.replica.journal.written_as = lambda: 2
 
     assert not await stage.sent(leader)
 

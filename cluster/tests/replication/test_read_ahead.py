@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.replication.read_ahead import ReadAhead
 from cluster.tests.replication.shard_hosts import ShardCluster, restart
 from cluster.tests.replication.test_shards import sent, staged
-from storage.log import ReplicaLog
+from storage.log import ReadAhead, ReplicaLog
 from storage.log.entry import Entry
 
 _read_now = ReplicaLog.read_now

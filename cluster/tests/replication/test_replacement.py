@@ -10,9 +10,8 @@ from random import Random
 import structlog
 
 from cluster.peers.settings import PeerSettings
-from cluster.replication.checkpointing import CheckpointTraffic
+from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic
 from cluster.replication.replacement import Replacement, Ways
-from cluster.replication.rows_place import ON_THIS_MACHINE
 from cluster.tests.peers.peers import Peer
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.shard_hosts import ShardCluster

@@ -21,7 +21,7 @@ async def test_a_leader_hands_over_without_losing_or_refusing_what_is_under_way(
     await asyncio.sleep(0)
     begun_s = asyncio.get_running_loop().time()
 
-    leader.replica.succession.hand_over(heir.name)
+    leader.replica.hand_over(heir.name)
     successor = await stage.leader(but=leader)
 
     assert successor is heir
@@ -38,7 +38,7 @@ async def test_a_shard_is_led_again_soon_if_the_heir_dies(stage: Stage) -> None:
     assert leader.replica is not None
 
     heir.crash(is_power_loss=True)
-    leader.replica.succession.hand_over(heir.name)
+    leader.replica.hand_over(heir.name)
     successor = await stage.leader(but=leader)
 
     assert successor is other
@@ -53,7 +53,7 @@ async def test_a_leader_that_cannot_hand_over_in_time_leads_on(stage: Stage) -> 
     stage.drop(lambda sender, to, message: isinstance(message, Append))
     stage.append(leader)
 
-    leader.replica.succession.hand_over(stage.others(leader)[0].name)
+    leader.replica.hand_over(stage.others(leader)[0].name)
     assert not leader.replica.has_room
     await stage.until(lambda: leader.replica.has_room)  # type: ignore[union-attr]
     stage.heal()
@@ -68,7 +68,7 @@ async def test_a_reluctant_replica_leads_only_if_no_other_does(stage: Stage) -> 
     first, *others = stage.hosts.values()
     for host in (first, others[0]):
         assert host.replica is not None
-        host.replica.succession.reluctance_s = lambda: 10.0
+        host.replica.key.reluctance_s = lambda: 10.0
 
     leader = await stage.leader()
     assert leader is others[1]

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 
 from cluster.replication import replicated_store
-from cluster.replication.proposals import Proposal
-from cluster.replication.replicated_store import ReplicatedStore
+from cluster.replication.replicated_store import Proposal, ReplicatedStore
 from cluster.shards import early_answers
 from cluster.shards.early_answers import EARLY, EarlyAnswers
 from cluster.tests.simulation.cluster_run import APART, Shape
@@ -21,15 +20,15 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 
 def rows_at_the_local_sync(patch: pytest.MonkeyPatch) -> None:
     """The leader's rows do not wait for a majority either."""
-    more_is_synced = ReplicatedStore.more_is_synced
+    on_synced = ReplicatedStore.on_synced
 
     def and_apply(self: ReplicatedStore) -> None:
-        more_is_synced(self)
+        on_synced(self)
         synced_index = self.replica.log.synced_index
         while self._proposals and 0 < self._proposals[0].index <= synced_index:
             self._release_proposal(self._proposals.popleft())
 
-    patch.setattr(ReplicatedStore, "more_is_synced", and_apply)
+    patch.setattr(ReplicatedStore, "on_synced", and_apply)
 
 
 def answer_before_the_own_sync(patch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ def apply_before_the_commit(patch: pytest.MonkeyPatch) -> None:
         tick(self)
         journal = self.replica.journal
         while journal.is_open and self.applied.index < journal.log.last_index:
-            if self._office.name != "FOLLOWING" or self.replica.has_part:
+            if self._is_leading or self.replica.part:
                 return
             if self._apply_from_log(self.applied.index + 1) is None:
                 return

@@ -23,8 +23,8 @@ from cluster.tests.simulation.roles import (
     consume_alone,
     drawn_operator,
     drawn_sole,
+    hold_messages,
     mixed_roles,
-    put_aside,
     work,
 )
 from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_steps, told, watched_log
@@ -56,7 +56,7 @@ class Shape(NamedTuple):
     disks: DiskShape | None = None
     """None if no disk is damaged, and no host needs the rows of another."""
     has_operator: bool = False
-    """Somebody withholds messages."""
+    """Somebody holds messages."""
     has_sole: bool = False
     """A consumer works alone."""
 
@@ -104,7 +104,7 @@ def simulate(
             damage = _damage(seed, faults, shape.disks)
             chance = Random(random.getrandbits(64))
             roles = mixed_roles(chance, crosses=shape.shards > 1)
-            roles += [put_aside] * shape.has_operator + [consume_alone] * shape.has_sole
+            roles += [hold_messages] * shape.has_operator + [consume_alone] * shape.has_sole
             clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
             try:

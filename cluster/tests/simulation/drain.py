@@ -24,7 +24,7 @@ async def drain(simulation: Simulation) -> None:
     """Empty all queues into the history; the counters must have the right numbers before."""
     client = Client(simulation, "drain", Random(0))
     queues.stop_dead_letters(simulation.machine.queues)
-    if simulation.history.withholdings:
+    if simulation.history.holds:
         await Operator(simulation, "release", Random(0)).release_all()
     await _rest(simulation, client)
     if queues.SHORT in simulation.history.queues:

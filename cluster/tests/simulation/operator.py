@@ -1,4 +1,4 @@
-"""An operator, who puts messages aside, lets them go, and moves those that match a filter."""
+"""An operator, who holds messages, releases them, and moves those that match a filter."""
 
 from __future__ import annotations
 
@@ -7,47 +7,47 @@ from itertools import groupby
 import msgspec
 
 from cluster.tests.simulation.client import Client, name_of
-from compat_tests.faults.history import Outcome, Withholding
+from compat_tests.faults.history import Hold, Outcome
+from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.move_task import MessageFilter
 from visibility.contract.operations import BrowseMessages, MoveSelected
 from visibility.contract.outcomes import Browsed, BrowsedPage, SelectedChanged
-from visibility.contract.withheld import ReleaseMessages, WithholdMessages
 from visibility.tests import prepared
 
 _MOST = 3
-"""Messages that are put aside at a time."""
+"""Messages that are held at a time."""
 
 
-class PutAside:
-    """A message that may be withheld."""
+class HeldMessage:
+    """A message that may be held."""
 
-    def __init__(self, sequence: int, withholding: Withholding) -> None:
+    def __init__(self, sequence: int, hold: Hold) -> None:
         self.sequence = sequence
-        self.withholding = withholding
+        self.hold = hold
 
 
 class Operator(Client):
     """See above."""
 
-    async def browse(self, name: str, *, withheld: bool = False) -> list[Browsed] | None:
+    async def browse(self, name: str, *, held: bool = False) -> list[Browsed] | None:
         """The first page of the queue's messages; None without an answer."""
-        request = prepared.prepared(self.queue(name), BrowseMessages(withheld=withheld))
+        request = prepared.prepared(self.queue(name), BrowseMessages(held=held))
         answer = (await self.ask(request, f"browse {name}")).answer
         return answer.messages if isinstance(answer, BrowsedPage) else None
 
-    async def withhold(self, name: str, delete_after_s: int) -> list[PutAside]:
-        """Put some waiting messages aside; with a time they are deleted then."""
+    async def hold(self, name: str, delete_after_s: int) -> list[HeldMessage]:
+        """Hold some waiting messages; with a time they are deleted then."""
         waiting = [each for each in await self.browse(name) or () if each.state == "visible"]
         chosen = self.random.sample(waiting, min(len(waiting), self.random.randint(1, _MOST)))
         if not chosen:
             return []
-        operation = WithholdMessages(
+        operation = HoldMessages(
             [each.sequence for each in chosen],
             owner=self.name,
             delete_after_ms=delete_after_s * 1000,
         )
         request = prepared.prepared(self.queue(name), operation)
-        reply = await self.ask(request, f"withhold {len(chosen)} of {name}")
+        reply = await self.ask(request, f"hold {len(chosen)} of {name}")
         outcome, answer = reply.outcome, reply.answer
         if isinstance(answer, SelectedChanged) and answer.kept:
             outcome = Outcome.UNKNOWN if answer.changed else Outcome.REFUSED
@@ -56,7 +56,7 @@ class Operator(Client):
         found = []
         for each in chosen:
             message = each.message
-            withholding = Withholding(
+            hold = Hold(
                 name_of(message.data.decode()),
                 name,
                 message.message_id,
@@ -65,14 +65,14 @@ class Operator(Client):
                 outcome,
                 delete_after_s,
             )
-            self.simulation.note(f"{self.name} withholds {withholding.name} of {name}")
-            self._history.withholdings.append(withholding)
-            found.append(PutAside(each.sequence, withholding))
+            self.simulation.note(f"{self.name} holds {hold.name} of {name}")
+            self._history.holds.append(hold)
+            found.append(HeldMessage(each.sequence, hold))
         return found
 
-    async def release(self, held: list[PutAside]) -> None:
-        """Let these go, which are of one queue and were withheld in the same way."""
-        first = held[0].withholding
+    async def release(self, held: list[HeldMessage]) -> None:
+        """Release these, which are of one queue and were held in the same way."""
+        first = held[0].hold
         operation = ReleaseMessages(
             [each.sequence for each in held], deleting=bool(first.deleted_after_s)
         )
@@ -80,21 +80,21 @@ class Operator(Client):
         reply = await self.ask(request, f"release {len(held)} of {first.queue}")
         is_sure = isinstance(reply.answer, SelectedChanged) and not reply.answer.kept
         for each in held:
-            each.withholding.is_back |= is_sure
-            for one in self._history.withholdings:
-                # perhaps it was withheld again after one whose outcome is unknown
-                if (one.queue, one.message_id) == (first.queue, each.withholding.message_id):
+            each.hold.is_back |= is_sure
+            for one in self._history.holds:
+                # perhaps it was held again after one whose outcome is unknown
+                if (one.queue, one.message_id) == (first.queue, each.hold.message_id):
                     one.released = min(one.released, reply.begun)
 
     async def release_all(self) -> None:
-        """Let all go that anybody put aside; what is to be deleted will be."""
-        open_ones = [each for each in self._history.withholdings if not each.deleted_after_s]
+        """Release all that anybody holds; what is to be deleted will be."""
+        open_ones = [each for each in self._history.holds if not each.deleted_after_s]
         for name, _ in groupby(sorted(each.queue for each in open_ones)):
             while True:
-                page = await self.browse(name, withheld=True)
+                page = await self.browse(name, held=True)
                 if page is None:
                     continue
-                marked = [each.sequence for each in page if each.state == "quarantined"]
+                marked = [each.sequence for each in page if each.state == "held"]
                 if not marked:
                     break
                 request = prepared.prepared(self.queue(name), ReleaseMessages(marked))

@@ -17,7 +17,7 @@ from visibility.contract.outcomes import Accepted, OutboxPage
 from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Decided, Outcome
 from visibility.rules.departures import decide_read_outbox
-from visibility.rules.groups import GroupBook
+from visibility.rules.groups import FifoBook
 from visibility.state.events import Event
 from visibility.state.outbox import (
     ArrivalsForgotten,
@@ -84,7 +84,7 @@ def forget_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
 
 def unlock_at_the_departure(patch: pytest.MonkeyPatch) -> None:
     """A group goes on while one of its messages is in the outbox."""
-    patch.setattr(GroupBook, "depart", GroupBook.leave)
+    patch.setattr(FifoBook, "depart", FifoBook.leave)
 
 
 def unlock_at_the_delivery(patch: pytest.MonkeyPatch) -> None:
@@ -100,7 +100,7 @@ def unlock_at_the_delivery(patch: pytest.MonkeyPatch) -> None:
                 if each.locked and each.queue_id == queue.queue_id
             ]
             if locked:
-                book = GroupBook(shard, queue, fifo=True)
+                book = FifoBook(shard, queue)
                 book.settle_all(locked, ())
                 events += book.events()
         return answer, tuple(events)

@@ -19,8 +19,9 @@ ORDER, FAILING_FIFO, LETTERS_FIFO = "order.fifo", "failing.fifo", "letters.fifo"
 NAMES = (PLAIN, FAIR, RESCUED, FAILING, LETTERS, ORDER, FAILING_FIFO, LETTERS_FIFO)
 SHORT, SHORT_FIFO = "short", "short.fifo"
 SHORT_NAMES = (SHORT, SHORT_FIFO)
-"""Queues whose messages expire, in runs that have them."""
+"""Queues whose messages expire, and wait when a receive failed, in runs that have them."""
 RETENTION_S = 60
+RETRY_S = 2
 SOLE, SOLE_FIFO = "sole", "sole.fifo"
 SOLE_NAMES = (SOLE, SOLE_FIFO)
 """Queues with one consumer, in runs that have them."""
@@ -45,11 +46,16 @@ def define_queues(
             _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility))
     for queue_id, name in enumerate(SHORT_NAMES if has_short else (), len(NAMES) + 1):
         history.queues[name] = Queue(
-            name, name, is_ordered=name == SHORT_FIFO, retention_s=RETENTION_S
+            name,
+            name,
+            is_ordered=name == SHORT_FIFO,
+            retention_s=RETENTION_S,
+            retry_s=RETRY_S,
         )
         short = queue_named(
             name,
             queue_id,
+            tags={"holdfast:retry-min": str(RETRY_S), "holdfast:retry-max": "5"},
             VisibilityTimeout=visibility,
             MessageRetentionPeriod=str(RETENTION_S),
         )

@@ -1,12 +1,12 @@
-"""Bugs about messages whose retention is over that the simulator must find, planted into the
-production code for the time of a test."""
+"""Bugs about messages whose retention is over, or which wait, that the simulator must find, planted
+into the production code for the time of a test."""
 
 from __future__ import annotations
 
 import pytest
 
 from cluster.tests.simulation.planted import Plant
-from visibility.rules import receive
+from visibility.contract.stored_message import Lease
 from visibility.rules.retention import TooOld
 from visibility.state import window
 from visibility.state.queue_state import QueueState
@@ -16,7 +16,6 @@ from visibility.state.shard_state import ShardState
 def leave_retention_to_pulses(patch: pytest.MonkeyPatch) -> None:
     """A receive takes what no pulse has removed."""
     patch.setattr(TooOld, "passes", lambda self, retained_from_ms: False)
-    patch.setattr(receive, "PASSED_MAX", 0)
     patch.setattr(window, "fill_fresh", _fill)
 
 
@@ -47,8 +46,14 @@ def forget_what_was_passed_by(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(window, "fill_fresh", fill)
 
 
+def do_not_wait(patch: pytest.MonkeyPatch) -> None:
+    """A message is received again when its visibility timeout is over, whatever its tags say."""
+    patch.setattr(Lease, "receivable_at_ms", property(lambda lease: lease.visible_at_ms))
+
+
 PLANTS: tuple[Plant, ...] = (
     leave_retention_to_pulses,
     pass_by_the_window_only,
     forget_what_was_passed_by,
+    do_not_wait,
 )

@@ -10,14 +10,14 @@ from typing import Any
 
 from cluster.tests.simulation import queues
 from cluster.tests.simulation.client import Client, Held
-from cluster.tests.simulation.operator import Operator, PutAside
+from cluster.tests.simulation.operator import HeldMessage, Operator
 from cluster.tests.simulation.simulation import Simulation
 
 _PAUSES_S = (0.0, 0.0, 0.001, 0.005, 0.05, 0.5, 2.0)
 _HELD_MAX = 20
 _TOO_MANY = 3
 """Receives after which a message of a failing queue is a dead letter."""
-_PUT_ASIDE = (
+_HELD_IN = (
     queues.LETTERS,
     queues.LETTERS_FIFO,
     queues.ORDER,
@@ -152,16 +152,16 @@ async def administer(client: Client, steps: int) -> None:
             await client.move_all(queues.LETTERS_FIFO, None)
 
 
-async def put_aside(client: Client, steps: int) -> None:
-    """Withhold messages, release some of them, and move those that match a filter."""
+async def hold_messages(client: Client, steps: int) -> None:
+    """Hold messages, release some of them, and move those that match a filter."""
     operator = Operator(client.simulation, client.name, client.random)
-    held: list[list[PutAside]] = []
+    held: list[list[HeldMessage]] = []
     for _ in range(steps):
         await _pause(client)
         choice = client.random.random()
         if choice < 0.5:
-            name = client.random.choice(_PUT_ASIDE)
-            found = await operator.withhold(name, client.random.choice((0, 0, 0, 1, 10)))
+            name = client.random.choice(_HELD_IN)
+            found = await operator.hold(name, client.random.choice((0, 0, 0, 1, 10)))
             held += [found] if found else []
         elif choice < 0.75 and held:
             await operator.release(held.pop(client.random.randrange(len(held))))

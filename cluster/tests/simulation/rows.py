@@ -9,8 +9,9 @@ from pathlib import Path
 from random import Random
 
 from storage.engines.store import StoreFailed
-from storage.healing.healed_queue import Healed, heal
+from storage.healing.rebuild import Healed, rebuild
 from storage.log import BEGINNING, Position
+from storage.rows.damage import END
 from storage.rows.row_changes import Ops
 from storage.rows.row_codec import AppliedRow, decode_row, encode_row
 from storage.rows.row_keys import APPLIED_KEY
@@ -83,9 +84,11 @@ class SimulatedRows:
     def note_damage(self, queue_id: int, reason: str) -> None:
         """See `RowStore.note_damage`: nothing is rebuilt at an opening."""
 
-    def heal(self, known: Mapping[int, bool]) -> list[Healed]:
+    def heal(self, known: Mapping[int, bool], *, agree: bool = False) -> list[Healed]:
         """See `RowStore.heal`."""
-        healed = heal(self, known)
+        fresh: Ops = []
+        healed = rebuild(self, lambda changes: fresh.extend(changes.ops), known, agree=agree)
+        self.write([b"", [END], *fresh])
         self.flush()
         return healed
 
@@ -136,11 +139,15 @@ class SimulatedRows:
 
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
         """See `RowReader.scan`."""
-        keys = self._keys
-        for key in keys[bisect_left(keys, begin) : bisect_left(keys, end)]:
+        for key in self.names(begin, end):
             if key in self.damaged:
                 raise DamagedRecord(begin, "a block cannot be read")
             yield key, self.rows[key]
+
+    def names(self, begin: bytes, end: bytes) -> Iterator[bytes]:
+        """See `RowReader.names`."""
+        keys = self._keys
+        yield from keys[bisect_left(keys, begin) : bisect_left(keys, end)]
 
 
 def applied_position(rows: Rows) -> Position:

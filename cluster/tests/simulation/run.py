@@ -21,9 +21,9 @@ from cluster.tests.simulation.roles import (
     drawn_operator,
     drawn_short,
     drawn_sole,
+    hold_messages,
     let_expire,
     mixed_roles,
-    put_aside,
     work,
 )
 from cluster.tests.simulation.simulation import Simulation
@@ -63,7 +63,7 @@ class Shape(NamedTuple):
     """Bits of the log flip."""
     shards: int = 1
     has_operator: bool = False
-    """Somebody withholds messages."""
+    """Somebody holds messages."""
     has_short: bool = False
     """Messages expire."""
     has_sole: bool = False
@@ -115,7 +115,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             chance = Random(random.getrandbits(64))
             crosses = shape.shards > 1
             roles = alike_roles() if shape.is_alike else mixed_roles(chance, crosses=crosses)
-            roles += [put_aside] * shape.has_operator + [let_expire] * shape.has_short
+            roles += [hold_messages] * shape.has_operator + [let_expire] * shape.has_short
             roles += [consume_alone] * shape.has_sole
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:

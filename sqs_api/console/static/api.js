@@ -14,19 +14,35 @@ const NOT_SIGNED_IN = new Set([
 
 /** The service refused a request, or was not there. */
 export class Refused extends Error {
-  constructor(message, status, code) {
+  /** @param {string} message @param {number} status @param {string} [code] */
+  constructor(message, status, code = "") {
     super(message);
     this.status = status;
     this.needsSignIn = NOT_SIGNED_IN.has(code);
   }
 }
 
-export function get(path, parameters = {}, signal = undefined) {
+/**
+ * @template {ApiPath<"get">} P
+ * @param {P} path
+ * @param {Query<P>} parameters
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Answer<"get", P>>}
+ */
+export function get(path, parameters = /** @type {Query<P>} */ ({}), signal = undefined) {
   const given = Object.entries(parameters).filter(([, value]) => value !== null && value !== "");
   return ask("GET", path, Object.fromEntries(given), "", signal);
 }
 
-/** Ask what takes a body: a plan, which changes nothing. */
+/**
+ * Ask what takes a body: a plan, which changes nothing.
+ *
+ * @template {ApiPath<"post">} P
+ * @param {P} path
+ * @param {Content<"post", P>} content
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Answer<"post", P>>}
+ */
 export function question(path, content, signal) {
   return ask("POST", path, {}, JSON.stringify(content), signal);
 }
@@ -36,6 +52,11 @@ const unanswered = new Map();
 /**
  * Change something. The service does it once: as long as there was no answer, the same request is
  * sent with the id of the first one, and gets that one's answer.
+ *
+ * @template {ApiPath<"post">} P
+ * @param {P} path
+ * @param {Content<"post", P>} content
+ * @returns {Promise<Answer<"post", P>>}
  */
 export async function post(path, content) {
   const body = JSON.stringify(content);
@@ -68,6 +89,7 @@ export function latest(signal) {
   };
 }
 
+/** @type {Promise<Schemas["ShownCaller"]> | null} */
 let asked = null;
 
 /** The caller, and what it may do to the service. Asked for once. */
@@ -89,9 +111,27 @@ export function needs({ may }, ...actions) {
     throw new Refused(`This needs ${actions.join(" or ")}: your policies do not allow it.`, 403);
 }
 
-/** The path of something of a queue. */
-export function ofQueue(name, rest = "") {
-  return `queues/${encodeURIComponent(name)}${rest}`;
+/**
+ * The path of something of a queue. Its type is the path as OpenAPI has it, and so tells the answer's.
+ *
+ * @template {string} [R=""]
+ * @param {string} name
+ * @param {R} rest a braced part of it is replaced by `part`
+ * @param {string | number} part
+ * @returns {`queues/{queue}${R}`}
+ */
+export function ofQueue(name, rest = /** @type {R} */ (""), part = "") {
+  return filled(`queues/{queue}${rest}`, name, part);
+}
+
+/**
+ * @template {string} P
+ * @param {P} path
+ * @param {...(string | number)} parts
+ * @returns {P}
+ */
+export function filled(path, ...parts) {
+  return /** @type {P} */ (path.replace(/\{\w+\}/g, () => encodeURIComponent(parts.shift() ?? "")));
 }
 
 async function ask(method, path, parameters, body, signal, more = {}) {

@@ -1,6 +1,6 @@
 // Archived messages of one queue, which may be deleted: search, one message.
 
-import { get, latest } from "./api.js";
+import { filled, get, latest } from "./api.js";
 import { ArchivedFilter } from "./archived_filter.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, field, fill, link, pickAll, queueLink, row, table } from "./dom.js";
@@ -18,9 +18,17 @@ const COLUMNS = [
   ["Body", "body"],
 ];
 
-/** The path of something of a queue's archive. */
-export function ofArchive(name, rest = "") {
-  return `archive/${encodeURIComponent(name)}${rest}`;
+/**
+ * The path of something of a queue's archive.
+ *
+ * @template {string} [R=""]
+ * @param {string} name
+ * @param {R} rest a braced part of it is replaced by `part`
+ * @param {string} part
+ * @returns {`archive/{queue}${R}`}
+ */
+export function ofArchive(name, rest = /** @type {R} */ (""), part = "") {
+  return filled(`archive/{queue}${rest}`, name, part);
 }
 
 /** A form for the name of a queue: those that are deleted are in no list. */
@@ -41,7 +49,7 @@ export async function chooseArchive({ view }) {
 
 export async function showArchive({ view, parts: [name], query, signal, fail }) {
   const newest = latest(signal);
-  const tokens = [null];
+  const tokens = /** @type {(string | null)[]} */ ([null]);
   const picked = new Set();
   const filter = new ArchivedFilter(query);
   const order = el("select", { name: "order" }, ["latest", "oldest"].map((each) =>
@@ -159,7 +167,7 @@ function textOf(message) {
 }
 
 export async function showArchived({ view, parts: [name, place], signal }) {
-  const message = await get(ofArchive(name, `/messages/${place}`), {}, signal);
+  const message = await get(ofArchive(name, "/messages/{place}", place), {}, signal);
   const why = message.is_sealed
     ? "The message is sealed: the archive has it encrypted only."
     : "The message is damaged: its checksum in the archive is wrong.";

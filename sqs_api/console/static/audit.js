@@ -29,7 +29,7 @@ export async function showAudit({ view, query, signal, fail }) {
   denied.checked = query.get("denied") === "true";
   const list = el("div");
   const newest = latest(signal);
-  const tokens = [null];
+  const tokens = /** @type {(string | null)[]} */ ([null]);
 
   function conditions() {
     const given = inputs.map(([name, , input]) => [name, input.value.trim()]);

@@ -11,6 +11,7 @@ const HEIGHT = 120;
 const REFRESH_MS = 30000;
 const RANGES = [[1, "1 hour"], [6, "6 hours"], [48, "2 days"], [360, "15 days"]];
 const whole = (value) => Math.round(value).toLocaleString("en");
+/** @type {[title: string, text: (value: number) => string, lines: [name: string, label: string][]][]} */
 const CHARTS = [
   ["Depth", whole, [["visible", "visible"], ["in_flight", "in flight"], ["delayed", "delayed"]]],
   ["Age of the oldest message", span, [["oldest_age_s", "oldest"]]],
@@ -60,12 +61,13 @@ function chart(past, title, text, lines) {
 }
 
 function numbers(past) {
-  const names = CHARTS.flatMap(([, text, lines]) => lines.map(([name, label]) => [name, label, text]));
-  const columns = [["From", "name"], ...names.map(([, label]) => [label, "number"])];
+  const names = CHARTS.flatMap(([, text, lines]) =>
+    lines.map(([name, label]) => ({ name, label, text })));
+  const columns = [["From", "name"], ...names.map(({ label }) => [label, "number"])];
   const rows = past.series.visible.flatMap((value, at) => {
-    const values = names.map(([name, , text]) => [past.series[name][at], text]);
-    if (values.every(([each]) => each === null)) return [];
-    const cells = values.map(([each, text]) => (each === null ? "" : text(each) || "0"));
+    const values = names.map(({ name, text }) => ({ value: past.series[name][at], text }));
+    if (values.every(({ value }) => value === null)) return [];
+    const cells = values.map(({ value, text }) => (value === null ? "" : text(value) || "0"));
     return [row(columns, [instant((past.begin_s + at * past.period_s) * 1000), ...cells])];
   });
   return el("details", {}, el("summary", {}, "The numbers"),

@@ -91,9 +91,9 @@ export function undelete(name, sequences) {
   return holdfast(`messages undelete ${name} ${sequences.join(" ")}`);
 }
 
-export function quarantine(name, sequences, owner = "", reference = "") {
+export function hold(name, sequences, owner = "", reference = "") {
   const options = [owner && `--owner ${quoted(owner)}`, reference && `--reference ${quoted(reference)}`];
-  return holdfast(`messages quarantine ${name} ${sequences.join(" ")}`, ...options.filter(Boolean));
+  return holdfast(`messages hold ${name} ${sequences.join(" ")}`, ...options.filter(Boolean));
 }
 
 export function release(name, sequences) {
@@ -175,7 +175,9 @@ export function showArchived(name, place) {
   return holdfast(`archive show ${name} ${place}`);
 }
 
-export function replay(name, { places, filter, to, token }) {
+/** @typedef {{places?: string[], filter?: object, to: string, token?: string}} Replay */
+
+export function replay(name, /** @type {Replay} */ { places, filter, to, token }) {
   const chosen = places ?? archived(filter);
   return holdfast(`archive replay ${name}`, ...(chosen.length ? chosen : ["--all"]), `--to ${to}`,
     ...(token ? [`--token ${quoted(token)}`] : []));

@@ -22,7 +22,7 @@ const COLUMNS = [
 export async function showDeadLetters({ view, signal, fail }) {
   const list = el("div");
   const newest = latest(signal);
-  const tokens = [null];
+  const tokens = /** @type {(string | null)[]} */ ([null]);
 
   async function read() {
     try {

@@ -52,15 +52,17 @@ export function link(text, address, properties = {}) {
  * A button. One that changes something has a text for `busy`, such as "Sending …": it is disabled
  * and says so until `onclick` has ended, and stays disabled if that gives `USED`. Before, it may
  * ask: `confirm` gives the arguments of `confirmed`.
+ *
+ * @typedef {{busy?: string | null, confirm?: (() => string[]) | null, [name: string]: unknown}} ButtonProperties
  */
-export function button(text, onclick, { busy = null, confirm = null, ...properties } = {}) {
+export function button(text, onclick, /** @type {ButtonProperties} */ { busy = null, confirm = null, ...properties } = {}) {
   const made = el("button", { type: "button", ...properties }, busy ? labels(text, busy) : text);
   made.addEventListener("click", busy ? () => act(made, onclick, confirm) : onclick);
   return made;
 }
 
 /** The button of a `form`, with a text for `busy` if the form changes something. */
-export function submit(text, { busy = null, ...properties } = {}) {
+export function submit(text, /** @type {ButtonProperties} */ { busy = null, ...properties } = {}) {
   const kind = { type: "submit", class: "main", "data-acts": busy !== null, ...properties };
   return el("button", kind, busy ? labels(text, busy) : text);
 }
@@ -86,7 +88,7 @@ function labels(text, busy) {
   return [el("span", {}, text), el("span", { class: "busy" }, busy)];
 }
 
-async function act(made, work, confirm = null) {
+async function act(made, work, /** @type {(() => string[]) | null} */ confirm = null) {
   if (acting.has(made)) return;
   acting.add(made);
   const name = made.getAttribute("aria-label");
@@ -152,7 +154,7 @@ export function facts(pairs) {
 
 /** A message that goes away by itself. */
 export function notice(text, kind = "info") {
-  const notices = document.getElementById("notices");
+  const notices = /** @type {HTMLElement} */ (document.getElementById("notices"));
   if (Array.from(notices.children, (each) => each.textContent).includes(text)) return;
   const shown = el("p", { class: `notice ${kind}` }, text);
   notices.append(shown);
@@ -166,14 +168,18 @@ export function undoNotice(text, lastsS, undo) {
   };
   const shown = el("p", { class: "notice actions" }, el("span", {}, text),
     button("Undo", work, { busy: "Undoing …" }));
-  document.getElementById("notices").append(shown);
+  document.getElementById("notices")?.append(shown);
   setTimeout(() => shown.remove(), lastsS * 1000);
 }
 
-/** Ask before something that costs; resolves to true if it is confirmed. */
-function confirmed(title, text, action, typed = null) {
+/**
+ * Ask before something that costs; resolves to true if it is confirmed.
+ *
+ * @param {string[]} asked title, text, the button's text, and perhaps what must be typed
+ */
+function confirmed(...[title, text, action, typed = ""]) {
   return new Promise((resolve) => {
-    const input = typed && el("input", { autocomplete: "off", "aria-label": `Type ${typed}` });
+    const input = typed === "" ? null : el("input", { autocomplete: "off", "aria-label": `Type ${typed}` });
     const yes = button(action, () => close(true), { class: "danger", disabled: Boolean(typed) });
     if (input) input.addEventListener("input", () => (yes.disabled = input.value !== typed));
     const dialog = el(

@@ -1,5 +1,6 @@
 // Texts of numbers, times and bodies.
 
+/** @type {[number, string][]} */
 const UNITS = [[86400, "d"], [3600, "h"], [60, "m"], [1, "s"]];
 
 /** A duration by its two largest units, such as 3d 4h. */

@@ -82,7 +82,7 @@ function histogram(group, { begin_ms: begin, bar_ms: bar }) {
     const height = Math.max(2, (messages / top) * HEIGHT);
     const rect = document.createElementNS(SVG, "rect");
     Object.entries({ x: at * step, y: HEIGHT - height, width: step - 1, height })
-      .forEach(([name, value]) => rect.setAttribute(name, value));
+      .forEach(([name, value]) => rect.setAttribute(name, String(value)));
     svg.append(rect);
   });
   return svg;

@@ -100,7 +100,7 @@ function replaceKey(place, key, read, fail) {
   hours.focus();
 }
 
-function askForKey(place, { name, title, text, fields, action, same, make }, read, fail) {
+function askForKey(place, { name, title, text = "", fields, action, same, make }, read, fail) {
   const shown = el("div");
   const show = () => fill(shown, command(same()));
   const onsubmit = async () => {

@@ -8,7 +8,7 @@ const KEPT = 60;
 export async function repeat(signal, pauseMs, work) {
   while (!signal.aborted) {
     if (!document.hidden) await work();
-    await new Promise((resolve) => {
+    await new Promise((/** @type {(value?: undefined) => void} */ resolve) => {
       const timer = setTimeout(resolve, pauseMs);
       signal.addEventListener("abort", () => (clearTimeout(timer), resolve()), { once: true });
     });

@@ -5,7 +5,11 @@ import { button, el, fill, notice } from "./dom.js";
 import { isOpen, showSignIn, signOut } from "./session.js";
 
 const NAME = "([A-Za-z0-9_.-]+)";
-/** Module and function by address. A module is loaded when it is first shown: the first page stays small. */
+/**
+ * Module and function by address. A module is loaded when it is first shown: the first page stays small.
+ *
+ * @type {[pattern: RegExp, file: string, name: string][]}
+ */
 const SCREENS = [
   ["/queues", "queues", "showQueues"],
   ["/dead-letters", "dead_letters", "showDeadLetters"],
@@ -25,9 +29,11 @@ const SCREENS = [
   [`/queues/${NAME}/messages/([0-9]+)`, "message", "showMessage"],
   [`/queues/${NAME}/messages/([0-9]+)/resend`, "resend", "showResend"],
   [`/queues/${NAME}/redrive`, "redrive", "showRedrive"],
-].map(([path, ...screen]) => [new RegExp(`^${path}$`), ...screen]);
+].map(([path, file, name]) => [new RegExp(`^${path}$`), file, name]);
 
-const view = document.getElementById("view");
+const view = /** @type {HTMLElement} */ (document.getElementById("view"));
+const place = /** @type {HTMLElement} */ (document.getElementById("caller"));
+const links = /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll("nav a"));
 let shown = new AbortController();
 
 async function show() {
@@ -35,15 +41,14 @@ async function show() {
   shown = new AbortController();
   const { signal } = shown;
   const [path, query] = (location.hash.slice(1) || "/queues").split("?");
-  const found = SCREENS.map(([pattern, ...screen]) => [path.match(pattern), ...screen]);
-  const [match, file, name] = found.find(([each]) => each) ?? [["", ""], "queues", "showQueues"];
-  for (const each of document.querySelectorAll("nav a"))
+  const [pattern, file, name] = SCREENS.find(([each]) => each.test(path)) ?? SCREENS[0];
+  for (const each of links)
     if (path.startsWith(each.hash.slice(1))) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   try {
     const [{ [name]: screen }] = await Promise.all([import(`./${file}.js`), showCaller()]);
     if (signal.aborted) return;
-    const parts = match.slice(1);
+    const parts = path.match(pattern)?.slice(1) ?? [];
     await screen({ view, parts, query: new URLSearchParams(query), signal, fail: failed });
   } catch (error) {
     failed(error);
@@ -71,11 +76,10 @@ function fail(error) {
 }
 
 async function showCaller() {
-  const place = document.getElementById("caller");
   if (place.childElementCount) return;
   const { account, region, user, may, has_archive: hasArchive } = await caller();
-  for (const each of document.querySelectorAll("nav a")) {
-    const { needs } = each.dataset;
+  for (const each of links) {
+    const { needs = "" } = each.dataset;
     each.hidden = needs === "archive" ? !hasArchive : !may.includes(needs);
   }
   fill(
@@ -89,8 +93,8 @@ async function showCaller() {
 function leave() {
   signOut();
   forgetCaller();
-  fill(document.getElementById("caller"));
-  for (const each of document.querySelectorAll("nav a")) each.hidden = true;
+  fill(place);
+  for (const each of links) each.hidden = true;
 }
 
 function showAnew() {
@@ -101,9 +105,9 @@ function showAnew() {
 
 addEventListener("hashchange", showAnew);
 addEventListener("keydown", (event) => {
-  const isTyping = event.target.closest("input, textarea, select");
+  const isTyping = event.target instanceof Element && event.target.closest("input, textarea, select");
   if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey) {
-    const search = view.querySelector("input[type=search]");
+    const search = /** @type {HTMLElement | null} */ (view.querySelector("input[type=search]"));
     if (search) {
       event.preventDefault();
       search.focus();

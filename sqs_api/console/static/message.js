@@ -1,14 +1,14 @@
 // One message, by an address that can be passed on.
 
 import { get, ofQueue } from "./api.js";
-import { asideButtons } from "./aside.js";
+import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, fill, link, notice, queueLink } from "./dom.js";
 import { bytes, count, instant, nameOf, pretty, span } from "./format.js";
 
 export async function showMessage(screen) {
   const { view, parts: [name, sequence], query, signal, fail } = screen;
-  const path = ofQueue(name, `/messages/${sequence}`);
+  const path = ofQueue(name, "/messages/{sequence}", sequence);
   const due = query.get("due_ms");
   const [queue, message] = await Promise.all([
     get(ofQueue(name), {}, signal),
@@ -37,7 +37,7 @@ function actions(queue, message, again, fail) {
       && link("Edit and resend", `${base}/messages/${message.sequence}/resend`, { class: "button main" }),
     isWaiting && queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
       && link("Redrive", `${base}/redrive?sequences=${message.sequence}`, { class: "button" }),
-    asideButtons(queue, [message], again, fail),
+    holdButtons(queue, [message], again, fail),
   );
 }
 
@@ -47,9 +47,9 @@ function properties(queue, message) {
   return [
     ["Message id", message.message_id],
     ["State", message.state + (message.due_ms ? `, until ${instant(message.due_ms)}` : "")],
-    ["Owner", message.withheld?.owner],
-    ["Reference", message.withheld?.reference],
-    ["Put aside", instant(message.withheld?.since_ms)],
+    ["Owner", message.hold?.owner],
+    ["Reference", message.hold?.reference],
+    ["Held since", instant(message.hold?.since_ms)],
     ["Sent", instant(message.sent_at_ms)],
     ["Lost in", `${left > 0 ? span(left) : "a moment"}, ${instant(message.expires_at_ms)}`],
     ["Receives", count(message.receive_count)],

@@ -1,7 +1,7 @@
 // The message browser: it receives nothing, so no count rises and no message is hidden.
 
 import { get, latest, needs, ofQueue } from "./api.js";
-import { asideButtons } from "./aside.js";
+import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, link, pickAll, row, table } from "./dom.js";
 import { FilterFields } from "./filters.js";
@@ -21,15 +21,15 @@ function shortId(id) {
   return `${id.slice(0, 8)}…${id.slice(-4)}`;
 }
 
-const STATES = ["all", "visible", "in flight", "delayed", "quarantined", "deleting"];
+const STATES = ["all", "visible", "in flight", "delayed", "held", "deleting"];
 
-function asideText({ state, withheld }) {
-  if (state !== "quarantined") return null;
-  return el("div", { class: "hint" }, [withheld.owner, withheld.reference].filter(Boolean).join(": "));
+function holdText({ state, hold }) {
+  if (state !== "held") return null;
+  return el("div", { class: "hint" }, [hold.owner, hold.reference].filter(Boolean).join(": "));
 }
 
 export async function showMessages({ view, parts: [name], query, signal, fail }) {
-  const tokens = [null];
+  const tokens = /** @type {(string | null)[]} */ ([null]);
   const newest = latest(signal);
   let isStopped = false;
   const picked = new Map();
@@ -38,8 +38,9 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
   const chosen = el("p", { class: "actions", role: "status" });
   const filter = new FilterFields(query);
   const redriveThese = el("p", { class: "actions" });
+  const old = query.get("state") === "quarantined"; // in addresses of the release before
   const state = el("select", { name: "state" }, STATES.map((each) =>
-    el("option", { selected: query.get("state") === each }, each)));
+    el("option", { selected: each === (old ? "held" : query.get("state")) }, each)));
   const queue = await get(ofQueue(name), {}, signal);
   needs(queue, "holdfast:BrowseMessages");
 
@@ -141,7 +142,7 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
         title: message.message_id,
       }),
       [el("span", { class: `state ${message.state.replace(" ", "-")}` }, message.state),
-        asideText(message)],
+        holdText(message)],
       instant(message.sent_at_ms),
       count(message.receive_count),
       bytes(message.size),
@@ -166,7 +167,7 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
       el("strong", {}, `${count(sequences.length)} selected`),
       queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
         && link("Redrive", `#/queues/${name}/redrive?sequences=${sequences}`, { class: "button main" }),
-      asideButtons(queue, [...picked.values()], done, fail),
+      holdButtons(queue, [...picked.values()], done, fail),
       button("Select none", done),
     );
   }

@@ -8,7 +8,7 @@ const COLUMNS = [["To", "name"], ["Messages", "number"], ["Bytes", "number"], ["
 const COUNTS = ["passed", "expiring", "overtaking"];
 const REASONS = {
   InFlight: "in flight: a consumer has them",
-  Quarantined: "quarantined, or about to be deleted: release them first",
+  Held: "held, or about to be deleted: release them first",
   MessageGone: "not in the queue any more",
   CouldNotDetermineMessageSource: "sent here directly: choose a queue",
   AccessDenied: "you may not send to their source",
@@ -30,7 +30,7 @@ export function reasonText(code) {
 /** Plan step by step; `show` gets the sums so far, and true while more steps follow. */
 export async function planned(name, wanted, signal, show) {
   const sums = { targets: {}, refused: {}, passed: 0, expiring: 0, overtaking: 0, messages: 0 };
-  let at = 0;
+  let at = /** @type {number | null} */ (0);
   while (at !== null) {
     const content = { ...wanted, from_sequence: at, planned: sums.messages };
     const step = await question(ofQueue(name, "/redrives/plan"), content, signal);

@@ -47,8 +47,8 @@ function cards(queue, history) {
     card("Visible", count(queue.visible), history.chart(queue.name)),
     card("In flight", count(queue.in_flight)),
     card("Delayed", count(queue.delayed)),
-    queue.withheld > 0 && card("Put aside", count(queue.withheld),
-      queue.may.includes("holdfast:BrowseMessages") && link("show", `#/queues/${queue.name}/messages?state=quarantined`)),
+    queue.held > 0 && card("Held", count(queue.held),
+      queue.may.includes("holdfast:BrowseMessages") && link("show", `#/queues/${queue.name}/messages?state=held`)),
     queue.quarantined > 0 && card("Damaged", count(queue.quarantined)),
     card("Oldest message", span(queue.oldest_age_s) || "none"),
     holds ? card("Lost in", span(queue.expires_in_s)) : null,
@@ -78,7 +78,7 @@ function actions(queue, hasArchive, read, fail) {
   const base = `#/queues/${queue.name}`;
   const text = `All messages of ${queue.name} are removed. An operator can restore them while `
     + "restore_deleted_s lasts."
-    + (queue.withheld ? ` ${count(queue.withheld)} are quarantined or being deleted: they go, too.` : "");
+    + (queue.held ? ` ${count(queue.held)} are held or being deleted: they go, too.` : "");
   const confirm = () => ["Purge the queue?", text, "Purge", queue.name];
   const purge = async () => {
     try {
@@ -124,7 +124,10 @@ function links(queue) {
 function settings(queue) {
   const shown = Object.entries(queue.attributes).filter(([, value]) => pretty(value) === null);
   const documents = Object.entries(queue.attributes).filter(([, value]) => pretty(value) !== null);
-  const tags = Object.entries(queue.tags);
+  const tags = Object.entries(queue.tags).map(([key, value]) => {
+    const own = queue.own_tags.find((each) => each.key === key);
+    return [key, own ? [value, el("span", { class: "hint" }, ` ${own.meaning}`)] : value];
+  });
   return [
     el("h2", {}, "Attributes"),
     facts(shown),

@@ -132,5 +132,7 @@ function tagsForm(queue, fail) {
   }
 
   Object.entries(queue.tags).forEach(([key, value]) => add(key, value));
-  return editForm("Tags", [list, button("Add a tag", () => add())], lines, save, fail);
+  const own = el("dl", { class: "hint" }, queue.own_tags.map((each) =>
+    [el("dt", {}, `${each.key}: ${each.values}`), el("dd", {}, each.meaning)]));
+  return editForm("Tags", [list, button("Add a tag", () => add()), own], lines, save, fail);
 }

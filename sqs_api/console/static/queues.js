@@ -27,7 +27,7 @@ const COLUMNS = [
 export async function showQueues({ view, query, signal, fail }) {
   let search = query.get("search") ?? "";
   let sort = query.get("sort") ?? "name";
-  const tokens = [null];
+  const tokens = /** @type {(string | null)[]} */ ([null]);
   const list = el("div");
   const total = el("span", { class: "hint" });
   const same = el("div");

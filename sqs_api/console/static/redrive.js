@@ -28,7 +28,7 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
     [option, label, el("input", { type: "number", min: "1", max, placeholder })]);
   const dryRun = el("div", { role: "status" });
   const list = el("div");
-  const redrives = new Redrives(queue, { signal, fail });
+  const redrives = new Redrives(queue, { signal, fail }, () => read());
   const start = button("Start", () => run(), { class: "main", disabled: true, busy: "Starting …" });
   const newest = latest(signal);
   let counted = 0; // messages of the last plan
@@ -91,7 +91,6 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
       fail(error);
     }
   }
-  redrives.changed = read;
 
   fill(
     view,

@@ -7,6 +7,12 @@ import { filterText } from "./filters.js";
 import { count, instant, nameOf, statusText } from "./format.js";
 import { reasonText } from "./plan.js";
 
+const CONTROLS = /** @type {const} */ ({
+  pause: "/redrives/pause",
+  resume: "/redrives/resume",
+  undo: "/redrives/undo",
+  cancel: "/redrives/cancel",
+});
 const COLUMNS = [
   ["Started", ""],
   ["Status", ""],
@@ -18,10 +24,15 @@ const COLUMNS = [
   ["By", "wide"],
   ["", ""],
 ];
+
 export class Redrives {
-  constructor(queue, { signal, fail }) {
-    Object.assign(this, { queue, fail, newest: latest(signal) });
-    this.before = [null];
+  /** `changed` is called when the page or a redrive is another one. */
+  constructor(queue, { signal, fail }, changed) {
+    this.queue = queue;
+    this.fail = fail;
+    this.changed = changed;
+    this.newest = latest(signal);
+    this.before = /** @type {(number | null)[]} */ ([null]);
   }
 
   /** The elements of all redrives of the page. */
@@ -123,12 +134,13 @@ export class Redrives {
     return button(label, () => this.control(redrive, "undo"), { ...properties, busy: "Undoing …", confirm });
   }
 
-  async control(redrive, what) {
+  async control(redrive, /** @type {keyof typeof CONTROLS} */ what) {
     try {
-      const path = ofQueue(this.queue.name, `/redrives/${what}`);
+      const path = ofQueue(this.queue.name, CONTROLS[what]);
       const answer = await post(path, { handle: redrive.handle });
-      if (what === "cancel") notice(`Cancelled after ${answer.moved} messages.`);
-      for (const [name, reason] of Object.entries(answer.refused ?? {}))
+      if ("moved" in answer) notice(`Cancelled after ${answer.moved} messages.`);
+      const refused = "refused" in answer ? answer.refused : {};
+      for (const [name, reason] of Object.entries(refused))
         notice(`Not undone in ${name}: ${reason}`, "error");
       await this.changed();
     } catch (error) {

@@ -9,7 +9,7 @@ import { nameOf, pretty } from "./format.js";
 const MARKS = { same: "  ", gone: "− ", new: "+ " };
 
 export async function showResend({ view, parts: [name, sequence], signal, fail }) {
-  const path = ofQueue(name, `/messages/${sequence}`);
+  const path = ofQueue(name, "/messages/{sequence}", sequence);
   const queue = await get(ofQueue(name), {}, signal);
   needs(queue, "holdfast:BrowseMessages");
   needs(queue, "holdfast:ReadMessageBodies");

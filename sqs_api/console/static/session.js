@@ -5,7 +5,7 @@ import { button, el, field, fill } from "./dom.js";
 const STORED_AS = "holdfast-key";
 
 function setting(name) {
-  return document.querySelector(`meta[name="holdfast-${name}"]`).content;
+  return document.querySelector(`meta[name="holdfast-${name}"]`)?.getAttribute("content") ?? "";
 }
 
 export const isOpen = setting("auth") === "open";

@@ -33,6 +33,7 @@ export function queryOf(parameters) {
 }
 
 async function signingKey(secret, date, region, service) {
+  /** @type {BufferSource} */
   let key = encoder.encode(`AWS4${secret}`);
   for (const part of [date, region, service, "aws4_request"]) key = await hmac(key, part);
   return key;

@@ -1,0 +1,91 @@
+"""The long runs of `runs.csv` as tables and a chart: `make runs` writes them into `RUNS.md`.
+
+A row of `runs.csv` is one run, or a day's runs of one kind: `amount` in `unit`, messages
+`acknowledged` (empty where the run does not count them), how many of these were `lost`, and what
+was found.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+
+RUNS = Path(__file__).parent / "RUNS.md"
+_DATA = Path(__file__).parent / "runs.csv"
+_BEGIN, _END = "<!-- runs: written by `make runs` -->\n", "<!-- end of runs -->\n"
+_UNSYNCED = "--durability os"
+
+
+def _rows() -> list[dict[str, str]]:
+    with _DATA.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _sum(rows: list[dict[str, str]], column: str) -> int:
+    return sum(int(row[column] or 0) for row in rows)
+
+
+def _number(number: int) -> str:
+    return f"{number:,}" if number else ""
+
+
+def _by_command(rows: list[dict[str, str]]) -> dict[tuple[str, str], list[dict[str, str]]]:
+    """Rows by command, and apart those of folders that are not synced; in the order of the file."""
+    by: dict[tuple[str, str], list[dict[str, str]]] = {}
+    for row in rows:
+        unit = row["unit"] if _UNSYNCED in row["unit"] else ""
+        by.setdefault((row["command"], unit), []).append(row)
+    return by
+
+
+def _sums(rows: list[dict[str, str]]) -> Iterator[str]:
+    yield "| command | runs | acknowledged | lost | last |"
+    yield "|---|---|---|---|---|"
+    for (command, unit), of in _by_command(rows).items():
+        what = unit or " and ".join(dict.fromkeys(row["unit"] for row in of))
+        amount = f"{_sum(of, 'amount'):,} {what}"
+        cells = command, amount, _number(_sum(of, "acknowledged")), f"{_sum(of, 'lost'):,}"
+        yield f"| `{cells[0]}` | {' | '.join(cells[1:])} | {_day(of[-1]['date'])} |"
+
+
+def _chart(rows: list[dict[str, str]]) -> Iterator[str]:
+    counted = {
+        command: _sum(of, "acknowledged") // 1000
+        for (command, unit), of in _by_command(rows).items()
+        if not unit and _sum(of, "acknowledged")
+    }
+    yield "```mermaid"
+    yield "xychart-beta"
+    yield '    title "Messages acknowledged under faults, in thousands; none of them was lost"'
+    yield f"    x-axis [{', '.join(counted)}]"
+    yield f"    bar [{', '.join(map(str, counted.values()))}]"
+    yield "```"
+
+
+def _found(rows: list[dict[str, str]]) -> Iterator[str]:
+    yield "| day | command | amount | found |"
+    yield "|---|---|---|---|"
+    for row in rows:
+        if row["found"]:
+            amount = f"{int(row['amount']):,} {row['unit']}"
+            yield f"| {_day(row['date'])} | `{row['command']}` | {amount} | {row['found']} |"
+
+
+def _day(date: str) -> str:
+    day = datetime.date.fromisoformat(date)
+    return f"{day.day} {day:%B}"
+
+
+def with_runs(text: str) -> str:
+    """`RUNS.md` with the tables and the chart between its marks."""
+    rows = _rows()
+    parts = [*_sums(rows), "", *_chart(rows), "", *_found(rows), ""]
+    before, _, rest = text.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return before + _BEGIN + "\n".join(parts) + _END + after
+
+
+if __name__ == "__main__":
+    RUNS.write_text(with_runs(RUNS.read_text()))

@@ -1,0 +1,133 @@
+"""Answers about held messages: holds, and deletes that can be undone.
+
+Both hold messages (`visibility/rules/hold_messages.py`). Each is ended with the permission that
+began it: who may delete only cannot release what somebody holds.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, TypedDict
+
+import msgspec
+
+from sqs_api.operators.asked import Asked
+from sqs_api.operators.desk import Desk
+from sqs_api.operators.routes import BROWSE_MESSAGES
+from visibility.contract.held_messages import HoldMessages, ReleaseMessages
+from visibility.contract.limits import DELETE_UNDO_SECONDS_MAX
+from visibility.contract.operations import DeleteSelected, Operation
+from visibility.contract.outcomes import SelectedChanged, SelectedDeleted
+
+
+class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):
+    """Messages by their sequences."""
+
+    sequences: list[int]
+
+
+class MessagesToDelete(SelectedMessages, forbid_unknown_fields=True):
+    """Messages to delete."""
+
+    undo_s: Annotated[int, msgspec.Meta(ge=0, le=DELETE_UNDO_SECONDS_MAX)] = 0
+    """Time in which the delete can be undone; 0 deletes at once."""
+
+
+class MessagesToHold(SelectedMessages, forbid_unknown_fields=True):
+    """Messages to hold."""
+
+    owner: str | None = None
+    """Their owner, by default the caller."""
+    reference: str = ""
+
+
+class DeletedMessages(TypedDict):
+    """Numbers of deleted messages, and of those that are in flight, delayed, held or gone."""
+
+    deleted: int
+    kept: int
+
+
+class UndeletedMessages(TypedDict):
+    """Numbers of messages that are back, and of those that are deleted for good."""
+
+    undeleted: int
+    gone: int
+
+
+class HeldMessages(TypedDict):
+    """Numbers of held messages, and of those that are in flight, delayed or gone."""
+
+    held: int
+    kept: int
+
+
+class QuarantinedMessages(TypedDict):
+    """`HeldMessages` under its old name."""
+
+    quarantined: int
+    kept: int
+
+
+class ReleasedMessages(TypedDict):
+    """Numbers of messages that are visible again, and of those that were not held."""
+
+    released: int
+    kept: int
+
+
+async def delete_messages(desk: Desk, asked: Asked, given: MessagesToDelete) -> DeletedMessages:
+    """Delete the selected messages that wait; those in flight and held ones stay."""
+    asked.noted |= {"sequences": given.sequences, "undo_s": given.undo_s or None}
+    if not given.undo_s:
+        asked.check(BROWSE_MESSAGES, asked.parts[0])
+        answer = await desk.ask(asked, DeleteSelected(given.sequences), asked.queue(asked.parts[0]))
+        assert isinstance(answer, SelectedDeleted)
+        return {"deleted": answer.deleted, "kept": answer.kept}
+    operation = HoldMessages(
+        given.sequences, owner=_name(asked), delete_after_ms=given.undo_s * 1000
+    )
+    changed = await _change(desk, asked, operation)
+    return {"deleted": changed.changed, "kept": changed.kept}
+
+
+async def undelete_messages(desk: Desk, asked: Asked, given: SelectedMessages) -> UndeletedMessages:
+    """Bring back deleted messages while their delete can be undone."""
+    asked.noted["sequences"] = given.sequences
+    changed = await _change(desk, asked, ReleaseMessages(given.sequences, deleting=True))
+    return {"undeleted": changed.changed, "gone": changed.kept}
+
+
+async def hold_messages(desk: Desk, asked: Asked, given: MessagesToHold) -> HeldMessages:
+    """Keep the selected messages that wait from everyone, until they are released or expire."""
+    owner = _name(asked) if given.owner is None else given.owner
+    asked.noted |= {"sequences": given.sequences, "owner": owner, "reference": given.reference}
+    operation = HoldMessages(given.sequences, owner, given.reference)
+    changed = await _change(desk, asked, operation)
+    return {"held": changed.changed, "kept": changed.kept}
+
+
+async def quarantine_messages(
+    desk: Desk, asked: Asked, given: MessagesToHold
+) -> QuarantinedMessages:
+    """Hold messages: the old name of that, for one release."""
+    answer = await hold_messages(desk, asked, given)
+    return {"quarantined": answer["held"], "kept": answer["kept"]}
+
+
+async def release_messages(desk: Desk, asked: Asked, given: SelectedMessages) -> ReleasedMessages:
+    """Make held messages visible again."""
+    asked.noted["sequences"] = given.sequences
+    changed = await _change(desk, asked, ReleaseMessages(given.sequences))
+    return {"released": changed.changed, "kept": changed.kept}
+
+
+def _name(asked: Asked) -> str:
+    return asked.caller.user or "root"
+
+
+async def _change(desk: Desk, asked: Asked, operation: Operation) -> SelectedChanged:
+    queue = asked.queue(asked.parts[0])
+    asked.check(BROWSE_MESSAGES, queue.name)
+    answer = await desk.ask(asked, operation, queue)
+    assert isinstance(answer, SelectedChanged)
+    return answer

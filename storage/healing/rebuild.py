@@ -1,0 +1,284 @@
+"""Rebuild: writes all readable rows of a shard anew, and makes damaged queues agree again.
+
+Queues without damage are copied as they are. One with a damaged or missing row is derived from its
+messages, so that every readable message is served; what it lacks is counted and quarantined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import chain
+from typing import NamedTuple
+
+import structlog
+
+from storage.checks.consistency import check_archive, check_queue
+from storage.checks.missing import Missing, count_missing
+from storage.checks.readable_rows import Contents, Damage, ReadableRows, look_through
+from storage.healing.salvaged_archive import copy_archive
+from storage.healing.salvaged_outbox import OUTBOX_TABLES, copy_outbox
+from storage.healing.salvaged_queue import QueueCopy, Target
+from storage.rows.damage import TABLES, Finding, UnreadableRows, walk_rows
+from storage.rows.outbox_rows import DEPARTED_LOST
+from storage.rows.overlay import RowReader
+from storage.rows.row_changes import Changes
+from storage.rows.row_codec import QueueRow, encode_row
+from storage.rows.row_keys import (
+    ANSWERS,
+    APPLIED_KEY,
+    ARCHIVED,
+    BLOCKED,
+    END_OF_QUEUES,
+    GROUP_LINE,
+    LEASE,
+    QUARANTINED,
+    group_key,
+    last_number_of,
+    message_key,
+    queue_key,
+    queue_of,
+    queue_range,
+    row_key,
+    table_range,
+)
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.state.events import NOWHERE, THE_SHARD, Quarantined
+from visibility.state.rows import DamagedRecord
+
+_LINE_BYTES = TABLES[GROUP_LINE].key_bytes
+_ARCHIVE = row_key(THE_SHARD, ARCHIVED, 0), APPLIED_KEY
+
+
+class Healed(NamedTuple):
+    """A rebuilt queue (THE_SHARD: the archive or the outbox), and its losses."""
+
+    queue_id: int
+    reason: str
+    missing: Missing | None
+
+
+def report_rebuilt(
+    healed: Iterable[Healed],
+    log: structlog.stdlib.BoundLogger,
+    name_of: Callable[[int], str],
+) -> None:
+    """Name each queue in the log; `name_of` returns an empty name for a queue it does not know."""
+    for each in healed:
+        log.error(
+            "queue_rebuilt",
+            queue_id=each.queue_id,
+            queue=name_of(each.queue_id),
+            reason=each.reason,
+            messages=str(each.missing or ""),
+        )
+
+
+def rebuild(
+    rows: RowReader,
+    write: Callable[[Changes], None],
+    known: Mapping[int, bool],
+    *,
+    noted: Collection[int] = (),
+    agree: bool = False,
+) -> list[Healed]:
+    """Write all readable rows in batches, those of damaged queues derived from their messages;
+    returns these queues. O(rows); holds leases, groups and spans of one such queue in memory.
+    Raises DamagedRecord if the row of the applied Entry cannot be read.
+
+    `known` has the ids of the catalog's queues, true for FIFO queues, including those without
+    readable rows. Queues that are `noted` are derived, too. With `agree`, as after a loss of
+    Entries, so are those whose rows disagree, and nothing that is lost stays in flight.
+    """
+    return _Rebuild(rows, write, known, noted, agree=agree).run()
+
+
+class _Rebuild:
+    def __init__(
+        self,
+        rows: RowReader,
+        write: Callable[[Changes], None],
+        known: Mapping[int, bool],
+        noted: Collection[int],
+        *,
+        agree: bool,
+    ) -> None:
+        self._rows = rows
+        self._readable = ReadableRows(rows)
+        self._target = Target(write)
+        self._known = known
+        self._noted = noted
+        self._agree = agree
+
+    def run(self) -> list[Healed]:
+        queue_ids = sorted({*self._known, *queue_ids_of(self._rows)})
+        healed = [each for each in map(self._queue, queue_ids) if each is not None]
+        for archive in (self._archive(), self._outbox(healed)):
+            healed += [archive] if archive is not None else []
+        self._copy(*table_range(THE_SHARD, ANSWERS))
+        applied = self._rows.get(APPLIED_KEY)  # not by a scan, which may not pass damage before it
+        if applied is not None:
+            self._target.put(APPLIED_KEY, applied)
+        self._target.write()
+        return healed
+
+    def _copy(self, begin: bytes, end: bytes) -> None:
+        for found in walk_rows(self._rows, begin, end):
+            if not isinstance(found, UnreadableRows):
+                self._target.put(*found)
+
+    # -- queues ------------------------------------------------------------------------------------
+
+    def _queue(self, queue_id: int) -> Healed | None:
+        bounds = queue_range(queue_id)
+        contents = look_through(self._rows, *bounds)
+        reason = self._reason(queue_id, contents)
+        if reason is None:
+            self._copy(*bounds)
+            return None
+        return Healed(queue_id, reason, self._derive(queue_id, contents.damages))
+
+    def _reason(self, queue_id: int, contents: Contents) -> str | None:
+        """The reason to derive the queue's rows, None if they are sound."""
+        if reason := self._reason_in(contents):
+            return reason
+        if not contents.rows:
+            return None
+        own = self._readable.row(queue_key(queue_id), QueueRow)
+        if own is None:
+            return "the queue has messages but no row of its own"
+        if own.departed > self._readable.departed[queue_id]:
+            return DEPARTED_LOST
+        if queue_id in self._noted:
+            return "a request met damage in it"
+        return disagreement(self._rows, queue_id) if self._agree else None
+
+    def _derive(self, queue_id: int, damages: list[Damage]) -> Missing:
+        readable, fifo = self._readable, self._known.get(queue_id)
+        missing = count_missing(readable, queue_id, damages)
+        own = readable.row(queue_key(queue_id), QueueRow)
+        since_ms = 0 if own is None else own.stamp_ms
+        blocked = {key[9:]: at_ms for key, at_ms in readable.table(queue_id, BLOCKED, int)}
+        if missing.missing and (fifo if own is None else own.fifo):
+            groups = {*self._groups_with_losses(queue_id)}
+            if self._agree:
+                groups |= {*self._groups_of_lost_leases(queue_id)}
+            blocked = dict.fromkeys(groups, since_ms) | blocked
+        copy = QueueCopy(
+            readable,
+            self._target,
+            queue_id,
+            fifo=fifo,
+            blocked=blocked,
+            keeps_leases=not self._agree and bool(missing.missing),
+        )
+        copy.run()
+        lost = missing.missing - copy.kept
+        if lost > 0:
+            record = Quarantined(NOWHERE, lost, since_ms)
+            self._target.put(row_key(queue_id, QUARANTINED, NOWHERE), encode_row(record))
+        for group, at_ms in blocked.items():
+            self._target.put(group_key(queue_id, BLOCKED, group), encode_row(at_ms))
+        return missing
+
+    def _groups_with_losses(self, queue_id: int) -> Iterator[bytes]:
+        """The FIFO groups with waiting messages that cannot be read, as far as their lines have
+        names."""
+        lines = (key for key, _ in self._readable.stored(queue_id, GROUP_LINE))
+        lost = self._readable.lost[table_range(queue_id, GROUP_LINE)[0][:9]]
+        for line in chain(lines, lost):
+            key = message_key(queue_id, last_number_of(line))
+            if len(line) == _LINE_BYTES and self._readable.row(key, StoredMessage) is None:
+                yield line[9:25]
+
+    def _groups_of_lost_leases(self, queue_id: int) -> Iterator[bytes]:
+        """The groups of messages in flight that cannot be read."""
+        for _, lease in self._readable.table(queue_id, LEASE, Lease):
+            if self._readable.row(message_key(queue_id, lease.sequence), StoredMessage) is None:
+                yield lease.group
+
+    # -- the shard's own rows ----------------------------------------------------------------------
+
+    def _reason_in(self, contents: Contents) -> str | None:
+        """The first damage to a row. Some are of a block that has no row of the table."""
+        for damage in contents.damages:
+            with suppress(DamagedRecord):  # nothing can be made out there
+                names = self._rows.names(damage.key, damage.until)
+                if not damage.is_one_row and next(names, None) is None:
+                    continue
+            return damage.reason
+        return None
+
+    def _archive(self) -> Healed | None:
+        reason = self._reason_in(look_through(self._rows, *_ARCHIVE))
+        if self._agree:
+            reason = reason or _disagreement_of_archive(self._rows)
+        if reason is None:
+            self._copy(*_ARCHIVE)
+            return None
+        copy_archive(self._readable, self._target)
+        return Healed(THE_SHARD, reason, None)
+
+    def _outbox(self, healed: list[Healed]) -> Healed | None:
+        """Its lost messages are those that no queue counts: the others had left purged queues,
+        which are dropped."""
+        tables = [table_range(THE_SHARD, table) for table in OUTBOX_TABLES]
+        found = [look_through(self._rows, *table) for table in tables]
+        reason = next((reason for each in found if (reason := self._reason_in(each))), None)
+        if reason is None:
+            for table in tables:
+                self._copy(*table)
+            return None
+        copy_outbox(self._readable, self._target)
+        departures = found[0]
+        lost = sum(damage.is_one_row for damage in departures.damages)
+        is_exact = lost == len(departures.damages)
+        lost += len(self._readable.lost[tables[0][0][:9]])
+        lost -= sum(each.missing.departed for each in healed if each.missing is not None)
+        if lost <= 0:
+            return Healed(THE_SHARD, reason, None)
+        return Healed(THE_SHARD, reason, Missing(departures.rows, lost, is_exact, departed=lost))
+
+
+# -- reasons ---------------------------------------------------------------------------------------
+
+
+def disagreements(rows: RowReader) -> bool:
+    """True if rows disagree, as after a loss of Entries. O(rows).
+
+    Queues without a row of their own are left to the load.
+    """
+    queues = any(disagreement(rows, queue_id) for queue_id in queue_ids_of(rows))
+    return queues or _disagreement_of_archive(rows) is not None
+
+
+def disagreement(rows: RowReader, queue_id: int) -> str | None:
+    """The first finding of a check. Damaged messages are none, since reads skip them."""
+    with suppress(DamagedRecord):
+        if rows.get(queue_key(queue_id)) is not None:
+            return _first(check_queue(rows, queue_id))
+    return None
+
+
+def _disagreement_of_archive(rows: RowReader) -> str | None:
+    with suppress(DamagedRecord):
+        return _first(check_archive(rows))
+    return None
+
+
+def _first(findings: Iterator[Finding]) -> str | None:
+    return next((found.what for found in findings), None)
+
+
+def queue_ids_of(rows: RowReader) -> Iterator[int]:
+    """Ids of the queues with a readable row."""
+    at = queue_range(THE_SHARD + 1)[0]
+    while True:
+        found = next(
+            (each for each in walk_rows(rows, at, END_OF_QUEUES) if isinstance(each, tuple)), None
+        )
+        if found is None:
+            return
+        queue_id = queue_of(found[0].ljust(8, b"\0"))
+        yield queue_id
+        at = queue_range(queue_id)[1]
