@@ -6,10 +6,13 @@ from collections.abc import Callable, Mapping
 
 import structlog
 
+from cluster.coordination.coordination import Coordination
 from sqs_api.admin.admin_access import AdminAccess
 from sqs_api.admin.admin_pages import AdminPages, Answer
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
+from sqs_api.admin.records_page import PATH as RECORDS
+from sqs_api.admin.records_page import RecordsPage
 from sqs_api.archiving.archive_pages import NO_LAKE
 from sqs_api.archiving.archived_messages import ArchivedMessages
 from sqs_api.console.console_pages import CONSOLE, ConsolePages
@@ -42,9 +45,10 @@ class AdminSide:
         hosts: EveryHost,
         *,
         pages: Mapping[str, Answer],
+        records: Coordination | None,
         is_ready: Callable[[], bool],
     ) -> None:
-        """`pages` are by action."""
+        """`pages` are by action, `records` those of a single host."""
         settings, clock, entropy, _ = process
         self._data = settings.data
         self._local_key = make_local_key(settings.account, entropy)
@@ -74,12 +78,7 @@ class AdminSide:
             history=worker.monitoring.reader,
             pages=pages,
             archive=ArchivedMessages(settings.lake),
-            people=People(
-                owner.identities,
-                worker.changes.look_at_identities,
-                worker.verifier.used,
-                is_shared=settings.etcd is not None,
-            ),
+            people=People(owner.identities, worker.verifier.used),
             find_key=owner.keyring.find,
         )
         hosts.serve(READ_AUDIT, AuditReader(settings.data, settings.host_name).answer)
@@ -101,6 +100,7 @@ class AdminSide:
             answers=pages,
             audit=owner.audit,
             below={
+                **({} if records is None else {RECORDS: RecordsPage(records, access)}),
                 DOCUMENT: DocumentPage(access),  # before API, below which it is
                 API: OperatorApi(
                     desk, access, worker.access, owner.catalog, owner.audit, clock.monotonic_s

@@ -36,7 +36,6 @@ from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.joined import PEERS, Joined
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
-from sqs_api.settings.cluster_records import CATALOG_PREFIX
 from storage.engines.store_options import StoreOptions
 
 _CERTIFICATES_CHECK_S = 5.0
@@ -57,9 +56,13 @@ class ClusterHost(NamedTuple):
     ids: Future[RaisedIds]
     """Known with the router."""
 
-    async def coordination(self) -> Coordination:
-        """The records of the queues."""
-        return self.joined.root.below(CATALOG_PREFIX)
+    def below(self, kind: str) -> Coordination:
+        """The records of one kind, such as `catalog/`."""
+        return self.joined.root.below(kind)
+
+    @property
+    def own_records(self) -> None:
+        """They are the cluster's: commands ask etcd."""
 
     async def spread(self, revision: int) -> None:
         """Wait until the other hosts show a revision of the queues, for a bounded time."""

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from auth.credentials import AccessKey
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.members.host_folder import refuse_member_folder
 from sqs_api.admin.backup_points import hold_still
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide
@@ -34,7 +33,7 @@ from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.member_settings import member_settings
 from sqs_api.settings.reserve import check_reserve, flush_bytes
 from sqs_api.shards import Shards, open_shards
-from sqs_api.single_host import SingleHost
+from sqs_api.single_host import SingleHost, open_single_host
 from sqs_api.start_refusals import refusals, refused_address
 from sqs_api.traces.span_exporter import tracing
 from sqs_api.webhook.dead_letter_watch import announcements
@@ -88,7 +87,7 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
     """Open files first and shards last; each part receives its needs as arguments."""
     settings, clock, _, opened = process
     measures = Measures(clock.monotonic_s)
-    with refusals(f"cannot open the catalog of {settings.data}"):
+    with refusals(settings.data):
         transport = Server(settings, clock.wall_s)
         opened.callback(transport.close)
         folders = _prepared_folders(settings)
@@ -108,7 +107,6 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
         still = partial(hold_still, shards.deliveries, records.catalog)
         point = host.backup_point(still, shards.router)
         owner = Owner(process, records, shards, point, hosts)
-    with refusals(f"cannot use the keys of {settings.data}"):
         worker = Worker(
             process,
             owner,
@@ -131,6 +129,7 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
             worker,
             hosts,
             pages=host.pages(pages_of(worker.features)),
+            records=host.own_records,
             is_ready=lambda: serving.is_set() and shards.router.ready,
         )
         with refused_address(settings.peer_listen or settings.peer_address):
@@ -138,8 +137,7 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
         await owner.declared_queues.make()
         with refused_address(f"{settings.host}:{settings.port}", "; choose another with --port"):
             address = await worker.listen(admin.pages)
-        first_key = owner.make_first_key()  # a start that fails would not show it
-        worker.verifier.replace(owner.identities.credentials())
+        first_key = await owner.make_first_key()  # a start that fails would not show it
     admin.leave_note(address, transport.admin_address)
     periodic = Periodic()
     for feature in worker.features:
@@ -200,7 +198,6 @@ async def _host(
     disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
     member = member_settings(settings)
     if member is None:
-        refuse_member_folder(settings.data)
-        return SingleHost(settings.data, options, disk)
+        return await open_single_host(process, options, disk)
     joined = await join(process, member, folders, on_removed)
     return open_cluster_host(process, joined, options, disk)

@@ -94,7 +94,7 @@ class Owner:
         self._router = router = shards.router
         self._log = structlog.get_logger("owner")
         self.keyring, self.identities, self.audit, self.catalog = records
-        self.note = records.note
+        self.note, self.catch_up = records.note, records.catch_up
         self.declared_queues = DeclaredQueues(settings, self.catalog, records.note_declared)
         self.deletions = Deletions(self.catalog, router, shards.queue_watch)
         self.deletions.report_unknown()
@@ -140,12 +140,12 @@ class Owner:
             Every(_RESUME_CHECK_S, self.declared_queues.make_late),
         )
 
-    def make_first_key(self) -> AccessKey | None:
+    async def make_first_key(self) -> AccessKey | None:
         """Make an access key if signatures are asked for and there is none; of the hosts of a
         cluster one makes it."""
         if self._settings.auth is not AuthMode.SIGV4 or len(self.identities.credentials()):
             return None
-        key = self.identities.add_first_key(self._settings.account)
+        key = await self.identities.add_first_key(self._settings.account)
         if key is not None:
             self.note("first_access_key", access_key_id=key.access_key_id)
         return key

@@ -9,8 +9,10 @@ from importlib import metadata
 from typing import NamedTuple, Protocol
 
 from cluster.catalog.catalog import Catalog, IdsRaised, Spread
+from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.catalog.queue_rules import Waits
 from cluster.coordination.coordination import Coordination
+from cluster.keys.identity_records import PREFIX as IDENTITIES
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
@@ -18,14 +20,14 @@ from sqs_api.gateway.audit import AuditLog
 from sqs_api.parts import Process
 from sqs_api.settings.config import Switch
 from sqs_api.settings.declaring import declare_users
-from sqs_api.settings.key_stores import SERVICE, open_identities, open_keyring
+from sqs_api.settings.key_stores import open_keyring
 
 
 class Host(Protocol):
     """The place of the records: a single host, or a member of a cluster."""
 
-    async def coordination(self) -> Coordination:
-        """The records of the queues."""
+    def below(self, kind: str) -> Coordination:
+        """The records of one kind, such as `catalog/`."""
 
     @property
     def spread(self) -> Spread | None:
@@ -49,39 +51,46 @@ class Records(NamedTuple):
         if self.audit is not None:
             self.audit.note(event, **fields)
 
+    async def catch_up(self) -> None:
+        """Wait until all changes of users and keys are known here that were made before. Raises
+        IdentitiesUnreadable, KeysAway."""
+        await self.identities.catch_up()
+        await self.keyring.catch_up()
+
     def note_declared(self, event: str, **fields: object) -> None:
         """Tell the audit log of what the configuration changed."""
         self.note(event, uid=os.getuid(), **fields)
 
 
 async def open_records(process: Process, host: Host, shards: Iterable[int]) -> Records:
-    """Open all files, and make the users that the configuration declares.
+    """Open all, and make the users that the configuration declares.
 
-    Raises KeysUnusable, IdentitiesUnreadable, AuditUnusable, CatalogUnreadable,
+    Raises KeysUnusable, KeysAway, IdentitiesUnreadable, AuditUnusable, CatalogUnreadable,
     DeclarationRefused, sqlite3.Error.
     """
     settings, clock, entropy, opened = process
-    keyring = open_keyring(settings, clock, entropy, settings.account, SERVICE)
-    opened.callback(keyring.close)
-    identities = open_identities(settings, keyring.secrets, clock, entropy, SERVICE)
-    opened.callback(identities.close)
+    keyring = await open_keyring(settings, host.below, clock, entropy, owner=settings.account)
+    opened.push_async_callback(keyring.close)
+    secrets = keyring.secrets
+    identities = await IdentityStore.open(host.below(IDENTITIES), secrets, clock, entropy)
+    opened.push_async_callback(identities.close)
     audit = None
     if settings.audit is Switch.ON:
         audit = AuditLog(settings.data / AUDIT_FILE, clock.wall_s, settings.host_name)
         opened.callback(audit.close)
         audit.note("started", version=metadata.version("holdfast"), uid=os.getuid())
-    catalog = Catalog.open(
-        await host.coordination(),
+    catalog = await Catalog.open(
+        host.below(CATALOG),
         clock=clock,
         entropy=entropy,
-        secrets=keyring.secrets,
+        secrets=secrets,
         shards=shards,
         waits=Waits() if settings.aws_waits is Switch.ON else Waits(0, 0),
         restore_window_ms=settings.restore_deleted_s * 1000,
         spread=host.spread,
         ids_raised=host.ids_raised,
     )
-    records = Records(keyring, identities, audit, await catalog)
-    opened.push_async_callback(records.catalog.close)
-    declare_users(settings, identities, records.note_declared)
+    opened.push_async_callback(catalog.close)
+    records = Records(keyring, identities, audit, catalog)
+    await declare_users(settings, identities, records.note_declared)
     return records

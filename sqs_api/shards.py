@@ -3,7 +3,6 @@ others."""
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -105,7 +104,7 @@ class Shards(NamedTuple):
         """Replace data keys that sealed long enough."""
         try:
             await self.sealer.renew(self.catalog)
-        except (SealBroken, sqlite3.Error, KeysAway) as error:
+        except (SealBroken, KeysAway) as error:
             structlog.get_logger("worker").error("data_keys_not_renewed", error=str(error))
 
     def begin_to_stop(self) -> None:
@@ -126,7 +125,8 @@ async def open_shards(
 ) -> Shards:
     """Open the shards, which hear of queues from the catalog's watch; each has its own clock.
 
-    No queue may be made before. Raises StoreFailed, DamagedRecord, CatalogOlder.
+    No queue may be made before. Raises StoreFailed, DamagedRecord, CatalogOlder, SealBroken,
+    KeysAway.
     """
     settings, clock, entropy, opened = process
     sealer = Sealer(keyring, clock, makes_keys=settings.auth is AuthMode.OPEN)
@@ -154,4 +154,5 @@ async def open_shards(
     watch = QueueWatch(catalog, Router(all_shards))
     shards = Shards(folders, catalog, stores, host.disk, sealer, router, deliveries, watch)
     shards.look_at_disk()
+    await sealer.prepare(catalog)
     return shards

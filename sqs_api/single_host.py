@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.catalog.catalog import Catalog, IdsRaised, Spread
-from cluster.catalog.sqlite_coordination import CATALOG_FILE, SqliteCoordination
+from cluster.catalog.host_records import HostRecords
 from cluster.coordination.coordination import Coordination
+from cluster.members.host_folder import refuse_member_folder
 from cluster.peers.questions import Questions
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -18,10 +19,13 @@ from sqs_api.admin.backup_points import BackupPoint, OwnPoint
 from sqs_api.admin.cluster_pages import NO_CLUSTER
 from sqs_api.admin.still import HoldStill
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.parts import Feature
+from sqs_api.parts import Feature, Process
 from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.store_options import StoreOptions
+
+_COMMAND_S = 5.0
+"""Time that a start waits for a command that changes users or keys of the folder."""
 
 
 class OwnStores:
@@ -57,9 +61,9 @@ class OwnStores:
 
 
 class SingleHost(NamedTuple):
-    """Belongs to the event loop's thread."""
+    """Belongs to the event loop's thread; `open_single_host` makes one."""
 
-    data: Path
+    records: HostRecords
     options: StoreOptions
     disk: DiskSpace
     questions: Questions | None = None
@@ -67,9 +71,14 @@ class SingleHost(NamedTuple):
     ids_raised: IdsRaised | None = None
     feature: Feature = Feature()
 
-    async def coordination(self) -> Coordination:
-        """The records of the queues."""
-        return await SqliteCoordination.open(self.data / CATALOG_FILE)
+    def below(self, kind: str) -> Coordination:
+        """The records of one kind, such as `catalog/`."""
+        return self.records.below(kind)
+
+    @property
+    def own_records(self) -> Coordination:
+        """All of them, for commands."""
+        return self.records.below("")
 
     def stores(self, catalog: Catalog) -> OwnStores:
         """The stores of the shards."""
@@ -98,3 +107,12 @@ class SingleHost(NamedTuple):
 
     async def leave(self) -> None:
         """There is no other host."""
+
+
+async def open_single_host(process: Process, options: StoreOptions, disk: DiskSpace) -> SingleHost:
+    """Open the records of the folder. Raises FolderRefused of a member's, sqlite3.Error."""
+    data = process.settings.data
+    refuse_member_folder(data)
+    records = await HostRecords.open(data, _COMMAND_S)
+    process.opened.push_async_callback(records.close)
+    return SingleHost(records, options, disk)

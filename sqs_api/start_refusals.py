@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from errno import EACCES, EADDRINUSE
+from pathlib import Path
 
 from auth.envelope import SealBroken
 from cluster.catalog.record_codec import CatalogUnreadable
@@ -47,15 +48,16 @@ class NodeRefused(Exception):
 
 
 @contextmanager
-def refusals(of_a_database: str) -> Iterator[None]:
-    """Raise NodeRefused for what stops a start; `of_a_database` begins the text of an error of
-    SQLite, or of a broken seal."""
+def refusals(data: Path) -> Iterator[None]:
+    """Raise NodeRefused for what stops a start on a data folder."""
     try:
         yield
     except _REFUSALS as error:
         raise NodeRefused(str(error)) from error
-    except (SealBroken, sqlite3.Error) as error:
-        raise NodeRefused(f"{of_a_database}: {error}") from error
+    except SealBroken as error:
+        raise NodeRefused(f"cannot use the keys of {data}: {error}") from error
+    except sqlite3.Error as error:
+        raise NodeRefused(f"cannot open the records of {data}: {error}") from error
 
 
 @contextmanager

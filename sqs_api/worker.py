@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from functools import partial
 from typing import Protocol
 
 import structlog
 
 from auth.sigv4 import Verifier
 from cluster.catalog.catalog import Catalog
+from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from sqs_api.admin.every_host import EveryHost
@@ -21,7 +23,6 @@ from sqs_api.cloudwatch.monitoring import SERVICE as MONITORING
 from sqs_api.cloudwatch.monitoring import Monitoring
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
-from sqs_api.gateway.changes_elsewhere import CHANGES_CHECK_S, SHARED_CHANGES_CHECK_S, Changes
 from sqs_api.gateway.client import authentication
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.gateway import Gateway
@@ -76,6 +77,10 @@ class OwnerInterface(Protocol):
     def note(self, event: str, **fields: object) -> None:
         """Tell the audit log of what happened to the service itself."""
 
+    async def catch_up(self) -> None:
+        """Wait until all changes of users and keys are known here that were made before. Raises
+        IdentitiesUnreadable, KeysAway."""
+
 
 class Worker:
     """Belongs to the event loop's thread."""
@@ -91,27 +96,22 @@ class Worker:
         features: Sequence[Feature],
         measures: Measures,
     ) -> None:
-        """`features` are those of other parts. Raises SealBroken, sqlite3.Error, KeysAway if keys
-        cannot be used."""
+        """`features` are those of other parts."""
         settings, clock, entropy, opened = process
         self._shards = shards
         self._log = structlog.get_logger("worker")
         self.transport = transport
         self.measures = measures
         catalog, router, is_open = owner.catalog, shards.router, settings.auth is AuthMode.OPEN
-        shards.sealer.prepare(catalog)
         self.access = Access(
             catalog, clock, owner.keyring, enforced=not is_open, region=settings.region
         )
-        self.access.replace(owner.identities.users())
         self.verifier = Verifier(owner.identities.credentials())
-        self.changes = Changes(
-            owner.identities,
-            owner.keyring,
-            verifier=self.verifier,
-            access=self.access,
-            note=owner.note,
-        )
+        self._owner = owner
+        self._adopt()
+        owner.identities.subscribe(self._adopt)
+        owner.identities.subscribe(partial(self._noted, "access_keys_reloaded"))
+        owner.keyring.subscribe(partial(self._noted, "keyring_reloaded"))
         used_keys = UsedKeys(self.verifier, owner.identities.note_uses)
         opened.push_async_callback(used_keys.stop)
         counts = QueueCounts()
@@ -147,7 +147,7 @@ class Worker:
             shards.feature,
             measured,
             self.monitoring.feature,
-            self._changes(used_keys, is_single=settings.etcd is None),
+            Feature(periodic=(Every(_USES_WRITE_S, used_keys.write),)),
             *features,
         )
         self.payloads = Payloads(
@@ -171,22 +171,23 @@ class Worker:
             waiting_polls_max=settings.waiting_polls_max,
             origins=AllowedOrigins(settings.browser_origins),
             rates=rates,
-            late_news=LateNews(self.changes, self.queue_actions),
+            late_news=LateNews(self.queue_actions, shards.sealer, owner.catch_up),
             services=[service for feature in self.features for service in feature.services],
         )
         sources = [source for feature in self.features for source in feature.metrics]
         self.metrics = Metrics(owner.accounting, sources)
 
-    def _changes(self, used_keys: UsedKeys, *, is_single: bool) -> Feature:
-        """Picks up changes of other processes, and tells them of used keys."""
-        check_s = CHANGES_CHECK_S if is_single else SHARED_CHANGES_CHECK_S
-        return Feature(
-            periodic=(
-                Every(check_s, self.changes.look_at_identities),
-                Every(check_s, self.changes.look_at_keys),
-                Every(_USES_WRITE_S, used_keys.write),
-            )
-        )
+    def _adopt(self) -> None:
+        """Use the users and access keys as they are now."""
+        try:
+            self.verifier.replace(self._owner.identities.credentials())
+            self.access.replace(self._owner.identities.users())
+        except IdentitiesUnreadable as error:
+            self._log.error("access_keys_unreadable", error=str(error))
+
+    def _noted(self, event: str) -> None:
+        self._log.info(event)
+        self._owner.note(event)
 
     async def listen(self, pages: OtherPages) -> str:
         """Take requests. Returns the address. Raises OSError."""

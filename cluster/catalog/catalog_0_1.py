@@ -12,24 +12,10 @@ import msgspec
 from cluster.catalog.catalog_records import LAST_ID, deleted_key, freed_key, queue_key
 from cluster.catalog.record_codec import StoredQueue, StoredTombstone
 
-_TABLES = ("queues", "deleted_queues", "deleted_names")
 _COLUMNS = (
     "queue_id, account, region, name, version, shard, created_at_ms, modified_at_ms, receipt_key, "
     "attributes, tags, deduplication_scope"
 )
-
-
-def convert(database: sqlite3.Connection) -> None:
-    """Turn the tables of 0.1 into records, within the caller's transaction. Raises sqlite3.Error,
-    also for a bad row."""
-    if not is_0_1(database):
-        return
-    rows = [(key, value, 1) for key, value in records_0_1(database).items()]
-    database.executemany("INSERT INTO records VALUES (?,?,?)", rows)
-    database.execute("UPDATE revisions SET last = 1")
-    for table in _TABLES:
-        database.execute(f"DROP TABLE {table}")
-    database.execute("DELETE FROM sqlite_sequence WHERE name = 'queues'")
 
 
 def is_0_1(database: sqlite3.Connection) -> bool:

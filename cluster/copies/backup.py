@@ -2,8 +2,8 @@
 
 Everything here blocks and belongs in a thread. `take` requires that the catalog does not change
 meanwhile: then no shard holds a queue that the copied catalog does not know, and none was dropped
-that it knows. References are copied before their targets (shards, then the catalog, then all other
-databases), so the backup has the keys of all that is encrypted.
+that it knows. References are copied before their targets (shards, then the records), so the backup
+has the keys of all that is encrypted.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cluster.catalog.catalog_records import DELETED, QUEUES
+from cluster.catalog.host_records import FILE_NAME, has_records
 from cluster.catalog.record_codec import CatalogUnreadable, stored_queues
-from cluster.catalog.sqlite_coordination import CATALOG_FILE
 from cluster.coordination.coordination import Record
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
 from cluster.members.copied_records import catalog_in, write_copied
@@ -32,7 +32,7 @@ from storage.copies.manifest import (
     Manifest,
     write_manifest,
 )
-from storage.copies.second_copy import copy_sound, first_of, is_there
+from storage.copies.second_copy import copy_sound, first_of
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.opening import open_replayed
@@ -105,8 +105,8 @@ class BackupDraft:
             if self._with_master_key:
                 raise BackupRefused("a cluster's hosts are given their master key: copy that one")
             return
-        if not is_there(self._data / CATALOG_FILE):
-            raise BackupRefused(f"{self._data} has no {CATALOG_FILE}")
+        if not has_records(self._data):
+            raise BackupRefused(f"{self._data} has no {FILE_NAME}")
         if self._with_master_key and not (self._data / MASTER_KEY_FILE).is_file():
             raise BackupRefused(f"{self._data} has no {MASTER_KEY_FILE} that could be put in")
 
@@ -268,10 +268,9 @@ def _look_at(folder: Path) -> CopiedRows:
 
 
 def databases_of(data: Path) -> list[Path]:
-    """The SQLite databases of a data folder, the catalog first, including those with only a second
-    copy left."""
+    """The SQLite databases of a data folder, including those with only a second copy left."""
     files = {*data.glob("*.sqlite"), *(first_of(copy) for copy in data.glob("*.sqlite.copy"))}
-    return sorted(files, key=lambda file: (file.name != CATALOG_FILE, file.name))
+    return sorted(files)
 
 
 def queue_ids(catalog: Iterable[Record]) -> dict[int, list[int]]:

@@ -101,19 +101,16 @@ def _export_batches(
         return done
     if archive.source != shard.source:
         raise ExportFailed(f"shard {shard.number} is {archive.source} on disk, not {shard.source}")
-    keyring = open_keyring()
-    try:
-        opened = _opener(keyring, wanted.readable_keys, wanted.account)
-        for batch in not_written(lake, shard.source, shard.number, batches):
-            written = write_segment(lake, view, shard.source, shard.number, batch, opened)
-            done.segments += 1
-            done.messages += written.messages
-            done.missing += written.missing
-            done.damaged += [str(error) for error in written.damaged]
-            if written.missing:
-                done.damaged.append(f"batch {batch.number} is without {written.missing} messages")
-    finally:
-        keyring.close()
+    keyring = open_keyring()  # of now: it has what sealed the batches
+    opened = _opener(keyring, wanted.readable_keys, wanted.account)
+    for batch in not_written(lake, shard.source, shard.number, batches):
+        written = write_segment(lake, view, shard.source, shard.number, batch, opened)
+        done.segments += 1
+        done.messages += written.messages
+        done.missing += written.missing
+        done.damaged += [str(error) for error in written.damaged]
+        if written.missing:
+            done.damaged.append(f"batch {batch.number} is without {written.missing} messages")
     done.batch = batches[-1].number
     return done
 

@@ -15,15 +15,20 @@ from typing import NamedTuple
 
 import msgspec
 
-from auth.envelope import SealBroken
+from cluster.catalog.host_records import FILE_NAME
 from cluster.catalog.record_codec import CatalogUnreadable
-from cluster.catalog.sqlite_coordination import CATALOG_FILE, write_records
 from cluster.clock import SystemEntropy
+from cluster.coordination.sqlite_coordination import write_records
 from cluster.copies.backup import queue_ids
-from cluster.keys.identity_records import IdentitiesUnreadable
+from cluster.keys.keyring import check_master
 from cluster.keys.master_key import WrongMasterKey
-from cluster.keys.single_keys import write_identities, write_keyring
-from cluster.members.copied_records import RECORDS_FILE, catalog_in, formats_in, read_copied
+from cluster.members.copied_records import (
+    RECORDS_FILE,
+    SINGLE,
+    catalog_in,
+    formats_in,
+    read_copied,
+)
 from cluster.members.host_folder import save_identity
 from cluster.members.member_records import Identity
 from storage.copies.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
@@ -101,8 +106,6 @@ def restore(backup: Path, data: Path, master: bytes | None = None) -> Manifest:
         StoreFailed,
         DamagedRecord,
         CatalogUnreadable,
-        IdentitiesUnreadable,
-        SealBroken,
     ) as error:
         raise BackupRefused(f"cannot restore: {error}") from error
     return manifest
@@ -138,12 +141,12 @@ def _restore(backup: Path, data: Path, manifest: Manifest, master: bytes | None)
 
 
 def _make_single(data: Path, manifest: Manifest, master: bytes) -> None:
-    """Make the databases of a single host from a cluster's records, and forget what its shards keep
+    """Make the records of a single host from those of a cluster, and forget what its shards keep
     for hosts that ask again."""
     records = read_copied(data)
-    write_records(data / CATALOG_FILE, {each.key: each.value for each in catalog_in(data)})
-    write_keyring(data, records, master, SystemEntropy())
-    write_identities(data, records)
+    check_master(records, master)
+    own = {key: value for key, value in records.items() if key.startswith(SINGLE)}
+    write_records(data / FILE_NAME, own)
     (data / RECORDS_FILE).unlink()
     for name in manifest.shards.values():
         with closing(RocksRows(data / name)) as store:

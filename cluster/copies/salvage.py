@@ -15,10 +15,11 @@ from pathlib import Path
 
 import msgspec
 
+from cluster.catalog.host_records import FILE_NAME, has_records
 from cluster.catalog.record_codec import stored_queues
-from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.copies.restore import empty_folder
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
+from cluster.members.copied_records import catalog_in
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import Damage, ReadableRows, look_through
 from storage.copies.salvage_source import SalvageSource
@@ -80,7 +81,7 @@ def salvage(source: Path, data: Path) -> Salvaged:
         data.chmod(FOLDER_MODE)
         try:
             _copy_files(source, data, done)
-            known = known_queues(data / CATALOG_FILE)
+            known = known_queues(data)
             for number, folder in shards.items():
                 _ShardCopy(number, folder, data, known, done).run()
             sync_folders(data)
@@ -110,7 +111,7 @@ def _shards_of(source: Path, done: Salvaged) -> dict[int, Path]:
 def _copy_files(source: Path, data: Path, done: Salvaged) -> None:
     """Copy the databases, with their logs, and the master key.
 
-    Raises SalvageRefused without a sound catalog, keys or users.
+    Raises SalvageRefused without sound records.
     """
     for file in sorted(source.glob("*.sqlite")):
         try:
@@ -125,8 +126,8 @@ def _copy_files(source: Path, data: Path, done: Salvaged) -> None:
                 ) from error
             (data / file.name).unlink()
             done.findings.append(f"{file.name}: it is damaged and left out: {error}")
-    if not (data / CATALOG_FILE).exists():
-        raise SalvageRefused(f"{source} has no {CATALOG_FILE}. Restore a backup")
+    if not has_records(data):
+        raise SalvageRefused(f"{source} has no {FILE_NAME}. Restore a backup")
     if (source / MASTER_KEY_FILE).is_file():
         copy_file(source / MASTER_KEY_FILE, data / MASTER_KEY_FILE)
 
@@ -151,10 +152,10 @@ def _copy_database(file: Path, target: Path) -> None:
     sync_file(target)
 
 
-def known_queues(catalog: Path) -> dict[int, KnownQueue]:
-    """The queues in the catalog, including deleted ones, by id. Raises sqlite3.Error."""
-    with closing(sqlite3.connect(catalog)) as database:
-        queues = list(stored_queues(read_records(database).records))
+def known_queues(data: Path) -> dict[int, KnownQueue]:
+    """The queues in the catalog, including deleted ones, by id. Raises sqlite3.Error, OSError,
+    CatalogUnreadable."""
+    queues = stored_queues(catalog_in(data))
     return {
         queue.queue_id: KnownQueue(queue.name, queue.attributes.get("FifoQueue") == "true")
         for queue in queues

@@ -13,20 +13,20 @@ from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from auth.envelope import SealBroken
 from cluster.catalog.catalog_records import LAST_ID
+from cluster.catalog.host_records import FILE_NAME
 from cluster.catalog.record_codec import (
     CatalogUnreadable,
     StoredQueue,
     StoredTombstone,
     stored_entry,
 )
-from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.coordination.coordination import Record
 from cluster.copies.backup import databases_of
 from cluster.copies.restore import difference
-from cluster.keys import shared_key_records, sqlite_keyring
-from cluster.keys.sqlite_keyring import FILE_NAME as KEYRING_FILE
-from cluster.members.copied_records import RECORDS_FILE, catalog_in, read_copied
+from cluster.keys.key_records import DataKeyNumbers
+from cluster.members.copied_records import RECORDS_FILE, catalog_of, records_in
 from storage.checks.consistency import check_archive, check_outbox, check_queue
 from storage.checks.missing import count_missing, missing_departed
 from storage.checks.readable_rows import Damage, ReadableRows
@@ -104,8 +104,7 @@ class FolderCheck:
                     )
             for database in databases_of(self._folder):
                 yield from self._check_database(database)
-            if (self._folder / RECORDS_FILE).exists():
-                yield from self._check_records()
+            yield from self._check_records()
             names = {queue_id: queue.name for queue_id, queue in self._known.items()}
             for number, view in views.items():
                 self.shards += 1
@@ -155,22 +154,23 @@ class FolderCheck:
                     yield f"{copy_of(file).name}: {copy.reason}"
                 if state and copy.state and state.changes < copy.state.changes:
                     yield f"{file.name}: it is older than its second copy"
-                if file.name == CATALOG_FILE:
-                    yield from self._read_catalog(CATALOG_FILE, read_records(database).records)
-                if file.name == KEYRING_FILE:
-                    self._data_keys = sqlite_keyring.numbers_in(database)
         except (sqlite3.Error, OSError) as error:
             if disk_refusal(error):
                 raise
             yield f"{file.name}: it cannot be read: {error}"
 
     def _check_records(self) -> Iterator[str]:
-        """Check the records of a cluster's backup, or of a folder restored from it."""
+        """Check the records, as of after the rows."""
+        name = RECORDS_FILE if (self._folder / RECORDS_FILE).exists() else FILE_NAME
         try:
-            self._data_keys = shared_key_records.numbers_in(read_copied(self._folder))
-            yield from self._read_catalog(RECORDS_FILE, catalog_in(self._folder))
-        except (CatalogUnreadable, OSError) as error:
-            yield f"{RECORDS_FILE}: {error}"
+            with naming_disk(self._folder):
+                records = records_in(self._folder)
+            yield from self._read_catalog(name, catalog_of(records))
+            self._data_keys = DataKeyNumbers(records)
+        except (CatalogUnreadable, SealBroken, sqlite3.Error, OSError) as error:
+            if disk_refusal(error):
+                raise
+            yield f"{name}: it cannot be read: {error}"
 
     def _check_copy(self, file: Path) -> Found:
         """Checked before the database itself, which is never behind in a folder in use."""

@@ -1,11 +1,24 @@
-"""Users and access keys as they are stored: in a file on a single host, in etcd in a cluster."""
+"""The records of users and access keys.
+
+keys/ID               an access key
+users/ACCOUNT/NAME    a user with policies
+uses/ID               the day of its latest use
+first                 the id of the access key that the first host made at its first start
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
+
+from cluster.coordination.records import Draft, View
+from cluster.keys.key_uses import day_of
+
+PREFIX = "identities/"
+"""Prefix of all these records among those of a host or a cluster."""
+KEYS, USERS, USES = "keys/", "users/", "uses/"
+_FIRST = "first"
 
 T = TypeVar("T")
 
@@ -39,66 +52,92 @@ class StoredUser(msgspec.Struct, frozen=True):
     policies: dict[str, str] = {}
 
 
-class KeyUses(Protocol):
-    """Days of use, see `key_uses.py`. All of it may raise IdentitiesUnreadable."""
+class IdentityRows:
+    """The users and keys at one moment, and changes of them. Reads raise IdentitiesUnreadable."""
 
-    def read(self) -> dict[str, int]:
-        """The days by key id, without keys of whose use nothing is known."""
-
-    def write(self, days: Mapping[str, int], known: Collection[str]) -> None:
-        """Write those that are later than before; `known` are the ids of all keys. Blocks."""
-
-
-class IdentityRows(Protocol):
-    """The users and keys at one moment, and changes of them."""
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
 
     def key(self, access_key_id: str) -> StoredKey | None:
         """The key with this id."""
+        return _decoded(KEYS + access_key_id, self._draft.value(KEYS + access_key_id), StoredKey)
 
     def all_keys(self) -> list[StoredKey]:
         """All keys, oldest first."""
+        found = self._draft.view.below(KEYS).items()
+        keys = [_decode(KEYS + name, value, StoredKey) for name, value in found]
+        return sorted(keys, key=lambda key: (key.created_at_ms, key.access_key_id))
 
     def put_key(self, key: StoredKey) -> None:
         """Write a key, whose user exists."""
+        self._draft.put(KEYS + key.access_key_id, msgspec.json.encode(key))
+        if key.user is not None:
+            # A removal of the user at the same time must see this key.
+            place = _place(key.account, key.user)
+            self._draft.put(place, self._draft.value(place))
 
     def remove_key(self, access_key_id: str) -> None:
-        """Remove a key that exists."""
+        """Remove a key, and its day of use."""
+        self._draft.put(KEYS + access_key_id, None)
+        _remove_use(self._draft, access_key_id)
 
     def note_first_key(self, access_key_id: str) -> None:
         """Of several hosts that make the first key at once, let one succeed."""
+        self._draft.put(_FIRST, access_key_id.encode())
 
     def user(self, account: str, name: str) -> StoredUser | None:
         """The user of that name."""
+        place = _place(account, name)
+        return _decoded(place, self._draft.value(place), StoredUser)
 
     def all_users(self) -> list[StoredUser]:
         """All users, by account and name."""
+        found = self._draft.view.below(USERS).items()
+        users = [_decode(USERS + name, value, StoredUser) for name, value in found]
+        return sorted(users, key=lambda user: (user.account, user.name))
 
     def put_user(self, user: StoredUser) -> None:
         """Write a user."""
+        self._draft.put(_place(user.account, user.name), msgspec.json.encode(user))
 
     def remove_user(self, user: StoredUser) -> None:
         """Remove a user; the keys are removed one by one."""
+        self._draft.put(_place(user.account, user.name), None)
+
+    def put_use(self, access_key_id: str, day: int) -> None:
+        """Write the day of a key's latest use, unless it was used later on another host; that of a
+        key that is gone goes too."""
+        if self._draft.value(KEYS + access_key_id) is None:
+            _remove_use(self._draft, access_key_id)
+            return
+        before = day_of(self._draft.value(USES + access_key_id))
+        if day > (-1 if before is None else before):
+            self._draft.put(USES + access_key_id, b"%d" % day)
 
 
-class IdentityRecords(Protocol):
-    """Keeps users and keys. All of it may raise IdentitiesUnreadable."""
+def days_in(view: View) -> dict[str, int]:
+    """The days of latest use by key, without keys of whose use nothing is known."""
+    found = view.below(USES).items()
+    return {key_id: day for key_id, value in found if (day := day_of(value)) is not None}
 
-    uses: KeyUses
 
-    def close(self) -> None:
-        """Let go of all resources."""
+def _remove_use(draft: Draft, key_id: str) -> None:
+    """Remove a key's day of use; one that another host writes meanwhile is a conflict."""
+    if draft.value(USES + key_id) is not None:
+        draft.put(USES + key_id, None)
 
-    def changed(self) -> bool:
-        """True if another process changed something since the last call. Takes microseconds."""
 
-    def catch_up(self) -> None:
-        """Wait until `changed` and `read` show all that was changed before this call."""
+def _place(account: str, name: str) -> str:
+    return f"{USERS}{account}/{name}"
 
-    def look_again(self) -> None:
-        """Make the next call of `changed` return True, since the change could not be read."""
 
-    def read(self) -> IdentityRows:
-        """For reading only."""
+def _decoded(key: str, value: bytes | None, kind: type[T]) -> T | None:
+    return None if value is None else _decode(key, value, kind)
 
-    def change(self, decide: Callable[[IdentityRows], T]) -> T:
-        """Make in one transaction the changes that `decide` makes, which may be called again."""
+
+def _decode(key: str, value: bytes, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(value, type=kind)
+    except (ValueError, TypeError) as error:
+        reason = " ".join(str(error).split())
+        raise IdentitiesUnreadable(f"{PREFIX}{key} cannot be read: {reason}") from error

@@ -1,9 +1,7 @@
-"""Users, their policies and access keys: the rules. Commands manage them; a running server sees
-changes within a second.
+"""Users, their policies and access keys: the rules. Secrets are encrypted.
 
-They are kept by `sqlite_identities.py` on a single host, by `shared_identities.py` in a cluster.
-Secrets are encrypted. Calls are synchronous: they happen at start, from the command line, and after
-a change by another process, and each touches a few records.
+Reads are from the view of the records (`identity_records.py`); a change is decided and committed
+(`cluster/coordination/records.py`), and then every host that watches them knows of it.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 import re
 from base64 import b32encode, urlsafe_b64encode
 from collections.abc import Callable, Collection, Mapping
+from typing import TypeVar
 
 import msgspec
 
@@ -20,12 +19,16 @@ from auth.identities import Identities, User
 from auth.policy import NamedPolicy
 from auth.policy_document import Kind, PolicyRefused, check_policy_of_user, read_policy
 from cluster.clock import Clock, Entropy
+from cluster.coordination.coordination import Coordination
+from cluster.coordination.records import Draft, Records, View
 from cluster.keys.identity_records import (
+    KEYS,
+    USES,
     IdentitiesUnreadable,
-    IdentityRecords,
     IdentityRows,
     StoredKey,
     StoredUser,
+    days_in,
 )
 from cluster.keys.keyring import Secrets
 
@@ -35,60 +38,94 @@ _SECRET_BYTES = 30
 _TOKEN_BYTES = 96
 _PRINCIPAL_PREFIX = "AIDA"
 _KEPT_AFTER_END_MS = 24 * 3600 * 1000
-_REMOVED_MAX = 50
-"""Keys removed by one transaction, each with its day of use: etcd has a limit."""
+_KEYS_MAX = 50
+"""Keys that one transaction removes, or notes the use of: etcd has a limit."""
+
+T = TypeVar("T")
 
 
 class IdentityStore:
-    """The users and access keys of a data folder, or of a cluster. All methods may raise
-    IdentitiesUnreadable."""
+    """The users and access keys of a host, or of a cluster. Belongs to the event loop of its
+    records. All methods may raise IdentitiesUnreadable."""
 
-    def __init__(
-        self, records: IdentityRecords, secrets: Secrets, clock: Clock, entropy: Entropy
-    ) -> None:
-        """`records` are closed with it."""
+    def __init__(self, records: Records, secrets: Secrets, clock: Clock, entropy: Entropy) -> None:
+        """Call `open` instead."""
         self._records = records
         self._secrets = secrets
         self._clock = clock
         self._entropy = entropy
+        self._opened_keys: dict[str, tuple[StoredKey, AccessKey]] = {}
+        """Keys with their secrets in the clear, by id."""
 
-    def close(self) -> None:
-        """Let go of all resources."""
-        self._records.close()
+    @classmethod
+    async def open(
+        cls, coordination: Coordination, secrets: Secrets, clock: Clock, entropy: Entropy
+    ) -> IdentityStore:
+        """Those in these records, which are closed with it, also if this fails."""
+        records = await Records.open(coordination, IdentitiesUnreadable)
+        return cls(records, secrets, clock, entropy)
 
-    def changed(self) -> bool:
-        """True if another process changed something since the last call. Takes microseconds."""
-        return self._records.changed()
+    async def close(self) -> None:
+        """Close the records."""
+        await self._records.close()
 
-    def catch_up(self) -> None:
-        """Wait until `changed` tells of all that was changed before this call. Blocks, in any
-        thread."""
-        self._records.catch_up()
+    async def catch_up(self) -> None:
+        """Wait until all is known that was changed before this call."""
+        await self._records.catch_up()
 
-    def look_again(self) -> None:
-        """Make the next call of `changed` return True, since the change could not be read."""
-        self._records.look_again()
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call it when users or keys were changed, here or elsewhere; days of use are no news."""
+
+        def on_view(view: View, changed: Collection[str]) -> None:
+            if any(not key.startswith(USES) for key in changed):
+                listener()
+
+        self._records.subscribe(on_view)
+
+    def _rows(self) -> IdentityRows:
+        return IdentityRows(Draft(self._records.view))
+
+    async def _change(self, decide: Callable[[IdentityRows], T]) -> T:
+        return await self._records.change(lambda draft: decide(IdentityRows(draft)))
 
     # -- access keys -------------------------------------------------------------------------------
 
     def all_keys(self) -> list[AccessKey]:
         """Every key, oldest first. Raises IdentitiesUnreadable if another keyring encrypted their
         secrets."""
-        return [self._opened(key) for key in self._records.read().all_keys()]
+        before, opened = self._opened_keys, {}
+        for stored in self._rows().all_keys():
+            known = before.get(stored.access_key_id)
+            if known is None or known[0] != stored:
+                known = stored, self._opened(stored)
+            opened[stored.access_key_id] = known
+        self._opened_keys = opened
+        return [key for _, key in opened.values()]
 
     def key_uses(self) -> dict[str, int]:
         """The days on which keys were used last, see `key_uses.py`."""
-        return self._records.uses.read()
+        return days_in(self._records.view)
 
-    def note_uses(self, days: Mapping[str, int], known: Collection[str]) -> None:
-        """Write later days of use; `known` are the ids of all keys. Blocks, in any thread."""
-        self._records.uses.write(days, known)
+    async def note_uses(self, days: Mapping[str, int]) -> None:
+        """Write later days of use, and forget those of keys that are gone."""
+        there, view = self.key_uses(), self._records.view
+        later = {key_id for key_id, day in days.items() if day > there.get(key_id, -1)}
+        ownerless = {key_id for key_id in view.below(USES) if view.value(KEYS + key_id) is None}
+        todo = sorted(later | ownerless)
+        for begin in range(0, len(todo), _KEYS_MAX):
+            batch = todo[begin : begin + _KEYS_MAX]
+
+            def put(rows: IdentityRows, batch: list[str] = batch) -> None:
+                for key_id in batch:
+                    rows.put_use(key_id, days.get(key_id, -1))
+
+            await self._change(put)
 
     def credentials(self) -> CredentialSet:
         """The keys in the verifier's form."""
         return CredentialSet(self.all_keys())
 
-    def add_key(
+    async def add_key(
         self,
         account: str,
         user: User | None = None,
@@ -102,7 +139,7 @@ class IdentityStore:
         """
         owner = principal if user is None else user.user_id
         key = self._new_key(account, owner, None if user is None else user.name, lifetime_s)
-        return self._records.change(lambda rows: self._insert(rows, key))
+        return await self._change(lambda rows: self._insert(rows, key))
 
     def _new_key(
         self, account: str, principal: str | None, user: str | None, lifetime_s: float | None
@@ -117,7 +154,7 @@ class IdentityStore:
             user=user,
         )
 
-    def add_first_key(self, account: str) -> AccessKey | None:
+    async def add_first_key(self, account: str) -> AccessKey | None:
         """Make a key of the account, unless there are keys. Of several hosts one makes it."""
         key = self._new_key(account, None, None, None)
 
@@ -127,9 +164,9 @@ class IdentityStore:
             rows.note_first_key(key.access_key_id)
             return self._insert(rows, key)
 
-        return self._records.change(insert)
+        return await self._change(insert)
 
-    def add_session(self, account: str, user: User | None, lifetime_s: float) -> AccessKey:
+    async def add_session(self, account: str, user: User | None, lifetime_s: float) -> AccessKey:
         """Make a temporary key, whose requests must carry its session token. Forgets those that
         ended a day ago.
 
@@ -149,13 +186,13 @@ class IdentityStore:
         def insert(rows: IdentityRows) -> AccessKey:
             before_ms = self._now_ms() - _KEPT_AFTER_END_MS
             ended = [each.access_key_id for each in rows.all_keys() if _ended(each, before_ms)]
-            for access_key_id in ended[:_REMOVED_MAX]:
+            for access_key_id in ended[:_KEYS_MAX]:
                 rows.remove_key(access_key_id)
             return self._insert(rows, key)
 
-        return self._records.change(insert)
+        return await self._change(insert)
 
-    def rotate_key(self, access_key_id: str, overlap_s: float) -> AccessKey | None:
+    async def rotate_key(self, access_key_id: str, overlap_s: float) -> AccessKey | None:
         """Make a successor with the same lifetime; the old key ends after `overlap_s`, if not
         sooner.
 
@@ -178,7 +215,7 @@ class IdentityStore:
                 rows.put_key(msgspec.structs.replace(old, expires_at_ms=ends))
             return new
 
-        return self._records.change(rotate)
+        return await self._change(rotate)
 
     def _successor(self, rows: IdentityRows, old: StoredKey) -> AccessKey:
         lifetime_s = None
@@ -192,7 +229,7 @@ class IdentityStore:
             principal = user.user_id
         return self._new_key(old.account, principal, old.user, lifetime_s)
 
-    def set_key_enabled(self, access_key_id: str, enabled: bool) -> bool:
+    async def set_key_enabled(self, access_key_id: str, enabled: bool) -> bool:
         """Refuse or allow a key from now on; False if there is no such key."""
 
         def change(rows: IdentityRows) -> bool:
@@ -201,9 +238,9 @@ class IdentityStore:
                 rows.put_key(msgspec.structs.replace(key, enabled=enabled))
             return key is not None
 
-        return self._records.change(change)
+        return await self._change(change)
 
-    def remove_key(self, access_key_id: str) -> bool:
+    async def remove_key(self, access_key_id: str) -> bool:
         """Forget a key; False if there is no such key."""
 
         def change(rows: IdentityRows) -> bool:
@@ -212,9 +249,9 @@ class IdentityStore:
                 rows.remove_key(access_key_id)
             return is_there
 
-        return self._records.change(change)
+        return await self._change(change)
 
-    def declare_key(self, key: AccessKey) -> bool:
+    async def declare_key(self, key: AccessKey) -> bool:
         """Store exactly this key, which is enabled and does not expire; False if it is there. One
         that was disabled, or given an end, stays so.
 
@@ -230,7 +267,7 @@ class IdentityStore:
             self._insert(rows, key)
             return True
 
-        return self._records.change(change)
+        return await self._change(change)
 
     def _insert(self, rows: IdentityRows, key: AccessKey) -> AccessKey:
         if key.user is not None:
@@ -276,14 +313,14 @@ class IdentityStore:
     def stored(self) -> tuple[list[StoredUser], list[StoredKey]]:
         """Every user by account and name, and every key, oldest first, with the times of their
         making. Secrets stay encrypted."""
-        rows = self._records.read()
+        rows = self._rows()
         return rows.all_users(), rows.all_keys()
 
     def users(self) -> Identities:
         """Every user, with policies. Raises IdentitiesUnreadable."""
-        return Identities(_user(stored) for stored in self._records.read().all_users())
+        return Identities(_user(stored) for stored in self._rows().all_users())
 
-    def add_user(self, account: str, name: str, tags: Mapping[str, str]) -> User:
+    async def add_user(self, account: str, name: str, tags: Mapping[str, str]) -> User:
         """Make a user without permissions. Raises ValueError if the name is taken, or is none."""
         if _NAME.fullmatch(name) is None:
             raise ValueError("a user's name must be 1 to 64 letters, digits or +=,.@_-")
@@ -296,13 +333,13 @@ class IdentityStore:
             rows.put_user(stored)
             return _user(stored)
 
-        return self._records.change(change)
+        return await self._change(change)
 
-    def set_user_tags(self, user: User, tags: Mapping[str, str]) -> None:
+    async def set_user_tags(self, user: User, tags: Mapping[str, str]) -> None:
         """Replace a user's tags."""
-        self._change_user(user, lambda there: msgspec.structs.replace(there, tags=dict(tags)))
+        await self._change_user(user, lambda there: msgspec.structs.replace(there, tags=dict(tags)))
 
-    def _change_user(self, user: User, changed: Callable[[StoredUser], StoredUser]) -> None:
+    async def _change_user(self, user: User, changed: Callable[[StoredUser], StoredUser]) -> None:
         """Change a user that is still there."""
 
         def change(rows: IdentityRows) -> None:
@@ -310,36 +347,36 @@ class IdentityStore:
             if there is not None:
                 rows.put_user(changed(there))
 
-        self._records.change(change)
+        await self._change(change)
 
-    def remove_user(self, user: User) -> None:
+    async def remove_user(self, user: User) -> None:
         """Forget a user with policies and keys."""
 
         def remove(rows: IdentityRows) -> bool:
             there = rows.user(user.account, user.name)
             owner = (user.account, user.name)
             keys = [key for key in rows.all_keys() if (key.account, key.user) == owner]
-            for key in keys[:_REMOVED_MAX]:
+            for key in keys[:_KEYS_MAX]:
                 rows.remove_key(key.access_key_id)
-            is_last = len(keys) <= _REMOVED_MAX
+            is_last = len(keys) <= _KEYS_MAX
             if there is not None and is_last:
                 rows.remove_user(there)
             return is_last
 
-        while not self._records.change(remove):
+        while not await self._change(remove):
             pass
 
-    def put_policy(self, user: User, name: str, document: str) -> None:
+    async def put_policy(self, user: User, name: str, document: str) -> None:
         """Give a user a policy, replacing one of the same name. Raises PolicyRefused."""
         check_policy_of_user(document)
-        self._change_user(
+        await self._change_user(
             user,
             lambda there: msgspec.structs.replace(
                 there, policies={**there.policies, name: document}
             ),
         )
 
-    def remove_policy(self, user: User, name: str) -> bool:
+    async def remove_policy(self, user: User, name: str) -> bool:
         """Remove a policy; False if there is none of this name."""
 
         def change(rows: IdentityRows) -> bool:
@@ -350,11 +387,11 @@ class IdentityStore:
             rows.put_user(msgspec.structs.replace(there, policies=left))
             return True
 
-        return self._records.change(change)
+        return await self._change(change)
 
     def policies(self, user: User) -> dict[str, str]:
         """A user's policies, name to text."""
-        there = self._records.read().user(user.account, user.name)
+        there = self._rows().user(user.account, user.name)
         return {} if there is None else dict(sorted(there.policies.items()))
 
     # -- time --------------------------------------------------------------------------------------

@@ -1,33 +1,64 @@
-"""Keyring: the keys of a data folder or of a cluster, each wrapped under the one above it.
+"""Keyring: the keys of a host or of a cluster, each wrapped under the one above it.
 
     master key           a file or the environment; never in here
-      secrets            keys of secrets and digests
-      versions           of each named key (KmsMasterKeyId); the newest wraps new data keys
-        data keys        seal messages; a message names its key by number
+      root key           one record, so a new master key changes no other
+        secrets          keys of secrets and digests
+        versions         of each named key (KmsMasterKeyId); the newest wraps new blocks
+          blocks         of data keys, a thousand each
 
-So a new master key changes a few records, a rotated named key one, and no message is ever
-rewritten. A process makes its own data keys, since only their maker counts their seals. They are
-read when a message first needs them, and cached: a message may still be sealed under each of them.
+A rotated named key changes a few records, and no message is ever rewritten. A message names its
+data key by number. A process takes a block of numbers at a time and derives its data keys from the
+block's secret and their numbers: only their maker counts their seals, and all records are in
+memory. A message may still be sealed under each of them, so they are cached as they are needed.
 
-Named keys belong to accounts (`key_owners.py`); the built-in key is the service's own. Here is what
-requests read; `sqlite_keyring.py` and `shared_keyring.py` keep it, in a file and in etcd.
+Named keys belong to accounts (`key_owners.py`); the built-in key is the service's own. Reads are
+from the view; changes are decided and committed (`cluster/coordination/records.py`).
 """
 
 from __future__ import annotations
 
-import threading
-from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 
-from auth.envelope import BUILT_IN_KEY, KEY_BYTES, NONCE_BYTES, DataKey, WrappingKey
+import msgspec
+import structlog
+
+from auth.envelope import (
+    BUILT_IN_KEY,
+    KEY_BYTES,
+    NONCE_BYTES,
+    DataKey,
+    SealBroken,
+    WrappingKey,
+)
 from cluster.clock import Clock, Entropy
-from cluster.keys.key_owners import Grant, NamedKey, check_grant, key_place
-from cluster.keys.master_key import KeysUnusable
+from cluster.coordination.coordination import RECORDS_MAX, Coordination
+from cluster.coordination.records import Draft, Records, View
+from cluster.keys.key_owners import Grant, NamedKey, check_grant, key_place, policy_of
+from cluster.keys.key_records import (
+    BLOCKS,
+    DATA,
+    KEYS,
+    PREFIX,
+    ROOT,
+    SECRETS,
+    VERSIONS,
+    OwnBlock,
+    StoredBlock,
+    StoredNamedKey,
+    block_of,
+    decoded,
+    put_named_key,
+    row_of,
+    stored_named_key,
+)
+from cluster.keys.master_key import KeysUnusable, WrongMasterKey
 
 DIGESTS = "digests of ids"
 CREDENTIALS = "credentials"
 _DATA_KEYS_KEPT = 4096
+_REWRAPPED_MAX = RECORDS_MAX - 20
+"""Blocks wrapped anew by one transaction."""
 
 
 class KeysAway(KeysUnusable):
@@ -50,19 +81,25 @@ class Secrets:
         return self._wrapping.unwrap(stored, purpose)
 
 
-class Keyring(ABC):
-    """The keys, by name and by number. Any thread may use it."""
+class Keyring:
+    """The keys, by name and by number. Belongs to the event loop of its records.
+
+    Changes raise KeysAway if they cannot be made now, SealBroken for damaged records.
+    """
 
     digest_key: bytes
     """Key of the hashes of group and deduplication ids."""
     secrets: Secrets
-    writes_take_long = False
-    """True if changes, and `new_data_key`, wait for other machines."""
 
-    def __init__(self, clock: Clock, entropy: Entropy) -> None:
+    def __init__(
+        self, records: Records, master: bytes, clock: Clock, entropy: Entropy, *, is_shared: bool
+    ) -> None:
+        """Call `open` instead."""
+        self._records = records
+        self._master = WrappingKey(master)
         self._clock = clock
         self._entropy = entropy
-        self._lock = threading.RLock()
+        self._is_shared = is_shared
         self._wrapping: dict[int, tuple[NamedKey, WrappingKey]] = {}
         """By version."""
         self._keys: dict[str, NamedKey] = {}
@@ -70,13 +107,127 @@ class Keyring(ABC):
         self._names: dict[tuple[str, str], NamedKey] = {}
         """By account and name."""
         self._data_keys: OrderedDict[int, tuple[NamedKey, DataKey]] = OrderedDict()
+        self._blocks: dict[str, OwnBlock] = {}
+        """By row."""
+        self._sought: set[int] = set()
+        """Blocks that are being read, since the watch has not brought them yet."""
+        self._missing: set[int] = set()
+        """Blocks that were read and not found."""
+        self._listeners: list[Callable[[], None]] = []
+        self._log = structlog.get_logger("keyring")
+
+    @classmethod
+    async def open(
+        cls,
+        coordination: Coordination,
+        master: bytes,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        owner: str = "",
+        founds: bool = True,
+        is_shared: bool = False,
+    ) -> Keyring:
+        """The keyring in these records, which are closed with it, also if this fails. With `founds`
+        it makes the keys of a new host or cluster. `owner` is the account that gets the keys of
+        version 0.1; without it they stay without an owner. `is_shared`: other hosts write, too, and
+        the watch may be late.
+
+        Raises KeysUnusable.
+        """
+        records = await Records.open(coordination, KeysAway)
+        keyring = cls(records, master, clock, entropy, is_shared=is_shared)
+        try:
+            await keyring._begin(owner, founds=founds)
+        except BaseException:
+            await records.close()
+            raise
+        return keyring
+
+    async def _begin(self, owner: str, *, founds: bool) -> None:
+        try:
+            if founds:
+                await self._records.change(lambda draft: self._found(draft, owner))
+            view = self._records.view
+            wrapped = view.value(ROOT)
+            if wrapped is None:
+                raise KeysUnusable("the cluster has no keys yet: start one of its hosts")
+            self._root = self._root_in(wrapped)
+            self.digest_key = self._secret(view, DIGESTS)
+            self.secrets = Secrets(WrappingKey(self._secret(view, CREDENTIALS)), self._entropy)
+            self._load(view)
+        except SealBroken as error:
+            raise KeysUnusable(f"cannot read the keys: {error}") from error
+        self._records.subscribe(self._on_view)
+
+    def _found(self, draft: Draft, owner: str) -> None:
+        """Make the keys of a new host or cluster; of several hosts one does."""
+        if draft.view.value(ROOT) is None:
+            secret = self._entropy.secret(KEY_BYTES)
+            root = WrappingKey(secret)
+            draft.put(ROOT, self._wrapped(self._master, secret, ROOT))
+            if draft.view.value(SECRETS + DIGESTS) is None:
+                for purpose in (DIGESTS, CREDENTIALS):
+                    draft.put(SECRETS + purpose, self._new_wrapped(root, purpose))
+                self._put_new_key(draft, root, row_of("", BUILT_IN_KEY))
+            else:
+                self._put_below_root(draft, root)
+        for row in draft.view.below(KEYS) if owner else ():
+            account, name = row.split("/", 1)
+            if not account and name != BUILT_IN_KEY:
+                put_named_key(draft, row_of(owner, name), stored_named_key(draft, row))
+                draft.put(KEYS + row, None)
+
+    def _put_below_root(self, draft: Draft, root: WrappingKey) -> None:
+        """Wrap under the root key what version 0.1 wrapped under the master key."""
+
+        def moved(wrapped: bytes, purpose: str) -> bytes:
+            try:
+                secret = self._master.unwrap(wrapped, purpose)
+            except SealBroken as error:
+                raise _wrong_master() from error
+            return self._wrapped(root, secret, purpose)
+
+        for purpose, wrapped in draft.view.below(SECRETS).items():
+            draft.put(SECRETS + purpose, moved(wrapped, purpose))
+        for row in draft.view.below(KEYS):
+            stored = stored_named_key(draft, row)
+            versions = {
+                version: moved(wrapped, version_of(version))
+                for version, wrapped in stored.versions.items()
+            }
+            put_named_key(draft, row, msgspec.structs.replace(stored, versions=versions))
+
+    def _root_in(self, wrapped: bytes) -> WrappingKey:
+        """Raises WrongMasterKey."""
+        try:
+            return WrappingKey(self._master.unwrap(wrapped, ROOT))
+        except SealBroken as error:
+            raise _wrong_master() from error
+
+    def _secret(self, view: View, purpose: str) -> bytes:
+        wrapped = view.value(SECRETS + purpose)
+        if wrapped is None:
+            raise KeysUnusable(f"the key for {purpose} is missing")
+        return self._root.unwrap(wrapped, purpose)
+
+    async def close(self) -> None:
+        """Close the records."""
+        await self._records.close()
+
+    async def catch_up(self) -> None:
+        """Wait until all is loaded that was changed before this call. Raises KeysAway."""
+        await self._records.catch_up()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call it when named keys were changed, here or elsewhere."""
+        self._listeners.append(listener)
 
     # -- read --------------------------------------------------------------------------------------
 
     def names(self) -> list[NamedKey]:
         """Every named key, including the built-in one, by account and name."""
-        there = dict(self._names)  # a thread may be adding to them
-        return [there[place] for place in sorted(there)]
+        return [self._names[place] for place in sorted(self._names)]
 
     def find(self, reference: str, account: str) -> NamedKey | None:
         """The key of a KmsMasterKeyId for an account: one of its own, or of the account that an ARN
@@ -85,8 +236,7 @@ class Keyring(ABC):
         owner = place.account or account
         found = self._names.get((owner, place.name)) or self._names.get(("", place.name))
         if found is None:
-            there = list(self._keys.values())  # a thread may be adding to them
-            found = next((key for key in there if key.key_id == place.name), None)
+            found = next((key for key in self._keys.values() if key.key_id == place.name), None)
             if found is not None and found.account not in (owner, ""):
                 return None
         return found
@@ -100,79 +250,235 @@ class Keyring(ABC):
             raise KeyError(name)
         return own[0]
 
-    @abstractmethod
-    def close(self) -> None:
-        """Let go of all resources."""
+    # -- named keys --------------------------------------------------------------------------------
 
-    @abstractmethod
-    def reload_if_changed(self) -> bool:
-        """Load the changes of another process; False if there are none. Takes microseconds.
+    async def add(self, name: str, account: str) -> NamedKey:
+        """Make a key of an account. Raises ValueError if the name is taken."""
+        row = row_of(account, name)
 
-        Raises sqlite3.Error, SealBroken; then the next call retries.
-        """
+        def add(draft: Draft) -> None:
+            self._check_free(name, account)
+            self._put_new_key(draft, self._root, row)
 
-    @abstractmethod
-    def catch_up(self) -> None:
-        """Wait until all is loaded that was changed before this call, but for what
-        `reload_if_changed` finds. Blocks, in any thread. Raises KeysAway."""
+        await self._records.change(add)
+        named = self._keys.get(row)
+        if named is None:
+            raise KeysAway("a change is not reported yet")
+        return named
 
-    # -- named keys: changes raise SealBroken, sqlite3.Error, KeysAway if they cannot be made ------
+    def _put_new_key(self, draft: Draft, root: WrappingKey, row: str) -> None:
+        version = draft.next_number(VERSIONS)
+        versions = {version: self._new_wrapped(root, version_of(version))}
+        put_named_key(
+            draft, row, StoredNamedKey(self._new_key_id(), self._now_ms(), True, versions)
+        )
 
-    @abstractmethod
-    def add(self, name: str, account: str) -> NamedKey:
-        """Make a key of an account. Raises ValueError if the name is taken, SealBroken if the
-        master key was changed meanwhile."""
+    async def _change(
+        self, row: str, changed: Callable[[Draft, StoredNamedKey], StoredNamedKey]
+    ) -> None:
+        await self._records.change(
+            lambda draft: put_named_key(draft, row, changed(draft, stored_named_key(draft, row)))
+        )
 
-    @abstractmethod
-    def rotate(self, name: str, account: str | None = None) -> None:
-        """Give a key a new version for new data keys; older ones stay readable.
+    async def rotate(self, name: str, account: str | None = None) -> None:
+        """Give a key a new version for new data keys; older ones stay readable. Raises KeyError."""
 
-        See `named`. Raises KeyError, and SealBroken if the master key was changed meanwhile.
-        """
+        def rotated(draft: Draft, stored: StoredNamedKey) -> StoredNamedKey:
+            version = draft.next_number(VERSIONS)
+            wrapped = self._new_wrapped(self._root, version_of(version))
+            return msgspec.structs.replace(stored, versions={**stored.versions, version: wrapped})
 
-    @abstractmethod
-    def rewrap(self, name: str, account: str | None = None) -> int:
-        """Wrap all data keys of a named key under its newest version, and forget the others.
-        Returns the number of records wrapped. Raises KeyError."""
+        await self._change(self.named(name, account).row, rotated)
 
-    @abstractmethod
-    def set_enabled(self, name: str, enabled: bool, account: str | None = None) -> None:
+    async def set_enabled(self, name: str, enabled: bool, account: str | None = None) -> None:
         """Refuse or allow the key's use. Raises KeyError, and ValueError for the built-in key."""
+        row = self._key_to_switch(name, account).row
+        await self._change(row, lambda _, stored: msgspec.structs.replace(stored, enabled=enabled))
 
-    @abstractmethod
-    def grant(self, name: str, grant: Grant, account: str | None = None) -> None:
+    async def grant(self, name: str, grant: Grant, account: str | None = None) -> None:
         """Let another account, or one user, use the key, replacing an earlier grant to it. Raises
         KeyError, ValueError."""
+        operations = tuple(sorted(set(grant.operations)))
 
-    @abstractmethod
-    def revoke(self, name: str, grantee: str, account: str | None = None) -> None:
+        def granted(draft: Draft, stored: StoredNamedKey) -> StoredNamedKey:
+            grants = {**stored.grants, grant.grantee: operations}
+            return msgspec.structs.replace(stored, grants=grants)
+
+        await self._change(self._key_to_grant(name, grant, account).row, granted)
+
+    async def revoke(self, name: str, grantee: str, account: str | None = None) -> None:
         """Revoke a grant. Raises KeyError, ValueError if there is none."""
 
-    @abstractmethod
-    def change_master(self, master: bytes, keep: Callable[[], None] = lambda: None) -> None:
-        """Wrap everything under another master key, in one transaction; `keep` stores that key
-        before it ends.
+        def revoked(draft: Draft, stored: StoredNamedKey) -> StoredNamedKey:
+            grants = {each: what for each, what in stored.grants.items() if each != grantee}
+            return msgspec.structs.replace(stored, grants=grants)
+
+        await self._change(self._key_to_revoke(name, grantee, account).row, revoked)
+
+    async def rewrap(self, name: str, account: str | None = None) -> int:
+        """Wrap all data keys of a named key under its newest version, and forget the others.
+        Returns the number of records wrapped. Raises KeyError."""
+        row, count = self.named(name, account).row, 0
+        while True:
+            rewrapped, is_done = await self._records.change(lambda draft: self._rewrap(draft, row))
+            count += rewrapped
+            if is_done:
+                return count
+
+    def _rewrap(self, draft: Draft, row: str) -> tuple[int, bool]:
+        """Wrap some blocks anew. Returns their number, and True if these were all: a view with the
+        newest version has every block under earlier ones."""
+        stored = stored_named_key(draft, row)
+        newest = max(stored.versions)
+        older = stored.versions.keys() - {newest}
+        below = draft.view.below(DATA).items()
+        blocks = {number: decoded(value, StoredBlock) for number, value in below}
+        todo = [number for number, block in blocks.items() if older & block.versions()]
+        ciphers = {version: self._cipher(stored, version) for version in stored.versions}
+
+        def again(version: int, wrapped: bytes) -> tuple[int, bytes]:
+            if version not in older:
+                return version, wrapped
+            secret = ciphers[version].unwrap(wrapped, data_key_of(version))
+            return newest, self._wrapped(ciphers[newest], secret, data_key_of(newest))
+
+        for number in todo[:_REWRAPPED_MAX]:
+            draft.put(DATA + number, msgspec.json.encode(blocks[number].wrapped_anew(again)))
+        is_done = len(todo) <= _REWRAPPED_MAX
+        if is_done and older:
+            kept = {newest: stored.versions[newest]}
+            put_named_key(draft, row, msgspec.structs.replace(stored, versions=kept))
+        return len(todo[:_REWRAPPED_MAX]), is_done
+
+    def _cipher(self, stored: StoredNamedKey, version: int) -> WrappingKey:
+        return WrappingKey(self._root.unwrap(stored.versions[version], version_of(version)))
+
+    async def change_master(self, master: bytes, keep: Callable[[], None] = lambda: None) -> None:
+        """Wrap the root key under another master key; `keep` stores that key before anyone can see
+        the change, and may be called again. Whoever has the keys open goes on: the root key stays.
 
         Raises SealBroken, before `keep`, if another process changed it meanwhile.
         """
+        new = WrappingKey(master)
+
+        def change(draft: Draft) -> None:
+            wrapped = draft.value(ROOT)
+            assert wrapped is not None
+            secret = self._master.unwrap(wrapped, ROOT)
+            keep()
+            draft.put(ROOT, self._wrapped(new, secret, ROOT))
+
+        await self._records.refresh()
+        await self._records.change(change)
+        self._master = new
 
     # -- data keys ---------------------------------------------------------------------------------
 
-    @abstractmethod
-    def new_data_key(self, named: NamedKey) -> DataKey:
-        """A key to seal with, durable before it is returned. Raises sqlite3.Error, SealBroken,
-        KeysAway.
+    async def new_data_key(self, named: NamedKey) -> DataKey:
+        """A key to seal with, whose block is durable."""
+        block = self._blocks.get(named.row)
+        key = block.next_key() if block is not None and block.version == named.version else None
+        while key is None:
+            block = await self._records.change(lambda draft: self._put_new_block(draft, named.row))
+            self._blocks[named.row] = block
+            key = block.next_key()
+        return self._kept(key.number, named, key)[1]
 
-        It is wrapped under the version that is the newest of all: another process may have
-        removed those known here.
-        """
+    def _put_new_block(self, draft: Draft, row: str) -> OwnBlock:
+        stored = stored_named_key(draft, row)
+        version = max(stored.versions)
+        number = draft.next_number(BLOCKS)
+        secret = self._entropy.secret(KEY_BYTES)
+        wrapped = self._wrapped(self._cipher(stored, version), secret, data_key_of(version))
+        block = StoredBlock(version, wrapped, self._now_ms())
+        draft.put(f"{DATA}{number}", msgspec.json.encode(block))
+        return OwnBlock(number, version, secret)
 
-    @abstractmethod
     def data_key(self, number: int) -> tuple[NamedKey, DataKey]:
         """A data key and the named key it belongs to. Raises SealBroken if it is missing or cannot
         be unwrapped, and KeysAway if that cannot be said yet."""
+        known = self._data_keys.get(number)
+        if known is not None:
+            return known
+        found = self._find_data_key(number)
+        if found is None:
+            if self._is_shared:
+                self._seek(block_of(number))
+            raise SealBroken(f"there is no data key {number}")
+        return self._kept(number, *found)
 
-    # -- for subclasses ----------------------------------------------------------------------------
+    def _find_data_key(self, number: int) -> tuple[NamedKey, DataKey] | None:
+        """A data key from the present records; None if its block or its version is not there."""
+        value = self._records.view.value(f"{DATA}{block_of(number)}")
+        block = None if value is None else decoded(value, StoredBlock)
+        found = None if block is None else block.wrapped_key(number)
+        if block is None or found is None or found[0] not in self._wrapping:
+            return None
+        version, wrapped = found
+        named, wrapping = self._wrapping[version]
+        secret = wrapping.unwrap(wrapped, data_key_of(version))
+        return named, DataKey(number, block.secret_of(number, secret))
+
+    def _seek(self, block: int) -> None:
+        """Read the records, since the watch may be late. Raises KeysAway until that is done."""
+        if block in self._missing:
+            return
+        if block not in self._sought:
+            self._sought.add(block)
+            self._records.refresh_soon(lambda was_read: self._was_sought(block, was_read))
+        raise KeysAway(f"block {block} of data keys is not here yet")
+
+    def _was_sought(self, block: int, was_read: bool) -> None:
+        if was_read and self._records.view.value(f"{DATA}{block}") is None:
+            self._missing.add(block)
+        self._sought.discard(block)
+
+    def _kept(self, number: int, named: NamedKey, key: DataKey) -> tuple[NamedKey, DataKey]:
+        if len(self._data_keys) >= _DATA_KEYS_KEPT:
+            self._data_keys.popitem(last=False)
+        self._data_keys[number] = (named, key)
+        return named, key
+
+    # -- the view ----------------------------------------------------------------------------------
+
+    def _on_view(self, view: View, changed: Collection[str]) -> None:
+        if not any(key.startswith(KEYS) for key in changed):
+            return
+        try:
+            self._load(view)
+        except SealBroken as error:
+            self._log.error("keyring_unreadable", error=str(error))
+        for listener in self._listeners:
+            listener()
+
+    def _load(self, view: View) -> None:
+        """Load the named keys and their versions. Raises SealBroken."""
+        there: set[int] = set()
+        for row, value in view.below(KEYS).items():
+            stored = decoded(value, StoredNamedKey)
+            named = self._named(row, stored)
+            for version in stored.versions:
+                if version not in self._wrapping:
+                    self._wrapping[version] = named, self._cipher(stored, version)
+            there.update(stored.versions)
+            named.version, named.versions = max(stored.versions), len(stored.versions)
+        for version in self._wrapping.keys() - there:
+            del self._wrapping[version]
+
+    def _named(self, row: str, stored: StoredNamedKey) -> NamedKey:
+        """The named key of a record, brought up to date in place: data keys refer to it."""
+        account, name = row.split("/", 1)
+        named = self._keys.get(row)
+        if named is None or named.key_id != stored.key_id:
+            named = NamedKey(name, stored.key_id, row, account)
+            named.created_at_ms = stored.created_at_ms
+            self._keys[row] = self._names[account, name] = named
+        named.enabled = stored.enabled
+        named.grants = tuple(Grant(*each) for each in sorted(stored.grants.items()))
+        named.policy = policy_of(named.grants)
+        return named
+
+    # -- rules -------------------------------------------------------------------------------------
 
     def _check_free(self, name: str, account: str) -> None:
         """Raise ValueError if an account has a key of that name."""
@@ -212,14 +518,20 @@ class Keyring(ABC):
         """A new key for a purpose, wrapped."""
         return self._wrapped(wrapping, self._entropy.secret(KEY_BYTES), purpose)
 
-    def _kept(self, number: int, named: NamedKey, key: DataKey) -> tuple[NamedKey, DataKey]:
-        if len(self._data_keys) >= _DATA_KEYS_KEPT:
-            self._data_keys.popitem(last=False)
-        self._data_keys[number] = (named, key)
-        return named, key
-
     def _now_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)
+
+
+def _wrong_master() -> WrongMasterKey:
+    return WrongMasterKey("the keys are not under this master key")
+
+
+def check_master(records: Mapping[str, bytes], master: bytes) -> None:
+    """Raise WrongMasterKey if a cluster's records are under another master key."""
+    try:
+        WrappingKey(master).unwrap(records.get(PREFIX + ROOT, b""), ROOT)
+    except SealBroken as error:
+        raise WrongMasterKey("the backup's keys are not under this master key") from error
 
 
 def data_key_of(version: int) -> str:

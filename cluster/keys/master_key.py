@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import stat
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -85,14 +85,14 @@ def write_master_key(file: Path, secret: bytes) -> None:
     sync_folder(file.parent)
 
 
-def replace_master_key(
-    folder: Path, secret: bytes, wrap_anew: Callable[[Callable[[], None]], None]
+async def replace_master_key(
+    folder: Path, secret: bytes, wrap_anew: Callable[[Callable[[], None]], Awaitable[None]]
 ) -> None:
     """Replace `master.key`, after `wrap_anew` brought the keyring under the new key.
 
-    `wrap_anew` calls its argument while it holds the keyring and before others see a change: then
-    the new key lies beside the old one, so a crash leaves one of the two that fits, and of two
-    processes one is refused before. Raises KeysUnusable, and the errors of `wrap_anew`.
+    `wrap_anew` calls its argument before anyone can see a change: then the new key lies beside the
+    old one, so a crash leaves one of the two that fits. Raises KeysUnusable, and the
+    errors of `wrap_anew`.
     """
     file, new = folder / FILE_NAME, folder / NEW_FILE_NAME
 
@@ -101,7 +101,7 @@ def replace_master_key(
         write_master_key(new, secret)
 
     try:
-        wrap_anew(keep)
+        await wrap_anew(keep)
         with suppress(FileNotFoundError):  # another process found the new key and moved it
             new.replace(file)
         sync_folder(folder)

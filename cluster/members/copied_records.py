@@ -1,32 +1,32 @@
 """The records of a cluster, copied: queues, users and wrapped keys as of one revision of etcd.
 
 They are in a file of a cluster's backup, and of the data folders restored from it until the new
-cluster is founded: then they lie in its etcd. A single host has SQLite files instead.
+cluster is founded: then they lie in its etcd. A single host has a SQLite file instead.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterable, Mapping
-from contextlib import closing
 from pathlib import Path
 from zlib import crc32
 
 import msgspec
 
 from cluster.catalog.catalog_records import PREFIX as CATALOG
+from cluster.catalog.host_records import read_host_records
 from cluster.catalog.record_codec import CatalogUnreadable
-from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
 from cluster.coordination.coordination import Record
 from cluster.coordination.etcd_coordination import WRITERS
-from cluster.keys.shared_identities import PREFIX as IDENTITIES
-from cluster.keys.shared_key_records import PREFIX as KEYRING
+from cluster.keys.identity_records import PREFIX as IDENTITIES
+from cluster.keys.key_records import PREFIX as KEYRING
 from storage.files.copying import write_file
 from storage.log import OLDEST_FORMAT
 
 RECORDS_FILE = "records.json"
 FORMATS_KEY = "members/formats"
-COPIED = (CATALOG, IDENTITIES, KEYRING, FORMATS_KEY)
+SINGLE = (CATALOG, IDENTITIES, KEYRING)
+"""Prefixes of the records that a single host has, too."""
+COPIED = (*SINGLE, FORMATS_KEY)
 """Prefixes of the records that are copied: hosts, leaders and terms are the cluster's own."""
 
 
@@ -70,18 +70,28 @@ def _checksum(records: Mapping[str, bytes]) -> int:
     return crc32(msgspec.msgpack.encode(list(records.items())))
 
 
-def catalog_in(folder: Path) -> list[Record]:
-    """The catalog's records in a backup, or in a restored folder. Raises sqlite3.Error, OSError,
-    CatalogUnreadable."""
-    if not (folder / RECORDS_FILE).exists():
-        with closing(sqlite3.connect(folder / CATALOG_FILE)) as catalog:
-            return read_records(catalog).records
-    found = read_copied(folder).items()
+def records_in(folder: Path) -> dict[str, bytes]:
+    """The records in a data folder or a backup, of a cluster or a single host.
+
+    Raises sqlite3.Error, OSError, CatalogUnreadable.
+    """
+    if (folder / RECORDS_FILE).exists():
+        return read_copied(folder)
+    return {record.key: record.value for record in read_host_records(folder).records}
+
+
+def catalog_of(records: Mapping[str, bytes]) -> list[Record]:
+    """The catalog's records among these."""
     return [
         Record(key.removeprefix(CATALOG), value, 1)
-        for key, value in found
+        for key, value in records.items()
         if key.startswith(CATALOG)
     ]
+
+
+def catalog_in(folder: Path) -> list[Record]:
+    """The catalog's records of `records_in`."""
+    return catalog_of(records_in(folder))
 
 
 def formats_in(folder: Path) -> int:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import msgspec
 
-from cluster.catalog.sqlite_coordination import CATALOG_FILE
+from cluster.catalog.host_records import has_records
 from cluster.clock import Entropy
 from cluster.members.copied_records import RECORDS_FILE
 from cluster.members.member_records import Identity, MembershipRefused
-from storage.copies.second_copy import is_there
 
 MEMBER_FILE = "member.json"
 _ID_BYTES = 16
@@ -24,7 +23,7 @@ def open_identity(folder: Path, entropy: Entropy) -> Identity:
     try:
         return msgspec.json.decode(file.read_bytes(), type=Identity)
     except FileNotFoundError:
-        if is_there(folder / CATALOG_FILE):
+        if has_records(folder):
             raise MembershipRefused(
                 f"{folder} is of a single host: a cluster begins with empty folders, or with those "
                 "restored from a cluster's backup"

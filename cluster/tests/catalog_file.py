@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import Entries
-from cluster.catalog.sqlite_coordination import SqliteCoordination
+from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.tests.prepared import ACCOUNT, REGION
 

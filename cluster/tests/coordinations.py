@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.clock import Clock, SystemClock, SystemEntropy
 from cluster.coordination.coordination import Coordination
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_wire import HttpWire, Wire
+from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.simulated_etcd import SimulatedEtcd
 from cluster.tests.simulated_wire import SimulatedWire

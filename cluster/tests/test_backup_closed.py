@@ -18,7 +18,7 @@ def test_a_folder_that_came_back_shorter_is_not_backed_up_and_stays_known_as_suc
     tmp_path: Path,
 ) -> None:
     shard = open_folder(tmp_path / "data")[0]
-    (tmp_path / "data" / "catalog.sqlite").touch()
+    (tmp_path / "data" / "records.sqlite").touch()
     note_more(shard, 10)
 
     for _ in range(2):

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
-from cluster.catalog.sqlite_coordination import SqliteCoordination
+from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.tests.catalog_file import MINUTE_MS, CatalogFile, owner, policy_for
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.contract.errors import (

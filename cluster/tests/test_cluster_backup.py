@@ -11,7 +11,7 @@ from cluster.catalog.record_codec import StoredQueue
 from cluster.copies.backup import BackupDraft, CopiedRows
 from cluster.copies.restore import BackupDamaged, restore
 from cluster.copies.verify import FolderCheck
-from cluster.keys.shared_key_records import StoredBlock
+from cluster.keys.key_records import StoredBlock
 from cluster.members.copied_records import RECORDS_FILE, read_copied
 from cluster.members.host_folder import MEMBER_FILE
 from cluster.members.member_records import Identity

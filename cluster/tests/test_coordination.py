@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.coordination.coordination import (
     EMPTY,
     RECORDS_MAX,
@@ -25,6 +24,7 @@ from cluster.coordination.coordination import (
     Unavailable,
     Unknown,
 )
+from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.tests.coordinations import KINDS, opened, until
 
 

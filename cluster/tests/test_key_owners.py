@@ -1,10 +1,8 @@
-"""Keys belong to accounts, and can be granted to others; keys of version 0.1 get an owner."""
+"""Keys belong to accounts, and can be granted to others."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,31 +10,22 @@ import pytest
 from auth.envelope import BUILT_IN_KEY
 from auth.policy_document import Kind, read_policy
 from cluster.keys.key_owners import Grant
-from cluster.tests.key_folder import ACCOUNT, Folder
-from cluster.tests.shared_stores import KINDS, key_folder
-from storage.copies.second_copy import copy_of
+from cluster.tests.stores import ACCOUNT, KINDS, Place, opened_place
 
 OTHERS = "222222222222"
 
 
 @pytest.fixture(params=KINDS)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Folder]:
-    with key_folder(request, request.param, tmp_path) as folder:
-        yield folder
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    async with opened_place(request, request.param, tmp_path) as place:
+        yield place
 
 
-@pytest.fixture
-def file_folder(tmp_path: Path) -> Iterator[Folder]:
-    """For what holds for files only."""
-    with ExitStack() as stack:
-        yield Folder(tmp_path, stack)
+async def test_each_account_has_its_own_keys(place: Place) -> None:
+    keyring = await place.keyring()
+    mine, others = [await keyring.add("orders", account) for account in (ACCOUNT, OTHERS)]
 
-
-def test_each_account_has_its_own_keys(folder: Folder) -> None:
-    keyring = folder.open()
-    mine, others = (keyring.add("orders", account) for account in (ACCOUNT, OTHERS))
-
-    for found in (keyring, folder.open()):
+    for found in (keyring, await place.keyring()):
         for account, key in ((ACCOUNT, mine), (OTHERS, others)):
             arn = f"arn:aws:kms:us-east-1:{account}"
             for reference in ("orders", "alias/orders", key.key_id):
@@ -52,43 +41,43 @@ def test_each_account_has_its_own_keys(folder: Folder) -> None:
         (OTHERS, "orders"),
     ]
     with pytest.raises(ValueError, match="already"):
-        keyring.add("orders", OTHERS)
+        await keyring.add("orders", OTHERS)
     with pytest.raises(KeyError):  # it does not reveal which of them
-        keyring.rotate("orders")
+        await keyring.rotate("orders")
 
 
-def test_keys_of_one_name_are_rotated_and_disabled_apart(folder: Folder) -> None:
-    keyring = folder.open()
-    mine, others = (keyring.add("orders", account) for account in (ACCOUNT, OTHERS))
-    data_keys = [keyring.new_data_key(key) for key in (mine, others)]
+async def test_keys_of_one_name_are_rotated_and_disabled_apart(place: Place) -> None:
+    keyring = await place.keyring()
+    mine, others = [await keyring.add("orders", account) for account in (ACCOUNT, OTHERS)]
+    data_keys = [await keyring.new_data_key(key) for key in (mine, others)]
 
-    keyring.rotate("orders", OTHERS)
-    keyring.set_enabled("orders", False, OTHERS)
-    assert keyring.rewrap("orders", OTHERS) == 1
+    await keyring.rotate("orders", OTHERS)
+    await keyring.set_enabled("orders", False, OTHERS)
+    assert await keyring.rewrap("orders", OTHERS) == 1
 
     assert (mine.versions, mine.enabled, others.enabled) == (1, True, False)
-    again = folder.open()
+    again = await place.keyring()
     for named, data_key in zip((mine, others), data_keys, strict=True):
         owner, key = again.data_key(data_key.number)
         assert owner == named
         assert key.open(data_key.seal(b"x")) == b"x"
 
 
-def test_grants_are_taken_over_by_a_running_server(folder: Folder) -> None:
-    server, command = folder.open(), folder.open()
-    command.add("orders", ACCOUNT)
-    assert folder.take_over(server)
+async def test_grants_are_taken_over_by_a_running_server(place: Place) -> None:
+    server, command = await place.keyring(), await place.keyring()
+    await command.add("orders", ACCOUNT)
+    await place.heard(server)
     seen = server.named("orders", ACCOUNT)
     assert (seen.grants, seen.policy) == ((), None)
 
-    command.grant("orders", Grant(OTHERS, ("GenerateDataKey", "Decrypt")), ACCOUNT)
-    command.grant("orders", Grant(OTHERS, ("Decrypt",)), ACCOUNT)
+    await command.grant("orders", Grant(OTHERS, ("GenerateDataKey", "Decrypt")), ACCOUNT)
+    await command.grant("orders", Grant(OTHERS, ("Decrypt",)), ACCOUNT)
 
-    assert folder.take_over(server)
+    await place.heard(server)
     assert seen.grants == (Grant(OTHERS, ("Decrypt",)),)
     assert read_policy(seen.policy or "", Kind.KEY).statements[0].allows
-    command.revoke("orders", OTHERS, ACCOUNT)
-    assert folder.take_over(server)
+    await command.revoke("orders", OTHERS, ACCOUNT)
+    await place.heard(server)
     assert [(key.grants, key.policy) for key in server.names()] == [((), None)] * 2
 
 
@@ -103,52 +92,15 @@ def test_grants_are_taken_over_by_a_running_server(folder: Folder) -> None:
         Grant(OTHERS, ("Encrypt",)),
     ],
 )
-def test_grants_that_cannot_be_are_refused(folder: Folder, grant: Grant) -> None:
-    keyring = folder.open()
-    keyring.add("orders", ACCOUNT)
+async def test_grants_that_cannot_be_are_refused(place: Place, grant: Grant) -> None:
+    keyring = await place.keyring()
+    await keyring.add("orders", ACCOUNT)
 
     with pytest.raises(ValueError, match=r"account|operations"):
-        keyring.grant("orders", grant, ACCOUNT)
+        await keyring.grant("orders", grant, ACCOUNT)
 
 
-def test_the_built_in_key_is_nobodys_to_grant(folder: Folder) -> None:
+async def test_the_built_in_key_is_nobodys_to_grant(place: Place) -> None:
+    keyring = await place.keyring()
     with pytest.raises(ValueError, match="belongs to no account"):
-        folder.open().grant(BUILT_IN_KEY, Grant(OTHERS, ("Decrypt",)))
-
-
-def _of_version_0_1(folder: Folder) -> tuple[int, bytes]:
-    """A file of that version with a key `orders`; returns a data key's number and a message sealed
-    with it."""
-    keyring = folder.open()
-    key = keyring.new_data_key(keyring.add("orders", ACCOUNT))
-    with closing(sqlite3.connect(folder.file)) as database, database:
-        (key_id,) = database.execute("SELECT key_id FROM owners").fetchone()
-        for table in ("named_keys", "versions"):
-            database.execute(f"UPDATE {table} SET name = 'orders' WHERE name = ?", (key_id,))
-        database.execute("DROP TABLE owners")
-        database.execute("DROP TABLE grants")
-        database.execute("DROP TABLE checksum")
-    copy_of(folder.file).unlink()
-    return key.number, key.seal(b"body")
-
-
-def test_keys_of_version_0_1_belong_to_the_account_that_a_service_opens_them_for(
-    file_folder: Folder,
-) -> None:
-    number, sealed = _of_version_0_1(file_folder)
-    command = file_folder.open()
-    assert command.named("orders").account == "", "a command does not know whose they are"
-
-    service = file_folder.open(owner=OTHERS)
-    later = file_folder.open(owner=ACCOUNT)
-
-    for keyring in (service, later, file_folder.open()):
-        named, key = keyring.data_key(number)
-        assert (named.name, named.account, named.row) == ("orders", OTHERS, "orders")
-        assert key.open(sealed) == b"body"
-        assert keyring.find("alias/orders", OTHERS) is named
-        assert keyring.find("alias/orders", ACCOUNT) is None
-        assert keyring.find(BUILT_IN_KEY, ACCOUNT) is keyring.named(BUILT_IN_KEY)
-    later.add("orders", ACCOUNT)
-    service.rotate("orders", OTHERS)
-    assert file_folder.open().data_key(number)[1].open(sealed) == b"body"
+        await keyring.grant(BUILT_IN_KEY, Grant(OTHERS, ("Decrypt",)))

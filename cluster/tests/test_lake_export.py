@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ from pyarrow import parquet
 
 from auth.envelope import BUILT_IN_KEY
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.copies.lake_export import ExportFailed, export
-from cluster.keys.sqlite_keyring import SqliteKeyring
+from cluster.keys.keyring import Keyring
 from storage.copies.export_task import Export, Exported, QueuePlace, ShardExport
 from storage.engines.rocks import RocksRows
 from storage.lake.archive_schema import FLOWS, QUEUE_AGE_LATEST, SNAPSHOTS
@@ -30,7 +32,7 @@ _ARN = "arn:aws:sqs:us-east-1:000000000000:"
 FLOW: dict[str, Any] = {"from_at": 1_000, "until_at": 61_000, "queue": "q", "sent": 1}
 
 
-def no_keyring() -> SqliteKeyring:
+def no_keyring() -> Keyring:
     raise AssertionError("no batch waits")
 
 
@@ -112,8 +114,14 @@ def test_nothing_is_archived_sealed_for_want_of_a_key_that_was_named_wrongly(
         changes.put(row_key(THE_SHARD, BATCH, 1), encode_row(SealedBatch(1, 1, 2, 0, 0)))
     lake = Lake(str(tmp_path / "lake"))
 
-    def keyring() -> SqliteKeyring:
-        return SqliteKeyring(Path(":memory:"), bytes(32), SystemClock(), SystemEntropy())
+    async def opened() -> Keyring:
+        records = await SqliteCoordination.open(Path(":memory:"))
+        keyring = await Keyring.open(records, bytes(32), SystemClock(), SystemEntropy())
+        await keyring.close()
+        return keyring
+
+    def keyring() -> Keyring:
+        return asyncio.run(opened())
 
     wanted = Export(lake.url, [ShardExport(0, str(folder), "source")], ["alias/order"])
     with pytest.raises(ExportFailed, match="archive_keys: there is no key alias/order"):

@@ -1,65 +1,72 @@
-"""Days of use in shared records go with their keys, whichever hosts write and remove at once."""
+"""Days of use go with their keys, whichever hosts write and remove at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator
 
 import pytest
 
 from cluster.coordination.coordination import Transaction
+from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.identity_store import IdentityStore
-from cluster.keys.shared_identities import SharedIdentities
-from cluster.tests.shared_stores import Memory
-from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
+from cluster.tests.memory_coordination import MemoryCoordination
+from cluster.tests.stores import ACCOUNT, Place, memory_place
+from cluster.tests.virtual_time import some_secrets
 
-ACCOUNT = "000000000000"
+
+class Hosts:
+    """The identities of two hosts, whose watches may be late, and a key."""
+
+    def __init__(self, place: Place, memory: MemoryCoordination) -> None:
+        self.memory = memory
+        self._place = place
+        self.one: IdentityStore
+        self.other: IdentityStore
+        self.key_id = ""
+
+    async def open(self) -> Hosts:
+        self.one, self.other = await self._store(), await self._store()
+        self.key_id = (await self.one.add_key(ACCOUNT)).access_key_id
+        return self
+
+    async def _store(self) -> IdentityStore:
+        records = await self._place.opened(IdentitiesUnreadable, shown_s=0.01)
+        return IdentityStore(records, some_secrets(), self._place.clock, self._place.entropy)
+
+    def uses(self) -> set[str]:
+        return {key for key in self.memory.records if key.startswith("uses/")}
 
 
 @pytest.fixture
-def memory() -> Iterator[Memory]:
-    """Hosts whose watches may be late."""
-    with ExitStack() as stack:
-        yield Memory(stack)
+async def hosts() -> AsyncIterator[Hosts]:
+    async with memory_place() as (place, memory):
+        yield await Hosts(place, memory).open()
 
 
-def late_hosts(memory: Memory) -> tuple[SharedIdentities, SharedIdentities, str]:
-    """The identities of two hosts, with a key."""
-    one, other = (SharedIdentities(memory.open(shown_s=0.01)) for _ in range(2))
-    store = IdentityStore(one, some_secrets(), SettableClock(), CountingEntropy())
-    return one, other, store.add_key(ACCOUNT).access_key_id
+async def test_a_day_of_use_is_removed_with_a_key_that_another_host_uses(hosts: Hosts) -> None:
+    hosts.memory.held_back = []
+    await hosts.one.note_uses({hosts.key_id: 20_000})
+
+    await hosts.other.remove_key(hosts.key_id)
+
+    assert hosts.uses() == set()
 
 
-def uses_in(memory: Memory) -> set[str]:
-    return {key for key in memory.coordination.records if key.startswith("uses/")}
+async def test_a_day_of_use_is_not_written_for_a_key_that_another_host_removed(
+    hosts: Hosts,
+) -> None:
+    hosts.memory.held_back = []
+    await hosts.one.remove_key(hosts.key_id)
 
+    await hosts.other.note_uses({hosts.key_id: 20_000})
 
-def test_a_day_of_use_is_removed_with_a_key_that_another_host_uses(memory: Memory) -> None:
-    one, other, key_id = late_hosts(memory)
-    memory.coordination.held_back = []
-    one.uses.write({key_id: 20_000}, {key_id})
-
-    other.change(lambda rows: rows.remove_key(key_id))
-
-    assert uses_in(memory) == set()
-
-
-def test_a_day_of_use_is_not_written_for_a_key_that_another_host_removed(memory: Memory) -> None:
-    one, other, key_id = late_hosts(memory)
-    memory.coordination.held_back = []
-    one.change(lambda rows: rows.remove_key(key_id))
-
-    other.uses.write({key_id: 20_000}, {key_id})
-
-    assert uses_in(memory) == set()
+    assert hosts.uses() == set()
 
 
 @pytest.mark.parametrize("value", [b"20000", b"damaged"])
-def test_days_of_keys_that_are_gone_are_removed(memory: Memory, value: bytes) -> None:
-    one, _, key_id = late_hosts(memory)
-    orphan = Transaction({}, {"uses/AKIAGONE": value})
-    memory.loop.run(memory.coordination.commit(orphan))
+async def test_days_of_keys_that_are_gone_are_removed(hosts: Hosts, value: bytes) -> None:
+    await hosts.memory.commit(Transaction({}, {"uses/AKIAGONE": value}))
 
-    one.uses.write({key_id: 20_000}, {key_id})
+    await hosts.one.note_uses({hosts.key_id: 20_000})
 
-    assert uses_in(memory) == {f"uses/{key_id}"}
+    assert hosts.uses() == {f"uses/{hosts.key_id}"}

@@ -3,69 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
-from functools import partial
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from auth.credentials import AccessKey
-from auth.envelope import BUILT_IN_KEY, DataKey, SealBroken
-from cluster.clock import SystemEntropy
+from auth.envelope import BUILT_IN_KEY, SealBroken
 from cluster.coordination.coordination import Record
-from cluster.keys.identity_records import IdentitiesUnreadable
-from cluster.keys.identity_store import IdentityStore
-from cluster.keys.keyring import KeysAway
+from cluster.keys.key_records import BLOCK
+from cluster.keys.keyring import Keyring, KeysAway
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
-from cluster.keys.shared_identities import SharedIdentities
-from cluster.keys.shared_key_records import BLOCK
-from cluster.keys.shared_keyring import SharedKeyring
-from cluster.tests.key_folder import ACCOUNT, MASTER
-from cluster.tests.shared_stores import KINDS, Late, SharedHosts, shared_hosts, soon
-from cluster.tests.virtual_time import SettableClock, some_secrets
+from cluster.tests.coordinations import until
+from cluster.tests.stores import ACCOUNT, KINDS, Late, Place, found, late_hosts, opened_place
 
 
-class Opened:
-    """Opens stores of hosts, and runs work of several of them at once."""
-
-    def __init__(self, hosts: SharedHosts, stack: ExitStack) -> None:
-        self.hosts = hosts
-        self._stack = stack
-        self._threads = stack.enter_context(ThreadPoolExecutor(8))
-
-    def identities(self) -> IdentityStore:
-        records = SharedIdentities(self.hosts.records(IdentitiesUnreadable))
-        store = IdentityStore(records, some_secrets(), SettableClock(), SystemEntropy())
-        return self._stack.enter_context(closing(store))
-
-    def keyring(self, master: bytes = MASTER) -> SharedKeyring:
-        keyring = SharedKeyring(self.hosts.records(), master, SettableClock(), SystemEntropy())
-        return self._stack.enter_context(closing(keyring))
-
-    def at_once(self, *work: Callable[[], object]) -> list[Any]:
-        """The results, or errors, of some work on as many threads."""
-
-        def run(each: Callable[[], object]) -> object:
-            try:
-                return each()
-            except (ValueError, KeysUnusable, IdentitiesUnreadable) as error:
-                return error
-
-        return list(self._threads.map(run, work))
+async def at_once(*work: Awaitable[object]) -> list[Any]:
+    """The results, or errors, of some work."""
+    return await asyncio.gather(*work, return_exceptions=True)
 
 
 @pytest.fixture(params=KINDS[1:])
-def opened(request: pytest.FixtureRequest) -> Iterator[Opened]:
-    with shared_hosts(request, request.param) as hosts, ExitStack() as stack:
-        yield Opened(hosts, stack)
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    async with opened_place(request, request.param, tmp_path) as place:
+        yield place
 
 
-def test_hosts_that_found_a_cluster_at_once_have_the_same_keys(opened: Opened) -> None:
-    keyrings = opened.at_once(*[opened.keyring] * 3)
+async def test_hosts_that_found_a_cluster_at_once_have_the_same_keys(place: Place) -> None:
+    keyrings = await at_once(*[place.keyring() for _ in range(3)])
 
-    one, *others = [each for each in keyrings if isinstance(each, SharedKeyring)]
+    one, *others = [each for each in keyrings if isinstance(each, Keyring)]
     stored = one.secrets.encrypt(b"a secret", "p")
     assert len(others) == 2
     for other in others:
@@ -75,43 +43,39 @@ def test_hosts_that_found_a_cluster_at_once_have_the_same_keys(opened: Opened) -
     assert [key.name for key in one.names()] == [BUILT_IN_KEY]
 
 
-def test_a_host_with_another_master_key_is_refused_and_changes_nothing(opened: Opened) -> None:
-    keyring = opened.keyring()
-    before = opened.hosts.bytes()
+async def test_a_host_with_another_master_key_is_refused_and_changes_nothing(
+    place: Place,
+) -> None:
+    keyring = await place.keyring()
+    before = await place.bytes()
 
     with pytest.raises(WrongMasterKey, match="not under this master key"):
-        opened.keyring(b"o" * 32)
+        await place.keyring(b"o" * 32)
 
-    assert opened.hosts.bytes() == before
-    keyring.rotate(BUILT_IN_KEY)
+    assert await place.bytes() == before
+    await keyring.rotate(BUILT_IN_KEY)
 
 
-def test_a_command_makes_no_cluster(opened: Opened) -> None:
+async def test_a_command_makes_no_cluster(place: Place) -> None:
     with pytest.raises(KeysUnusable, match="no keys yet"):
-        SharedKeyring(
-            opened.hosts.records(), MASTER, SettableClock(), SystemEntropy(), founds=False
-        )
+        await place.keyring(founds=False)
 
-    assert opened.hosts.snapshot().records == []
+    assert (await place.snapshot()).records == []
 
 
-def test_hosts_that_add_keys_at_once_all_succeed_and_no_number_is_issued_twice(
-    opened: Opened,
+async def test_hosts_that_add_keys_at_once_all_succeed_and_no_number_is_issued_twice(
+    place: Place,
 ) -> None:
-    keyrings = [opened.keyring() for _ in range(3)]
+    keyrings = [await place.keyring() for _ in range(3)]
 
-    added = opened.at_once(
-        *[partial(each.add, f"k{n}", ACCOUNT) for n, each in enumerate(keyrings * 2)],
-        *[partial(each.rotate, BUILT_IN_KEY) for each in keyrings],
+    added = await at_once(
+        *[each.add(f"k{n}", ACCOUNT) for n, each in enumerate(keyrings * 2)],
+        *[each.rotate(BUILT_IN_KEY) for each in keyrings],
     )
-    built_in = [each.named(BUILT_IN_KEY) for each in keyrings]
-    made = opened.at_once(
-        *[partial(each.new_data_key, named) for each, named in zip(keyrings, built_in, strict=True)]
-        * 2
-    )
+    made = await at_once(*[each.new_data_key(each.named(BUILT_IN_KEY)) for each in keyrings * 2])
 
     assert [each for each in added if isinstance(each, Exception)] == []
-    last = opened.keyring()
+    last = await place.keyring()
     versions = [key.version for key in last.names()]
     assert len(set(versions)) == 7
     assert last.named(BUILT_IN_KEY).versions == 4
@@ -122,116 +86,118 @@ def test_hosts_that_add_keys_at_once_all_succeed_and_no_number_is_issued_twice(
         assert last.data_key(key.number)[1].open(key.seal(b"x")) == b"x"
 
 
-def test_of_two_hosts_that_add_one_name_one_is_refused(opened: Opened) -> None:
-    one, other = opened.keyring(), opened.keyring()
-    first, second = opened.identities(), opened.identities()
+async def test_of_two_hosts_that_add_one_name_one_is_refused(place: Place) -> None:
+    one, other = await place.keyring(), await place.keyring()
+    first, second = await place.identities(), await place.identities()
 
     for outcomes in (
-        opened.at_once(*[partial(each.add, "k", ACCOUNT) for each in (one, other)]),
-        opened.at_once(*[partial(each.add_user, ACCOUNT, "k", {}) for each in (first, second)]),
+        await at_once(*[each.add("k", ACCOUNT) for each in (one, other)]),
+        await at_once(*[each.add_user(ACCOUNT, "k", {}) for each in (first, second)]),
     ):
         (refused,) = [each for each in outcomes if isinstance(each, Exception)]
         assert "k already" in str(refused)
 
 
-def test_a_block_lasts_for_many_data_keys_and_the_next_one_follows(opened: Opened) -> None:
-    keyring, other = opened.keyring(), opened.keyring()
+async def test_a_block_lasts_for_many_data_keys_and_the_next_one_follows(place: Place) -> None:
+    keyring, other = await place.keyring(), await place.keyring()
     named = keyring.names()[0]
-    before = len(opened.hosts.snapshot().records)
+    before = len((await place.snapshot()).records)
 
-    numbers = [keyring.new_data_key(named).number for _ in range(BLOCK + 1)]
-    others = other.new_data_key(other.names()[0])
+    numbers = [(await keyring.new_data_key(named)).number for _ in range(BLOCK + 1)]
+    others = await other.new_data_key(other.names()[0])
 
     assert numbers == list(range(1, BLOCK + 2))
     assert others.number == 2 * BLOCK + 1
-    assert len(opened.hosts.snapshot().records) == before + 3 + 1, "three blocks and their counter"
-    secrets = {opened.keyring().data_key(number)[1].seal(b"")[8:] for number in numbers[:50]}
+    assert len((await place.snapshot()).records) == before + 3 + 1, "three blocks and their counter"
+    last = await place.keyring()
+    secrets = {last.data_key(number)[1].seal(b"")[8:] for number in numbers[:50]}
     assert len(secrets) == 50
 
 
-def test_a_rotated_key_makes_no_more_data_keys_from_its_block(opened: Opened) -> None:
-    keyring, other = opened.keyring(), opened.keyring()
+async def test_a_rotated_key_makes_no_more_data_keys_from_its_block(place: Place) -> None:
+    keyring, other = await place.keyring(), await place.keyring()
     named = keyring.names()[0]
-    first = keyring.new_data_key(named).number
+    first = (await keyring.new_data_key(named)).number
 
-    keyring.rotate(BUILT_IN_KEY)
-    second = keyring.new_data_key(named).number
-    other.rotate(BUILT_IN_KEY)
-    soon(lambda: named.versions == 3)
-    third = keyring.new_data_key(named).number
+    await keyring.rotate(BUILT_IN_KEY)
+    second = (await keyring.new_data_key(named)).number
+    await other.rotate(BUILT_IN_KEY)
+    await until(lambda: named.versions == 3)
+    third = (await keyring.new_data_key(named)).number
 
     assert (first, second, third) == (1, BLOCK + 1, 2 * BLOCK + 1)
 
 
 @pytest.mark.slow
-def test_more_blocks_than_fit_into_a_transaction_are_rewrapped(opened: Opened) -> None:
-    keyring = opened.keyring()
+async def test_more_blocks_than_fit_into_a_transaction_are_rewrapped(place: Place) -> None:
+    keyring = await place.keyring()
     named = keyring.names()[0]
     sealed = []
     for _ in range(105):
         keyring._blocks.clear()  # as after a restart
-        key = keyring.new_data_key(named)
+        key = await keyring.new_data_key(named)
         sealed.append((key.number, key.seal(b"body")))
-    opened.keyring().rotate(BUILT_IN_KEY)
+    await (await place.keyring()).rotate(BUILT_IN_KEY)
 
-    assert opened.keyring().rewrap(BUILT_IN_KEY) == 105
+    assert await (await place.keyring()).rewrap(BUILT_IN_KEY) == 105
 
-    last = opened.keyring()
+    last = await place.keyring()
     assert last.named(BUILT_IN_KEY).versions == 1
     assert [last.data_key(number)[1].open(data) for number, data in sealed] == [b"body"] * 105
 
 
-def test_no_block_is_left_under_a_version_that_another_host_forgets(opened: Opened) -> None:
-    one, other = opened.keyring(), opened.keyring()
+async def test_no_block_is_left_under_a_version_that_another_host_forgets(place: Place) -> None:
+    one, other = await place.keyring(), await place.keyring()
     named = one.names()[0]
     for _ in range(5):
         one._blocks.clear()
 
-        def rotate() -> None:
-            other.rotate(BUILT_IN_KEY)
-            other.rewrap(BUILT_IN_KEY)
+        async def rotate() -> None:
+            await other.rotate(BUILT_IN_KEY)
+            await other.rewrap(BUILT_IN_KEY)
 
-        opened.at_once(rotate, lambda: one.new_data_key(named))
+        await at_once(rotate(), one.new_data_key(named))
 
-    last = opened.keyring()
+    last = await place.keyring()
     assert [last.data_key(number)[0].name for number in one._data_keys] == [BUILT_IN_KEY] * 5
 
 
-def test_of_the_hosts_that_start_first_one_makes_the_first_access_key(opened: Opened) -> None:
-    stores = [opened.identities() for _ in range(3)]
+async def test_of_the_hosts_that_start_first_one_makes_the_first_access_key(place: Place) -> None:
+    stores = [await place.identities() for _ in range(3)]
 
-    made = opened.at_once(*[partial(each.add_first_key, ACCOUNT) for each in stores])
+    made = await at_once(*[each.add_first_key(ACCOUNT) for each in stores])
 
     (key,) = [each for each in made if isinstance(each, AccessKey)]
     assert made.count(None) == 2
+    await place.heard(*stores)
     assert [each.all_keys() for each in stores] == [[key]] * 3
-    assert opened.identities().add_first_key(ACCOUNT) is None
+    assert await (await place.identities()).add_first_key(ACCOUNT) is None
 
 
-def test_a_user_who_is_removed_while_keys_are_made_leaves_none(opened: Opened) -> None:
-    one, other = opened.identities(), opened.identities()
+async def test_a_user_who_is_removed_while_keys_are_made_leaves_none(place: Place) -> None:
+    one, other = await place.identities(), await place.identities()
     for _ in range(5):
-        ann = one.add_user(ACCOUNT, "ann", {})
-        make, remove = partial(other.add_key, ACCOUNT, ann), partial(one.remove_user, ann)
+        ann = await one.add_user(ACCOUNT, "ann", {})
+        make, remove = other.add_key(ACCOUNT, ann), one.remove_user(ann)
 
-        opened.at_once(make, remove)
+        await at_once(make, remove)
 
-        last = opened.identities()
+        last = await place.identities()
         assert last.all_keys() == []
         assert len(last.users()) == 0
 
 
 @pytest.mark.slow
-def test_a_user_with_more_keys_than_fit_into_a_transaction_is_removed(opened: Opened) -> None:
-    store = opened.identities()
-    ann = store.add_user(ACCOUNT, "ann", {})
+async def test_a_user_with_more_keys_than_fit_into_a_transaction_is_removed(place: Place) -> None:
+    store = await place.identities()
+    ann = await store.add_user(ACCOUNT, "ann", {})
     for _ in range(130):
-        store.add_key(ACCOUNT, ann)
-    kept = store.add_key(ACCOUNT)
+        await store.add_key(ACCOUNT, ann)
+    kept = await store.add_key(ACCOUNT)
 
-    store.remove_user(ann)
+    await store.remove_user(ann)
 
-    assert store.all_keys() == opened.identities().all_keys() == [kept]
+    assert store.all_keys() == (await place.identities()).all_keys() == [kept]
     assert len(store.users()) == 0
 
 
@@ -239,37 +205,33 @@ def test_a_user_with_more_keys_than_fit_into_a_transaction_is_removed(opened: Op
 
 
 @pytest.fixture
-def late() -> Iterator[Late]:
-    with ExitStack() as stack:
-        yield Late(stack)
+async def late() -> AsyncIterator[Late]:
+    async with late_hosts() as late:
+        yield late
 
 
-def test_a_data_key_of_another_host_is_read_where_the_watch_is_late(late: Late) -> None:
-    key = late.one.new_data_key(late.one.add("orders", ACCOUNT))
+async def test_a_data_key_of_another_host_is_read_where_the_watch_is_late(late: Late) -> None:
+    key = await late.one.new_data_key(await late.one.add("orders", ACCOUNT))
     sealed = key.seal(b"body")
 
-    named, found = late.other.data_key(key.number)
+    named, again = await found(late.other, key.number)
 
-    assert found.open(sealed) == b"body"
+    assert again.open(sealed) == b"body"
     assert (named.name, named.account) == ("orders", ACCOUNT)
     late.report()
     assert late.other.find("orders", ACCOUNT) is named
 
 
 async def test_an_event_loop_does_not_wait_for_a_data_key(late: Late) -> None:
-    key = await asyncio.to_thread(late.one.new_data_key, late.one.names()[0])
+    key = await late.one.new_data_key(late.one.names()[0])
     unknown = key.number + BLOCK
 
     for number in (key.number, unknown):
         with pytest.raises(KeysAway):
             late.other.data_key(number)
 
-    found: list[DataKey] = []
-    while not found:
-        with suppress(KeysAway):
-            found.append(late.other.data_key(key.number)[1])
-        await asyncio.sleep(0.001)
-    assert found[0].open(key.seal(b"body")) == b"body"
+    again = (await found(late.other, key.number))[1]
+    assert again.open(key.seal(b"body")) == b"body"
     while late.other._sought:  # noqa: ASYNC110
         await asyncio.sleep(0.001)
     with pytest.raises(SealBroken, match="no data key"):
@@ -277,7 +239,7 @@ async def test_an_event_loop_does_not_wait_for_a_data_key(late: Late) -> None:
 
 
 async def test_a_data_key_that_cannot_be_read_now_is_asked_for_again(late: Late) -> None:
-    key = await asyncio.to_thread(late.one.new_data_key, late.one.names()[0])
+    key = await late.one.new_data_key(late.one.names()[0])
     late.coordination.is_away = True
     for _ in range(3):
         with pytest.raises(KeysAway):
@@ -286,22 +248,16 @@ async def test_a_data_key_that_cannot_be_read_now_is_asked_for_again(late: Late)
             await asyncio.sleep(0.001)
 
     late.coordination.is_away = False
-    found: list[DataKey] = []
-    while not found:
-        with suppress(KeysAway):
-            found.append(late.other.data_key(key.number)[1])
-        await asyncio.sleep(0.001)
-
-    assert found[0].number == key.number
+    again = (await found(late.other, key.number))[1]
+    assert again.number == key.number
 
 
-def test_a_damaged_block_is_refused_and_the_rest_stays_readable(late: Late) -> None:
-    key = late.one.new_data_key(late.one.names()[0])
-    soon(lambda: "data/1" in late.coordination.records)
+async def test_a_damaged_block_is_refused_and_the_rest_stays_readable(late: Late) -> None:
+    key = await late.one.new_data_key(late.one.names()[0])
     late.coordination.records["data/1"] = Record("data/1", b"{", late.coordination.revision)
 
-    damaged = late.open()
+    damaged = await late.place.keyring()
 
     with pytest.raises(SealBroken):
         damaged.data_key(key.number)
-    assert damaged.new_data_key(damaged.names()[0]).number == BLOCK + 1
+    assert (await damaged.new_data_key(damaged.names()[0])).number == BLOCK + 1

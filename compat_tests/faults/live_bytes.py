@@ -153,13 +153,11 @@ ROWS = (
     Row("CURRENT", whole("CURRENT")),
     Row("OPTIONS-*", current("OPTIONS")),
     Row("*.answered", whole("notes")),
-    Row("catalog.sqlite*", whole("catalog")),
-    Row("identities.sqlite*", whole("identities")),
-    Row("keyring.sqlite*", whole("keyring")),
+    Row("records.sqlite*", whole("records")),
     Row("master.key", whole("master key")),
     Row("format.json", whole("format")),
 )
-APART = {"catalog", "identities", "keyring", "master key", "format"}
+APART = {"records", "master key", "format"}
 """Small and irreplaceable: counted separately."""
 
 LOG = {"log headers", "log records"}

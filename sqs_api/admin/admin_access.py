@@ -131,6 +131,22 @@ class AdminAccess:
         except InvalidClientTokenId:  # signed with another key
             return self._verifier.verify(*raw, request.body, self._wall_s())
 
+    def check_claims_local(self, request: AdminRequest) -> None:
+        """Raise AuthError unless the request comes from this machine and says that the key for
+        local commands signed it."""
+        self.check_origin(request)
+        key_id = read_claim(request.target, request.headers).credential.partition(b"/")[0]
+        if not request.is_local or key_id != self._local_id.encode():
+            raise AccessDenied("This is for commands with the data folder on this machine.")
+
+    def check_local(self, request: AdminRequest) -> None:
+        """Raise AuthError unless the key for local commands signed the request, and for the first
+        time if it changes something."""
+        raw = (request.method.encode(), request.target, request.headers)
+        self._local.verify(*raw, request.body, self._wall_s())
+        if request.method != "GET":
+            self._sent.add(read_claim(request.target, request.headers), self._wall_s())
+
     def login(self, request: AdminRequest, caller: Caller) -> str | None:
         """The user of this machine who runs the local command; None for requests of others."""
         if caller.access_key_id != self._local_id:

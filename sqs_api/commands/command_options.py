@@ -3,13 +3,14 @@ file."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shlex
 import shutil
 import sqlite3
 import sys
-from collections.abc import Callable, Collection, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from contextlib import asynccontextmanager
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from cluster.keys.identity_store import IdentityStore
     from cluster.keys.keyring import Keyring
     from sqs_api.commands.page_client import AdminClient
+    from sqs_api.settings.key_stores import Below
 
 CONFIG = click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="TOML file [HOLDFAST_CONFIG]."
@@ -119,47 +121,55 @@ class Lifetime(click.ParamType[float]):
             self.fail(str(error), param, context)
 
 
-@contextmanager
-def opened_keyring(settings: Settings, *, may_make: bool = False) -> Iterator[Keyring]:
-    """The keys of a cluster or of a data folder; with `may_make` an unused folder becomes one.
-    Raises Refused."""
+@asynccontextmanager
+async def opened_keyring(
+    settings: Settings, *, may_make: bool = False
+) -> AsyncIterator[tuple[Keyring, Below]]:
+    """The keys of a cluster or of a data folder, and the records they are in; with `may_make` an
+    unused folder becomes one. Raises Refused."""
     from cluster.clock import SystemClock, SystemEntropy
     from cluster.keys.keyring import KeysAway
     from cluster.keys.master_key import KeysUnusable
     from cluster.members.host_folder import refuse_member_folder
     from cluster.members.member_records import MembershipRefused
+    from sqs_api.commands.opened_records import opened_records
     from sqs_api.settings.key_stores import open_keyring
     from storage.files.folder import FolderRefused, check_folder, is_unused, open_folder
 
+    is_single = settings.etcd is None
     try:
-        if settings.etcd is None:
+        if is_single:
             if may_make and is_unused(settings.data):
                 open_folder(settings.data, shards_of(settings))
             check_folder(settings.data)
             refuse_member_folder(settings.data)
-        keyring = open_keyring(settings, SystemClock(), SystemEntropy())
-    except (FolderRefused, KeysUnusable, MembershipRefused) as error:
+        async with opened_records(settings) as below:
+            clock, entropy = SystemClock(), SystemEntropy()
+            keyring = await open_keyring(settings, below, clock, entropy, founds=is_single)
+            try:
+                yield keyring, below
+            finally:
+                await keyring.close()
+    except (FolderRefused, KeysUnusable, KeysAway, MembershipRefused) as error:
         raise Refused(str(error)) from error
-    with closing(keyring):
-        try:
-            yield keyring
-        except KeysAway as error:
-            raise Refused(str(error)) from error
 
 
-@contextmanager
-def opened_identities(settings: Settings, *, may_make: bool = False) -> Iterator[IdentityStore]:
+@asynccontextmanager
+async def opened_identities(
+    settings: Settings, *, may_make: bool = False
+) -> AsyncIterator[IdentityStore]:
     """The users and access keys of a cluster or of a data folder. Raises Refused."""
     from cluster.clock import SystemClock, SystemEntropy
-    from cluster.keys.identity_records import IdentitiesUnreadable
-    from sqs_api.settings.key_stores import open_identities
+    from cluster.keys.identity_records import PREFIX, IdentitiesUnreadable
+    from cluster.keys.identity_store import IdentityStore
 
-    with opened_keyring(settings, may_make=may_make) as keyring:
+    async with opened_keyring(settings, may_make=may_make) as (keyring, below):
         try:
-            store = open_identities(settings, keyring.secrets, SystemClock(), SystemEntropy())
-            with closing(store):
-                store.all_keys()
-                yield store
+            store = await IdentityStore.open(
+                below(PREFIX), keyring.secrets, SystemClock(), SystemEntropy()
+            )
+            store.all_keys()
+            yield store
         except IdentitiesUnreadable as error:
             raise Refused(str(error)) from error
 
@@ -197,36 +207,39 @@ def user_of(store: IdentityStore, account: str, name: str) -> User:
     return user
 
 
-def pass_opened(command: Callable[..., object]) -> Callable[..., None]:
-    """As click.pass_obj, for a group whose object is a function that opens the data folder, and
-    whose last part are the settings.
+def pass_opened(command: Callable[..., Awaitable[object]]) -> Callable[..., None]:
+    """As click.pass_obj, for a group whose object is a function that opens what its commands work
+    on: an asynchronous context of a tuple whose last part are the settings.
 
     It runs once the command's own arguments are read, so that --help and wrong uses touch no
     folder. Errors of the folder's databases are refusals.
     """
     from storage.files.refusing_disk import naming_disk
 
+    async def work(given: dict[str, Any]) -> None:
+        async with click.get_current_context().obj() as opened:
+            with naming_disk(opened[-1].data):
+                await command(opened, **given)
+
     @wraps(command)
     def run(**given: Any) -> None:
-        opened = click.get_current_context().obj()
         try:
-            with naming_disk(opened[-1].data):
-                command(opened, **given)
+            asyncio.run(work(given))
         except sqlite3.Error as error:
             raise Refused(str(error)) from error
 
     return run
 
 
-def audited(command: Callable[..., object]) -> Callable[..., None]:
+def audited(command: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[None]]:
     """Note in the audit log the command's changes and the user of this machine who ran it.
 
     The command's object ends with the settings; its result is noted as the thing it made.
     """
 
     @wraps(command)
-    def run(obj: tuple[Any, ...], **given: Any) -> None:
-        made = command(obj, **given)
+    async def run(obj: tuple[Any, ...], **given: Any) -> None:
+        made = await command(obj, **given)
         context = click.get_current_context()
         parent = context.parent.info_name if context.parent is not None else ""
         shown = {

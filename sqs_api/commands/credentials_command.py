@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,20 +38,21 @@ _SESSION_S_MAX = 36 * 3600
 @CONFIG
 @click.pass_context
 def credentials(context: click.Context, data: Path | None, config_file: Path | None) -> None:
-    """Manage access keys; a running server sees changes within a second."""
+    """Manage access keys; a running server knows of changes at once."""
 
-    def opened() -> tuple[Any, ...]:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[tuple[Any, ...]]:
         settings = load(config_file, {"data": data})
         may_make = context.invoked_subcommand == "add"
-        store = context.with_resource(opened_identities(settings, may_make=may_make))
-        return store, settings
+        async with opened_identities(settings, may_make=may_make) as store:
+            yield store, settings
 
     context.obj = opened
 
 
 @credentials.command("list")
 @pass_opened
-def list_keys(obj: Any) -> None:
+async def list_keys(obj: Any) -> None:
     """List keys, without secrets, and the days (of UTC) on which they were used last."""
     from cluster.clock import SystemClock
     from cluster.keys.key_uses import day_text
@@ -79,13 +82,15 @@ def _state(key: AccessKey, now_s: float) -> str:
 @click.option("--expires-in", type=Lifetime(), help="How long it is valid, such as 90d [for ever].")
 @pass_opened
 @audited
-def add(obj: Any, account: str | None, user_name: str | None, expires_in: float | None) -> str:
+async def add(
+    obj: Any, account: str | None, user_name: str | None, expires_in: float | None
+) -> str:
     """Make a key and show its secret once."""
     store, settings = obj
     owner = account_of(settings, account)
     user = None if user_name is None else user_of(store, owner, user_name)
     try:
-        key = store.add_key(owner, user, lifetime_s=expires_in)
+        key = await store.add_key(owner, user, lifetime_s=expires_in)
     except ValueError as error:
         raise Refused(str(error)) from error
     show_key(key)
@@ -100,7 +105,7 @@ def add(obj: Any, account: str | None, user_name: str | None, expires_in: float 
 )
 @pass_opened
 @audited
-def session(obj: Any, account: str | None, user_name: str | None, duration: float) -> str:
+async def session(obj: Any, account: str | None, user_name: str | None, duration: float) -> str:
     """Make a temporary key with a session token."""
     store, settings = obj
     if not 0 < duration <= _SESSION_S_MAX:
@@ -108,7 +113,7 @@ def session(obj: Any, account: str | None, user_name: str | None, duration: floa
     owner = account_of(settings, account)
     user = None if user_name is None else user_of(store, owner, user_name)
     try:
-        key = store.add_session(owner, user, duration)
+        key = await store.add_session(owner, user, duration)
     except ValueError as error:
         raise Refused(str(error)) from error
     show_key(key)
@@ -127,10 +132,10 @@ def session(obj: Any, account: str | None, user_name: str | None, duration: floa
 )
 @pass_opened
 @audited
-def rotate(obj: Any, access_key_id: str, overlap: float) -> str:
+async def rotate(obj: Any, access_key_id: str, overlap: float) -> str:
     """Make a successor for the same owner; the old key stays valid until everybody has it."""
     try:
-        key = obj[0].rotate_key(access_key_id, overlap)
+        key = await obj[0].rotate_key(access_key_id, overlap)
     except ValueError as error:
         raise Refused(str(error)) from error
     if key is None:
@@ -143,9 +148,9 @@ def rotate(obj: Any, access_key_id: str, overlap: float) -> str:
 @click.argument("access_key_id")
 @pass_opened
 @audited
-def disable(obj: Any, access_key_id: str) -> None:
+async def disable(obj: Any, access_key_id: str) -> None:
     """Refuse a key from now on."""
-    if not obj[0].set_key_enabled(access_key_id, False):
+    if not await obj[0].set_key_enabled(access_key_id, False):
         raise Refused(f"no access key {access_key_id}")
     click.echo(f"disabled {access_key_id}")
 
@@ -154,9 +159,9 @@ def disable(obj: Any, access_key_id: str) -> None:
 @click.argument("access_key_id")
 @pass_opened
 @audited
-def enable(obj: Any, access_key_id: str) -> None:
+async def enable(obj: Any, access_key_id: str) -> None:
     """Allow a disabled key again."""
-    if not obj[0].set_key_enabled(access_key_id, True):
+    if not await obj[0].set_key_enabled(access_key_id, True):
         raise Refused(f"no access key {access_key_id}")
     click.echo(f"enabled {access_key_id}")
 
@@ -165,8 +170,8 @@ def enable(obj: Any, access_key_id: str) -> None:
 @click.argument("access_key_id")
 @pass_opened
 @audited
-def remove(obj: Any, access_key_id: str) -> None:
+async def remove(obj: Any, access_key_id: str) -> None:
     """Forget a key."""
-    if not obj[0].remove_key(access_key_id):
+    if not await obj[0].remove_key(access_key_id):
         raise Refused(f"no access key {access_key_id}")
     click.echo(f"removed {access_key_id}")

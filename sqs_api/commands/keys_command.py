@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,25 +39,25 @@ _NAME = re.compile(r"(?!aws/)[A-Za-z0-9/_-]{1,250}")
 def keys(
     context: click.Context, data: Path | None, config_file: Path | None, account: str | None
 ) -> None:
-    """Manage the keys that messages are encrypted under; a running server sees changes within a
-    second.
+    """Manage the keys that messages are encrypted under; a running server knows of changes at once.
 
     NAME is the alias of a key of the account, or a key's id.
     """
 
-    def opened() -> tuple[Any, ...]:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[tuple[Any, ...]]:
         settings = load(config_file, {"data": data})
         owner = account_of(settings, account)
         may_make = context.invoked_subcommand == "add"
-        keyring = context.with_resource(opened_keyring(settings, may_make=may_make))
-        return keyring, owner, settings
+        async with opened_keyring(settings, may_make=may_make) as (keyring, _):
+            yield keyring, owner, settings
 
     context.obj = opened
 
 
 @keys.command("list")
 @pass_opened
-def list_keys(obj: Any) -> None:
+async def list_keys(obj: Any) -> None:
     """List the keys of all accounts, and whom they are granted to."""
     for key in obj[0].names():
         state = "enabled" if key.enabled else "disabled"
@@ -69,7 +71,7 @@ def list_keys(obj: Any) -> None:
 @click.argument("name")
 @pass_opened
 @audited
-def add(obj: Any, name: str) -> None:
+async def add(obj: Any, name: str) -> None:
     """Make a key of the account. Its queues can name it as KmsMasterKeyId: NAME, alias/NAME, or its
     id.
 
@@ -78,7 +80,7 @@ def add(obj: Any, name: str) -> None:
     if _NAME.fullmatch(name) is None:
         raise Refused("NAME: must be letters, digits or /_- and not begin with aws/")
     try:
-        key = obj[0].add(name, obj[1])
+        key = await obj[0].add(name, obj[1])
     except (ValueError, SealBroken) as error:
         raise Refused(str(error)) from error
     click.echo(f"added {key.name} with the id {key.key_id}, of account {key.account}")
@@ -89,13 +91,13 @@ def add(obj: Any, name: str) -> None:
 @click.option("--rewrap", is_flag=True, help="Wrap earlier data keys under the new version too.")
 @pass_opened
 @audited
-def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
+async def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
     """Give a key a new version. New messages are sealed under it; earlier ones stay readable."""
     keyring, key_id = _known(obj, name)
     try:
-        keyring.rotate(key_id)
+        await keyring.rotate(key_id)
         if rewrap:
-            click.echo(f"{keyring.rewrap(key_id)} data keys are under the new version")
+            click.echo(f"{await keyring.rewrap(key_id)} data keys are under the new version")
     except SealBroken as error:
         raise Refused(str(error)) from error
     click.echo(f"rotated {name}")
@@ -105,24 +107,24 @@ def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
 @click.argument("name")
 @pass_opened
 @audited
-def disable(obj: Any, name: str) -> None:
+async def disable(obj: Any, name: str) -> None:
     """Refuse to send and to read messages under a key, until it is enabled."""
-    _set_enabled(obj, name, enabled=False)
+    await _set_enabled(obj, name, enabled=False)
 
 
 @keys.command("enable")
 @click.argument("name")
 @pass_opened
 @audited
-def enable(obj: Any, name: str) -> None:
+async def enable(obj: Any, name: str) -> None:
     """Allow a disabled key again."""
-    _set_enabled(obj, name, enabled=True)
+    await _set_enabled(obj, name, enabled=True)
 
 
-def _set_enabled(obj: Any, name: str, *, enabled: bool) -> None:
+async def _set_enabled(obj: Any, name: str, *, enabled: bool) -> None:
     keyring, key_id = _known(obj, name)
     try:
-        keyring.set_enabled(key_id, enabled)
+        await keyring.set_enabled(key_id, enabled)
     except ValueError as error:
         raise Refused(str(error)) from error
     click.echo(f"{'enabled' if enabled else 'disabled'} {name}")
@@ -140,12 +142,12 @@ def _set_enabled(obj: Any, name: str, *, enabled: bool) -> None:
 )
 @pass_opened
 @audited
-def grant(obj: Any, name: str, grantee: str, operations: tuple[str, ...]) -> None:
+async def grant(obj: Any, name: str, grantee: str, operations: tuple[str, ...]) -> None:
     """Let another account use a key. Its users need policies that allow it, too, as on AWS."""
     keyring, key_id = _known(obj, name)
     made = Grant(grantee, operations or OPERATIONS)
     try:
-        keyring.grant(key_id, made)
+        await keyring.grant(key_id, made)
     except ValueError as error:
         raise Refused(str(error)) from error
     click.echo(f"granted {name} to {grantee}: {', '.join(made.operations)}")
@@ -156,11 +158,11 @@ def grant(obj: Any, name: str, grantee: str, operations: tuple[str, ...]) -> Non
 @click.option("--from", "grantee", required=True, help="Account, or the ARN of a user.")
 @pass_opened
 @audited
-def revoke(obj: Any, name: str, grantee: str) -> None:
+async def revoke(obj: Any, name: str, grantee: str) -> None:
     """Take back a grant."""
     keyring, key_id = _known(obj, name)
     try:
-        keyring.revoke(key_id, grantee)
+        await keyring.revoke(key_id, grantee)
     except ValueError as error:
         raise Refused(str(error)) from error
     click.echo(f"{name} is not granted to {grantee} any more")
@@ -175,7 +177,7 @@ def revoke(obj: Any, name: str, grantee: str) -> None:
 )
 @pass_opened
 @audited
-def change_master(obj: Any, new_file: Path | None) -> None:
+async def change_master(obj: Any, new_file: Path | None) -> None:
     """Wrap all keys under another master key. No message is written again, and a running server
     goes on.
 
@@ -188,14 +190,14 @@ def change_master(obj: Any, new_file: Path | None) -> None:
     keyring, _, settings = obj
     try:
         if new_file is not None:
-            keyring.change_master(read_master_key(new_file))
+            await keyring.change_master(read_master_key(new_file))
             place = settings.data if settings.etcd is None else f"cluster {settings.cluster}"
             click.echo(f"the keys of {place} are under {new_file} from now on")
             return
         if settings.master_key is not None or settings.master_key_file is not None:
             raise Refused("--to: needed, since the master key is not the folder's own")
         secret = SystemEntropy().secret(KEY_BYTES)
-        replace_master_key(settings.data, secret, partial(keyring.change_master, secret))
+        await replace_master_key(settings.data, secret, partial(keyring.change_master, secret))
     except (KeysUnusable, SealBroken) as error:
         raise Refused(str(error)) from error
     click.echo(f"the keys of {settings.data} are under a new master.key")

@@ -5,6 +5,7 @@ Not for people.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -26,9 +27,13 @@ def lake_export() -> None:
     """Read what is wanted from standard input, do it, and say on standard output what was done."""
     from cluster.clock import SystemClock, SystemEntropy
     from cluster.copies.lake_export import ExportFailed, export
+    from cluster.keys.keyring import Keyring
     from cluster.keys.master_key import KeysUnusable
+    from cluster.members.member_records import MembershipRefused
+    from sqs_api.commands.opened_records import copied_records
     from sqs_api.settings.key_stores import open_keyring
     from storage.copies.export_task import ExportTask
+    from storage.files.folder import FolderRefused
     from storage.lake.table import Lake, LakeUnusable, ObjectStore
 
     os.nice(_NICE)  # requests come first
@@ -43,13 +48,24 @@ def lake_export() -> None:
         master_key_file=Path(file) if file is not None else None,
         **given,
     )
+
+    def keyring() -> Keyring:
+        """The keys of now; no more is asked of it than it knows."""
+        below = copied_records(settings).below
+        clock, entropy = SystemClock(), SystemEntropy()
+        return asyncio.run(open_keyring(settings, below, clock, entropy, founds=False))
+
     try:
         store = ObjectStore.from_environment(config.environment())
         lake = Lake(task.export.lake, store, task.export.umask)
-        done = export(
-            task.export, lake, lambda: open_keyring(settings, SystemClock(), SystemEntropy())
-        )
-    except (ExportFailed, LakeUnusable, KeysUnusable) as error:
+        done = export(task.export, lake, keyring)
+    except (
+        ExportFailed,
+        LakeUnusable,
+        KeysUnusable,
+        FolderRefused,
+        MembershipRefused,
+    ) as error:
         raise Refused(str(error)) from error
     click.echo(msgspec.json.encode(done))
 

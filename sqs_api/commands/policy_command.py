@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
+import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -18,8 +18,6 @@ from sqs_api.commands.command_options import (
     Refused,
     account_of,
     load,
-    opened_identities,
-    opened_keyring,
     user_of,
 )
 from sqs_api.operators.permission_answers import (
@@ -33,6 +31,10 @@ from sqs_api.operators.permission_answers import (
     wanted,
 )
 from sqs_api.settings.config import Settings
+
+if TYPE_CHECKING:
+    from cluster.keys.identity_store import IdentityStore
+    from cluster.keys.keyring import Keyring
 
 _REFUSED = 1
 
@@ -82,33 +84,63 @@ def check(
     settings = load(config_file, {"data": data})
     try:
         asked_for = wanted(action, queue, settings.account, settings.region)
-        with opened_identities(settings) as store:
-            owner = account_of(settings, account)
-            user = None if user_name is None else user_of(store, owner, user_name)
+        owner = account_of(settings, account)
+        known = asyncio.run(_known(settings))
+        user = None if user_name is None else user_of(known.identities, owner, user_name)
         if anonymous:
             caller = nobody(asked_for.region)
         else:
             caller = Caller(
                 owner, asked_for.region, "" if user is None else user.user_id, user=user_name
             )
-        target = _target(settings, asked_for, caller)
+        target = _target(known, asked_for, caller)
     except QuestionRefused as error:
         raise Refused(f"--{error.option}: {error}") from error
     _explain(judge(asked_for, target, caller, user, conditions, SystemClock().wall_s()))
 
 
-def _target(settings: Settings, asked_for: Wanted, caller: Caller) -> Target:
+class _Known(NamedTuple):
+    """A copy of what the service knows."""
+
+    identities: IdentityStore
+    keyring: Keyring
+    queues: list[Record]
+
+
+async def _known(settings: Settings) -> _Known:
+    """Raises Refused."""
+    from cluster.catalog.catalog_records import PREFIX as CATALOG
+    from cluster.keys.identity_records import PREFIX, IdentitiesUnreadable
+    from cluster.keys.identity_store import IdentityStore
+    from cluster.keys.master_key import KeysUnusable
+    from cluster.members.host_folder import refuse_member_folder
+    from cluster.members.member_records import MembershipRefused
+    from sqs_api.commands.opened_records import copied_records
+    from sqs_api.settings.key_stores import open_keyring
+    from storage.files.folder import FolderRefused, check_folder
+
+    clock, entropy = SystemClock(), SystemEntropy()
+    try:
+        if settings.etcd is None:
+            check_folder(settings.data)
+            refuse_member_folder(settings.data)
+        copied = await asyncio.to_thread(copied_records, settings)
+        keyring = await open_keyring(settings, copied.below, clock, entropy, founds=False)
+        secrets = keyring.secrets
+        identities = await IdentityStore.open(copied.below(PREFIX), secrets, clock, entropy)
+    except (FolderRefused, KeysUnusable, IdentitiesUnreadable, MembershipRefused) as error:
+        raise Refused(str(error)) from error
+    return _Known(identities, keyring, (await copied.below(CATALOG).read_all()).records)
+
+
+def _target(known: _Known, asked_for: Wanted, caller: Caller) -> Target:
     """The queue, key or service that the action is about. Raises Refused, QuestionRefused."""
     if asked_for.queue is None:
         return Target(asked_for.resource, asked_for.account)
-    attributes, tags = _queue_row(settings, asked_for)
+    attributes, tags = _queue_row(known.queues, asked_for)
     if not asked_for.is_of_key:
         return queue_target(asked_for, attributes, tags)
-    reference = attributes.get("KmsMasterKeyId")
-    if reference is None:
-        return key_target(asked_for, None, caller, lambda *_: None)
-    with opened_keyring(settings) as keyring:
-        return key_target(asked_for, reference, caller, keyring.find)
+    return key_target(asked_for, attributes.get("KmsMasterKeyId"), caller, known.keyring.find)
 
 
 def _explain(verdict: Verdict) -> None:
@@ -121,39 +153,18 @@ def _explain(verdict: Verdict) -> None:
         raise click.exceptions.Exit(_REFUSED)
 
 
-def _queue_row(settings: Settings, asked_for: Wanted) -> tuple[dict[str, str], dict[str, str]]:
+def _queue_row(queues: list[Record], asked_for: Wanted) -> tuple[dict[str, str], dict[str, str]]:
     """The queue's attributes and tags as the catalog has them now. Raises Refused."""
     from cluster.catalog.catalog_records import queue_key
     from cluster.catalog.record_codec import CatalogUnreadable, StoredQueue, stored_entry
-    from cluster.catalog.sqlite_coordination import CATALOG_FILE
 
     account, region, name = asked_for.account, asked_for.region, asked_for.queue
-    records = {record.key: record.value for record in _catalog(settings)}
+    records = {record.key: record.value for record in queues}
     key = queue_key((account, region, name or ""))
     try:
         queue = stored_entry(key, records[key]) if key in records else None
     except CatalogUnreadable as error:
-        place = settings.data / CATALOG_FILE if settings.etcd is None else "the cluster's queues"
-        raise Refused(f"cannot read {place}: {error}") from error
+        raise Refused(str(error)) from error
     if not isinstance(queue, StoredQueue):
         raise Refused(f"there is no queue {name} of account {account} in {region}")
     return queue.attributes, queue.tags
-
-
-def _catalog(settings: Settings) -> list[Record]:
-    """The records of all queues, of the data folder or of the cluster. Raises Refused."""
-    from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
-    from cluster.coordination.coordination import Unavailable
-    from sqs_api.settings.cluster_records import CATALOG_PREFIX, read_once
-
-    if settings.etcd is not None:
-        found = read_once(settings, CATALOG_PREFIX, SystemClock(), SystemEntropy())
-        if isinstance(found, Unavailable):
-            raise Refused(f"cannot read the cluster's queues: {found.reason}")
-        return found.records
-    file = settings.data / CATALOG_FILE
-    try:
-        with closing(sqlite3.connect(f"file:{file}?mode=ro", uri=True)) as database:
-            return read_records(database).records
-    except sqlite3.Error as error:
-        raise Refused(f"cannot read {file}: {error}") from error

@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import sys
 from collections.abc import Coroutine
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -109,23 +108,21 @@ def _check_files(settings: Settings) -> None:
 def _check_queues(settings: Settings) -> None:
     """Check the declared queues beside those of the data folder; those of a cluster are in its
     etcd, which is not asked. Raises ConfigRefused."""
+    from cluster.catalog.host_records import has_records
     from cluster.catalog.record_codec import CatalogUnreadable
-    from cluster.catalog.sqlite_coordination import CATALOG_FILE, read_records
     from cluster.clock import SystemClock
+    from cluster.members.copied_records import catalog_in
     from sqs_api.settings.rehearsal import check_declared_queues
-    from storage.copies.checked_database import open_unchanged
 
     if not settings.queues or settings.etcd is not None:
         return
-    catalog = settings.data / CATALOG_FILE
     try:
-        records = []
-        if catalog.exists():
-            with closing(open_unchanged(catalog)) as database:
-                records = read_records(database).records
+        records = catalog_in(settings.data) if has_records(settings.data) else []
         check_declared_queues(settings, records, int(SystemClock().wall_s() * 1000))
     except (CatalogUnreadable, sqlite3.Error, OSError) as error:
-        click.echo(f"holdfast: the declared queues are not checked: {catalog}: {error}", err=True)
+        click.echo(
+            f"holdfast: the declared queues are not checked: {settings.data}: {error}", err=True
+        )
 
 
 def _check_membership(settings: Settings) -> None:

@@ -3,6 +3,8 @@ do."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,21 +32,22 @@ from sqs_api.commands.command_options import (
 def users(
     context: click.Context, data: Path | None, config_file: Path | None, account: str | None
 ) -> None:
-    """Manage users and their policies; a running server sees changes within a second."""
+    """Manage users and their policies; a running server knows of changes at once."""
 
-    def opened() -> tuple[Any, ...]:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[tuple[Any, ...]]:
         settings = load(config_file, {"data": data})
         owner = account_of(settings, account)
         may_make = context.invoked_subcommand == "add"
-        store = context.with_resource(opened_identities(settings, may_make=may_make))
-        return store, owner, settings
+        async with opened_identities(settings, may_make=may_make) as store:
+            yield store, owner, settings
 
     context.obj = opened
 
 
 @users.command("list")
 @pass_opened
-def list_users(obj: Any) -> None:
+async def list_users(obj: Any) -> None:
     """List the users of all accounts."""
     for user in obj[0].users():
         policies = ", ".join(policy.name for policy in user.policies) or "no policies"
@@ -56,11 +59,11 @@ def list_users(obj: Any) -> None:
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="For aws:PrincipalTag/KEY.")
 @pass_opened
 @audited
-def add(obj: Any, name: str, tags: tuple[str, ...]) -> None:
+async def add(obj: Any, name: str, tags: tuple[str, ...]) -> None:
     """Make a user, who may do nothing until a policy says so."""
     store, account, _ = obj
     try:
-        user = store.add_user(account, name, _tags(tags))
+        user = await store.add_user(account, name, _tags(tags))
     except ValueError as error:
         raise Refused(str(error)) from error
     click.echo(f"added {user.arn}")
@@ -77,18 +80,18 @@ def _tags(given: tuple[str, ...]) -> dict[str, str]:
 @click.argument("name")
 @pass_opened
 @audited
-def remove(obj: Any, name: str) -> None:
+async def remove(obj: Any, name: str) -> None:
     """Forget a user with policies and access keys."""
     store, account, _ = obj
     user = user_of(store, account, name)
-    store.remove_user(user)
+    await store.remove_user(user)
     click.echo(f"removed {user.arn}")
 
 
 @users.command("show")
 @click.argument("name")
 @pass_opened
-def show(obj: Any, name: str) -> None:
+async def show(obj: Any, name: str) -> None:
     """Show a user's policies."""
     store, account, _ = obj
     user = user_of(store, account, name)
@@ -105,14 +108,14 @@ def show(obj: Any, name: str) -> None:
 @click.argument("document", type=click.File())
 @pass_opened
 @audited
-def put_policy(obj: Any, name: str, policy_name: str, document: Any) -> None:
+async def put_policy(obj: Any, name: str, policy_name: str, document: Any) -> None:
     """Give a user the policy in the file DOCUMENT (- for standard input)."""
     from auth.policy_document import PolicyRefused
 
     store, account, _ = obj
     user = user_of(store, account, name)
     try:
-        store.put_policy(user, policy_name, document.read())
+        await store.put_policy(user, policy_name, document.read())
     except (PolicyRefused, UnicodeDecodeError) as error:
         raise Refused(f"{document.name}: {error}") from error
     click.echo(f"{user.arn} has the policy {policy_name}")
@@ -123,9 +126,9 @@ def put_policy(obj: Any, name: str, policy_name: str, document: Any) -> None:
 @click.argument("policy_name")
 @pass_opened
 @audited
-def remove_policy(obj: Any, name: str, policy_name: str) -> None:
+async def remove_policy(obj: Any, name: str, policy_name: str) -> None:
     """Take a policy from a user."""
     store, account, _ = obj
-    if not store.remove_policy(user_of(store, account, name), policy_name):
+    if not await store.remove_policy(user_of(store, account, name), policy_name):
         raise Refused(f"user {name} has no policy {policy_name}")
     click.echo(f"removed {policy_name}")

@@ -1,20 +1,16 @@
 """Sealer: encrypts sent messages and decrypts received ones, as each queue's attributes require.
 
 A data key seals for a day, or for KmsDataKeyReusePeriodSeconds; then the node replaces it in the
-background, where it also makes those for keys of new queues. Only a message under a key that was
-just added waits while its data key is made (one small durable write). In a cluster other machines
-make that write durable: it happens in the background, and meanwhile such a message is refused with
-a retriable error, or stays where it is. So does one that another host sealed under a data key that
-is not here yet.
+background, where it also makes those for keys of new queues. A request that needs a key which was
+just added waits while its data key is made (`late_news.py`), and a message that moves stays where
+it is meanwhile. So does one that another host sealed under a data key that is not here yet.
 """
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import NoReturn
 
 import msgspec
 import structlog
@@ -27,7 +23,6 @@ from visibility.contract.errors import KmsAccessDenied, KmsDisabled, KmsNotFound
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import StoredMessage
 
-T = TypeVar("T")
 Admit = Callable[[NamedKey], None]
 """Raises KmsAccessDenied if the key may not be used."""
 _BUILT_IN_REUSE_S = 24 * 3600.0
@@ -54,14 +49,13 @@ class Sealer:
         self._keyring = keyring
         self._clock = clock
         self._makes_keys = makes_keys
-        self._makes_later = keyring.writes_take_long
         self._sealing: dict[str, _Sealing] = {}
         """By the key's id."""
         self._known: dict[tuple[str, str], _Sealing] = {}
         """By the queue's account and KmsMasterKeyId, which can name a key in several ways.
         Bounded."""
         self._made_soon: dict[str, asyncio.Task[None]] = {}
-        """Keys that are being made in the background."""
+        """Keys that are being made."""
         self._none_until_s = 0.0
         """No key is made before this time."""
         self._log = structlog.get_logger("sealing")
@@ -70,10 +64,20 @@ class Sealer:
         self.broken = 0
         """Messages left out of answers because they could not be opened."""
 
-    def prepare(self, queues: Iterable[QueueDefinition]) -> None:
-        """Make the data keys that these queues need, before requests come."""
+    async def prepare(self, queues: Iterable[QueueDefinition]) -> None:
+        """Make the data keys that these queues lack. Raises SealBroken, KeysAway."""
         for named in self._lacking(queues):
-            self._make(named)
+            await self._make(named)
+
+    @property
+    def is_making(self) -> bool:
+        """True while keys are being made that requests asked for."""
+        return bool(self._made_soon)
+
+    async def made(self) -> None:
+        """Wait until they are made."""
+        if self._made_soon:
+            await asyncio.wait(self._made_soon.values())
 
     def _lacking(self, queues: Iterable[QueueDefinition]) -> list[NamedKey]:
         """The keys of these queues that have no data key yet."""
@@ -156,9 +160,6 @@ class Sealer:
             return self._keyring.data_key(number)
         except KeysAway:
             raise ServiceUnavailable() from None
-        except sqlite3.Error as error:
-            self._log.error("key_not_read", error=str(error))
-            raise ServiceUnavailable() from error
 
     def _stays(self, message: StoredMessage, wanted: NamedKey) -> bool:
         """True for a message under this key or any key of an account: sealed anew, it could be read
@@ -177,7 +178,7 @@ class Sealer:
             named = self._named(reference, account)
             current = self._sealing.get(named.key_id)
             if current is None:
-                current = self._now_or_soon(named.key_id, partial(self._make, named))
+                self._soon(named.key_id, lambda: self._make(named))
             if len(self._known) >= _KNOWN_MAX:
                 self._known.clear()
             self._known[account, reference] = current
@@ -190,52 +191,45 @@ class Sealer:
         ServiceUnavailable."""
         named = self._keyring.find(reference, account)
         if named is None and self._makes_keys:
-            place = key_place(reference)
-            add = partial(self._keyring.add, place.name, place.account or account)
-            named = self._now_or_soon(reference, add)
+            self._soon(reference, lambda: self._add(reference, account))
         if named is None:
             raise KmsNotFound(f"Invalid keyId {reference}")
         if not named.enabled:
             raise _disabled(named)
         return named
 
-    def _now_or_soon(self, name: str, make: Callable[[], T]) -> T:
-        """Make something, in a cluster in the background. Raises ServiceUnavailable."""
+    def _soon(self, name: str, make: Callable[[], Coroutine[None, None, object]]) -> NoReturn:
+        """Make something in the background, unless that just failed. Raises ServiceUnavailable."""
         if self._clock.monotonic_s() < self._none_until_s:
             raise ServiceUnavailable
-        if not self._makes_later:
-            try:
-                return make()
-            except (ValueError, sqlite3.Error, SealBroken) as error:
-                self._not_made(error)
-                raise ServiceUnavailable() from error
 
         async def run() -> None:
             try:
-                await asyncio.to_thread(make)
+                await make()
             except (ValueError, SealBroken, KeysAway) as error:
-                self._not_made(error)
+                self._log.error("key_not_made", error=str(error))
+                self._none_until_s = self._clock.monotonic_s() + _AGAIN_S
 
         if name not in self._made_soon:
             task = self._made_soon[name] = asyncio.create_task(run())
             task.add_done_callback(lambda _: self._made_soon.pop(name))
         raise ServiceUnavailable
 
-    def _not_made(self, error: Exception) -> None:
-        self._log.error("key_not_made", error=str(error))
-        self._none_until_s = self._clock.monotonic_s() + _AGAIN_S
+    async def _add(self, reference: str, account: str) -> None:
+        place = key_place(reference)
+        await self._make(await self._keyring.add(place.name, place.account or account))
 
-    def _make(self, named: NamedKey) -> _Sealing:
-        """Make the first data key under a named key. Any thread may; one of them prevails."""
+    async def _make(self, named: NamedKey) -> _Sealing:
+        """Make the first data key under a named key."""
         version, now_s = named.version, self._clock.monotonic_s()
-        key = self._keyring.new_data_key(named)
+        key = await self._keyring.new_data_key(named)
         return self._sealing.setdefault(named.key_id, _Sealing(named, version, key, now_s))
 
     async def renew(self, queues: Iterable[QueueDefinition]) -> None:
         """Replace data keys that sealed long enough, or whose named key was rotated; make those of
         queues that are new.
 
-        Raises sqlite3.Error, SealBroken, KeysAway.
+        Raises SealBroken, KeysAway.
         """
         reuse_s: dict[str, float] = {}
         for queue in queues:
@@ -251,10 +245,9 @@ class Sealer:
             named = current.named
             if named.enabled and (is_old or named.version != current.version):
                 version = named.version
-                current.key = await asyncio.to_thread(self._keyring.new_data_key, named)
+                current.key = await self._keyring.new_data_key(named)
                 current.version, current.made_at_s = version, now_s
-        for named in self._lacking(queues):
-            await asyncio.to_thread(self._make, named)
+        await self.prepare(queues)
 
 
 def _disabled(named: NamedKey) -> KmsDisabled:

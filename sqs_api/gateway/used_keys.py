@@ -7,7 +7,7 @@ cannot take the short path. What it knows is written beside the keys once a minu
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 
 import structlog
 
@@ -16,7 +16,7 @@ from cluster.keys.identity_records import IdentitiesUnreadable
 
 _STOP_S = 1.0
 """A stop waits this long for the last days: the cluster's records may be away."""
-NoteUses = Callable[[Mapping[str, int], Collection[str]], None]
+NoteUses = Callable[[Mapping[str, int]], Awaitable[None]]
 """`IdentityStore.note_uses`."""
 
 
@@ -31,7 +31,7 @@ class UsedKeys:
         self._log = structlog.get_logger("node")
 
     async def write(self) -> None:
-        """Write the days that are new; in a thread, since disk or etcd may be slow."""
+        """Write the days that are new."""
         used = dict(self._verifier.used)
         known = {key.access_key_id for key in self._verifier.credentials}
         for key_id in used.keys() - known:
@@ -44,7 +44,7 @@ class UsedKeys:
         if not days:
             return
         try:
-            await asyncio.to_thread(self._note, days, known)
+            await self._note(days)
         except IdentitiesUnreadable as error:
             self._log.warning("key_uses_not_written", error=str(error))
         else:

@@ -6,9 +6,7 @@ credentials` use as well.
 
 from __future__ import annotations
 
-import asyncio
-import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeVar
 
 from auth.policy_document import PolicyRefused
@@ -22,20 +20,10 @@ T = TypeVar("T")
 class People:
     """Belongs to the event loop's thread."""
 
-    def __init__(
-        self,
-        store: IdentityStore,
-        adopt: Callable[[], None],
-        used: Mapping[str, int],
-        *,
-        is_shared: bool,
-    ) -> None:
-        """`adopt` lets this host use what has changed; `used` is `Verifier.used`. `is_shared`: the
-        records are those of a cluster, and a change waits for etcd."""
+    def __init__(self, store: IdentityStore, used: Mapping[str, int]) -> None:
+        """`used` is `Verifier.used`."""
         self._store = store
-        self._adopt = adopt
         self._used = used
-        self._is_shared = is_shared
 
     def key_uses(self) -> dict[str, int]:
         """The days on which keys were used last; of other hosts those that are written. Raises
@@ -44,26 +32,20 @@ class People:
         return days | {key_id: max(day, days.get(key_id, 0)) for key_id, day in own.items()}
 
     def read(self, look: Callable[[IdentityStore], T]) -> T:
-        """Read from memory or a small file. Raises ServiceUnavailable."""
+        """Read from memory. Raises ServiceUnavailable."""
         try:
             return look(self._store)
-        except (IdentitiesUnreadable, sqlite3.Error) as error:
+        except IdentitiesUnreadable as error:
             raise ServiceUnavailable(str(error)) from error
 
-    async def change(self, make: Callable[[IdentityStore], T]) -> T:
+    async def change(self, make: Callable[[IdentityStore], Awaitable[T]]) -> T:
         """Change something; this host uses it from now on, others in a moment.
 
         Raises InvalidParameterValue for what the rules refuse, ServiceUnavailable.
         """
         try:
-            if self._is_shared:
-                made = await asyncio.to_thread(make, self._store)
-            else:
-                made = make(self._store)
+            return await make(self._store)
         except (ValueError, PolicyRefused) as error:
             raise InvalidParameterValue(str(error)) from error
-        except (IdentitiesUnreadable, sqlite3.Error) as error:
+        except IdentitiesUnreadable as error:
             raise ServiceUnavailable(str(error)) from error
-        self._store.look_again()
-        self._adopt()
-        return made

@@ -121,9 +121,9 @@ async def remove_user(desk: Desk, asked: Asked, given: NamedUser) -> Removed:
     """Forget a user with policies and access keys."""
     account = _noted(desk, asked, given)
 
-    def remove(store: IdentityStore) -> str:
+    async def remove(store: IdentityStore) -> str:
         user = user_of(store, account, given.name)
-        store.remove_user(user)
+        await store.remove_user(user)
         return user.arn
 
     return {"removed": await desk.people.change(remove)}
@@ -160,9 +160,9 @@ async def add_key(desk: Desk, asked: Asked, given: NewKey) -> AddedKey:
     account = account_of(desk, given.account)
     asked.noted |= {"of_account": account, "of_user": given.user}
 
-    def add(store: IdentityStore) -> AccessKey:
+    async def add(store: IdentityStore) -> AccessKey:
         user = None if given.user is None else user_of(store, account, given.user)
-        return store.add_key(account, user, lifetime_s=given.expires_in_s)
+        return await store.add_key(account, user, lifetime_s=given.expires_in_s)
 
     key = await desk.people.change(add)
     asked.noted["made"] = key.access_key_id

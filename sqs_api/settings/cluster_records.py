@@ -6,7 +6,6 @@ import asyncio
 
 from pydantic import SecretStr
 
-from cluster.catalog.catalog_records import PREFIX
 from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import Snapshot, Unavailable
 from cluster.coordination.etcd_coordination import EtcdCoordination
@@ -16,7 +15,8 @@ from sqs_api.settings.config import Settings
 from sqs_api.settings.member_settings import MemberSettings, etcd_context, member_settings
 
 _ROOT = "holdfast"
-CATALOG_PREFIX = PREFIX
+COMMANDS = ".commands"
+"""The writer of commands, beside the service of the same host."""
 
 
 def settings_of_member(settings: Settings) -> dict[str, str]:
@@ -56,7 +56,7 @@ def coordination_of(
         name=membership.host + writer,
         clock=clock,
         entropy=entropy,
-        logs_outages=not prefix,  # a host opens further ones for its keys, on loops of their own
+        logs_outages=not writer,
     )
 
 
@@ -66,7 +66,7 @@ def read_once(
     """The cluster's records below a prefix, for a command. Raises MembershipRefused."""
 
     async def read() -> Snapshot | Unavailable:
-        coordination = open_coordination(settings, prefix, clock, entropy)
+        coordination = open_coordination(settings, prefix, clock, entropy, COMMANDS)
         try:
             return await coordination.read_all()
         finally:

@@ -130,49 +130,49 @@ def differing(queue: QueueDefinition, texts: Mapping[str, str]) -> dict[str, str
     }
 
 
-def declare_users(settings: Settings, store: IdentityStore, note: Note) -> None:
+async def declare_users(settings: Settings, store: IdentityStore, note: Note) -> None:
     """Make or change the declared users and keys. Raises DeclarationRefused."""
     try:
         if settings.access_key_id is not None and settings.secret_access_key is not None:
             secret = checked_secret(settings.secret_access_key)
             key = AccessKey(settings.access_key_id, secret, settings.account, _DECLARED_PRINCIPAL)
-            _keep(store, key, note)
+            await _keep(store, key, note)
         for user in settings.users:
-            _declare_user(user, settings, store, note)
+            await _declare_user(user, settings, store, note)
     except ValueError as error:
         raise DeclarationRefused(str(error)) from error
 
 
-def _declare_user(
+async def _declare_user(
     declared: DeclaredUser, settings: Settings, store: IdentityStore, note: Note
 ) -> None:
     account = declared.account or settings.account
     note = partial(note, account=account, user=declared.name)
     with suppress(ValueError):  # there is one, perhaps since another host made it a moment ago
-        store.add_user(account, declared.name, declared.tags)
+        await store.add_user(account, declared.name, declared.tags)
         structlog.get_logger("declarations").info("user_declared", user=declared.name)
         note("user_declared", tags=declared.tags)
     user = store.users().find(account, declared.name)
     if user is None:
         raise ValueError(f"user {declared.name} was removed a moment ago: start again")
     if dict(user.tags) != declared.tags:
-        store.set_user_tags(user, declared.tags)
+        await store.set_user_tags(user, declared.tags)
         note("user_changed_as_declared", tags=declared.tags)
     there = store.policies(user)
     for name, document in declared.documents().items():
         if there.get(name) != document:
-            store.put_policy(user, name, document)
+            await store.put_policy(user, name, document)
             note("user_changed_as_declared", policy=name, document=document)
     for key in declared.access_keys:
         secret = key.secret(environment())
-        _keep(
+        await _keep(
             store,
             AccessKey(key.access_key_id, secret, account, user.user_id, user=user.name),
             note,
         )
 
 
-def _keep(store: IdentityStore, key: AccessKey, note: Note) -> None:
+async def _keep(store: IdentityStore, key: AccessKey, note: Note) -> None:
     """Store a new key. An existing one is not changed: it may have been disabled on purpose."""
-    if store.declare_key(key):
+    if await store.declare_key(key):
         note("access_key_declared", access_key_id=key.access_key_id)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
-from cluster.catalog.sqlite_coordination import SqliteCoordination
+from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard

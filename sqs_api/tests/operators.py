@@ -5,6 +5,7 @@ The client checks each answer against the OpenAPI document.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from itertools import count
@@ -15,7 +16,7 @@ from urllib.parse import urlencode
 
 from auth.signing import SigningKey
 from sqs_api.commands.command_options import load, opened_identities
-from sqs_api.tests.commands import Said
+from sqs_api.tests.commands import Said, in_thread
 from sqs_api.tests.documented import check_answer
 from sqs_api.tests.served import Served
 from sqs_api.tests.serving import settled
@@ -122,12 +123,16 @@ def add_users(data: Path, users: Mapping[str, User]) -> dict[str, SigningKey]:
     """The keys of new users by name. Quicker than three commands for each."""
     settings = load(None, {"data": data})
     keys: dict[str, SigningKey] = {}
-    with opened_identities(settings, may_make=True) as store:
-        for name, user in users.items():
-            made = store.add_user(settings.account, name, {})
-            store.put_policy(made, "p", user.policy)
-            key = store.add_key(settings.account, made)
-            keys[name] = SigningKey(key.access_key_id, key.secret_access_key, "us-east-1")
+
+    async def add() -> None:
+        async with opened_identities(settings, may_make=True) as store:
+            for name, user in users.items():
+                made = await store.add_user(settings.account, name, {})
+                await store.put_policy(made, "p", user.policy)
+                key = await store.add_key(settings.account, made)
+                keys[name] = SigningKey(key.access_key_id, key.secret_access_key, "us-east-1")
+
+    in_thread(lambda: asyncio.run(add()))
     return keys
 
 

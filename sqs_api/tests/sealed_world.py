@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Coroutine
+from typing import Any, TypeVar
 
 import msgspec
 
 from auth.envelope import BUILT_IN_KEY
 from cluster.clock import SystemEntropy
-from cluster.keys.sqlite_keyring import SqliteKeyring
+from cluster.keys.keyring import Keyring
 from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
+from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.sealer import Sealer
 from storage.engines.memory import MemoryStore
@@ -28,6 +30,24 @@ from visibility.tests.prepared import KnownQueues
 BODY = b"a body that nobody may read"
 PLAIN, MANAGED, ORDERS, BILLS = None, BUILT_IN_KEY, "orders", "bills"
 """The keys that seal a queue's messages."""
+
+
+T = TypeVar("T")
+
+
+def now(work: Coroutine[Any, Any, T]) -> T:
+    """The result of some work that waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+    raise AssertionError("it waits")
+
+
+def memory_keyring(clock: SettableClock) -> Keyring:
+    """A keyring whose changes are made at once."""
+    return now(Keyring.open(MemoryCoordination(), bytes(32), clock, SystemEntropy()))
 
 
 def queue_of(
@@ -56,14 +76,15 @@ class World:
     def __init__(self, source: str | None, dead: str | None, suffix: str = "") -> None:
         self.clock = SettableClock()
         self.suffix = suffix
-        self.keyring = SqliteKeyring(Path(":memory:"), bytes(32), self.clock, SystemEntropy())
-        self.keyring.add("orders", prepared.ACCOUNT)
-        self.keyring.add("bills", prepared.ACCOUNT)
+        self.keyring = memory_keyring(self.clock)
+        for name in ("orders", "bills"):
+            now(self.keyring.add(name, prepared.ACCOUNT))
         self.sealer = Sealer(self.keyring, self.clock, makes_keys=False)
         self.store = MemoryStore()
         self.dead = queue_of("dead" + suffix, 1, dead)
         self.source = queue_of("source" + suffix, 2, source, self.dead)
         self.known = KnownQueues(self.dead, self.source)
+        now(self.sealer.prepare([self.dead, self.source]))
         self.moves: list[MessagesMoved] = []
         self.driver = Driver(self.known, store=self.store, sealing=self.sealer, on_event=self._note)
 
@@ -72,7 +93,9 @@ class World:
             self.moves.append(event)
 
     def define(self, name: str, number: int, key: str | None) -> QueueDefinition:
-        return self.known.define(queue_of(name + self.suffix, number, key, self.dead))
+        queue = self.known.define(queue_of(name + self.suffix, number, key, self.dead))
+        now(self.sealer.prepare([queue]))
+        return queue
 
     def send(self, queue: QueueDefinition, body: bytes = BODY, count: int = 1) -> None:
         for number in range(count):

@@ -5,23 +5,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlencode
 
 from auth.caller import Caller
-from auth.credentials import AccessKey, CredentialSet
-from auth.sigv4 import Verifier
+from auth.credentials import AccessKey
 from auth.unverified import open_caller
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
-from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.keys.identity_store import IdentityStore
+from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.keys.keyring import Keyring
-from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import OpenStore, Shard
@@ -31,7 +28,6 @@ from sqs_api.admin.queue_metrics import QueueMetrics
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
-from sqs_api.gateway.changes_elsewhere import Changes
 from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
@@ -146,11 +142,13 @@ class Service:
         self.catalog = catalog
         self.counts = counts
         self.metrics: Metrics
+        self.late_news: LateNews
         self.pages: AdminPages
         self.servers: list[SqsServer] = []
         self._listeners: list[asyncio.Server] = []
         self._clients: list[Client] = []
         self.keyring: Keyring
+        self.sealer: Sealer
         self.deletions: Deletions
         self.access: Access
         self.disk: DiskSpace
@@ -227,12 +225,6 @@ async def _spread(revision: int) -> None:
     """All other hosts show it."""
 
 
-def changes_of(identities: IdentityStore, keyring: Keyring, access: Access) -> Changes:
-    """Picks up what other processes change."""
-    verifier = Verifier(CredentialSet([]))
-    return Changes(identities, keyring, verifier=verifier, access=access, note=lambda event: None)
-
-
 def open_admin_access(access: Access) -> AdminAccess:
     """Access control of `--auth open`."""
     return AdminAccess(
@@ -258,20 +250,21 @@ async def running(
     browser_origins: str = "",
     accounting: Accounting | None = None,
     rates: Rates | None = None,
-    shared_identities: IdentityStore | None = None,
+    catch_up: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without. A host of a cluster has
-    `shared_identities`."""
+    `catch_up`, see `LateNews`."""
     clock, entropy = SystemClock(), SystemEntropy()
-    keyring = SqliteKeyring(Path(":memory:"), bytes(32), clock, entropy)
+    records = await SqliteCoordination.open(Path(":memory:"))
+    keyring = await Keyring.open(records.below("keyring/"), bytes(32), clock, entropy)
     catalog = await Catalog.open(
-        await SqliteCoordination.open(Path(":memory:")),
+        records.below("catalog/"),
         clock=clock,
         entropy=entropy,
         secrets=keyring.secrets,
         shards=[0],
         waits=Waits(0, 0),
-        spread=None if shared_identities is None else _spread,
+        spread=None if catch_up is None else _spread,
     )
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
@@ -292,9 +285,7 @@ async def running(
     access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
     origins = AllowedOrigins(browser_origins)
     queues = QueueActions(catalog, router, deletions, watch)
-    late_news = None
-    if shared_identities is not None:
-        late_news = LateNews(changes_of(shared_identities, keyring, access), queues)
+    late_news = LateNews(queues, sealer, catch_up or keyring.catch_up)
     gateway = Gateway(
         authenticate=authenticate,
         queues=queues,
@@ -313,7 +304,9 @@ async def running(
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )
+    await sealer.prepare(catalog)
     service = Service(gateway, shard, catalog, counts)
+    service.late_news = late_news
     service.metrics = Metrics(accounting, [service.queue_metrics(500)])
     service.keyring = keyring
     service.deletions = deletions
@@ -334,7 +327,7 @@ async def running(
         yield service
     finally:
         await service.close()
-        keyring.close()
+        await records.close()
 
 
 # -- requests --------------------------------------------------------------------------------------

@@ -111,7 +111,7 @@ async def test_declared_queues_are_checked_beside_those_of_the_folder(tmp_path: 
 def test_a_folder_whose_queues_cannot_be_read_is_said(tmp_path: Path) -> None:
     file, data = tmp_path / "c.toml", filled(tmp_path / "data")
     file.write_text(f'data = "{data}"\n{MISSING_TARGET}')
-    (data / "catalog.sqlite").write_bytes(b"damaged")
+    (data / "records.sqlite").write_bytes(b"damaged")
 
     said = run("check-config", "--config", file)
 

@@ -16,9 +16,8 @@ from random import Random
 import pytest
 from cryptography.fernet import Fernet
 
-from cluster.clock import SystemClock, SystemEntropy
+from cluster.clock import SystemEntropy
 from cluster.keys.master_key import folder_master_key
-from cluster.keys.sqlite_keyring import SqliteKeyring
 from sqs_api.node import start_node
 from sqs_api.settings.config import Settings
 from sqs_api.start_refusals import NodeRefused
@@ -210,18 +209,18 @@ def test_another_master_key_is_refused_with_the_one_that_is_expected(
 
 def test_damaged_keys_are_refused_in_one_line(data: Path) -> None:
     for suffix in ("-wal", "-shm"):
-        (data / f"identities.sqlite{suffix}").unlink(missing_ok=True)
+        (data / f"records.sqlite{suffix}").unlink(missing_ok=True)
     known = run("credentials", "--data", data, "list")
-    (data / "identities.sqlite").write_bytes(b"no database" * 1000)
+    (data / "records.sqlite").write_bytes(b"no database" * 1000)
     repaired = run("credentials", "--data", data, "list")
-    for name in ("identities.sqlite", "identities.sqlite.copy"):
+    for name in ("records.sqlite", "records.sqlite.copy"):
         (data / name).write_bytes(b"no database" * 1000)
 
     said = run("credentials", "--data", data, "list")
 
     assert (repaired.status, repaired.out) == (0, known.out)
     assert said.status != 0
-    assert "cannot open users and keys" in said.err
+    assert "records.sqlite.copy is damaged too" in said.err
 
 
 def test_looking_at_the_keys_of_a_foreign_folder_leaves_nothing_there(tmp_path: Path) -> None:
@@ -253,7 +252,7 @@ def _refused_folders(root: Path) -> dict[str, Path]:
     folders["shards without a map"] = root / "shards"
     (root / "shards" / "shard-0").mkdir(parents=True)
     folders["catalog is a folder"] = root / "catalog"
-    (root / "catalog" / "catalog.sqlite").mkdir(parents=True)
+    (root / "catalog" / "records.sqlite").mkdir(parents=True)
     folders["master key is empty"] = root / "master"
     folders["master key is empty"].mkdir()
     (root / "master" / "master.key").write_text("")
@@ -288,10 +287,8 @@ async def test_service_refuses_a_data_folder_in_one_line(tmp_path: Path, kind: s
 def _with_damaged_catalog(folder: Path) -> Path:
     """A data folder whose catalog is no database."""
     folder.mkdir()
-    master_key = folder_master_key(folder, SystemEntropy(), may_make=True)
-    SqliteKeyring(folder / "keyring.sqlite", master_key, SystemClock(), SystemEntropy()).close()
-    (folder / "identities.sqlite").touch()
-    (folder / "catalog.sqlite").write_bytes(Random(1).randbytes(20_000))
+    folder_master_key(folder, SystemEntropy(), may_make=True)
+    (folder / "records.sqlite").write_bytes(Random(1).randbytes(20_000))
     return folder
 
 
@@ -304,7 +301,7 @@ def _without_catalog(folder: Path) -> Path:
     return folder
 
 
-CATALOGS = ("cannot open the catalog", "missing or an older copy")
+CATALOGS = ("cannot open the records", "its records.sqlite is missing")
 
 
 async def test_a_missing_catalog_costs_no_message_however_often_it_is_tried(
@@ -432,7 +429,7 @@ def test_process_answers_stops_at_once_and_logs_no_secret(tmp_path: Path) -> Non
     assert secret not in err
     assert "stopped_with_requests_running" not in err
     kept = [path for path in (tmp_path / "data").rglob("*") if path.is_file()]
-    assert {"catalog.sqlite", "master.key", "identities.sqlite"} <= {path.name for path in kept}
+    assert {"records.sqlite", "master.key"} <= {path.name for path in kept}
     readable = [path.name for path in kept if path.stat().st_mode & 0o077]
     assert not readable, "for their owner only"
     assert not (tmp_path / "data").stat().st_mode & 0o077

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -35,8 +36,11 @@ def test_added_key_is_shown_as_export_lines_and_found_again(data: Path) -> None:
     said = run("credentials", "--data", data, "add")
     key_id, secret = re.findall(r"^export \w+=(\S+)$", said.out, re.MULTILINE)
 
-    with opened_identities(Settings(data=data)) as store:
-        kept = {key.access_key_id: key.secret_access_key for key in store.all_keys()}
+    async def stored() -> dict[str, str]:
+        async with opened_identities(Settings(data=data)) as store:
+            return {key.access_key_id: key.secret_access_key for key in store.all_keys()}
+
+    kept = asyncio.run(stored())
     assert kept[key_id] == secret
 
 

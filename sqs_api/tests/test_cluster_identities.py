@@ -7,7 +7,7 @@ import os
 import re
 from base64 import b64encode
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 
@@ -17,23 +17,23 @@ from auth.auth_errors import AuthError
 from auth.signing import SigningKey, signed_headers
 from auth.sigv4 import Verifier
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.keys.identity_records import PREFIX as IDENTITIES
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring, Secrets
 from cluster.members.host_folder import open_identity
+from cluster.tests.coordinations import until
 from cluster.tests.etcd_processes import etcd_program, running_etcd
-from cluster.tests.shared_stores import soon
-from sqs_api.gateway.access import Access
-from sqs_api.gateway.changes_elsewhere import Changes
+from cluster.tests.stores import found
 from sqs_api.node import start_node
 from sqs_api.operators.people import People
 from sqs_api.settings.cluster_records import (
-    CATALOG_PREFIX,
     open_coordination,
     settings_of_member,
 )
 from sqs_api.settings.config import Settings, load
-from sqs_api.settings.key_stores import SERVICE, open_identities, open_keyring
+from sqs_api.settings.key_stores import open_keyring
 from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import KEY, Said, run
 from storage.files.folder import open_folder
@@ -87,6 +87,10 @@ class Cluster:
         before, after = arguments[:at], arguments[at:]
         return run(group, *before, "--config", self.config(host), *after)
 
+    async def beside(self, host: str, group: str, *arguments: object) -> Said:
+        """The same beside hosts that run here."""
+        return await asyncio.to_thread(self.run, host, group, *arguments)
+
     def settings(self, host: str) -> Settings:
         return load({}, self.config(host))
 
@@ -102,32 +106,30 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 class Host:
     """A running host, as far as it knows users and keys."""
 
-    def __init__(self, settings: Settings, stack: ExitStack) -> None:
-        clock, entropy = SystemClock(), SystemEntropy()
-        self.keyring: Keyring = open_keyring(settings, clock, entropy, settings.account, SERVICE)
-        stack.enter_context(closing(self.keyring))
-        self.identities: IdentityStore = open_identities(
-            settings, self.keyring.secrets, clock, entropy, SERVICE
-        )
-        stack.enter_context(closing(self.identities))
-        self.verifier = Verifier(self.identities.credentials())
-        self.noted: list[str] = []
-        self.changes = Changes(
-            self.identities,
-            self.keyring,
-            verifier=self.verifier,
-            access=_Users(),
-            note=self.noted.append,
-        )
+    def __init__(self, keyring: Keyring, identities: IdentityStore) -> None:
+        self.keyring = keyring
+        self.identities = identities
+        self.verifier = Verifier(identities.credentials())
+        self.reloads = 0
+        identities.subscribe(self._adopt)
 
-    def look(self) -> None:
-        """As it does several times a second."""
-        self.changes.look_at_identities()
-        self.changes.look_at_keys()
+    @classmethod
+    async def open(cls, settings: Settings, stack: AsyncExitStack) -> Host:
+        clock, entropy = SystemClock(), SystemEntropy()
+        records = open_coordination(settings, "", clock, entropy)
+        stack.push_async_callback(records.close)
+        keyring = await open_keyring(
+            settings, records.below, clock, entropy, owner=settings.account
+        )
+        below = records.below(IDENTITIES)
+        return cls(keyring, await IdentityStore.open(below, keyring.secrets, clock, entropy))
+
+    def _adopt(self) -> None:
+        self.reloads += 1
+        self.verifier.replace(self.identities.credentials())
 
     def knows(self, key_id: str, secret: str) -> bool:
         """True if a request that is signed with this key is accepted."""
-        self.look()
         key = SigningKey(key_id, secret, "us-east-1")
         now_s = SystemClock().wall_s()
         headers = signed_headers(key, "POST", "/", {"host": "x"}, b"", now_s)
@@ -139,99 +141,87 @@ class Host:
         return True
 
 
-class _Users(Access):
-    """Takes users, and decides nothing."""
-
-    def __init__(self) -> None:
-        pass
-
-    def replace(self, identities: object) -> None:
-        pass
-
-
-def make_queue(settings: Settings, secrets: Secrets) -> None:
+async def make_queue(settings: Settings, secrets: Secrets) -> None:
     """Make the queue `orders` in the cluster's catalog."""
-
-    async def make() -> None:
-        clock, entropy = SystemClock(), SystemEntropy()
-        catalog = await Catalog.open(
-            open_coordination(settings, CATALOG_PREFIX, clock, entropy),
-            clock=clock,
-            entropy=entropy,
-            secrets=secrets,
-            shards=[0],
-        )
-        await catalog.create_queue((settings.account, settings.region, "orders"), {}, {})
-        await catalog.close()
-
-    asyncio.run(make())
+    clock, entropy = SystemClock(), SystemEntropy()
+    catalog = await Catalog.open(
+        open_coordination(settings, CATALOG, clock, entropy),
+        clock=clock,
+        entropy=entropy,
+        secrets=secrets,
+        shards=[0],
+    )
+    await catalog.create_queue((settings.account, settings.region, "orders"), {}, {})
+    await catalog.close()
 
 
 @pytest.mark.slow
-def test_an_access_key_made_on_one_host_is_good_on_every_host(cluster: Cluster) -> None:
-    early = cluster.run("a", "credentials", "add")
+async def test_an_access_key_made_on_one_host_is_good_on_every_host(cluster: Cluster) -> None:
+    early = await cluster.beside("a", "credentials", "add")
     assert (early.status, "no keys yet" in early.err) == (2, True)
-    with ExitStack() as stack:
-        hosts = [Host(cluster.settings(name), stack) for name in "abc"]
+    async with AsyncExitStack() as stack:
+        hosts = [await Host.open(cluster.settings(name), stack) for name in "abc"]
 
-        added = cluster.run("a", "credentials", "add")
+        added = await cluster.beside("a", "credentials", "add")
         key_id, secret = re.findall(r"^export \w+=(\S+)$", added.out, re.MULTILINE)
         for host in hosts:
-            soon(partial(host.knows, key_id, secret))
-        assert cluster.run("b", "credentials", "disable", key_id).status == 0
+            await until(partial(host.knows, key_id, secret))
+        assert (await cluster.beside("b", "credentials", "disable", key_id)).status == 0
         for host in hosts:
-            soon(lambda host=host: not host.knows(key_id, secret))  # type: ignore[misc]
+            await until(lambda host=host: not host.knows(key_id, secret))  # type: ignore[misc]
 
-    assert [host.noted.count("access_keys_reloaded") >= 2 for host in hosts] == [True] * 3
-    listed = cluster.run("c", "credentials", "list")
+    assert [host.reloads >= 2 for host in hosts] == [True] * 3
+    listed = await cluster.beside("c", "credentials", "list")
     assert re.fullmatch(rf"{key_id}  0+  AIDA\w+  disabled\n", listed.out)
 
 
 @pytest.mark.slow
-def test_users_and_policies_are_those_of_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+async def test_users_and_policies_are_those_of_the_cluster(
+    cluster: Cluster, tmp_path: Path
+) -> None:
     policy = tmp_path / "policy.json"
     policy.write_text(POLICY)
-    with ExitStack() as stack:
-        hosts = [Host(cluster.settings("a"), stack)]
+    async with AsyncExitStack() as stack:
+        hosts = [await Host.open(cluster.settings("a"), stack)]
 
-        added = cluster.run("a", "users", "add", "ann", "--tag", "team=a")
+        added = await cluster.beside("a", "users", "add", "ann", "--tag", "team=a")
         assert added.out == "added arn:aws:iam::000000000000:user/ann\n"
-        again = cluster.run("b", "users", "add", "ann")
+        again = await cluster.beside("b", "users", "add", "ann")
         assert (again.status, again.err) == (2, "there is a user ann already")
-        assert cluster.run("b", "users", "put-policy", "ann", "all", policy).status == 0
-        key = KEY.findall(cluster.run("c", "credentials", "add", "--user", "ann").out)[0]
+        assert (await cluster.beside("b", "users", "put-policy", "ann", "all", policy)).status == 0
+        key = KEY.findall((await cluster.beside("c", "credentials", "add", "--user", "ann")).out)[0]
 
-        shown = cluster.run("a", "users", "show", "ann").out
+        shown = (await cluster.beside("a", "users", "show", "ann")).out
         assert "tag team = a" in shown
         assert POLICY in shown
-        make_queue(cluster.settings("a"), hosts[0].keyring.secrets)
+        await make_queue(cluster.settings("a"), hosts[0].keyring.secrets)
         may = ("policy", "check", "--user", "ann", "--action", "SendMessage", "--queue")
-        assert cluster.run("b", *may, "orders").status == 0
-        assert "no queue bills" in cluster.run("b", *may, "bills").err
-        assert cluster.run("c", "users", "remove", "ann").status == 0
-        assert key not in cluster.run("a", "credentials", "list").out
+        assert (await cluster.beside("b", *may, "orders")).status == 0
+        assert "no queue bills" in (await cluster.beside("b", *may, "bills")).err
+        assert (await cluster.beside("c", "users", "remove", "ann")).status == 0
+        assert key not in (await cluster.beside("a", "credentials", "list")).out
         assert '"event":"users add"' in (cluster.folder / "a" / "audit.log").read_text().replace(
             ": ", ":"
         )
 
 
 @pytest.mark.slow
-def test_the_console_of_one_host_changes_the_users_of_all(cluster: Cluster) -> None:
-    with ExitStack() as stack:
-        a, b = [Host(cluster.settings(name), stack) for name in "ab"]
-        people = People(a.identities, a.changes.look_at_identities, {}, is_shared=True)
+async def test_the_console_of_one_host_changes_the_users_of_all(cluster: Cluster) -> None:
+    async with AsyncExitStack() as stack:
+        a, b = [await Host.open(cluster.settings(name), stack) for name in "ab"]
+        people = People(a.identities, {})
 
         async def add(name: str) -> SigningKey:
             user = await people.change(lambda store: store.add_user("0" * 12, name, {}))
             key = await people.change(lambda store: store.add_key("0" * 12, user))
             return SigningKey(key.access_key_id, key.secret_access_key, "us-east-1")
 
-        key = asyncio.run(add("ann"))
+        key = await add("ann")
         assert a.verifier.credentials.find(key.access_key_id) is not None  # at once
-        soon(lambda: b.knows(key.access_key_id, key.secret_access_key))
-        assert "user/ann" in cluster.run("b", "users", "list").out
+        await until(lambda: b.knows(key.access_key_id, key.secret_access_key))
+        assert "user/ann" in (await cluster.beside("b", "users", "list")).out
         with pytest.raises(InvalidParameterValue, match="there is a user ann already"):
-            asyncio.run(add("ann"))
+            await add("ann")
         users, keys = people.read(IdentityStore.stored)
 
     assert [user.name for user in users] == ["ann"]
@@ -239,39 +229,39 @@ def test_the_console_of_one_host_changes_the_users_of_all(cluster: Cluster) -> N
 
 
 @pytest.mark.slow
-def test_keys_are_made_rotated_and_wrapped_anew_for_all_hosts(cluster: Cluster) -> None:
-    with ExitStack() as stack:
-        hosts = [Host(cluster.settings(name), stack) for name in "ab"]
+async def test_keys_are_made_rotated_and_wrapped_anew_for_all_hosts(cluster: Cluster) -> None:
+    async with AsyncExitStack() as stack:
+        hosts = [await Host.open(cluster.settings(name), stack) for name in "ab"]
 
-        assert cluster.run("a", "keys", "add", "orders").status == 0
-        again = cluster.run("b", "keys", "add", "orders")
+        assert (await cluster.beside("a", "keys", "add", "orders")).status == 0
+        again = await cluster.beside("b", "keys", "add", "orders")
         assert (again.status, again.err) == (2, "there is a key orders already")
         for host in hosts:
-            soon(lambda host=host: host.keyring.find("orders", "0" * 12) is not None)  # type: ignore[misc]
-        data_key = hosts[0].keyring.new_data_key(hosts[0].keyring.named("orders"))
+            await until(lambda host=host: host.keyring.find("orders", "0" * 12) is not None)  # type: ignore[misc]
+        data_key = await hosts[0].keyring.new_data_key(hosts[0].keyring.named("orders"))
         sealed = data_key.seal(b"body")
-        assert hosts[1].keyring.data_key(data_key.number)[1].open(sealed) == b"body"
+        assert (await found(hosts[1].keyring, data_key.number))[1].open(sealed) == b"body"
 
-        assert cluster.run("b", "keys", "rotate", "orders", "--rewrap").out == (
+        assert (await cluster.beside("b", "keys", "rotate", "orders", "--rewrap")).out == (
             "1 data keys are under the new version\nrotated orders\n"
         )
         new = cluster.new_master_key("new.key")
-        needed = cluster.run("a", "keys", "change-master")
+        needed = await cluster.beside("a", "keys", "change-master")
         assert (needed.status, needed.err.startswith("--to: needed")) == (2, True)
-        assert cluster.run("a", "keys", "change-master", "--to", new).out == (
+        assert (await cluster.beside("a", "keys", "change-master", "--to", new)).out == (
             f"the keys of cluster holdfast are under {new} from now on\n"
         )
-        refused = cluster.run("b", "keys", "list")
+        refused = await cluster.beside("b", "keys", "list")
         assert refused.status == 2
         assert re.match(r"master key \S+ is not the master key of cluster holdfast", refused.err)
         assert "\n" not in refused.err
 
-        hosts[1].keyring.rotate("orders")
+        await hosts[1].keyring.rotate("orders")
         cluster.key = new
-        listed = cluster.run("b", "keys", "list").out
+        listed = (await cluster.beside("b", "keys", "list")).out
         assert re.search(r"^orders  \S+  000000000000  enabled  2 version\(s\)$", listed, re.M)
-        later = Host(cluster.settings("c"), stack)
-        assert later.keyring.data_key(data_key.number)[1].open(sealed) == b"body"
+        later = await Host.open(cluster.settings("c"), stack)
+        assert (await found(later.keyring, data_key.number))[1].open(sealed) == b"body"
 
 
 @pytest.mark.slow
@@ -281,7 +271,7 @@ def test_an_etcd_that_is_away_is_refused_in_one_line(tmp_path: Path) -> None:
     said = cluster.run("a", "credentials", "list")
 
     assert said.status == 2
-    assert said.err.startswith("cannot read the cluster's records: ")
+    assert said.err.startswith("cannot read the records: ")
     assert "\n" not in said.err
 
 

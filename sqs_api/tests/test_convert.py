@@ -87,7 +87,6 @@ async def test_a_converted_folder_is_served(old: Path) -> None:
         0,
         f"{old} has format 4 now. What it had before is kept as a backup:\n"
         f"    {old}/shard-0\n    {old}/shard-0.answered\n    {old}/format-3.json\n"
-        f"    {old}/catalog.sqlite.format-3\n"
         "Remove these once the service has run on the new files.\n",
         "",
     )

@@ -22,7 +22,7 @@ from storage.copies.manifest import BackupRefused
 from storage.rows.row_keys import message_key
 from storage.tests.on_disk import changing
 
-SMALL_FILES = ("catalog.sqlite", "identities.sqlite", "keyring.sqlite")
+RECORDS = "records.sqlite"
 
 
 def _refusal(data: Path) -> str:
@@ -35,12 +35,12 @@ async def _start(data: Path) -> str:
     return str(refused.value)
 
 
-def test_lost_users_and_keys_are_not_replaced_by_a_new_key(tmp_path: Path) -> None:
+def test_lost_records_are_not_replaced_by_new_ones(tmp_path: Path) -> None:
     data = filled(tmp_path / "data")
-    for file in data.glob("identities.sqlite*"):
+    for file in data.glob("records.sqlite*"):
         file.unlink()
 
-    assert "identities.sqlite are missing" in _refusal(data)
+    assert "its records.sqlite is missing" in _refusal(data)
 
 
 async def _served(data: Path) -> list[str]:
@@ -61,15 +61,11 @@ def _places(file: Path) -> Iterator[int]:
     yield from (0, 18, 100, size - 1)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [SMALL_FILES[0], *(pytest.param(name, marks=pytest.mark.slow) for name in SMALL_FILES[1:])],
-)
 def test_a_flipped_bit_in_a_small_file_loses_no_queue_and_no_message(
-    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     data = filled(tmp_path / "data")
-    file = data / name
+    file = data / RECORDS
     for at in _places(file):
         flipped = bytearray(file.read_bytes())
         flipped[at] ^= 1 << at % 8
@@ -77,54 +73,50 @@ def test_a_flipped_bit_in_a_small_file_loses_no_queue_and_no_message(
 
         assert asyncio.run(_served(data)) == ["a", "b", "c"], at
     lines = [line for line in caplog.messages if line.startswith("second_copy_used")]
-    said = f"second_copy_used: {file} was written anew from {name}.copy: "
+    said = f"second_copy_used: {file} was written anew from {RECORDS}.copy: "
     assert lines
     assert all(line.startswith(said) for line in lines)
 
 
-@pytest.mark.parametrize("name", SMALL_FILES)
-def test_a_small_file_of_which_both_copies_are_damaged_names_a_way_out(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_small_file_of_which_both_copies_are_damaged_names_a_way_out(tmp_path: Path) -> None:
     data = filled(tmp_path / "data")
-    for file in (data / name, data / f"{name}.copy"):
+    for file in (data / RECORDS, data / f"{RECORDS}.copy"):
         file.write_bytes(b"no database" * 1000)
 
     text = _refusal(data)
 
     assert str(data) in text
-    assert f"{name}.copy is damaged too" in text
+    assert f"{RECORDS}.copy is damaged too" in text
     assert "Restore a backup with holdfast restore" in text
     assert "\n" not in text
 
 
-@pytest.mark.parametrize("name", SMALL_FILES)
 def test_a_backup_of_a_damaged_small_file_is_sound_and_its_restore_has_both_copies(
-    tmp_path: Path, name: str
+    tmp_path: Path,
 ) -> None:
     data = filled(tmp_path / "data")
     for damaged in (b"no database" * 1000, None):
         if damaged is None:
-            (data / name).unlink()
+            (data / RECORDS).unlink()
         else:
-            (data / name).write_bytes(damaged)
+            (data / RECORDS).write_bytes(damaged)
         target = tmp_path / f"backup {damaged is None}"
         made = back_up_closed(data, target, version="0", made_at_ms=0, with_master_key=True)
         restored = tmp_path / f"restored {damaged is None}"
         restore(target, restored)
 
-        assert f"{name}.copy" not in {file.path for file in made.files}
-        assert {f"{each}.copy" for each in SMALL_FILES} <= names(restored)
+        assert f"{RECORDS}.copy" not in {file.path for file in made.files}
+        assert f"{RECORDS}.copy" in names(restored)
         assert not list(FolderCheck(restored).findings())
         assert asyncio.run(_served(restored)) == ["a", "b", "c"]
 
 
 def test_no_backup_is_made_of_a_small_file_of_which_both_copies_are_damaged(tmp_path: Path) -> None:
     data = filled(tmp_path / "data")
-    for file in ("keyring.sqlite", "keyring.sqlite.copy"):
+    for file in ("records.sqlite", "records.sqlite.copy"):
         (data / file).write_bytes(b"no database" * 1000)
 
-    with pytest.raises(BackupRefused, match=r"keyring\.sqlite\.copy is damaged too"):
+    with pytest.raises(BackupRefused, match=r"records\.sqlite\.copy is damaged too"):
         back_up_closed(data, tmp_path / "backup", version="0", made_at_ms=0, with_master_key=False)
 
     assert names(tmp_path / "backup") == set()

@@ -146,7 +146,7 @@ async def test_a_declared_key_that_was_disabled_stays_so(tmp_path: Path) -> None
         async with _running(_settings(tmp_path)) as node:
             (key,) = node.owner.identities.all_keys()
             assert key.enabled is enabled
-            node.owner.identities.set_key_enabled("AKIAANN", False)
+            await node.owner.identities.set_key_enabled("AKIAANN", False)
 
 
 @pytest.mark.parametrize(
@@ -237,12 +237,17 @@ def test_a_wrong_tag_of_ours_is_refused_before_anything_is_made(tmp_path: Path, 
 async def test_a_declared_queue_never_gets_the_id_of_a_queue_that_a_shard_has(
     tmp_path: Path,
 ) -> None:
-    """The catalog is missing: its first queue would have the messages of the lost first one."""
+    """The records are older: their next queue would have the messages of the lost first one."""
+    data = tmp_path / "data"
+    async with _running(_settings(tmp_path, "")):
+        pass
+    older = (data / "records.sqlite").read_bytes()
     async with _running(_settings(tmp_path, '[[queues]]\nname = "orders"\n')) as node:
         orders = _queues(node)["orders"]
         await node.shards.router.ask(prepared.send(orders, "an order"))
-    for file in (tmp_path / "data").glob("catalog.sqlite*"):
+    for file in data.glob("records.sqlite*"):
         file.unlink()
+    (data / "records.sqlite").write_bytes(older)
 
     settings = _settings(tmp_path, '[[queues]]\nname = "audit"\n')
     for _ in range(2):

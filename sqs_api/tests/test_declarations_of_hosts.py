@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,8 @@ from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.clock import SystemEntropy
 from cluster.coordination.coordination import Coordination
-from cluster.keys.identity_records import IdentitiesUnreadable
-from cluster.keys.identity_store import IdentityStore
-from cluster.keys.shared_identities import SharedIdentities
 from cluster.tests.coordinations import simulated_hosts, until
-from cluster.tests.shared_stores import SharedHosts, shared_hosts
+from cluster.tests.stores import opened_place
 from cluster.tests.virtual_time import SettableClock, some_secrets
 from sqs_api.settings.config import Settings, load
 from sqs_api.settings.declaring import DeclaredQueues, declare_users
@@ -29,12 +24,6 @@ from sqs_api.tests.test_declarations import FILE
 from visibility.contract.errors import ServiceUnavailable
 
 HOSTS = 3
-
-
-@pytest.fixture
-def hosts(request: pytest.FixtureRequest) -> Iterator[SharedHosts]:
-    with shared_hosts(request, "simulated") as hosts:
-        yield hosts
 
 
 @pytest.fixture
@@ -56,22 +45,18 @@ def _no_note(event: str, **fields: Any) -> None:
     pass
 
 
-def test_users_policies_and_keys_are_made_once(
-    hosts: SharedHosts, settings_of: Callable[[str], Settings]
+async def test_users_policies_and_keys_are_made_once(
+    request: pytest.FixtureRequest, tmp_path: Path, settings_of: Callable[[str], Settings]
 ) -> None:
-    with ExitStack() as stack:
-        stores = []
-        for _ in range(HOSTS):
-            records = SharedIdentities(hosts.records(IdentitiesUnreadable))
-            store = IdentityStore(records, some_secrets(), SettableClock(), SystemEntropy())
-            stores.append(stack.enter_context(closing(store)))
-        threads = stack.enter_context(ThreadPoolExecutor(HOSTS))
+    async with opened_place(request, "simulated", tmp_path) as hosts:
+        stores = [await hosts.identities() for _ in range(HOSTS)]
         for settings in map(settings_of, (FILE, FILE, CHANGED)):
             made: list[str] = []
             note = partial(_note, made)
-            list(threads.map(lambda store: declare_users(settings, store, note), stores))  # noqa: B023
+            await asyncio.gather(*[declare_users(settings, store, note) for store in stores])
 
             assert made.count("user_declared") <= 1
+            await hosts.heard(stores[0])
             (user,) = stores[0].users()
             (key,) = stores[0].all_keys()
             assert (key.access_key_id, key.user, key.principal) == ("AKIAANN", "ann", user.user_id)

@@ -14,8 +14,8 @@ import pytest
 import pytest_asyncio
 
 from cluster.catalog.catalog import Catalog
-from cluster.catalog.sqlite_coordination import SqliteCoordination
 from cluster.clock import SystemClock
+from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import ArchiveLimits

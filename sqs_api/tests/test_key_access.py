@@ -43,7 +43,7 @@ async def service() -> AsyncIterator[Service]:
     """Each of two accounts has a key `orders`."""
     async with running(authenticate=_authenticate, enforced=True) as parts:
         for account in (ACCOUNT, OTHER):
-            parts.keyring.add("orders", account)
+            await parts.keyring.add("orders", account)
         yield parts
 
 
@@ -114,7 +114,7 @@ async def test_an_alias_is_that_of_the_queues_account(service: Service) -> None:
         url = await _queue(service, "alias/orders", account)
         assert await _refusals(service, account, url) == ALLOWED
 
-    service.keyring.set_enabled("orders", False, OTHER)
+    await service.keyring.set_enabled("orders", False, OTHER)
 
     mine = await _as(service, ACCOUNT, "SendMessage", QueueUrl="q", MessageBody="x")
     others = await _as(service, OTHER, "SendMessage", QueueUrl="q", MessageBody="x")
@@ -133,9 +133,9 @@ async def test_a_key_of_another_account_needs_a_grant(service: Service, kind: st
         _denied(ACCOUNT, GENERATE, arn, NOT_GRANTED),
         _denied(ACCOUNT, DECRYPT, arn, NOT_GRANTED),
     ]
-    service.keyring.grant("orders", BOTH._replace(grantee=ACCOUNT), OTHER)
+    await service.keyring.grant("orders", BOTH._replace(grantee=ACCOUNT), OTHER)
     assert await _refusals(service, ACCOUNT, url) == ALLOWED
-    service.keyring.revoke("orders", ACCOUNT, OTHER)
+    await service.keyring.revoke("orders", ACCOUNT, OTHER)
     assert all(await _refusals(service, ACCOUNT, url))
 
 
@@ -162,14 +162,14 @@ async def test_the_caller_needs_the_permission_whoever_owns_the_queue(service: S
     url = await _queue(service, "alias/orders")
 
     assert all(await _refusals(service, OTHER, url))
-    service.keyring.grant("orders", Grant(OTHER, ("Decrypt",)), ACCOUNT)
+    await service.keyring.grant("orders", Grant(OTHER, ("Decrypt",)), ACCOUNT)
     arn = _key_arn(service, ACCOUNT)
     generate = _denied(OTHER, GENERATE, arn, NOT_GRANTED)
     assert await _refusals(service, OTHER, url) == [generate, generate, ""]
-    service.keyring.grant("orders", Grant(OTHER, ("GenerateDataKey",)), ACCOUNT)
+    await service.keyring.grant("orders", Grant(OTHER, ("GenerateDataKey",)), ACCOUNT)
     decrypt = _denied(OTHER, DECRYPT, arn, NOT_GRANTED)
     assert await _refusals(service, OTHER, url) == [decrypt] * 3
-    service.keyring.grant("orders", BOTH, ACCOUNT)
+    await service.keyring.grant("orders", BOTH, ACCOUNT)
     assert await _refusals(service, OTHER, url) == ALLOWED
 
 
@@ -192,7 +192,7 @@ async def test_the_built_in_key_is_for_the_queues_own_account(service: Service) 
 
 async def test_nobody_uses_a_key(service: Service) -> None:
     url = await _queue(service, "alias/orders")
-    service.keyring.grant("orders", BOTH, ACCOUNT)
+    await service.keyring.grant("orders", BOTH, ACCOUNT)
 
     for action in SEND_AND_RECEIVE:
         answer = await _as(service, "", action, QueueUrl=url, MessageBody="x")
@@ -252,13 +252,13 @@ async def test_a_user_of_another_account_needs_the_grant_and_a_policy(service: S
     bob = _let(service, f"{OTHER}/bob", SQS, kms)
 
     assert all(await _refusals(service, bob, url)), "no grant"
-    service.keyring.grant("orders", BOTH, ACCOUNT)
+    await service.keyring.grant("orders", BOTH, ACCOUNT)
     assert await _refusals(service, bob, url) == ALLOWED
     _let(service, bob, SQS)
     assert all(await _refusals(service, bob, url)), "no policy"
-    service.keyring.revoke("orders", OTHER, ACCOUNT)
+    await service.keyring.revoke("orders", OTHER, ACCOUNT)
     _let(service, bob, SQS, kms)
-    service.keyring.grant(
+    await service.keyring.grant(
         "orders", Grant(f"arn:aws:iam::{OTHER}:user/bob", BOTH.operations), ACCOUNT
     )
     assert await _refusals(service, bob, url) == ALLOWED
@@ -317,7 +317,7 @@ async def test_a_message_under_an_earlier_key_is_for_those_who_may_use_that(
     service: Service,
 ) -> None:
     """It is given back, uncounted, and others get it."""
-    service.keyring.add("bills", ACCOUNT)
+    await service.keyring.add("bills", ACCOUNT)
     url = await _queue(service, "alias/orders")
     await _as(service, ACCOUNT, "SendMessage", QueueUrl=url, MessageBody="earlier")
     changed = {"KmsMasterKeyId": "alias/bills"}
@@ -343,7 +343,7 @@ async def test_a_message_under_an_earlier_key_is_for_those_who_may_use_that(
 
 
 async def test_a_move_needs_the_keys_of_the_queues_it_moves_between(service: Service) -> None:
-    service.keyring.add("dead", ACCOUNT)
+    await service.keyring.add("dead", ACCOUNT)
     await _queue(service, "alias/dead", name="dead")
     dead = f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"
     redrive = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": 1})

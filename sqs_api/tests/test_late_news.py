@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from auth.auth_errors import InvalidClientTokenId
 from auth.caller import Caller
-from auth.credentials import CredentialSet
-from auth.identities import Identities
-from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_records import IdentitiesUnreadable
-from cluster.keys.identity_store import IdentityStore
-from cluster.keys.sqlite_keyring import SqliteKeyring
-from sqs_api.gateway.late_news import LateNews
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,
-    changes_of,
     json_request,
     open_authenticate,
     query_request,
     running,
 )
-from visibility.contract.errors import KmsNotFound, ServiceUnavailable
+from visibility.contract.errors import ServiceUnavailable
 
 EVERYONE_SENDS = (
     '{"Statement": {"Effect": "Allow", "Principal": "*", "Action": "sqs:SendMessage", '
@@ -37,32 +28,21 @@ EVERYONE_SENDS = (
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqs_api.gateway.changes_elsewhere._HEAR_PAUSE_S", 0.0)
+    monkeypatch.setattr("sqs_api.gateway.late_news._HEAR_PAUSE_S", 0.0)
 
 
-class Elsewhere(IdentityStore):
+class Elsewhere:
     """The users and keys of a cluster, of which this host hears only when it asks."""
 
     def __init__(self) -> None:
         self.is_away = self.is_made = self.is_known = False
         self.questions = 0
-        self._news = False
 
-    def catch_up(self) -> None:
+    async def catch_up(self) -> None:
         self.questions += 1
         if self.is_away:
             raise IdentitiesUnreadable("etcd is away")
-        self._news = self.is_made and not self.is_known
-
-    def changed(self) -> bool:
-        return self._news
-
-    def credentials(self) -> CredentialSet:
-        self.is_known, self._news = True, False
-        return CredentialSet([])
-
-    def users(self) -> Identities:
-        return Identities([])
+        self.is_known = self.is_made
 
     def authenticate(
         self, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
@@ -78,7 +58,7 @@ async def test_a_key_that_another_host_made_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, make_request: Any
 ) -> None:
     elsewhere, request = Elsewhere(), make_request("ListQueues")
-    async with running(authenticate=elsewhere.authenticate, shared_identities=elsewhere) as service:
+    async with running(authenticate=elsewhere.authenticate, catch_up=elsewhere.catch_up) as service:
         unknown = await service.ask(request)
         elsewhere.is_away = True
         away = await service.ask(request)
@@ -102,7 +82,7 @@ async def test_a_key_that_another_host_made_is_asked_for(
 async def test_a_queue_that_another_host_made_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, action: str, members: dict[str, Any]
 ) -> None:
-    async with running(shared_identities=Elsewhere()) as service:
+    async with running(catch_up=Elsewhere().catch_up) as service:
         is_made = False
 
         async def caught_up() -> bool:
@@ -127,7 +107,7 @@ async def test_a_change_is_refused_once_what_other_hosts_changed_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     policy = f'{{"deadLetterTargetArn":"arn:aws:sqs:{REGION}:{ACCOUNT}:dlq","maxReceiveCount":1}}'
-    async with running(shared_identities=Elsewhere()) as service:
+    async with running(catch_up=Elsewhere().catch_up) as service:
         await service.make_queue()
         is_made = False
 
@@ -152,7 +132,7 @@ async def test_a_queue_of_another_account_that_another_host_made_may_be_sent_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without its policy it looks like one that does not exist, which must not be told."""
-    async with running(enforced=True, shared_identities=Elsewhere()) as service:
+    async with running(enforced=True, catch_up=Elsewhere().catch_up) as service:
         is_made = False
 
         async def caught_up() -> bool:
@@ -174,7 +154,7 @@ async def test_a_queue_of_another_account_that_another_host_made_may_be_sent_to(
 
 async def test_hosts_that_are_right_do_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = Elsewhere()
-    async with running(shared_identities=elsewhere) as service:
+    async with running(catch_up=elsewhere.catch_up) as service:
         await service.make_queue()
         wrong = await service.ask(json_request("SendMessage", QueueUrl=f"/{ACCOUNT}/q"))
 
@@ -183,35 +163,25 @@ async def test_hosts_that_are_right_do_not_ask(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_all_who_wait_share_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    elsewhere = Elsewhere()
-    async with running() as service:
-        changes = changes_of(elsewhere, service.keyring, service.access)
-        await asyncio.gather(*(changes.hear() for _ in range(50)))
+    elsewhere, unknown = Elsewhere(), InvalidClientTokenId()
+    async with running(catch_up=elsewhere.catch_up) as service:
+        news = service.late_news
+        await asyncio.gather(*(news.hear(unknown) for _ in range(50)))
         assert elsewhere.questions == 1
         elsewhere.is_made = True
-        await changes.hear()
+        await news.hear(unknown)
         assert (elsewhere.questions, elsewhere.is_known) == (2, True)
         elsewhere.is_away = True
         with pytest.raises(ServiceUnavailable):
-            await changes.hear()
+            await news.hear(unknown)
 
 
-async def test_a_kms_key_that_a_command_made_is_known_at_once(tmp_path: Path) -> None:
-    clock, entropy, file = SystemClock(), SystemEntropy(), tmp_path / "keyring.sqlite"
-    refusal = KmsNotFound("no such key")
-    async with running() as service:
-        with ExitStack() as stack:
-            service.keyring, command = [
-                stack.enter_context(closing(SqliteKeyring(file, bytes(32), clock, entropy)))
-                for _ in range(2)
-            ]
-            news = LateNews(
-                changes_of(Elsewhere(), service.keyring, service.access), service.gateway._queues
-            )
-            assert not news.may_lift(refusal)
+async def test_a_request_waits_for_the_key_that_it_needs() -> None:
+    async with running(makes_keys=True) as service:
+        url = await service.make_queue("q", KmsMasterKeyId="alias/new")
 
-            added = command.add("orders", ACCOUNT)
+        sent = await service.ask(json_request("SendMessage", QueueUrl=url, MessageBody="x"))
+        received = await service.call("ReceiveMessage", QueueUrl=url)
 
-            assert news.may_lift(refusal)
-            await news.hear(refusal)
-            assert service.keyring.find("alias/orders", ACCOUNT) == added
+    assert sent.status == 200
+    assert [message["Body"] for message in received["Messages"]] == ["x"]

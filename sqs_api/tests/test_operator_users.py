@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime
@@ -106,11 +107,11 @@ async def test_commands_and_the_api_see_each_others_changes(
 ) -> None:
     await operators.done("users", {"name": "ann"})
     key = await new_key(operators, "ann")
-    listed = run("credentials", "--data", data, "list")
-    run("users", "--data", data, "add", "bob")
+    listed = await asyncio.to_thread(run, "credentials", "--data", data, "list")
+    await asyncio.to_thread(run, "users", "--data", data, "add", "bob")
 
     assert f"{key.access_key_id}  {ACCOUNT}  user/ann  enabled" in listed.out
-    assert "user/ann" in run("users", "--data", data, "list").out
+    assert "user/ann" in (await asyncio.to_thread(run, "users", "--data", data, "list")).out
     assert (await user(operators, "bob"))["keys"] == []
 
 
@@ -173,7 +174,11 @@ async def test_a_key_is_replaced_and_stays_valid_for_a_while(
 
 async def test_a_key_that_cannot_be_replaced_is_refused(operators: Operators, data: Path) -> None:
     assert operators.key is not None
-    session = run("credentials", "--data", data, "session").out.partition("=")[2].split()[0]
+    session = (
+        (await asyncio.to_thread(run, "credentials", "--data", data, "session"))
+        .out.partition("=")[2]
+        .split()[0]
+    )
     refused = [
         ({"access_key_id": "AKIAX"}, 404, "no access key AKIAX"),
         ({"access_key_id": session}, 400, "is temporary"),
@@ -218,7 +223,9 @@ async def test_a_secret_is_in_one_answer_only(operators: Operators, data: Path) 
 async def test_only_the_root_of_the_services_account_changes_users(data: Path) -> None:
     changing = [route for route in ROUTES if route.action == MANAGE_USERS]
     everything = add_user(data, "everything", "*")
-    tenant = keys_of(run("credentials", "--data", data, "add", "--account", OTHER))
+    tenant = keys_of(
+        await asyncio.to_thread(run, "credentials", "--data", data, "add", "--account", OTHER)
+    )
     async with serving(data, auth=AuthMode.SIGV4) as served:
         for route in changing:
             for key in (everything, tenant):
@@ -345,7 +352,7 @@ async def test_the_day_of_a_keys_last_use_is_shown_and_survives_a_restart(
     async with serving(data, auth=AuthMode.SIGV4) as served:
         (shown,) = (await user(Operators(served, root), "ann"))["keys"]
         (listed,) = (await Operators(served, root).seen("users"))["users"]
-    said = run("credentials", "--data", data, "list").out
+    said = (await asyncio.to_thread(run, "credentials", "--data", data, "list")).out
 
     assert unused["last_used_on"] is None
     used_on = date.fromisoformat(shown["last_used_on"])

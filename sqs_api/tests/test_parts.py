@@ -35,7 +35,7 @@ from sqs_api.parts import Process, pages_of
 from sqs_api.records import Records, open_records
 from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.shards import Shards
-from sqs_api.single_host import OwnStores, SingleHost
+from sqs_api.single_host import OwnStores, open_single_host
 from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.serving import ACCOUNT, REGION, Client, json_request
 from sqs_api.worker import Worker
@@ -55,6 +55,9 @@ class _OwnerStandIn(NamedTuple):
 
     def note(self, event: str, **fields: object) -> None:
         """There is no audit log."""
+
+    async def catch_up(self) -> None:
+        """Nobody else changes users or keys."""
 
 
 class _ShardsStandIn(NamedTuple):
@@ -84,7 +87,8 @@ async def _ground(data: Path) -> AsyncIterator[_Ground]:
     async with AsyncExitStack() as opened:
         settings = Settings(port=0, data=data, auth=AuthMode.OPEN)
         process = Process(settings, clock, entropy, opened)
-        host = SingleHost(data, StoreOptions(Durability.FSYNC), DiskSpace(data, 0))
+        disk = DiskSpace(data, 0)
+        host = await open_single_host(process, StoreOptions(Durability.FSYNC), disk)
         records = await open_records(process, host, [0])
         sealer = Sealer(records.keyring, clock, makes_keys=True)
         shard = Shard(

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import QueueChange
-from cluster.catalog.sqlite_coordination import SqliteCoordination
+from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard

@@ -235,10 +235,8 @@ def test_folder_in_use_or_target_with_contents_is_refused(source: Path, tmp_path
     assert not (tmp_path / "other").exists()
 
 
-@pytest.mark.parametrize("name", ["catalog.sqlite", "keyring.sqlite"])
-def test_catalog_or_keyring_is_refused_if_both_copies_are_damaged(
-    source: Path, tmp_path: Path, name: str
-) -> None:
+def test_records_are_refused_if_both_copies_are_damaged(source: Path, tmp_path: Path) -> None:
+    name = "records.sqlite"
     spoil(source / name)
     sound = run("salvage", source, "--data", tmp_path / "one")
     spoil(source / f"{name}.copy")

@@ -3,17 +3,16 @@ be."""
 
 from __future__ import annotations
 
-import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from cluster.keys.keyring import KeysAway
 from cluster.tests.driver import Driver
 from sqs_api.gateway.sealer import Sealer
-from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, ORDERS, PLAIN, World
+from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, ORDERS, PLAIN, World, now
 from sqs_api.tests.served import serving
 from sqs_api.tests.serving import json_request
 from storage.engines.memory import MemoryStore
@@ -41,15 +40,8 @@ def suffix(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def make_world(suffix: str) -> Iterator[MakeWorld]:
-    with ExitStack() as opened:
-
-        def make(source: str | None, dead: str | None) -> World:
-            world = World(source, dead, suffix)
-            opened.callback(world.keyring.close)
-            return world
-
-        yield make
+def make_world(suffix: str) -> MakeWorld:
+    return lambda source, dead: World(source, dead, suffix)
 
 
 @pytest.mark.parametrize(
@@ -115,15 +107,16 @@ def test_dead_letter_whose_target_cannot_be_sealed_for_is_received_again(
     reason: str, make_world: MakeWorld
 ) -> None:
     world = make_world(PLAIN, ORDERS if reason == "disabled" else "x")
-    world.keyring.set_enabled("orders", False)
+    now(world.keyring.set_enabled("orders", False))
     world.send(world.source)
 
     assert [world.receive(world.source) for _ in range(3)] == [[BODY]] * 3
     assert (world.keys(world.source), world.stored(world.dead)) == ([None], [])
 
-    world.keyring.set_enabled("orders", True)
+    now(world.keyring.set_enabled("orders", True))
     if reason == "unknown":
-        world.keyring.add("x", prepared.ACCOUNT)
+        now(world.keyring.add("x", prepared.ACCOUNT))
+        now(world.sealer.prepare([world.dead]))
     assert world.receive(world.source) == []
     assert len(world.keys(world.dead)) == 1
     assert world.receive(world.dead) == [BODY]
@@ -134,7 +127,7 @@ def test_dead_letter_that_cannot_leave_goes_to_the_back(make_world: MakeWorld) -
     """As without a target: one that is always received first would keep the others from being
     received."""
     world = make_world(PLAIN, ORDERS)
-    world.keyring.set_enabled("orders", False)
+    now(world.keyring.set_enabled("orders", False))
     world.send(world.source)
     world.send(world.source, b"another")
 
@@ -144,11 +137,11 @@ def test_dead_letter_that_cannot_leave_goes_to_the_back(make_world: MakeWorld) -
 def test_message_whose_own_key_is_disabled_moves_unopened(make_world: MakeWorld) -> None:
     world = make_world(PLAIN, ORDERS)
     world.let_die(world.source, count=2)
-    world.keyring.set_enabled("orders", False)
+    now(world.keyring.set_enabled("orders", False))
 
     assert world.move().status == "COMPLETED"
 
-    world.keyring.set_enabled("orders", True)
+    now(world.keyring.set_enabled("orders", True))
     assert (world.keys(world.source), world.keys(world.dead)) == (["orders"] * 2, [])
 
 
@@ -159,14 +152,14 @@ def test_sources_with_a_disabled_key_stop_no_other(make_world: MakeWorld) -> Non
     for queue in (world.source, other, unknown):
         world.let_die(queue)
     world.define("unknown", 4, "nowhere")
-    world.keyring.set_enabled("orders", False)
+    now(world.keyring.set_enabled("orders", False))
 
     task = world.move()
 
     assert (task.status, task.failure_reason) == ("FAILED", DISABLED)
     assert task.approximate_number_of_messages_moved == 1
     assert world.keys(other) == ["bills"]
-    world.keyring.set_enabled("orders", True)
+    now(world.keyring.set_enabled("orders", True))
     assert world.keys(world.dead) == ["orders", None]
     task = world.move()
     assert (task.failure_reason, task.approximate_number_of_messages_moved) == (UNKNOWN, 1)
@@ -178,7 +171,7 @@ def test_task_to_a_queue_whose_key_is_disabled_fails_at_once(make_world: MakeWor
     world = make_world(PLAIN, PLAIN)
     sealed = world.define("sealed", 3, ORDERS)
     world.send(world.dead, count=2)
-    world.keyring.set_enabled("orders", False)
+    now(world.keyring.set_enabled("orders", False))
 
     task = world.move(sealed)
 
@@ -196,11 +189,11 @@ def test_selected_messages_are_sealed_and_planned_for(make_world: MakeWorld) -> 
         answer = world.driver.submit(request).answer
         return (answer.targets, answer.refused) if isinstance(answer, MovePlan) else None
 
-    world.keyring.set_enabled("orders", False)
+    now(world.keyring.set_enabled("orders", False))
     assert ask(dry_run=True) == ({}, {DISABLED: 2})
     ask(dry_run=False)
     assert (world.task().status, len(world.stored(world.dead))) == ("FAILED", 2)
-    world.keyring.set_enabled("orders", True)
+    now(world.keyring.set_enabled("orders", True))
     assert ask(dry_run=True) == ({world.source.arn: Planned(2, 2 * len(BODY))}, {})
     ask(dry_run=False)
     assert (world.task().status, world.stored(world.dead)) == ("COMPLETED", [])
@@ -222,44 +215,54 @@ def test_damaged_message_moves_as_it_lies(make_world: MakeWorld) -> None:
     assert (moved.data, moved.sealed) == (damaged.data, damaged.sealed)
 
 
-def test_keys_that_cannot_be_made_now_keep_messages_where_they_are(
+async def test_keys_that_cannot_be_made_now_keep_messages_where_they_are(
     monkeypatch: pytest.MonkeyPatch, make_world: MakeWorld
 ) -> None:
     world = make_world(PLAIN, ORDERS)
+    world.sealer._sealing.clear()
     world.send(world.source)
-
     tries: list[object] = []
 
-    def fail(named: object) -> None:
+    async def fail(named: object) -> None:
         tries.append(named)
-        raise sqlite3.OperationalError("disk I/O error")
+        raise KeysAway("disk I/O error")
+
+    async def receive() -> list[bytes | None]:
+        received = world.receive(world.source, 1)
+        await world.sealer.made()
+        return received
 
     with monkeypatch.context() as failing:
         failing.setattr(world.keyring, "new_data_key", fail)
-        assert [world.receive(world.source, 1) for _ in range(4)] == [[BODY], [], [], []]
+        assert [await receive() for _ in range(4)] == [[BODY], [], [], []]
         assert len(tries) == 1, "each may take long"
     world.clock.at_ms += 1_000
-    assert (world.keys(world.source), world.receive(world.source)) == ([None], [])
-    assert (world.keys(world.source), world.keys(world.dead)) == ([], ["orders"])
+    assert (await receive(), world.keys(world.source)) == ([], [None])
+    assert (await receive(), world.keys(world.source)) == ([], [])
+    assert world.keys(world.dead) == ["orders"]
 
 
-def test_a_task_goes_on_when_its_key_can_be_made(
+async def test_a_task_goes_on_when_its_key_can_be_made(
     monkeypatch: pytest.MonkeyPatch, make_world: MakeWorld
 ) -> None:
     world = make_world(PLAIN, PLAIN)
     sealed = world.define("sealed", 3, ORDERS)
+    world.sealer._sealing.clear()
     world.send(world.dead, count=2)
 
-    def fail(named: object) -> None:
-        raise sqlite3.OperationalError("database is locked")
+    async def fail(named: object) -> None:
+        raise KeysAway("database is locked")
 
     with monkeypatch.context() as failing:
         failing.setattr(world.keyring, "new_data_key", fail)
         task = world.move(sealed)
+        await world.sealer.made()
         assert (task.status, task.failure_reason) == ("RUNNING", None)
         assert (world.keys(world.dead), world.keys(sealed)) == ([None] * 2, [])
     world.clock.at_ms += 1_000
-    world.driver.pass_time(100)
+    for _ in range(2):
+        world.driver.pass_time(100)
+        await world.sealer.made()
     assert (world.task().status, world.keys(sealed)) == ("COMPLETED", ["orders"] * 2)
 
 
@@ -333,12 +336,13 @@ async def test_node_seals_what_moves_to_a_sealed_queue(tmp_path: Path) -> None:
         unsealed = UNSEALED | {"RedrivePolicy": redrive("dead")}
         await served.call("CreateQueue", QueueName="source", Attributes=unsealed)
         await served.send("kept", queue="source")
-        for _ in range(2):
+        for _ in range(3):  # the second time its key is made
             await served.call("ReceiveMessage", QueueUrl="source", VisibilityTimeout=0)
+            await served.node.shards.sealer.made()
 
-        served.node.owner.keyring.set_enabled("orders", False)
+        await served.node.owner.keyring.set_enabled("orders", False)
         refused = await served.ask(json_request("ReceiveMessage", QueueUrl="dead"))
-        served.node.owner.keyring.set_enabled("orders", True)
+        await served.node.owner.keyring.set_enabled("orders", True)
 
         assert refused.json["__type"].endswith("KmsDisabled")
         assert list(await served.receive("dead")) == ["kept"]

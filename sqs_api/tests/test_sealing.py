@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import closing
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -12,14 +10,12 @@ import pytest
 import pytest_asyncio
 
 from auth.envelope import BUILT_IN_KEY
-from cluster.clock import SystemEntropy
-from cluster.keys.sqlite_keyring import SqliteKeyring
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.sealer import Sealer
-from sqs_api.tests.sealed_world import sealed
+from sqs_api.tests.sealed_world import memory_keyring, now, sealed
 from sqs_api.tests.serving import ACCOUNT, Service, json_request, running
 from visibility.contract.attributes import initial_attributes, settings_of
-from visibility.contract.errors import KmsDisabled, KmsNotFound
+from visibility.contract.errors import KmsDisabled, KmsNotFound, ServiceUnavailable
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.stored_message import StoredMessage
 
@@ -31,21 +27,19 @@ class Sealing:
 
     def __init__(self, *, makes_keys: bool = False) -> None:
         self.clock = SettableClock()
-        self.keyring = SqliteKeyring(Path(":memory:"), bytes(32), self.clock, SystemEntropy())
+        self.keyring = memory_keyring(self.clock)
         self.sealer = Sealer(self.keyring, self.clock, makes_keys=makes_keys)
 
     def seal(self, queue: QueueDefinition) -> StoredMessage:
+        """Once its data key is made."""
+        now(self.sealer.prepare([queue]))
         stored = sealed(self.sealer, Content(BODY, len(BODY), "md5"), queue)
         return StoredMessage("id", 0, stored.size, stored.data, stored.sealed)
-
-    def close(self) -> None:
-        self.keyring.close()
 
 
 @pytest.fixture
 def sealing() -> Any:
-    with closing(Sealing()) as parts:
-        yield parts
+    return Sealing()
 
 
 def queue_with(**given: str) -> QueueDefinition:
@@ -77,38 +71,48 @@ def test_a_managed_queue_seals_and_opens(sealing: Sealing) -> None:
 
 
 def test_a_seal_does_not_name_the_place_of_its_message(sealing: Sealing) -> None:
-    sealing.keyring.add("orders", ACCOUNT)
+    now(sealing.keyring.add("orders", ACCOUNT))
     moved = msgspec.structs.replace(sealing.seal(KEYED), sent_at_ms=9, dead_letter_source_arn="x")
 
     assert sealing.sealer.open(moved) == BODY
 
 
-def test_an_unknown_key_is_refused_or_made(sealing: Sealing) -> None:
+def test_an_unknown_key_is_refused(sealing: Sealing) -> None:
     with pytest.raises(KmsNotFound):
         sealing.seal(KEYED)
     with pytest.raises(KmsNotFound):
         sealing.sealer.check(KEYED)
-    with closing(Sealing(makes_keys=True)) as generous:
-        assert generous.sealer.open(generous.seal(KEYED)) == BODY
-        assert [key.name for key in generous.keyring.names()] == [BUILT_IN_KEY, "orders"]
+
+
+async def test_an_unknown_key_is_made_in_open_mode() -> None:
+    generous = Sealing(makes_keys=True)
+    with pytest.raises(ServiceUnavailable):
+        generous.seal(KEYED)
+    assert generous.sealer.is_making
+    await generous.sealer.made()
+
+    assert generous.sealer.open(generous.seal(KEYED)) == BODY
+    assert [key.name for key in generous.keyring.names()] == [BUILT_IN_KEY, "orders"]
 
 
 @pytest.mark.parametrize("reference", ["arn:aws:kms:us-east-1:0:key/abc", "alias/key/abc", "abc"])
-def test_a_key_that_was_made_is_found_after_a_restart(reference: str) -> None:
-    queue = queue_with(KmsMasterKeyId=reference)
-    with closing(Sealing(makes_keys=True)) as generous:
-        message = generous.seal(queue)
-        restarted = Sealer(generous.keyring, generous.clock, makes_keys=True)
+async def test_a_key_that_was_made_is_found_after_a_restart(reference: str) -> None:
+    queue, generous = queue_with(KmsMasterKeyId=reference), Sealing(makes_keys=True)
+    with pytest.raises(ServiceUnavailable):
+        generous.seal(queue)
+    await generous.sealer.made()
+    message = generous.seal(queue)
+    restarted = Sealer(generous.keyring, generous.clock, makes_keys=True)
 
-        restarted.check(queue)
+    restarted.check(queue)
 
-        assert restarted.open(message) == BODY
+    assert restarted.open(message) == BODY
 
 
 def test_a_disabled_key_neither_seals_nor_opens_until_it_is_enabled(sealing: Sealing) -> None:
-    sealing.keyring.add("orders", ACCOUNT)
+    now(sealing.keyring.add("orders", ACCOUNT))
     message = sealing.seal(KEYED)
-    sealing.keyring.set_enabled("orders", False)
+    now(sealing.keyring.set_enabled("orders", False))
 
     for refused in (
         lambda: sealing.seal(KEYED),
@@ -117,7 +121,7 @@ def test_a_disabled_key_neither_seals_nor_opens_until_it_is_enabled(sealing: Sea
     ):
         with pytest.raises(KmsDisabled):
             refused()
-    sealing.keyring.set_enabled("orders", True)
+    now(sealing.keyring.set_enabled("orders", True))
     assert sealing.sealer.open(message) == BODY
 
 
@@ -135,7 +139,7 @@ def test_a_damaged_message_opens_to_nothing_and_is_counted(sealing: Sealing) -> 
 
 
 def test_a_key_has_one_data_key_however_it_is_named(sealing: Sealing) -> None:
-    key_id = sealing.keyring.add("orders", ACCOUNT).key_id
+    key_id = now(sealing.keyring.add("orders", ACCOUNT)).key_id
     names = ("orders", "alias/orders", key_id, f"arn:aws:kms:x:{ACCOUNT}:key/{key_id}")
 
     numbers = {sealing.seal(queue_with(KmsMasterKeyId=name)).sealed for name in names}
@@ -144,9 +148,9 @@ def test_a_key_has_one_data_key_however_it_is_named(sealing: Sealing) -> None:
 
 
 async def test_data_keys_are_replaced_when_they_sealed_long_enough(sealing: Sealing) -> None:
-    sealing.keyring.add("orders", ACCOUNT)
+    now(sealing.keyring.add("orders", ACCOUNT))
     queues = [MANAGED, KEYED]
-    sealing.sealer.prepare(queues)
+    await sealing.sealer.prepare(queues)
     first = [sealing.seal(queue) for queue in queues]
 
     sealing.clock.at_ms += 59_000
@@ -166,7 +170,7 @@ async def test_data_keys_are_replaced_when_they_sealed_long_enough(sealing: Seal
 
 
 async def test_a_data_key_that_sealed_nothing_is_not_replaced(sealing: Sealing) -> None:
-    sealing.sealer.prepare([MANAGED])
+    await sealing.sealer.prepare([MANAGED])
     sealing.clock.at_ms += 48 * 3600 * 1000
 
     await sealing.sealer.renew([MANAGED])
@@ -175,9 +179,9 @@ async def test_a_data_key_that_sealed_nothing_is_not_replaced(sealing: Sealing) 
 
 
 async def test_a_rotated_key_seals_the_next_messages(sealing: Sealing) -> None:
-    sealing.keyring.add("orders", ACCOUNT)
+    now(sealing.keyring.add("orders", ACCOUNT))
     before = sealing.seal(KEYED)
-    sealing.keyring.rotate("orders")
+    now(sealing.keyring.rotate("orders"))
 
     await sealing.sealer.renew([KEYED])
 
@@ -195,7 +199,7 @@ async def service() -> AsyncIterator[Service]:
 
 
 async def test_messages_of_every_kind_of_queue_come_back(service: Service) -> None:
-    service.keyring.add("orders", ACCOUNT)
+    await service.keyring.add("orders", ACCOUNT)
     for name, attributes in (
         ("managed", {}),
         ("plain", {"SqsManagedSseEnabled": "false"}),
@@ -220,34 +224,34 @@ async def test_messages_of_every_kind_of_queue_come_back(service: Service) -> No
 async def test_a_disabled_key_refuses_sends_and_receives_and_loses_nothing(
     service: Service,
 ) -> None:
-    service.keyring.add("orders", ACCOUNT)
+    await service.keyring.add("orders", ACCOUNT)
     url = await service.make_queue("q", KmsMasterKeyId="orders")
     await service.call("SendMessage", QueueUrl=url, MessageBody="kept")
-    service.keyring.set_enabled("orders", False)
+    await service.keyring.set_enabled("orders", False)
 
     for action in ("SendMessage", "ReceiveMessage"):
         refused = await service.ask(json_request(action, QueueUrl=url, MessageBody="x"))
         assert refused.status == 400
         assert refused.headers["x-amzn-query-error"] == "KMS.DisabledException;Sender"
 
-    service.keyring.set_enabled("orders", True)
+    await service.keyring.set_enabled("orders", True)
     answer = await service.call("ReceiveMessage", QueueUrl=url)
     assert answer["Messages"][0]["Body"] == "kept"
 
 
 async def test_messages_of_a_key_that_is_disabled_are_given_back(service: Service) -> None:
     """As after a move to a queue without a key: only opening them shows whose they are."""
-    service.keyring.add("orders", ACCOUNT)
+    await service.keyring.add("orders", ACCOUNT)
     url = await service.make_queue("q", KmsMasterKeyId="orders")
     await service.call("SendMessage", QueueUrl=url, MessageBody="kept")
     await service.call(
         "SetQueueAttributes", QueueUrl=url, Attributes={"SqsManagedSseEnabled": "true"}
     )
-    service.keyring.set_enabled("orders", False)
+    await service.keyring.set_enabled("orders", False)
 
     refused = await service.ask(json_request("ReceiveMessage", QueueUrl=url))
     assert refused.headers["x-amzn-query-error"] == "KMS.DisabledException;Sender"
-    service.keyring.set_enabled("orders", True)
+    await service.keyring.set_enabled("orders", True)
     answer = await service.call(
         "ReceiveMessage", QueueUrl=url, MessageSystemAttributeNames=["ApproximateReceiveCount"]
     )

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable
 from typing import TypeVar
 
 import pytest
 
 from auth.envelope import BUILT_IN_KEY
-from cluster.tests.shared_stores import Late
+from cluster.tests.stores import Late, late_hosts
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, queue_of, sealed
@@ -34,9 +33,9 @@ class Sealers:
 
 
 @pytest.fixture
-def sealers() -> Iterator[Sealers]:
-    with ExitStack() as stack:
-        yield Sealers(Late(stack))
+async def sealers() -> AsyncIterator[Sealers]:
+    async with late_hosts() as late:
+        yield Sealers(late)
 
 
 def seal(sealer: Sealer, queue: QueueDefinition) -> StoredMessage:
@@ -67,8 +66,8 @@ async def test_the_first_message_under_a_key_is_sealed_when_its_data_key_is_made
 
 
 async def test_keys_of_queues_that_are_there_at_start_wait_for_no_message(sealers: Sealers) -> None:
-    await asyncio.to_thread(sealers.late.one.add, "bills", ACCOUNT)
-    sealers.one.prepare([BUILT_IN, KEYED])
+    await sealers.late.one.add("bills", ACCOUNT)
+    await sealers.one.prepare([BUILT_IN, KEYED])
 
     messages = [seal(sealers.one, queue) for queue in (BUILT_IN, KEYED)]
 
@@ -78,8 +77,8 @@ async def test_keys_of_queues_that_are_there_at_start_wait_for_no_message(sealer
 async def test_a_message_of_another_host_is_opened_as_soon_as_its_key_is_here(
     sealers: Sealers,
 ) -> None:
-    await asyncio.to_thread(sealers.late.one.add, "bills", ACCOUNT)
-    sealers.one.prepare([BUILT_IN, KEYED])
+    await sealers.late.one.add("bills", ACCOUNT)
+    await sealers.one.prepare([BUILT_IN, KEYED])
     message, keyed = (seal(sealers.one, queue) for queue in (BUILT_IN, KEYED))
 
     with pytest.raises(ServiceUnavailable):
@@ -93,13 +92,13 @@ async def test_a_message_of_another_host_is_opened_as_soon_as_its_key_is_here(
 async def test_receiving_makes_no_data_key_and_refuses_as_ever(sealers: Sealers) -> None:
     with pytest.raises(KmsNotFound):
         sealers.one.check(KEYED)
-    await asyncio.to_thread(sealers.late.one.add, "bills", ACCOUNT)
+    await sealers.late.one.add("bills", ACCOUNT)
 
     sealers.one.check(KEYED)
     sealers.one.check(BUILT_IN)
 
     assert "ids/block" not in sealers.late.coordination.records
-    await asyncio.to_thread(sealers.late.one.set_enabled, "bills", False)
+    await sealers.late.one.set_enabled("bills", False)
     with pytest.raises(KmsDisabled):
         sealers.one.check(KEYED)
 
@@ -114,7 +113,7 @@ async def test_an_unknown_key_is_made_in_open_mode(sealers: Sealers) -> None:
 
 
 async def test_without_etcd_messages_are_sealed_on_under_the_present_key(sealers: Sealers) -> None:
-    sealers.one.prepare([BUILT_IN])
+    await sealers.one.prepare([BUILT_IN])
     message = seal(sealers.one, BUILT_IN)
     sealers.late.coordination.is_away = True
     sealers.clock.at_ms += 25 * 3600 * 1000
@@ -129,9 +128,9 @@ async def test_without_etcd_messages_are_sealed_on_under_the_present_key(sealers
 
 
 async def test_a_message_under_the_wanted_key_stays_as_it_is(sealers: Sealers) -> None:
-    await asyncio.to_thread(sealers.late.one.add, "bills", ACCOUNT)
-    await asyncio.to_thread(sealers.late.report)
-    sealers.one.prepare([KEYED])
+    await sealers.late.one.add("bills", ACCOUNT)
+    sealers.late.report()
+    await sealers.one.prepare([KEYED])
     message = seal(sealers.one, KEYED)
 
     moved = await retried(lambda: sealers.other.sealed_for(message, KEYED))
@@ -154,7 +153,7 @@ async def test_a_message_that_moves_is_sealed_when_its_data_key_is_made(sealers:
 async def test_a_message_is_compared_with_a_filter_as_soon_as_its_key_is_here(
     sealers: Sealers,
 ) -> None:
-    sealers.one.prepare([BUILT_IN])
+    await sealers.one.prepare([BUILT_IN])
     message = seal(sealers.one, BUILT_IN)
 
     with pytest.raises(ServiceUnavailable):
@@ -166,8 +165,8 @@ async def test_a_message_is_compared_with_a_filter_as_soon_as_its_key_is_here(
 async def test_data_keys_for_queues_that_are_new_are_made_before_messages_need_them(
     sealers: Sealers,
 ) -> None:
-    sealers.one.prepare([BUILT_IN])
-    await asyncio.to_thread(sealers.late.one.add, "bills", ACCOUNT)
+    await sealers.one.prepare([BUILT_IN])
+    await sealers.late.one.add("bills", ACCOUNT)
 
     await sealers.one.renew([BUILT_IN, KEYED])
 

@@ -74,13 +74,13 @@ def test_damaged_byte_of_any_file_is_named_and_nothing_is_restored(
 
 def test_missing_and_added_files_of_a_backup_are_named(closed: Path, target: Path) -> None:
     run("backup", target, "--data", closed)
-    (target / "identities.sqlite").unlink()
+    (target / "records.sqlite").unlink()
     (target / "note").touch()
 
     said = run("verify", target)
 
     assert said.status == 1
-    assert "identities.sqlite: No such file or directory\n" in said.out
+    assert "records.sqlite: No such file or directory\n" in said.out
     assert "note: the backup was made without it\n" in said.out
 
 
@@ -163,9 +163,9 @@ def test_verify_names_queue_and_message_of_a_damaged_row(closed: Path) -> None:
 
 
 def test_verify_finds_a_catalog_that_is_older_than_its_shards(closed: Path) -> None:
-    with closing(open_with_copy(closed / "catalog.sqlite", tables(""))) as catalog:
-        catalog.execute("DELETE FROM records WHERE key LIKE 'queues/%'")
-        catalog.execute("UPDATE records SET value = X'31' WHERE key = 'ids/queue'")
+    with closing(open_with_copy(closed / "records.sqlite", tables(""))) as catalog:
+        catalog.execute("DELETE FROM records WHERE key LIKE 'catalog/queues/%'")
+        catalog.execute("UPDATE records SET value = X'31' WHERE key = 'catalog/ids/queue'")
 
     said = run("verify", closed)
 
@@ -188,8 +188,8 @@ def test_verify_of_another_folder_is_wrong_use(tmp_path: Path) -> None:
 
 
 def test_verify_finds_messages_whose_key_is_missing(closed: Path) -> None:
-    with closing(open_with_copy(closed / "keyring.sqlite", tables(""))) as keyring:
-        keyring.execute("DELETE FROM data_keys")
+    with closing(open_with_copy(closed / "records.sqlite", tables(""))) as records:
+        records.execute("DELETE FROM records WHERE key LIKE 'keyring/data/%'")
 
     said = run("verify", closed)
 
@@ -198,10 +198,8 @@ def test_verify_finds_messages_whose_key_is_missing(closed: Path) -> None:
     assert said.out.count("\n") == 4
 
 
-@pytest.mark.parametrize("name", ["catalog.sqlite", "identities.sqlite", "keyring.sqlite"])
-def test_verify_finds_one_changed_value_in_a_small_file_or_its_copy(
-    closed: Path, name: str
-) -> None:
+def test_verify_finds_one_changed_value_in_the_records_or_their_copy(closed: Path) -> None:
+    name = "records.sqlite"
     for file, table in ((closed / name, "checksum"), (closed / f"{name}.copy", "copied_checksum")):
         sound = file.read_bytes()
         with closing(sqlite3.connect(file)) as database, database:
@@ -218,15 +216,15 @@ def test_verify_finds_one_changed_value_in_a_small_file_or_its_copy(
 
 
 def test_verify_names_a_database_that_is_older_than_its_second_copy(closed: Path) -> None:
-    file = closed / "keyring.sqlite"
+    file = closed / "records.sqlite"
     older = file.read_bytes()
     with closing(open_with_copy(file, tables(""))) as keyring:
-        keyring.execute("UPDATE named_keys SET enabled = 0")
+        keyring.execute("UPDATE revisions SET last = last + 1")
     file.write_bytes(older)
 
     said = run("verify", closed)
 
-    assert said.out.splitlines()[0] == "keyring.sqlite: it is older than its second copy"
+    assert said.out.splitlines()[0] == "records.sqlite: it is older than its second copy"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
     DATA/shard-0            is not changed: the backup
     DATA/shard-0-format-4   a copy on hard links, with RocksDB's log replayed and flushed
-    DATA/catalog.sqlite.format-3    a copy of the catalog, which the next start turns into records
+    DATA/*.sqlite.format-3  copies of the databases, whose records the next start takes over
     DATA/format.json        is switched last, and kept as format-3.json
 
 Killed at any step, it starts again from the beginning, or the old version still opens the folder.
@@ -43,7 +43,8 @@ from visibility.state.rows import DamagedRecord
 
 OLD_FORMAT = 3
 KEPT_FORMAT_FILE = "format-3.json"
-KEPT_CATALOG = "catalog.sqlite.format-3"
+_DATABASES = ("catalog.sqlite", "keyring.sqlite", "identities.sqlite")
+_KEPT_ENDING = ".format-3"
 _ENDING = "-format-4"
 _NEVER_CHANGES = ".sst"
 _LOCK = "LOCK"
@@ -78,14 +79,14 @@ def convert(data: Path, *, accepts_loss: bool = False) -> list[Path]:
                 with suppress(OSError):
                     _remove(data / new[number])
                 raise
-        _keep_catalog(data)
+        copies = [_keep(data / name) for name in _DATABASES]
         kept = data / KEPT_FORMAT_FILE
         kept.unlink(missing_ok=True)
         copy_file(data / FORMAT_FILE, kept)
         sync_folder(data)
         write_format(data, new)
     beside = [file for folder in old.values() for file in (folder, _note_of(folder))]
-    return [file for file in (*beside, kept, data / KEPT_CATALOG) if file.exists()]
+    return [file for file in (*beside, kept, *copies) if file.exists()]
 
 
 def _old_shards(data: Path) -> dict[str, Path]:
@@ -142,17 +143,19 @@ def _remove(shard: Path) -> None:
             leftover.unlink(missing_ok=True)
 
 
-def _keep_catalog(data: Path) -> None:
-    catalog, kept = data / "catalog.sqlite", data / KEPT_CATALOG
-    if not catalog.exists():
-        return  # a first start was interrupted
+def _keep(database: Path) -> Path:
+    """Copy a database; there is none if a first start was interrupted. Returns the copy's place."""
+    kept = database.with_name(database.name + _KEPT_ENDING)
+    if not database.exists():
+        return kept
     for leftover in (kept, kept.with_name(f"{kept.name}-journal")):
         leftover.unlink(missing_ok=True)
     try:
-        copy_database(catalog, kept)
+        copy_database(database, kept)
     except sqlite3.Error as error:
-        raise StoreFailed(f"cannot copy {catalog}: {error}") from error
+        raise StoreFailed(f"cannot copy {database}: {error}") from error
     sync_file(kept)
+    return kept
 
 
 def _convert_shard(old: Path, new: Path, *, accepts_loss: bool) -> None:

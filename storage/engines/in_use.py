@@ -1,4 +1,4 @@
-"""The process that has a data folder open: its id and its listening addresses, according to /proc.
+"""The process that has a data folder open: its lock, its id and its listening addresses.
 
 Reading /proc/locks opens no file of the folder: if this process held a LOCK file, closing it would
 end its lock.
@@ -6,6 +6,7 @@ end its lock.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import socket
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,8 @@ from storage.files.folder import FolderRefused
 
 _LOCK = "LOCK"
 """File of each shard that RocksDB keeps locked."""
+RECORDS_LOCK = "records.lock"
+"""File of a data folder that the process keeps locked which has the records open."""
 _LISTENING = "0A"
 
 
@@ -25,9 +28,31 @@ def refuse_if_in_use(data: Path, shards: Iterable[Path]) -> None:
     for shard in shards:
         pid = _holder(shard / _LOCK)
         if pid is not None and pid != os.getpid():
-            addresses = " and ".join(sorted(set(_addresses(pid))))
-            where = f", which listens on {addresses}" if addresses else ""
-            raise FolderRefused(f"data folder {data} is in use by process {pid}{where}")
+            raise FolderRefused(_used_by(data, pid))
+
+
+def lock_records(data: Path) -> int:
+    """Lock the records of a data folder until the descriptor is closed that this returns. Raises
+    FolderRefused if they are locked already, OSError."""
+    lock = data / RECORDS_LOCK
+    descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise FolderRefused(_used_by(data, _holder(lock))) from None
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _used_by(data: Path, pid: int | None) -> str:
+    if pid is None:
+        return f"data folder {data} is in use by another process"
+    addresses = " and ".join(sorted(set(_addresses(pid))))
+    where = f", which listens on {addresses}" if addresses else ""
+    return f"data folder {data} is in use by process {pid}{where}"
 
 
 def _holder(lock: Path) -> int | None:

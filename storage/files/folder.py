@@ -1,20 +1,18 @@
 """The data folder: its format version and the map from shards to folders, fixed at its creation.
 
     DATA/format.json     {"format": 4, "shards": {"0": "shard-0"}, "crc32": 1234}
-    DATA/*.copy          second copies of format.json (here), and of the catalog, the keyring and
-                         the identities (storage/copies/second_copy.py)
+    DATA/*.copy          second copies of format.json (here), and of the records
+                         (storage/copies/second_copy.py)
     DATA/shard-0/        RocksDB of shard 0
     DATA/shard-1/        RocksDB of shard 1, if the folder has several; and so on
     DATA/shard-0.fresh/  rows that are being rebuilt because some are damaged (fresh_rows.py)
     DATA/shard-0.damaged/  the rows before the last rebuild; it may be removed
     DATA/shard-0.incoming/    rows that are being fetched from another host (replaced_rows.py)
     DATA/shard-0.outgoing-1/  rows that another host is fetching
-    DATA/catalog.sqlite  definitions of queues (cluster/catalog/catalog.py)
+    DATA/records.sqlite  definitions of queues, keys of messages and secrets under DATA/master.key,
+                         users and access keys (cluster/catalog/host_records.py)
+    DATA/records.lock    locked by the process that has the records open
     DATA/shard-0.log/    the log of shard 0 (storage/log/)
-    DATA/keyring.sqlite  the keys of messages and secrets, under DATA/master.key
-                         (cluster/keys/sqlite_keyring.py)
-    DATA/identities.sqlite  users and access keys (cluster/keys/sqlite_identities.py)
-    DATA/key_uses.json   days on which access keys were used last (cluster/keys/key_uses.py)
     DATA/usage.sqlite    usage by account; DATA/usage-*.journal has the latest
                          (sqs_api/gateway/usage.py)
 
@@ -44,7 +42,7 @@ _CHECKED = (3, 4)
 """Formats whose file has a checksum that this version knows."""
 _MAY_BE_THERE = re.compile(
     r"format(\.json)?\.new|format\.json\.copy"
-    r"|(catalog|keyring|identities|usage)\.sqlite(\.copy)?(\.new)?(-wal|-shm|-journal)?"
+    r"|records\.lock|(records|catalog|keyring|identities|usage)\.sqlite(\.copy)?(\.new)?(-wal|-shm|-journal)?"
     r"|master\.key(\..*)?|audit\.log(\..*)?|backup-draft|lost\+found"
 )
 """Names allowed in a folder that becomes a data folder: files made beforehand, and leftovers of an

@@ -129,7 +129,7 @@ def test_a_folder_with_something_else_in_it_is_refused_and_left_alone(
     assert [child.name for child in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.parametrize("name", ["lost+found", "master.key", "audit.log", "keyring.sqlite-wal"])
+@pytest.mark.parametrize("name", ["lost+found", "master.key", "audit.log", "records.sqlite-wal"])
 def test_what_may_be_there_before_the_first_start_does_not_matter(
     tmp_path: Path, name: str
 ) -> None:

@@ -1,8 +1,9 @@
-"""A conversion keeps the catalog of version 0.1, which the next start turns into records."""
+"""A conversion keeps the databases of version 0.1, which the next start takes over."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -10,9 +11,11 @@ from zlib import crc32
 
 import pytest
 
-from storage.copies.convert import KEPT_CATALOG, convert
+from storage.copies.convert import convert
 from storage.engines.store import StoreFailed
 from storage.files.folder import FORMAT_FILE, read_format
+
+KEPT = "catalog.sqlite.format-3"
 
 
 @pytest.fixture
@@ -29,14 +32,22 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_the_kept_catalog_is_whole_also_after_an_attempt_that_was_cut_off(folder: Path) -> None:
-    (folder / KEPT_CATALOG).write_bytes(b"half a copy")
+    (folder / KEPT).write_bytes(b"half a copy")
 
     convert(folder)
 
     assert read_format(folder)["format"] == 4
-    with closing(sqlite3.connect(folder / KEPT_CATALOG)) as kept:
+    with closing(sqlite3.connect(folder / KEPT)) as kept:
         assert kept.execute("SELECT name FROM queues").fetchall() == [("q",)]
     assert {file.name for file in folder.glob("*.sqlite")} == {"catalog.sqlite"}
+
+
+def test_every_database_is_kept(folder: Path) -> None:
+    shutil.copy(folder / "catalog.sqlite", folder / "keyring.sqlite")
+
+    kept = convert(folder)
+
+    assert {folder / KEPT, folder / "keyring.sqlite.format-3"} <= {*kept}
 
 
 def test_a_catalog_that_cannot_be_copied_stops_the_conversion(folder: Path) -> None:

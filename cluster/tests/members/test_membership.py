@@ -416,7 +416,7 @@ def test_a_folder_keeps_its_identity(tmp_path: Path) -> None:
         open_identity(tmp_path, SystemEntropy())
 
 
-@pytest.mark.parametrize("file", ["catalog.sqlite", "catalog.sqlite.copy"])
+@pytest.mark.parametrize("file", ["records.sqlite", "records.sqlite.copy", "catalog.sqlite"])
 def test_a_single_host_s_folder_begins_no_cluster(tmp_path: Path, file: str) -> None:
     """Its rows would be those of queues that the cluster does not know."""
     (tmp_path / file).touch()

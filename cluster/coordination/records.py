@@ -1,22 +1,19 @@
-"""Records of a coordination for synchronous callers: all in memory, kept up to date by the watch.
+"""Records of one kind, in memory: read at once from a view, changed by decide and commit.
 
-The coordination lives on a background loop. Reads take the present view, from any thread. A change
-is decided on that loop from the view, committed under the condition that nothing it was decided on
-has changed, and decided again if something has; its caller waits until the view shows it.
+The watch keeps the view up to date. A change is decided from the view, committed under the
+condition that nothing it was decided on has changed, and decided again if something has; its caller
+waits until the view shows it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import CancelledError
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import structlog
 
-from cluster.coordination.background_loop import BackgroundLoop
 from cluster.coordination.coordination import (
     Change,
     Conflict,
@@ -35,8 +32,6 @@ COUNTERS = "ids/"
 _TRIES = 30
 """Attempts at a change while others change the same records; each time one of them succeeds."""
 T = TypeVar("T")
-OpenCoordination = Callable[[], Awaitable[Coordination]]
-OnView = Callable[["View"], None]
 
 
 class View(NamedTuple):
@@ -57,6 +52,10 @@ class View(NamedTuple):
             for key, record in self.records.items()
             if key.startswith(prefix)
         }
+
+
+OnView = Callable[[View, Collection[str]], None]
+"""Takes the present view and the keys of the records that were changed."""
 
 
 class Draft:
@@ -86,137 +85,102 @@ class Draft:
         return number
 
 
-class SharedRecords:
-    """Any thread may use it."""
+class Records:
+    """Belongs to the event loop of its coordination. Call `open`, then `close`."""
 
-    def __init__(
-        self,
-        loop: BackgroundLoop,
-        open_coordination: OpenCoordination,
-        away: type[Exception],
-        on_close: Callable[[], None] = lambda: None,
-        shown_s: float = 3.0,
-    ) -> None:
-        """Read all records and watch them. `open_coordination` is called on the loop, `on_close`
-        after the coordination was closed. If the watch does not report a change within `shown_s`,
-        the records are read.
+    def __init__(self, coordination: Coordination, away: type[Exception], shown_s: float) -> None:
+        """Call `open` instead."""
+        self.view = View(0, {})
+        self._coordination = coordination
+        self._away = away
+        self._shown_s = shown_s
+        self._listeners: list[OnView] = []
+        self._writing = asyncio.Lock()
+        self._watched = 0
+        """The revision that the watch reported last."""
+        self._adopted = 0
+        """The revision that was read last, ahead of the watch."""
+        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
+        """Revisions that changes wait for."""
+        self._reading: set[asyncio.Task[None]] = set()
+        self._log = structlog.get_logger("records")
+
+    @classmethod
+    async def open(
+        cls, coordination: Coordination, away: type[Exception], shown_s: float = 3.0
+    ) -> Records:
+        """Read all records and watch them; the coordination is closed with this, also if this
+        fails. If the watch does not report a change within `shown_s`, the records are read.
 
         Raises `away`, with a line of text, as do changes that cannot be made now.
         """
-        self.view = View(0, {})
-        self.quiet = ""
-        """Prefix of records whose changes are no news; empty if all are."""
-        self._loop = loop
-        self._open_coordination = open_coordination
-        self._away = away
-        self._on_close = on_close
-        self._shown_s = shown_s
-        self._coordination: Coordination
-        self._watched = self._adopted = 0
-        """Revisions up to which the watch has reported, and records were read beside it."""
-        self._news: set[int] = set()
-        """Revisions at which others changed records since the last call of `changed`."""
-        self._news_lock = threading.Lock()
-        self._on_view: OnView | None = None
-        self._awaited: list[tuple[int, asyncio.Future[None]]] = []
-        self._log = structlog.get_logger("records")
+        records = cls(coordination, away, shown_s)
         try:
-            loop.run(self._begin())
+            found = await records._read()
+            records._watched = found.revision
+            records.view = _view_of(found)
+            await coordination.watch(found, records._on_change)
         except BaseException:
-            on_close()
+            await coordination.close()
             raise
+        return records
 
-    async def _begin(self) -> None:
-        self._writing = asyncio.Lock()
-        self._coordination = await self._open_coordination()
-        try:
-            found = await self._read()
-            self._watched = found.revision
-            self._show(_view_of(found))
-            await self._coordination.watch(found, self._on_change)
-        except BaseException:
-            await self._coordination.close()
-            raise
-
-    def close(self) -> None:
+    async def close(self) -> None:
         """Stop watching, close the coordination."""
-        self._loop.run(self._coordination.close())
-        self._on_close()
+        for task in self._reading:
+            task.cancel()
+        await asyncio.gather(*self._reading, return_exceptions=True)
+        await self._coordination.close()
 
     # -- read --------------------------------------------------------------------------------------
 
-    def attach(self, on_view: OnView) -> None:
-        """Call it on the loop with the present view, and with each later one before anyone else
-        can see that. It handles its own errors."""
-        self._loop.run(self._attach(on_view))
+    def subscribe(self, listener: OnView) -> None:
+        """Call it with each later view that differs. It handles its own errors."""
+        self._listeners.append(listener)
 
-    async def _attach(self, on_view: OnView) -> None:
-        on_view(self.view)
-        self._on_view = on_view
-
-    def changed(self) -> bool:
-        """True if others changed records since the last call."""
-        with self._news_lock:
-            changed = bool(self._news)
-            self._news.clear()
-            return changed
-
-    def look_again(self) -> None:
-        """Make the next call of `changed` return True."""
-        self._note_news(-1)
-
-    def _note_news(self, revision: int) -> None:
-        """To be called when the view shows it: who sees the news reads the view."""
-        with self._news_lock:
-            self._news.add(revision)
-
-    def catch_up(self) -> None:
+    async def catch_up(self) -> None:
         """Wait until the view shows all that was committed before this call. Raises `away`."""
-        self._loop.run(self._catch_up())
+        # Nothing is committed, and the report of that comes behind all before it.
+        try:
+            async with asyncio.timeout(self._shown_s):
+                outcome = await self._coordination.commit(Transaction({}, {}))
+        except TimeoutError:
+            raise self._away("cannot read the records: no answer in time") from None
+        if not isinstance(outcome, Done):
+            raise self._away("cannot read the records now")
+        await self._shown(outcome.revision)
 
-    def refresh(self) -> None:
-        """Read all records that were committed before this call, ahead of the watch."""
-        self._loop.run(self._refresh())
+    async def refresh(self) -> None:
+        """Read all records that were committed before this call, ahead of the watch. Raises
+        `away`."""
+        found = await self._read()
+        if found.revision > self.view.revision:
+            self._adopted = found.revision
+            before, view = self.view.records, _view_of(found)
+            keys = before.keys() | view.records.keys()
+            self._show(view, {key for key in keys if before.get(key) != view.records.get(key)})
 
     def refresh_soon(self, then: Callable[[bool], None]) -> None:
-        """The same without waiting; `then` is called on the loop, with False if that failed."""
+        """The same without waiting; `then` is called with False if that failed."""
 
         async def refresh() -> None:
             try:
-                await self._refresh()
+                await self.refresh()
             except self._away as error:
                 self._log.warning("records_not_read", error=str(error))
                 then(False)
             else:
                 then(True)
 
-        self._loop.start(refresh())
-
-    # -- on the loop -------------------------------------------------------------------------------
+        task = asyncio.create_task(refresh())
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
 
     async def _read(self) -> Snapshot:
         found = await self._coordination.read_all()
         if isinstance(found, Unavailable):
-            raise self._away(f"cannot read the cluster's records: {found.reason}")
+            raise self._away(f"cannot read the records: {found.reason}")
         return found
-
-    async def _catch_up(self) -> None:
-        """Commit nothing, and wait for the report of that: it comes behind all before it."""
-        try:
-            async with asyncio.timeout(self._shown_s):
-                outcome = await self._coordination.commit(Transaction({}, {}))
-        except TimeoutError:
-            raise self._away("cannot read the cluster's records: no answer in time") from None
-        if not isinstance(outcome, Done):
-            raise self._away("cannot read the cluster's records now")
-        await self._shown(outcome.revision)
-
-    async def _refresh(self) -> None:
-        found = await self._read()
-        if found.revision > self.view.revision:
-            self._adopted = found.revision
-            self._show(_view_of(found))
-            self._note_news(found.revision)
 
     def _on_change(self, change: Change) -> None:
         """Apply a change that the watch reports."""
@@ -224,23 +188,20 @@ class SharedRecords:
         # A difference, or a step back after etcd was restored, counts for more than what was read.
         if change.revision <= self._adopted and change.revision > was and not change.revisions:
             return
+        records = self.view.records
         if change.records:
-            records = dict(self.view.records)
+            records = dict(records)
             for key, value in change.records.items():
                 if value is None:
                     records.pop(key, None)
                 else:
                     records[key] = Record(key, value, change.revision_of(key))
-            self._show(View(change.revision, records))
-            if not self.quiet or any(not key.startswith(self.quiet) for key in change.records):
-                self._note_news(change.revision)
-        else:
-            self._show(self.view._replace(revision=change.revision))
+        self._show(View(change.revision, records), change.records.keys())
 
-    def _show(self, view: View) -> None:
-        if self._on_view is not None and view.records is not self.view.records:
-            self._on_view(view)
+    def _show(self, view: View, changed: Collection[str]) -> None:
         self.view = view
+        for listener in self._listeners if changed else ():
+            listener(view, changed)
         for revision, future in self._awaited:
             if revision <= view.revision and not future.done():
                 future.set_result(None)
@@ -255,31 +216,24 @@ class SharedRecords:
             async with asyncio.timeout(self._shown_s):
                 await awaited[1]
         except TimeoutError:
-            await self._refresh()
+            await self.refresh()
         finally:
             self._awaited.remove(awaited)
 
     # -- write -------------------------------------------------------------------------------------
 
-    def change(self, decide: Callable[[Draft], T]) -> T:
+    async def change(self, decide: Callable[[Draft], T]) -> T:
         """Commit what `decide` makes of the present records, and return its result.
 
-        `decide` runs on the loop, more than once if others change the same records; its errors
-        are raised here. Not for the loop's own thread. Raises `away`.
+        `decide` may run more than once; its errors are raised here. Raises `away`.
         """
-        try:
-            return self._loop.run(self._change(decide))
-        except CancelledError:
-            raise self._away("cannot change the cluster's records: this host stops") from None
-
-    async def _change(self, decide: Callable[[Draft], T]) -> T:
         async with self._writing:
             for _ in range(_TRIES):
                 draft = Draft(self.view)
                 result = decide(draft)
                 if not draft.changes or await self._commit(draft):
                     return result
-        raise self._away("cannot change the cluster's records: others change them all the time")
+        raise self._away("cannot change the records: others change them all the time")
 
     async def _commit(self, draft: Draft) -> bool:
         """Commit; False if others changed the records meanwhile. Raises `away`."""
@@ -291,14 +245,12 @@ class SharedRecords:
         if isinstance(outcome, Done):
             with suppress(self._away):  # it is durable all the same
                 await self._shown(outcome.revision)
-            with self._news_lock:
-                self._news.discard(outcome.revision)
             return True
         if isinstance(outcome, Unknown):
-            await self._refresh()
+            await self.refresh()
             if self._shows(draft):
                 return True
-        raise self._away(f"cannot change the cluster's records: {outcome.reason}")
+        raise self._away(f"cannot change the records: {outcome.reason}")
 
     def _shows(self, draft: Draft) -> bool:
         """True if the view shows what was to be written. Counters, which may have gone on, say

@@ -1,24 +1,27 @@
-"""The records of a cluster's keyring.
+"""The records of a keyring.
 
 root                    the root key, wrapped under the master key; wraps secrets and versions
 secrets/PURPOSE         a secret
 keys/ACCOUNT/NAME       a named key with its versions and grants
 data/NUMBER             a block of data keys, wrapped under a version
 ids/version, ids/block  the numbers issued last
+
+A keyring of version 0.1 has no root until it is opened (`keyring.py`): the master key itself wraps
+secrets and versions. Its data keys were wrapped one by one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
 
 from auth.envelope import DataKey, SealBroken, derived_key
-from cluster.coordination.shared_records import Draft
+from cluster.coordination.records import Draft
 
 PREFIX = "keyring/"
-"""Prefix of all these records among those of the cluster."""
+"""Prefix of all these records among those of a host or a cluster."""
 ROOT, SECRETS, KEYS, DATA = "root", "secrets/", "keys/", "data/"
 VERSIONS, BLOCKS = "version", "block"
 """Counters."""
@@ -41,11 +44,33 @@ class StoredNamedKey(msgspec.Struct, frozen=True):
 
 
 class StoredBlock(msgspec.Struct, frozen=True):
-    """A block of data keys."""
+    """A block of data keys: one secret, from which they are derived, or `keys` of version 0.1."""
 
     version: int
     wrapped: bytes
     created_at_ms: int
+    keys: dict[int, tuple[int, bytes]] = {}
+    """Data keys by number, each with its own version and wrapped by itself."""
+
+    def wrapped_key(self, number: int) -> tuple[int, bytes] | None:
+        """The version, and what it wraps, for a data key; None if there is no such key."""
+        return self.keys.get(number) if self.keys else (self.version, self.wrapped)
+
+    def versions(self) -> set[int]:
+        """The versions that it is under."""
+        return {version for version, _ in self.keys.values()} or {self.version}
+
+    def wrapped_anew(self, again: Callable[[int, bytes], tuple[int, bytes]]) -> StoredBlock:
+        """The block with each version, and what that wraps, as `again` makes them."""
+        if self.keys:
+            keys = {number: again(*wrapped) for number, wrapped in self.keys.items()}
+            return msgspec.structs.replace(self, keys=keys)
+        version, wrapped = again(self.version, self.wrapped)
+        return msgspec.structs.replace(self, version=version, wrapped=wrapped)
+
+    def secret_of(self, number: int, secret: bytes) -> bytes:
+        """The secret of a data key, from what was wrapped."""
+        return secret if self.keys else derived_key(secret, number)
 
 
 class OwnBlock:
@@ -71,22 +96,19 @@ def block_of(number: int) -> int:
 class DataKeyNumbers:
     """The numbers of data keys, of which most are stored as blocks only."""
 
-    def __init__(self, blocks: Collection[int], others: Collection[int] = ()) -> None:
-        self._blocks = blocks
-        self._others = others
+    def __init__(self, records: Mapping[str, bytes]) -> None:
+        """Those in a copy of all records of a host or a cluster. Raises SealBroken."""
+        begin = PREFIX + DATA
+        self._blocks = {
+            int(key.removeprefix(begin)): decoded(value, StoredBlock)
+            for key, value in records.items()
+            if key.startswith(begin)
+        }
 
     def __contains__(self, number: object) -> bool:
-        return isinstance(number, int) and (
-            number in self._others or block_of(number) in self._blocks
-        )
-
-
-def numbers_in(records: Iterable[str]) -> DataKeyNumbers:
-    """Those of a cluster, by the keys of its records."""
-    begin = PREFIX + DATA
-    return DataKeyNumbers(
-        {int(key.removeprefix(begin)) for key in records if key.startswith(begin)}
-    )
+        assert isinstance(number, int)
+        block = self._blocks.get(block_of(number))
+        return block is not None and block.wrapped_key(number) is not None
 
 
 def row_of(account: str, name: str) -> str:

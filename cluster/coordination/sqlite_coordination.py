@@ -1,7 +1,8 @@
 """Coordination on a single host: records in a SQLite file with a second copy.
 
-All work is done in the thread of an aiosqlite connection, in order. Removed records stay as
-tombstones until the next start, for the sake of a watch that begins at an earlier revision.
+One process has it open at a time. All work is done in the thread of an aiosqlite connection, in
+order. Removed records stay as tombstones until the next start, for the sake of a watch that begins
+at an earlier revision.
 """
 
 from __future__ import annotations
@@ -9,16 +10,17 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Collection, Mapping
-from contextlib import closing, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import aiosqlite
 
-from cluster.catalog.catalog_0_1 import convert, is_0_1, records_0_1
 from cluster.coordination.coordination import (
     Change,
     Conflict,
+    Coordination,
     Done,
     OnChange,
     Outcome,
@@ -28,10 +30,9 @@ from cluster.coordination.coordination import (
     Unavailable,
     Unknown,
 )
+from cluster.coordination.part import Part
 from storage.copies.second_copy import open_with_copy
 from storage.files.refusing_disk import naming_disk
-
-CATALOG_FILE = "catalog.sqlite"
 
 T = TypeVar("T")
 
@@ -55,20 +56,28 @@ class SqliteCoordination:
         """The last revision of which watches were told, or are about to be."""
 
     @classmethod
-    async def open(cls, file: Path) -> SqliteCoordination:
-        """Open or create the file. Raises sqlite3.Error."""
+    async def open(
+        cls, file: Path, first: Callable[[], Mapping[str, bytes]] = dict
+    ) -> SqliteCoordination:
+        """Open or create the file; a new one begins with the records of `first`. Raises
+        sqlite3.Error, and the errors of `first`."""
         coordination = cls(file)
-        database = coordination._database = await asyncio.to_thread(coordination._open)
+        database = await asyncio.to_thread(coordination._open, first)
+        coordination._database = database
         coordination._connection = await aiosqlite.Connection(lambda: database, iter_chunk_size=64)
         return coordination
 
-    def _open(self) -> sqlite3.Connection:
+    def _open(self, first: Callable[[], Mapping[str, bytes]]) -> sqlite3.Connection:
         try:
-            database = open_with_copy(self._file, _prepare)
+            database = open_with_copy(self._file, partial(_prepare, first))
             (self._told,) = database.execute("SELECT last FROM revisions").fetchone()
             return database
         except OSError as error:
             raise sqlite3.OperationalError(error.strerror) from error
+
+    def below(self, folder: str) -> Coordination:
+        """The records whose keys begin with this; closing them does not close the file."""
+        return Part(self, folder)
 
     async def close(self) -> None:
         """See Coordination."""
@@ -204,28 +213,23 @@ def _retrieved(task: asyncio.Task[T]) -> None:
         task.exception()
 
 
-def _prepare(database: sqlite3.Connection) -> None:
+def _prepare(first: Callable[[], Mapping[str, bytes]], database: sqlite3.Connection) -> None:
     for statement in _SCHEMA:
         database.execute(statement)
     if not database.execute("SELECT count(*) FROM revisions").fetchone()[0]:
-        database.execute("INSERT INTO revisions VALUES (0)")
-    convert(database)
+        rows = [(key, value) for key, value in first().items()]
+        database.execute("INSERT INTO revisions VALUES (?)", (1 if rows else 0,))
+        database.executemany("INSERT INTO records VALUES (?, ?, 1)", rows)
     database.execute("DELETE FROM records WHERE value IS NULL")
 
 
 def write_records(file: Path, records: Mapping[str, bytes]) -> None:
-    """Make a catalog's file with these records. Raises OSError, sqlite3.Error."""
-    with closing(open_with_copy(file, _prepare)) as database, database:
-        database.execute("BEGIN IMMEDIATE")
-        database.execute("UPDATE revisions SET last = 1")
-        rows = [(key, value) for key, value in records.items()]
-        database.executemany("INSERT INTO records VALUES (?, ?, 1)", rows)
+    """Make a file with these records. Raises OSError, sqlite3.Error."""
+    open_with_copy(file, partial(_prepare, lambda: records)).close()
 
 
 def read_records(database: sqlite3.Connection) -> Snapshot:
-    """All records in a catalog's file, also of version 0.1. Raises sqlite3.Error."""
-    if is_0_1(database):
-        return Snapshot(1, [Record(key, value, 1) for key, value in records_0_1(database).items()])
+    """All records in a file. Raises sqlite3.Error."""
     (last,) = database.execute("SELECT last FROM revisions").fetchone()
     query = "SELECT key, value, revision FROM records WHERE value IS NOT NULL ORDER BY key"
     return Snapshot(last, [Record(*row) for row in database.execute(query)])
