@@ -14,7 +14,7 @@ from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
 from sqs_api.admin.records_page import PATH as RECORDS
 from sqs_api.admin.records_page import RecordsPage
 from sqs_api.archiving.archive_pages import NO_LAKE
-from sqs_api.archiving.archived_messages import ArchivedMessages
+from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.console.console_pages import CONSOLE, ConsolePages
 from sqs_api.operators.api import OperatorApi
 from sqs_api.operators.audit_lines import AuditReader

@@ -22,8 +22,8 @@ from cluster.shards.router import Router
 from sqs_api.admin.admin_access import AdminRequest
 from sqs_api.admin.admin_actions import ACKNOWLEDGE_ARCHIVE, READ_ARCHIVE, SEAL_ARCHIVE
 from sqs_api.admin.admin_pages import Answer, error_page, json_page
-from sqs_api.archiving.archived_table import ArchivedTable, NotInTable, TableUnreadable
 from sqs_api.archiving.exporter import Exporter, ExportFailed, InLake
+from sqs_api.archiving.lake_questions import ArchivedTable, NotInTable, TableUnreadable
 from storage.lake.archived_batch import Claimed
 from visibility.contract.errors import InvalidParameterValue, QueueError
 
