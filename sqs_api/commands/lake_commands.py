@@ -1,4 +1,4 @@
-"""`holdfast lake-search` and `lake-archived`: processes in which a running service reads the archive.
+"""`holdfast lake-search`, `lake-archived`: the processes in which a service reads the archive.
 
 Not for people.
 """
