@@ -28,8 +28,8 @@ _ELEMENTS = {
     "Sid", "Effect", "Principal", "NotPrincipal", "Action", "NotAction", "Resource", "NotResource",
     "Condition",
 }  # fmt: skip
-_RENAMED = {"holdfast:quarantinemessages": "holdfast:holdmessages"}
-"""New names of actions, in lower case, that policies may name by their old ones for one release."""
+RENAMED = {"holdfast:QuarantineMessages": "holdfast:HoldMessages"}
+"""New names of actions that policies may name by their old ones for one release."""
 _ACCOUNT = re.compile(r"[0-9]{12}|arn:aws[a-z-]*:iam::([0-9]{12}):root")
 
 
@@ -197,7 +197,7 @@ def _principals(value: object, place: str) -> Principals:
 def _action(name: str) -> Callable[[str], object]:
     """A matcher of actions: what fits an old name fits the new one, too."""
     matches = _pattern(name.lower())
-    renamed = {new for old, new in _RENAMED.items() if matches(old)}
+    renamed = {new.lower() for old, new in RENAMED.items() if matches(old.lower())}
     return (lambda action: action in renamed or matches(action)) if renamed else matches
 
 

@@ -14,24 +14,10 @@ import msgspec
 
 from auth.auth_errors import AuthError
 from auth.caller import Caller
-from visibility.contract import results
 from visibility.contract.errors import InternalError, QueueError
-from visibility.contract.model import Content, QueueCounters, QueueDefinition, Receipt, Request
-from visibility.contract.operations import FIXED_TO_QUEUE, Operation
-from visibility.contract.outcomes import (
-    Accepted,
-    Answer,
-    BrowsedPage,
-    Deduplicated,
-    Deliveries,
-    MovePlan,
-    MoveTasks,
-    OutboxPage,
-    Progress,
-    QueuesRead,
-    SelectedChanged,
-    SelectedDeleted,
-)
+from visibility.contract.model import Content, QueueDefinition, Receipt, Request
+from visibility.contract.outcomes import Answer, Deduplicated
+from visibility.rules.features import OPERATIONS
 
 Find = Callable[[int], QueueDefinition | None]
 """Finds this host's definition of a queue by its id."""
@@ -101,28 +87,13 @@ def _named(base: type[T]) -> dict[str, type[T]]:
     return found
 
 
-_OPERATIONS = {name: kind for name, kind in _named(Operation).items() if kind not in FIXED_TO_QUEUE}
+_OPERATIONS = {kind.__name__: kind for kind, row in OPERATIONS.items() if not row.is_fixed}
 """Those that may cross: one that is fixed to a queue must not reach a leader that knows another."""
 _ERRORS: dict[str, type[QueueError] | type[AuthError]] = {**_named(QueueError), **_named(AuthError)}
 _ANSWERS: dict[str, Any] = {
-    **_named(results.Result),
-    **{
-        kind.__name__: kind
-        for kind in (
-            Accepted,
-            BrowsedPage,
-            Deliveries,
-            MovePlan,
-            MoveTasks,
-            OutboxPage,
-            Progress,
-            QueueCounters,
-            QueuesRead,
-            SelectedChanged,
-            SelectedDeleted,
-            _SentError,
-        )
-    },
+    kind.__name__: kind
+    for kind in (_SentError, *(row.answer for row in OPERATIONS.values()))
+    if kind is not None
 }
 
 

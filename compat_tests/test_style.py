@@ -45,10 +45,10 @@ BLIND_EXCEPT = {
     ),
     "cluster/peers/incoming.py": "the root of a peer's message or request: a bug costs that one",
     "cluster/peers/link.py": (
-        "the root of a link's task: a bug is logged, and the connection made anew"
-    ),
-    "cluster/peers/outgoing.py": (
         "the root of a peer's answer: a bug costs one question, not the connection"
+    ),
+    "cluster/peers/transport.py": (
+        "the root of a dialer's task: a bug is logged, and the link made anew"
     ),
     "cluster/coordination/etcd_watch.py": "the root of a watch: a listener's bug does not end it",
     "sqs_api/gateway/exchange.py": (
@@ -60,10 +60,11 @@ BLIND_EXCEPT = {
     "sqs_api/cloudwatch/monitoring.py": "the root of a request, as in the gateway",
     "cluster/shards/answers.py": "the root of a callback: a bug in one does not delay the others",
     "cluster/shards/delivery.py": "the root of a delivery: a bug is logged, and it is made again",
-    "cluster/shards/reopening.py": "a store that cannot be opened is tried again, whatever it is",
-    "cluster/shards/shard.py": (
-        "the root of a shard's task: a bug stops the shard, which is reloaded"
+    "cluster/shards/lead.py": "a store that raises anything has failed: the shard is loaded anew",
+    "cluster/shards/tenure.py": (
+        "a store that cannot be opened or loaded is tried again, or another host leads"
     ),
+    "cluster/shards/shard.py": "the root of its news: a listener's bug does not stop the shard",
     "visibility/rules/turn.py": (
         "deciding changes nothing: a bug in it costs one request, which gets InternalError"
     ),

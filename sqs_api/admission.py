@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import structlog
 
 from cluster.coordination.coordination import Coordination
 from sqs_api.admin.admin_access import AdminAccess
-from sqs_api.admin.admin_pages import AdminPages, Answer
+from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
 from sqs_api.admin.records_page import PATH as RECORDS
 from sqs_api.admin.records_page import RecordsPage
-from sqs_api.archiving.archive_pages import NO_LAKE
+from sqs_api.admin.routes import READ_AUDIT, RESERVED, Parts
 from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.console.console_pages import CONSOLE, ConsolePages
-from sqs_api.operators.api import OperatorApi
+from sqs_api.operators.api import AdminApi
 from sqs_api.operators.audit_lines import AuditReader
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.document_page import DocumentPage
-from sqs_api.operators.openapi import DOCUMENT
+from sqs_api.operators.openapi import DOCUMENT, DocumentPage
 from sqs_api.operators.people import People
 from sqs_api.operators.readings import Readings
-from sqs_api.operators.routes import API, READ_AUDIT
 from sqs_api.owner import Owner
 from sqs_api.parts import Process
 from sqs_api.settings.config import Audience, AuthMode
@@ -44,11 +42,11 @@ class AdminSide:
         worker: Worker,
         hosts: EveryHost,
         *,
-        pages: Mapping[str, Answer],
+        parts: Parts,
         records: Coordination | None,
         is_ready: Callable[[], bool],
     ) -> None:
-        """`pages` are by action, `records` those of a single host."""
+        """`parts` answer routes, `records` are those of a single host."""
         settings, clock, entropy, _ = process
         self._data = settings.data
         self._local_key = make_local_key(settings.account, entropy)
@@ -57,12 +55,10 @@ class AdminSide:
             KnownHosts(settings.host, settings.public_url),
             local_key=self._local_key,
             verifier=worker.verifier if signs_in else None,
-            access=worker.access,
             account=settings.account,
             region=settings.region,
             wall_s=clock.wall_s,
         )
-        self.answers = pages = {**NO_LAKE, **pages}
         desk = Desk(
             catalog=owner.catalog,
             router=shards.router,
@@ -76,7 +72,6 @@ class AdminSide:
             account=settings.account,
             actions=worker.queue_actions,
             history=worker.monitoring.reader,
-            pages=pages,
             archive=ArchivedMessages(settings.lake),
             people=People(owner.identities, worker.verifier.used),
             find_key=owner.keyring.find,
@@ -92,21 +87,25 @@ class AdminSide:
             wall_s=clock.wall_s,
             queues_max=settings.metrics_queues_max,
         )
+        api = AdminApi(
+            {**parts, Desk: desk},
+            access,
+            worker.access,
+            owner.catalog,
+            owner.audit,
+            clock.monotonic_s,
+        )
         self.pages = AdminPages(
             worker.metrics,
             is_ready,
             answers_anyone=settings.metrics is Audience.ANYONE,
             access=access,
-            answers=pages,
-            audit=owner.audit,
             below={
                 **({} if records is None else {RECORDS: RecordsPage(records, access)}),
-                DOCUMENT: DocumentPage(access),  # before API, below which it is
-                API: OperatorApi(
-                    desk, access, worker.access, owner.catalog, owner.audit, clock.monotonic_s
-                ),
+                DOCUMENT: DocumentPage(access),
                 CONSOLE: ConsolePages(access, signs_in=signs_in, region=settings.region),
                 QUEUE_METRICS: queue_metrics,
+                RESERVED: api,  # last, as the others are below it
             },
         )
         """The handler of all requests other than SQS's."""

@@ -4,7 +4,7 @@ send each other, and the pages about the cluster."""
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import partial
 from typing import NamedTuple
 
@@ -16,21 +16,19 @@ from cluster.members.balancing import LeaderBalance, LeaderPlan
 from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
+from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.questions import Questions
-from cluster.peers.settings import Channel, ForwardingSettings
-from cluster.peers.shard_messages import ShardMessages
-from cluster.peers.spreading import RevisionBarrier, spread
+from cluster.peers.revision_barrier import RevisionBarrier, spread
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores
 from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.backup_points import ClusterPoint
 from sqs_api.admin.cluster_metrics import ClusterMetrics
-from sqs_api.admin.cluster_pages import cluster_answers
-from sqs_api.admin.shared_pages import SharedPages
+from sqs_api.admin.cluster_pages import ClusterPages
+from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.admin.still import ACTION, HoldStill, Still
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.joined import PEERS, Joined
@@ -104,10 +102,12 @@ class ClusterHost(NamedTuple):
         entropy = self.process.entropy
         return ClusterPoint(cluster, self.questions, root, self.replicas.opened, entropy)
 
-    def pages(self, own: Mapping[str, Answer]) -> dict[str, Answer]:
-        """The administrative pages, by action; `own` are those of this host alone."""
+    @property
+    def feature(self) -> Feature:
+        """The answers about the cluster, the metrics of this host's copies, and repeated work; the
+        shards are open."""
         joined, stores = self.joined, self.replicas
-        shared = SharedPages(self.questions, joined.leaders, stores.replicas()).share(own)
+        certificate = joined.member.peer_tls.certificate
         status = StatusPage(
             joined.member.cluster,
             self.transport,
@@ -116,14 +116,12 @@ class ClusterHost(NamedTuple):
             stores.reports,
             joined.root.members,
         )
-        return {**shared, **cluster_answers(status, joined.members)}
-
-    @property
-    def feature(self) -> Feature:
-        """The metrics of this host's copies, and repeated work."""
-        certificate = self.joined.member.peer_tls.certificate
         return Feature(
-            metrics=(ClusterMetrics(self.replicas.reports, certificate),),
+            parts={
+                ClusterPages: ClusterPages(status, joined.members),
+                SharedRoutes: SharedRoutes(self.questions, joined.leaders, stores.replicas()),
+            },
+            metrics=(ClusterMetrics(stores.reports, certificate),),
             periodic=(
                 Every(_CERTIFICATES_CHECK_S, self.transport.reload),
                 Every(_BALANCE_CHECK_S, self.balance.tick),
@@ -161,7 +159,7 @@ def open_cluster_host(
     plan = LeaderPlan(membership, joined.leaders, disk.has_space)
     stores = ReplicatedStores(
         joined.member.host,
-        ShardMessages(transport),
+        transport,
         leadership_of=joined.keys.of_shard,
         log_id_of=joined.cluster.log_ids.__getitem__,
         peers=lambda: list(membership.peers),

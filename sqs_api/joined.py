@@ -18,8 +18,8 @@ from cluster.members.leader_view import LeaderView
 from cluster.members.member_records import Cluster, MembershipRefused
 from cluster.members.membership import Me, Membership
 from cluster.members.shard_keys import ShardKeys
+from cluster.peers.peer_settings import PeerSettings
 from cluster.peers.peer_tls import TlsNetwork
-from cluster.peers.settings import PeerSettings
 from cluster.replication.hosting import replica_id_of
 from sqs_api.parts import Process
 from sqs_api.settings.cluster_records import coordination_of

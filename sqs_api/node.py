@@ -26,7 +26,7 @@ from sqs_api.gateway.measures import Measures
 from sqs_api.http.server import Server
 from sqs_api.joined import join
 from sqs_api.owner import Owner
-from sqs_api.parts import Process, pages_of
+from sqs_api.parts import Process, parts_of
 from sqs_api.periodic import Periodic
 from sqs_api.records import open_records
 from sqs_api.settings.config import Settings, Switch, shards_of
@@ -128,7 +128,7 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
             shards,
             worker,
             hosts,
-            pages=host.pages(pages_of(worker.features)),
+            parts=parts_of(worker.features),
             records=host.own_records,
             is_ready=lambda: serving.is_set() and shards.router.ready,
         )

@@ -19,12 +19,9 @@ from auth.credentials import AccessKey
 from cluster.copies.backup import remove_leftovers
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
-from sqs_api.admin.admin_actions import READ_USAGE
-from sqs_api.admin.backup_page import backup_pages
 from sqs_api.admin.backup_points import BackupPoint
 from sqs_api.admin.backups import Backups
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.admin.queue_pages import deletion_pages
 from sqs_api.admin.usage_page import UsagePage
 from sqs_api.archiving.service import Archiving
 from sqs_api.gateway.accounting import Accounting
@@ -119,12 +116,11 @@ class Owner:
         )
         self.features = (
             Feature(
-                pages={READ_USAGE: usage_page.show},
+                parts={UsagePage: usage_page},
                 periodic=(Every(_USAGE_WRITE_S, self.accounting.write, first_s=0.0),),
             ),
-            Feature(pages=backup_pages(self._backups)),
+            Feature(parts={Backups: self._backups}),
             Feature(
-                pages=deletion_pages(self.deletions, self.catalog),
                 periodic=(
                     Every(_DELETION_CHECK_S, self.look_at_deletions, first_s=0.0),
                     Every(_SHORT_DISK_CHECK_S, self._make_room),

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from cluster.clock import Clock, Entropy
-from sqs_api.admin.admin_pages import Answer
 from sqs_api.gateway.metrics import Source
 from sqs_api.gateway.other_service import OtherService
 from sqs_api.gateway.payload import OnOpened
@@ -29,8 +28,8 @@ class Process(NamedTuple):
 class Feature(NamedTuple):
     """All that a part adds to the service: a new part is one more of these."""
 
-    pages: Mapping[str, Answer] = MappingProxyType({})
-    """Administrative pages, by action."""
+    parts: Mapping[type, object] = MappingProxyType({})
+    """They answer routes of the admin API, by their type."""
     services: Sequence[OtherService] = ()
     """Services beside SQS on the same endpoint."""
     on_opened: Sequence[OnOpened] = ()
@@ -39,6 +38,6 @@ class Feature(NamedTuple):
     periodic: Sequence[Every] = ()
 
 
-def pages_of(features: Sequence[Feature]) -> dict[str, Answer]:
-    """The pages of all features, by action."""
-    return {action: page for feature in features for action, page in feature.pages.items()}
+def parts_of(features: Sequence[Feature]) -> dict[type, object]:
+    """The parts that answer routes, of all features."""
+    return {kind: part for feature in features for kind, part in feature.parts.items()}

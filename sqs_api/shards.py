@@ -15,6 +15,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.delivery import Deliveries
+from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -134,14 +135,16 @@ async def open_shards(
     all_shards = [
         Shard(
             number,
-            open_store=partial(stores.open, number, folder),
-            clock=shard_clock(),
-            entropy=entropy,
-            definitions=catalog,
-            archive=archive,
-            sealing=sealer,
-            remembers=settings.etcd is not None,
-            shared_catalog=catalog,
+            ShardParts(
+                open_store=partial(stores.open, number, folder),
+                clock=shard_clock(),
+                entropy=entropy,
+                definitions=catalog,
+                archive=archive,
+                sealing=sealer,
+                remembers=settings.etcd is not None,
+                shared_catalog=catalog,
+            ),
         )
         for number, folder in folders.items()
     ]

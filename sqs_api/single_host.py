@@ -14,9 +14,7 @@ from cluster.members.host_folder import refuse_member_folder
 from cluster.peers.questions import Questions
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.admin_pages import Answer
 from sqs_api.admin.backup_points import BackupPoint, OwnPoint
-from sqs_api.admin.cluster_pages import NO_CLUSTER
 from sqs_api.admin.still import HoldStill
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.parts import Feature, Process
@@ -97,10 +95,6 @@ class SingleHost(NamedTuple):
     def backup_point(self, hold_still: HoldStill, router: Router) -> BackupPoint:
         """The point of a backup."""
         return OwnPoint(hold_still)
-
-    def pages(self, own: Mapping[str, Answer]) -> dict[str, Answer]:
-        """The administrative pages, by action."""
-        return {**own, **NO_CLUSTER}
 
     async def connect(self) -> None:
         """There is no other host."""

@@ -23,7 +23,7 @@ from sqs_api.http.tls import TlsUnusable
 from sqs_api.settings.declaring import DeclarationRefused
 from storage.engines.store import StoreFailed
 from storage.files.folder import FolderRefused
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _REFUSALS = (
     FolderRefused,

@@ -49,9 +49,9 @@ from storage.files.copying import (
 )
 from storage.files.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
 from storage.log import Position
-from storage.rows.row_keys import FORMAT_VERSION
 from storage.rows.stored_rows import StoredRows
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import FORMAT_VERSION
 
 _DRAFT = "backup-draft"
 """Folder in the data folder for the draft of a backup to another file system."""

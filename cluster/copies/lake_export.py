@@ -23,8 +23,8 @@ from storage.engines.store import StoreFailed
 from storage.lake.archive_schema import QUEUE_AGE_LATEST
 from storage.lake.lake_segments import Open, not_written, write_segment
 from storage.lake.table import Lake, LakeUnusable
-from storage.rows.stored_rows import load_archive
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.archive_rows import load_archive
 
 
 class ExportFailed(Exception):

@@ -38,13 +38,13 @@ from storage.engines.store import StoreFailed
 from storage.files.copying import FOLDER_MODE, copy_file, sync_folders
 from storage.files.folder import is_unused, write_format
 from storage.log import NEWEST_FORMAT, Position
-from storage.rows.archive_appliers import write_archive
-from storage.rows.outbox_rows import outbox_row, write_outbox
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import QueueRow, encode_row
-from storage.rows.row_keys import ANSWERS, APPLIED_KEY, FORMAT_VERSION, queue_key, table_range
-from storage.rows.stored_rows import StoredRows, load_archive
-from visibility.state.rows import DamagedRecord
+from storage.rows.stored_rows import StoredRows
+from visibility.rows.archive_rows import load_archive, write_archive
+from visibility.rows.outbox_rows import outbox_row, write_outbox
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord, encode_row
+from visibility.rows.row_keys import ANSWERS, APPLIED_KEY, FORMAT_VERSION, queue_key, table_range
+from visibility.rows.row_values import QueueRow
 
 SEQUENCES_SKIPPED = 1 << 40
 """More messages than a queue takes between a backup and its restore: a year of 30,000 a second.

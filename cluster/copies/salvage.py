@@ -33,8 +33,8 @@ from storage.files.refusing_disk import disk_refusal, naming_disk
 from storage.healing.salvaged_archive import copy_archive
 from storage.healing.salvaged_outbox import copy_outbox
 from storage.healing.salvaged_queue import QueueCopy, Target
-from storage.rows.row_keys import queue_of
-from visibility.state.events import THE_SHARD
+from visibility.rows.row_keys import queue_of
+from visibility.rows.row_values import THE_SHARD
 
 _SCRATCH = "salvage-scratch"
 _FIRST_SHARD = {0: "shard-0"}

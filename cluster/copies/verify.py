@@ -44,13 +44,11 @@ from storage.files.copying import files_below, hash_file
 from storage.files.folder import check_folder, damaged_formats, open_folder
 from storage.files.refusing_disk import disk_refusal, naming_disk
 from storage.rows.damage import Finding, check_rows
-from storage.rows.row_codec import QueueRow, decode_row
-from storage.rows.row_keys import APPLIED_KEY, BLOCKED, QUARANTINED, queue_key, queue_of
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.stored_message import StoredMessage
-from visibility.state.events import THE_SHARD, ArchivedMessage
-from visibility.state.outbox import Departure
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord, decode_row
+from visibility.rows.row_keys import APPLIED_KEY, BLOCKED, QUARANTINED, queue_key, queue_of
+from visibility.rows.row_values import THE_SHARD, ArchivedMessage, Departure, QueueRow
 
 
 class KnownQueue(NamedTuple):

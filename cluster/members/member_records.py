@@ -17,7 +17,7 @@ import msgspec
 
 from cluster.coordination.coordination import RECORDS_MAX, Transaction
 from cluster.members.shard_keys import term_key
-from cluster.peers.network import Address
+from cluster.peers.peer_settings import Address
 from cluster.replication.leadership import TermRecord
 from storage.log import OLDEST_FORMAT, have_room
 

@@ -42,7 +42,7 @@ from cluster.members.member_records import (
 )
 from cluster.members.restored import put_back
 from cluster.peers.hello import is_host_id
-from cluster.peers.network import Address
+from cluster.peers.peer_settings import Address
 from storage.log import OLDEST_FORMAT
 
 _PAUSE_S = 0.3

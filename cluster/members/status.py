@@ -11,10 +11,9 @@ from cluster.coordination.etcd_client import MemberState
 from cluster.members.leader_view import LeaderView
 from cluster.members.membership import Membership
 from cluster.members.removal import change_of, reason_to_keep
-from cluster.peers.asking import ask_all
 from cluster.peers.incoming import Call, Service
-from cluster.peers.settings import Channel
-from cluster.peers.transport import Transport
+from cluster.peers.peer_settings import Channel
+from cluster.peers.transport import Transport, ask_all
 from cluster.replication.contract import ReplicaReport, Timing
 from storage.log import OLDEST_FORMAT
 

@@ -39,16 +39,16 @@ from cluster.peers.checkpoint_messages import (
     decode_manifest,
     encode,
 )
-from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
-from cluster.peers.settings import Channel, CheckpointSettings
-from cluster.peers.transport import Transport
+from cluster.peers.peer_outcomes import Outcome, Reason, Refused
+from cluster.peers.peer_settings import Channel, CheckpointSettings
+from cluster.peers.transport import Transport, ask
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import MARK_FILE, Replaced, drop_incoming, make_incoming
 from storage.copies.scrub import InThread
 from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _TRIES = 2
 """Of a file: what is wrong twice is wrong at its host."""
@@ -105,26 +105,10 @@ class Hosts(Protocol):
 def ask_over(transport: Transport) -> Ask:
     """Ask over the links of a transport."""
 
-    async def ask(host: str, request: Request, timeout_s: float, /) -> Outcome:
-        link = transport.link(host, Channel.CHECKPOINTS)
-        if link is None:
-            return NotSent(Reason.NOT_CONNECTED)
-        found: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    def ask_host(host: str, request: Request, timeout_s: float, /) -> Awaitable[Outcome]:
+        return ask(transport, host, Channel.CHECKPOINTS, encode(request), timeout_s)
 
-        def settle(outcome: Outcome) -> None:
-            if not found.done():
-                found.set_result(outcome)
-
-        number = link.request(encode(request), settle, timeout_s)
-        if isinstance(number, NotSent):
-            return number
-        try:
-            return await found
-        except asyncio.CancelledError:
-            link.cancel(number)
-            raise
-
-    return ask
+    return ask_host
 
 
 class CheckpointFetch:

@@ -31,10 +31,10 @@ from cluster.peers.checkpoint_messages import (
     decode_request,
     encode,
 )
-from cluster.peers.holds import LogHolds
 from cluster.peers.incoming import Call, Service
+from cluster.peers.log_retention import LogRetention
 from cluster.peers.peer_outcomes import Reason, Refused
-from cluster.peers.settings import Channel, CheckpointSettings
+from cluster.peers.peer_settings import Channel, CheckpointSettings
 from cluster.peers.transport import Transport
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import outgoing_of
@@ -43,7 +43,7 @@ from storage.engines.kept_files import OF_ONE_OPENING
 from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 
 class Source(Protocol):
@@ -52,7 +52,7 @@ class Source(Protocol):
     folder: Path
     """Of its rows; checkpoints are made beside it."""
     log_id: bytes
-    holds: LogHolds
+    holds: LogRetention
 
     def applied_index(self) -> int:
         """Index of the last Entry in the rows."""

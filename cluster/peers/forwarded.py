@@ -8,9 +8,10 @@ It never forwards a request again: the sender looks for the leader.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from struct import Struct
+from typing import Protocol
 
 from auth.auth_errors import AuthError
 from cluster.encoded_requests import (
@@ -21,23 +22,46 @@ from cluster.encoded_requests import (
     encode_answer,
 )
 from cluster.peers.incoming import Call, Service
-from cluster.peers.leaders import Leaders, View
-from cluster.peers.retry import Refusal
+from cluster.peers.peer_outcomes import Refusal
 from cluster.shards.answers import NotDecided, returning
 from cluster.shards.router import RefusalOf, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, Deliveries
+from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.decided import NO_MESSAGES
-from visibility.state.events import THE_SHARD
 from visibility.state.waiters import Ticket
 
 REQUEST_HEAD = Struct(">II")
 ANSWER_HEAD = Struct(">Q")
 _SAME_QUEUE = ANSWER_HEAD.pack(0)
 _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
+
+
+class Leaders(Protocol):
+    """The leader of each shard, as far as this host knows."""
+
+    def leader_of(self, shard: int) -> str | None:
+        """The host that leads it, None while there is none."""
+
+    def subscribe(self, on_change: Callable[[int], None]) -> None:
+        """Call back with each shard whose leader changed, on the event loop."""
+
+
+class View(Protocol):
+    """This host's definitions of queues."""
+
+    def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
+        """The queue with this id, None if it was deleted."""
+
+    def renewed(self, request: Request) -> Request | None:
+        """The same request with the definitions of now; None if its queue is gone."""
+
+    def when_caught_up(self, then: Callable[[], None]) -> None:
+        """Call back once, later, when the view shows all that was committed before this call, or
+        when that cannot be known in bounded time."""
 
 
 class ForwardedRequests:

@@ -4,8 +4,9 @@
              else       encoded once, sent to the leader, with all others of this pass of the loop
              no leader, not sent, not leader: held and tried again, for a bounded time
 
-Nothing waits on the way down. `retry.py` says what may be tried again; only what may not, or not in
-time, is answered ServiceUnavailable. A receive that may have been decided by then is undone.
+Nothing waits on the way down. `peer_outcomes.py` says what may be tried again; only what may not,
+or not in time, is answered ServiceUnavailable. A receive that may have been decided by then is
+undone.
 """
 
 from __future__ import annotations
@@ -21,13 +22,20 @@ import structlog
 from cluster.clock import Clock, Entropy
 from cluster.encoded_requests import MessageUnreadable, encode_request
 from cluster.peers.breaker import Pause
-from cluster.peers.forwarded import REQUEST_HEAD, decode_outcome
-from cluster.peers.held import HeldRequests, Routed
-from cluster.peers.leaders import Leaders, View
-from cluster.peers.peer_outcomes import Failure, NotSent, Outcome, Reason, Refused
+from cluster.peers.forwarded import REQUEST_HEAD, Leaders, View, decode_outcome
+from cluster.peers.held_requests import HeldRequests, Routed
+from cluster.peers.peer_outcomes import (
+    Failure,
+    NotSent,
+    Outcome,
+    Reason,
+    Refusal,
+    Refused,
+    may_have_happened,
+    may_retry,
+)
+from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.readiness import Readiness
-from cluster.peers.retry import Refusal, may_have_happened, may_retry
-from cluster.peers.settings import Channel, ForwardingSettings
 from cluster.peers.transport import Transport
 from cluster.shards.answers import NotDecided
 from cluster.shards.router import RefusalOf, Router, takes_all
@@ -44,9 +52,9 @@ from visibility.contract.operations import (
     SendMessage,
     SendMessageBatch,
     SendMessageBatchRequestEntry,
-    UndoReceive,
 )
 from visibility.contract.outcomes import Answer
+from visibility.rules.acknowledge import UndoReceive
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import OnAnswer, Room, Ticket
@@ -170,7 +178,7 @@ class PeerRouter(Router):
 
     def _send(self, ticket: Routed, host: str) -> None:
         link = self._transport.link(host, Channel.REQUESTS)
-        if link is None or not link.is_open:
+        if link is None:
             self._failed(ticket, NotSent(Reason.NOT_CONNECTED))
             return
         timeout_s = self._settings.answer_s

@@ -2,9 +2,9 @@
 
     frame: length of the body (4), kind (1), number (8), body
 
-There is no checksum: TLS authenticates every byte. The number is that of the request which the
-frame belongs to, 0 for none. The frames of the handshake, and this head, stay as they are in every
-version.
+There is no checksum: TLS authenticates every byte. The number is that of the request that the
+frame belongs to, or of the shard that a message is for; else 0. The frames of the handshake, and
+this head, stay as they are in every version.
 """
 
 from __future__ import annotations

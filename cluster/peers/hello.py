@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from cluster.peers.peer_outcomes import Reason, Refused
-from cluster.peers.settings import Channel
+from cluster.peers.peer_settings import Channel
 
 MAGIC = b"HOLDFAST PEER\r\n"
 VERSIONS = (1,)

@@ -12,7 +12,7 @@ import structlog
 from cluster.peers.frames import BadFrame, Frame, Kind
 from cluster.peers.hello import HandshakeUnreadable, Hello, Welcome, agreed, decode, encode
 from cluster.peers.peer_outcomes import Reason, Refused
-from cluster.peers.settings import PeerSettings
+from cluster.peers.peer_settings import PeerSettings
 from cluster.peers.wire import Wire
 
 
@@ -54,18 +54,18 @@ class Call:
             self.on_cancel()
 
 
-class Service:
-    """Serves a channel: what to do with messages (and who sent them), and with requests."""
+OnMessage = Callable[[str, bytes], None]
+"""Gets the host that sent a message, and its bytes."""
 
-    def __init__(
-        self,
-        *,
-        on_message: Callable[[str, bytes], None] | None = None,
-        on_request: Callable[[Call], None] | None = None,
-    ) -> None:
-        """A bug in one of them costs that message or request only."""
-        self.on_message = on_message
+
+class Service:
+    """Serves a channel: what to do with the messages of each shard, and with requests. A bug costs
+    that message or request only."""
+
+    def __init__(self, on_request: Callable[[Call], None] | None = None) -> None:
         self.on_request = on_request
+        self.on_message: dict[int, OnMessage] = {}
+        """By shard; others are dropped."""
 
 
 class Acceptor(Protocol):
@@ -150,14 +150,14 @@ class Incoming:
         self._acceptor.begun(self)
 
     def received(self, frame: Frame) -> None:
-        """See `Owner`."""
+        """See `Side`."""
         kind, number, body = frame
         if not self.peer:
             self._shake_hands(kind, body)
         elif kind == Kind.REQUEST:
             self._serve(number, body)
         elif kind == Kind.MESSAGE:
-            self._take(body)
+            self._take(number, body)
         elif kind == Kind.CANCEL:
             if number in self._serving:
                 self._serving[number].cancel()
@@ -192,10 +192,11 @@ class Incoming:
         self.wire.send(Kind.REFUSED, 0, msgspec.msgpack.encode(refusal))
         self.wire.close()
 
-    def _take(self, body: bytes) -> None:
-        if self._service.on_message is not None:
+    def _take(self, shard: int, body: bytes) -> None:
+        on_message = self._service.on_message.get(shard)
+        if on_message is not None:
             try:
-                self._service.on_message(self.peer, body)
+                on_message(self.peer, body)
             except Exception:
                 self._log.exception("message_failed", peer=self.peer)
 

@@ -1,171 +1,237 @@
-"""Link: keeps one connection open to one channel of a peer, and sends what it is given over it.
+"""Link: a connection that this host opened to a channel of a peer, with the requests that wait for
+its answers.
 
-Nothing waits for a connection: without one a message fails at once, with NotSent.
+An end in order lets the requests under way finish: `retired` tells when to open the next one.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from itertools import count
 
 import structlog
 
-from cluster.clock import Clock, Entropy
-from cluster.peers.breaker import Breaker, Pause
-from cluster.peers.hello import Hello
-from cluster.peers.outgoing import Outgoing
-from cluster.peers.peer_log import PeerLog
-from cluster.peers.peer_outcomes import NotSent, OnOutcome, Reason
-from cluster.peers.settings import PeerSettings
+from cluster.peers.breaker import Breaker
+from cluster.peers.frames import BadFrame, Frame, Kind
+from cluster.peers.hello import (
+    HandshakeUnreadable,
+    Hello,
+    Welcome,
+    agreed,
+    decode,
+    decode_refusal,
+    encode,
+)
+from cluster.peers.peer_outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
+from cluster.peers.peer_settings import PeerSettings
 from cluster.peers.wire import Wire
+
+_DEADLINES_S = 0.5
+"""Deadlines are kept in slots of this length: one may end so much later."""
 
 
 class Link:
-    """Belongs to the event loop's thread. `start`, and `stop` in the end."""
+    """Belongs to the event loop's thread."""
+
+    answers = False
 
     def __init__(
         self,
+        hello: Hello,
         *,
-        hello: Callable[[], Hello],
-        dial: Callable[[Wire], Awaitable[None]],
-        on_open: Callable[[], None],
-        on_lost: Callable[[], None],
         settings: PeerSettings,
-        clock: Clock,
-        entropy: Entropy,
-        peers: PeerLog,
+        monotonic_s: Callable[[], float],
+        breaker: Breaker,
+        on_end: Callable[[Link], None],
     ) -> None:
-        """`hello` is asked before each attempt; `dial` connects a wire and raises OSError;
-        `on_open` is called each time a connection stands, `on_lost` when it has ended."""
+        """`breaker` is that of the channel, which outlives its links. The link is connected through
+        `wire`; `on_end` is called once it is over."""
+        loop = asyncio.get_running_loop()
+        self.wire = Wire(self, settings)
+        self.welcomed: asyncio.Future[Refused | None] = loop.create_future()
+        """Done after the handshake; with the reason if it failed."""
+        self.retired: asyncio.Future[str] = loop.create_future()
+        """Done when a connection takes no more requests, with the reason."""
+        self.is_open = False
+        """True while it takes messages and requests."""
+        self.version = 0
+        """The version that both sides speak."""
+        self.peer: Hello | None = None
+        """The other host's word about itself."""
         self._hello = hello
-        self._dial = dial
         self._settings = settings
-        self._clock = clock
-        self._pause = Pause(settings.reconnect_s, settings.reconnect_max_s, entropy)
-        self.breaker = Breaker(
-            settings.breaker_failures,
-            Pause(settings.breaker_s, settings.breaker_max_s, entropy),
-        )
+        self._monotonic_s = monotonic_s
+        self.breaker = breaker
+        self._loop = loop
         self._numbers = count(1)
-        self._current: Outgoing | None = None
-        self._connections: set[Outgoing] = set()
-        """The current one, and those that wait for their last answers."""
-        self._task: asyncio.Task[None] | None = None
-        self._on_open = on_open
-        self._on_lost = on_lost
-        self._peers = peers
-        self._log = structlog.get_logger("peers")
+        self._on_end = on_end
+        self._pending: dict[int, OnOutcome] = {}
+        self._due: dict[int, list[int]] = {}
+        """Numbers by the slot of their deadline; many are answered long before."""
+        self._is_closing = False
+        self._closing_timer: asyncio.TimerHandle | None = None
+        self._log = structlog.get_logger("peers").bind(peer=hello.to, channel=hello.channel)
 
-    @property
-    def is_open(self) -> bool:
-        """True while requests can be sent."""
-        return self._current is not None and self._current.takes_requests
+    # -- requests ----------------------------------------------------------------------------------
 
-    @property
-    def peer(self) -> Hello | None:
-        """The other host's word about itself when it was reached last."""
-        return None if self._current is None else self._current.peer
-
-    @property
-    def version(self) -> int:
-        """The version that both sides speak, 0 without a connection."""
-        return 0 if self._current is None else self._current.version
-
-    # -- sending -----------------------------------------------------------------------------------
-
-    def message(self, body: bytes) -> NotSent | None:
-        """Send what needs no answer. It may get lost with the connection."""
-        current = self._current
-        return NotSent(Reason.NOT_CONNECTED) if current is None else current.message(body)
+    def message(self, shard: int, body: bytes) -> NotSent | None:
+        """Send a shard what needs no answer. It may get lost with the connection."""
+        if not self.is_open:
+            return NotSent(Reason.NOT_CONNECTED)
+        return self.wire.send(Kind.MESSAGE, shard, body)
 
     def request(self, body: bytes, on_outcome: OnOutcome, timeout_s: float) -> int | NotSent:
         """Send a request. Returns its number, and `on_outcome` is called exactly once, later; or
-        why nothing was sent."""
-        current = self._current
-        if current is None:
+        the reason why nothing was sent."""
+        if not self.is_open:
             return NotSent(Reason.NOT_CONNECTED)
-        return current.request(body, on_outcome, timeout_s)
+        if len(self._pending) >= self._settings.requests_max:
+            return NotSent(Reason.FULL)
+        now_s = self._monotonic_s()
+        if not self.breaker.lets(now_s):
+            return NotSent(Reason.BREAKER_OPEN)
+        number = next(self._numbers)
+        failure = self.wire.send(Kind.REQUEST, number, body)
+        if failure is not None:
+            return failure
+        self._pending[number] = on_outcome
+        slot = int((now_s + timeout_s) / _DEADLINES_S) + 1
+        due = self._due.get(slot)
+        if due is None:
+            self._due[slot] = [number]
+        else:
+            due.append(number)
+        return number
 
     def cancel(self, number: int) -> bool:
         """The answer is not needed any more. True if it was not sent yet: then no outcome comes."""
-        for connection in self._connections:
-            if connection.awaits(number):
-                return connection.cancel(number)
+        if number not in self._pending:
+            return False
+        if self.wire.withdraw(number):
+            del self._pending[number]
+            return True
+        self.wire.send(Kind.CANCEL, number)
         return False
 
-    # -- life --------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Connect, now and whenever the connection is lost."""
-        self._task = asyncio.get_running_loop().create_task(self._keep_connected())
-
-    def renew(self) -> None:
-        """Let go of the connection in order; the next one shows new certificates."""
-        if self._current is not None and self._current.peer is not None:
-            self._current.close()
-
-    async def stop(self) -> None:
-        """End the connections, after their last answers."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-        for connection in list(self._connections):
-            connection.close()
-        # An event instead of looking would be for a stop only.
-        while self._connections:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-
-    async def _keep_connected(self) -> None:
-        while True:
-            try:
-                await self._connect_once()
-            except Exception:
-                self._log.exception("link_failed")
-            await asyncio.sleep(self._pause.next_s())
-
-    async def _connect_once(self) -> None:
-        """Connect, and wait until the connection takes no more requests."""
-        hello = self._hello()
-        connection = self._current = Outgoing(
-            hello,
-            numbers=self._numbers,
-            settings=self._settings,
-            monotonic_s=self._clock.monotonic_s,
-            breaker=self.breaker,
-            on_end=self._connections.discard,
+    def close(self) -> None:
+        """Send no further requests; end the connection when the last answer is here."""
+        if self.wire.is_over or self._is_closing:
+            return
+        self._is_closing = True
+        self._retire(Reason.CLOSING)
+        if self.peer is None:
+            self.wire.break_off(Reason.STOPPED)
+            return
+        self.wire.send(Kind.END, 0)
+        self._closing_timer = self._loop.call_later(
+            self._settings.drain_s, self.wire.break_off, Reason.STOPPED
         )
-        failure = await self._connect(connection)
-        if failure:
-            self._peers.failed(hello.to, failure)
+        self._close_if_idle()
+
+    def _close_if_idle(self) -> None:
+        if not self._pending:
+            self.wire.close()
+
+    def _retire(self, reason: str) -> None:
+        self.is_open = False
+        if not self.retired.done():
+            self.retired.set_result(reason)
+
+    # -- the wire's calls --------------------------------------------------------------------------
+
+    def opened(self) -> None:
+        """Say who this is."""
+        self.wire.send(Kind.HELLO, 0, encode(self._hello))
+
+    def received(self, frame: Frame) -> None:
+        """See `Side`."""
+        kind, number, body = frame
+        if kind == Kind.ANSWER and self.peer is not None:
+            self._settle(number, body)
+        elif kind == Kind.END and self.peer is not None:
+            self.close()
         else:
-            self._opened(connection)
-            failure = await connection.retired
-            self._peers.closed(hello.to, hello.channel, failure)
-            self._on_lost()
+            try:
+                self._received_rarely(kind, number, body)
+            except HandshakeUnreadable as error:
+                raise BadFrame(str(error)) from error
 
-    async def _connect(self, connection: Outgoing) -> str:
-        """Empty if the connection stands, else the reason why not."""
-        self._connections.add(connection)
+    def _received_rarely(self, kind: int, number: int, body: bytes) -> None:
+        """Refusals and the handshake."""
+        if self.peer is None and kind == Kind.WELCOME:
+            self._be_welcomed(decode(body, Welcome))
+        elif kind != Kind.REFUSED:
+            raise BadFrame(f"a frame of kind {kind} is not expected")
+        elif self.peer is not None:
+            self._settle(number, decode_refusal(body))
+        else:
+            self._refused(decode_refusal(body))
+
+    def _be_welcomed(self, welcome: Welcome) -> None:
+        theirs = welcome.hello
+        version = agreed(self._hello, theirs, self.wire.names, lambda host: host == self._hello.to)
+        if isinstance(version, Refused):
+            self._refused(version)
+            return
+        if welcome.version not in self._hello.versions:
+            self._refused(Refused(Reason.NO_COMMON_VERSION, f"version {welcome.version}"))
+            return
+        self.version = welcome.version
+        self.peer = theirs
+        self.is_open = True
+        self.wire.allow_large_frames()
+        self.welcomed.set_result(None)
+
+    def _refused(self, refusal: Refused) -> None:
+        if not self.welcomed.done():
+            self.welcomed.set_result(refusal)
+        self.wire.close()
+
+    def beat(self) -> None:
+        """End what is overdue."""
+        now = int(self._monotonic_s() / _DEADLINES_S)
+        for slot in [slot for slot in self._due if slot <= now]:
+            for number in self._due.pop(slot):
+                if number not in self._pending:
+                    continue
+                self.breaker.failed(self._monotonic_s())
+                if self.wire.withdraw(number):
+                    self._settle(number, NotSent(Reason.DEADLINE))
+                else:
+                    self.wire.send(Kind.CANCEL, number)
+                    self._settle(number, Unknown(Reason.DEADLINE))
+
+    def lost(self, reason: str) -> None:
+        """No answer comes any more."""
+        self._retire(reason)
+        if self._closing_timer is not None:
+            self._closing_timer.cancel()
+        if self._pending and not self._is_closing:
+            self.breaker.failed(self._monotonic_s())
+        pending, self._pending = self._pending, {}
+        self._due.clear()
+        unsent = NotSent(Reason.NOT_CONNECTED)
+        unknown = Unknown(reason)
+        waiting = self.wire.unsent()
+        for number, on_outcome in pending.items():
+            # Each in a call of its own, so that a bug in one does not keep others waiting.
+            self._loop.call_soon(on_outcome, unsent if number in waiting else unknown)
+        if not self.welcomed.done():
+            self.welcomed.set_result(Refused(reason, "the connection ended in the handshake"))
+        self._on_end(self)
+
+    # -- outcomes ----------------------------------------------------------------------------------
+
+    def _settle(self, number: int, outcome: Outcome) -> None:
+        on_outcome = self._pending.pop(number, None)
+        if on_outcome is None:
+            return  # it came too late
+        if not isinstance(outcome, NotSent | Unknown):
+            self.breaker.succeeded()
         try:
-            async with asyncio.timeout(2 * self._settings.handshake_s):
-                await self._dial(connection.wire)
-                refusal = await connection.welcomed
-        except (OSError, TimeoutError) as error:
-            self._give_up(connection)
-            return str(error) or type(error).__name__
-        except BaseException:
-            self._give_up(connection)
-            raise
-        return "" if refusal is None else f"{refusal.reason}: {refusal.detail}"
-
-    def _give_up(self, connection: Outgoing) -> None:
-        self._connections.discard(connection)
-        connection.wire.break_off(Reason.NO_HANDSHAKE)
-
-    def _opened(self, connection: Outgoing) -> None:
-        hello = connection.peer
-        assert hello is not None
-        self._pause.reset()
-        self._peers.opened(hello.host, hello.channel, connection.version)
-        self._on_open()
+            on_outcome(outcome)
+        except Exception:
+            self._log.exception("outcome_failed", number=number)
+        if self._is_closing:
+            self._close_if_idle()

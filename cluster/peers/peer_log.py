@@ -13,7 +13,7 @@ class PeerLog:
     def __init__(self) -> None:
         self._open: dict[str, set[str]] = {}
         """Channels that are connected, by host."""
-        self._said: dict[str, set[str]] = {}
+        self._reported: dict[str, set[str]] = {}
         """Lines logged of each host since it was last reached."""
         self._refused: dict[str, dict[str, Refused]] = {}
         """By host and channel: the refusal since it was last welcomed there."""
@@ -23,7 +23,7 @@ class PeerLog:
         """A channel of this host stands."""
         channels = self._open.setdefault(peer, set())
         if not channels:
-            self._said.pop(peer, None)
+            self._reported.pop(peer, None)
             self._log.info("peer_connected", peer=peer, version=version)
         channels.add(channel)
 
@@ -36,9 +36,9 @@ class PeerLog:
 
     def failed(self, peer: str, reason: str) -> None:
         """A host that is away says the same again and again."""
-        said = self._said.setdefault(peer, set())
-        if reason not in said:
-            said.add(reason)
+        reported = self._reported.setdefault(peer, set())
+        if reason not in reported:
+            reported.add(reason)
             self._log.warning(
                 "peer_unreachable",
                 peer=peer,
@@ -51,10 +51,10 @@ class PeerLog:
 
     def refused(self, peer: str, channel: str, refusal: Refused) -> None:
         """This host does not let another one connect."""
-        said = self._refused.setdefault(peer, {})
-        is_said = refusal in said.values()
-        said[channel] = refusal
-        if not is_said:
+        refusals = self._refused.setdefault(peer, {})
+        is_known = refusal in refusals.values()
+        refusals[channel] = refusal
+        if not is_known:
             self._log.warning(
                 "peer_refused",
                 peer=peer,

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import structlog
 
-from cluster.peers.network import Address
-from cluster.peers.settings import PeerSettings
+from cluster.peers.peer_settings import Address, PeerSettings
 
 _BACKLOG = 64
 _HANDSHAKES_MAX = 64

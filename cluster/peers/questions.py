@@ -13,11 +13,10 @@ from functools import partial
 
 import msgspec
 
-from cluster.peers.asking import ask_one
 from cluster.peers.incoming import Call, Service
-from cluster.peers.retry import Refusal
-from cluster.peers.settings import Channel
-from cluster.peers.transport import Transport
+from cluster.peers.peer_outcomes import Refusal
+from cluster.peers.peer_settings import Channel
+from cluster.peers.transport import Transport, ask
 
 
 class Question(msgspec.Struct, frozen=True):
@@ -68,7 +67,7 @@ class Questions:
         if host == self.host:
             return await self._answer_of(question)
         body = msgspec.msgpack.encode(question)
-        outcome = await ask_one(self._transport, host, Channel.PAGES, body, wait_s)
+        outcome = await ask(self._transport, host, Channel.PAGES, body, wait_s)
         return _decode_said(outcome) if isinstance(outcome, bytes) else None
 
     async def _answer_of(self, question: Question) -> Said:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from math import inf
 
-from cluster.peers.leaders import Leaders
-from cluster.peers.settings import Channel
+from cluster.peers.forwarded import Leaders
+from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport
 
 
@@ -47,7 +47,7 @@ class Readiness:
         """True if this host and those with a connection to it are a majority."""
         peers = self._transport.peers
         links = (self._transport.link(peer, Channel.REQUESTS) for peer in peers)
-        reached = sum(link is not None and link.is_open for link in links)
+        reached = sum(link is not None for link in links)
         return 2 * (reached + 1) > len(peers) + 1
 
     def _leader_changed(self, shard: int) -> None:

@@ -7,17 +7,38 @@ requests over it; answers come back on the same. So two hosts have two connectio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Protocol
+
+import structlog
 
 from cluster.clock import Clock, Entropy
+from cluster.peers.breaker import Breaker, Pause
 from cluster.peers.hello import VERSIONS, Hello, is_host_id
-from cluster.peers.incoming import Incoming, Service
+from cluster.peers.incoming import Incoming, OnMessage, Service
 from cluster.peers.link import Link
-from cluster.peers.network import Address, Network
 from cluster.peers.peer_log import PeerLog
-from cluster.peers.peer_outcomes import Reason, Refused
-from cluster.peers.settings import Channel, PeerSettings
+from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
+from cluster.peers.peer_settings import Address, Channel, PeerSettings
 from cluster.peers.wire import Wire
+
+
+class Network(Protocol):
+    """TLS over TCP, or the simulator's. Connects protocols; the transports know the other side's
+    certificate ("peercert")."""
+
+    async def connect(self, peer: str, address: Address, protocol: asyncio.BaseProtocol) -> None:
+        """Connect to the host with this id. Raises OSError."""
+
+    async def listen(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
+        """Accept connections; port 0 picks a free one. Raises OSError."""
+
+    def reload_if_changed(self) -> bool:
+        """Take over changed certificates, for new connections; True if there were any."""
+
+    def close(self) -> None:
+        """Accept no more."""
 
 
 class Transport:
@@ -46,8 +67,9 @@ class Transport:
         self._entropy = entropy
         self._versions = versions
         self._addresses: dict[str, Address] = {}
-        self._links: dict[tuple[str, Channel], Link] = {}
-        self._services: dict[str, Service] = {}
+        self._dialers: dict[tuple[str, Channel], Dialer] = {}
+        self._replicas = Service()
+        self._services: dict[str, Service] = {Channel.REPLICATION: self._replicas}
         self._incoming: set[Incoming] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -64,10 +86,10 @@ class Transport:
     def set_peers(self, addresses: Mapping[str, Address]) -> None:
         """Keep links to these hosts and admit no others."""
         assert all(map(is_host_id, addresses))
-        for key, link in list(self._links.items()):
+        for key, dialer in list(self._dialers.items()):
             if addresses.get(key[0]) != self._addresses[key[0]]:
-                del self._links[key]
-                task = asyncio.get_running_loop().create_task(link.stop())
+                del self._dialers[key]
+                task = asyncio.get_running_loop().create_task(dialer.stop())
                 self._leaving.add(task)
                 task.add_done_callback(self._leaving.discard)
         self._addresses = dict(addresses)
@@ -76,8 +98,8 @@ class Transport:
                 incoming.close()
         for host in addresses:
             for channel in Channel:
-                if host != self.host and (host, channel) not in self._links:
-                    self._links[host, channel] = self._begin_link(host, channel)
+                if host != self.host and (host, channel) not in self._dialers:
+                    self._dialers[host, channel] = self._dialer(host, channel)
 
     @property
     def peers(self) -> list[str]:
@@ -85,8 +107,26 @@ class Transport:
         return [host for host in self._addresses if host != self.host]
 
     def link(self, host: str, channel: Channel) -> Link | None:
-        """The link to a peer; None for a host that is none."""
-        return self._links.get((host, channel))
+        """The link to a peer that takes messages and requests now; None if there is none."""
+        dialer = self._dialers.get((host, channel))
+        return None if dialer is None else dialer.link
+
+    # -- messages between the replicas of a shard --------------------------------------------------
+
+    def join(self, shard: int, on_message: OnMessage) -> None:
+        """Give a shard the messages that are meant for it, from now on."""
+        self._replicas.on_message[shard] = on_message
+
+    def leave(self, shard: int) -> None:
+        """Drop what is meant for a shard from now on."""
+        self._replicas.on_message.pop(shard, None)
+
+    def send(self, host: str, shard: int, body: bytes) -> NotSent | None:
+        """Send to the same shard of another host. It may get lost; replicas know that."""
+        link = self.link(host, Channel.REPLICATION)
+        return NotSent(Reason.NOT_CONNECTED) if link is None else link.message(shard, body)
+
+    # -- life --------------------------------------------------------------------------------------
 
     async def start(self, address: Address) -> Address:
         """Accept connections of peers; returns the address with its port. Raises OSError."""
@@ -95,8 +135,8 @@ class Transport:
     def reload(self) -> None:
         """Take over changed certificates; connections are made anew with them, one by one."""
         if self._network.reload_if_changed():
-            for link in self._links.values():
-                link.renew()
+            for dialer in self._dialers.values():
+                dialer.renew()
             for incoming in list(self._incoming):
                 incoming.close()
 
@@ -106,7 +146,7 @@ class Transport:
         self._network.close()
         for incoming in list(self._incoming):
             incoming.close()
-        await asyncio.gather(*(link.stop() for link in self._links.values()), *self._leaving)
+        await asyncio.gather(*(dialer.stop() for dialer in self._dialers.values()), *self._leaving)
         # An event instead of looking would be for a stop only.
         while self._incoming:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
@@ -116,30 +156,21 @@ class Transport:
     def _hello(self, to: str, channel: str) -> Hello:
         return Hello(self._versions, self._cluster, self.host, to, channel, self._log_ids())
 
-    def _begin_link(self, host: str, channel: Channel) -> Link:
-        async def dial(wire: Wire) -> None:
-            await self._network.connect(host, self._addresses[host], wire)
-
-        def opened() -> None:
-            for listener in self.on_open:
+    def _dialer(self, host: str, channel: Channel) -> Dialer:
+        def report(listeners: list[Callable[[str, Channel], None]]) -> None:
+            for listener in listeners:
                 listener(host, channel)
 
-        def lost() -> None:
-            for listener in self.on_lost:
-                listener(host, channel)
-
-        link = Link(
+        return Dialer(
             hello=lambda: self._hello(host, channel),
-            dial=dial,
-            on_open=opened,
-            on_lost=lost,
+            dial=lambda wire: self._network.connect(host, self._addresses[host], wire),
+            on_open=partial(report, self.on_open),
+            on_lost=partial(report, self.on_lost),
             settings=self._settings,
             clock=self._clock,
             entropy=self._entropy,
             peers=self._peer_log,
         )
-        link.start()
-        return link
 
     # -- incoming: the calls of `Acceptor` ---------------------------------------------------------
 
@@ -183,3 +214,140 @@ class Transport:
     def ended(self, incoming: Incoming) -> None:
         """See `Acceptor`."""
         self._incoming.discard(incoming)
+
+
+class Dialer:
+    """Keeps one link open to a channel of a peer, from now on. `stop` it in the end."""
+
+    def __init__(
+        self,
+        *,
+        hello: Callable[[], Hello],
+        dial: Callable[[Wire], Awaitable[None]],
+        on_open: Callable[[], None],
+        on_lost: Callable[[], None],
+        settings: PeerSettings,
+        clock: Clock,
+        entropy: Entropy,
+        peers: PeerLog,
+    ) -> None:
+        """`hello` is asked before each attempt; `dial` connects a wire and raises OSError;
+        `on_open` is called each time a link stands, `on_lost` when it has ended."""
+        self._hello = hello
+        self._dial = dial
+        self._on_open = on_open
+        self._on_lost = on_lost
+        self._settings = settings
+        self._clock = clock
+        self._peers = peers
+        self._log = structlog.get_logger("peers")
+        self._pause = Pause(settings.reconnect_s, settings.reconnect_max_s, entropy)
+        pause = Pause(settings.breaker_s, settings.breaker_max_s, entropy)
+        self._breaker = Breaker(settings.breaker_failures, pause)
+        self._current: Link | None = None
+        self._links: set[Link] = set()
+        """The current one, and those that wait for their last answers."""
+        self._task = asyncio.get_running_loop().create_task(self._keep_open())
+
+    @property
+    def link(self) -> Link | None:
+        """See `Transport.link`."""
+        link = self._current
+        return link if link is not None and link.is_open else None
+
+    def renew(self) -> None:
+        """Let go of the link in order; the next one shows new certificates."""
+        if self.link is not None:
+            self.link.close()
+
+    async def stop(self) -> None:
+        """End the links, after their last answers."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        for link in list(self._links):
+            link.close()
+        # An event instead of looking would be for a stop only.
+        while self._links:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+    async def _keep_open(self) -> None:
+        while True:
+            try:
+                await self._connect_once()
+            except Exception:
+                self._log.exception("link_failed")
+            await asyncio.sleep(self._pause.next_s())
+
+    async def _connect_once(self) -> None:
+        """Connect, and wait until the link takes no more requests."""
+        hello = self._hello()
+        link = self._current = Link(
+            hello,
+            settings=self._settings,
+            monotonic_s=self._clock.monotonic_s,
+            breaker=self._breaker,
+            on_end=self._links.discard,
+        )
+        failure = await self._connect(link)
+        if failure:
+            self._peers.failed(hello.to, failure)
+            return
+        self._pause.reset()
+        self._peers.opened(hello.to, hello.channel, link.version)
+        self._on_open()
+        failure = await link.retired
+        self._peers.closed(hello.to, hello.channel, failure)
+        self._on_lost()
+
+    async def _connect(self, link: Link) -> str:
+        """Empty if the link stands, else the reason why not."""
+        self._links.add(link)
+        try:
+            async with asyncio.timeout(2 * self._settings.handshake_s):
+                await self._dial(link.wire)
+                refusal = await link.welcomed
+        except (OSError, TimeoutError) as error:
+            self._give_up(link)
+            return str(error) or type(error).__name__
+        except BaseException:
+            self._give_up(link)
+            raise
+        return "" if refusal is None else f"{refusal.reason}: {refusal.detail}"
+
+    def _give_up(self, link: Link) -> None:
+        self._links.discard(link)
+        link.wire.break_off(Reason.NO_HANDSHAKE)
+
+
+async def ask(
+    transport: Transport, host: str, channel: Channel, body: bytes, timeout_s: float
+) -> Outcome:
+    """The outcome of a request to one host, which is cancelled with this call."""
+    link = transport.link(host, channel)
+    if link is None:
+        return NotSent(Reason.NOT_CONNECTED)
+    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+
+    def settle(outcome: Outcome) -> None:
+        if not future.done():
+            future.set_result(outcome)
+
+    number = link.request(body, settle, timeout_s)
+    if isinstance(number, NotSent):
+        return number
+    try:
+        return await future
+    except asyncio.CancelledError:
+        link.cancel(number)
+        raise
+
+
+async def ask_all(
+    transport: Transport, channel: Channel, body: bytes, timeout_s: float
+) -> dict[str, bytes]:
+    """The answers by host, without those of hosts that cannot be reached or take longer than about
+    `timeout_s`."""
+    hosts = transport.peers
+    asked = [ask(transport, host, channel, body, timeout_s) for host in hosts]
+    outcomes = zip(hosts, await asyncio.gather(*asked), strict=True)
+    return {host: answer for host, answer in outcomes if isinstance(answer, bytes)}

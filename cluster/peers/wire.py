@@ -14,7 +14,7 @@ from typing import Protocol, cast
 from cluster.peers.frames import HEAD, BadFrame, Frame, FrameReader, Kind
 from cluster.peers.hello import HELLO_MAX, names_of
 from cluster.peers.peer_outcomes import NotSent, Reason
-from cluster.peers.settings import PeerSettings
+from cluster.peers.peer_settings import PeerSettings
 
 _WRITE_MAX = 1 << 20
 """Bytes of one write; further ones wait until the transport takes more."""
@@ -27,7 +27,7 @@ _READ = memoryview(bytearray(256 << 10))
 new one of this size for each read, however little arrived."""
 
 
-class Owner(Protocol):
+class Side(Protocol):
     """One side of a conversation."""
 
     answers: bool
@@ -49,8 +49,8 @@ class Owner(Protocol):
 class Wire(asyncio.BufferedProtocol):
     """Belongs to the event loop's thread, of which a process has one."""
 
-    def __init__(self, owner: Owner, settings: PeerSettings) -> None:
-        self._owner = owner
+    def __init__(self, side: Side, settings: PeerSettings) -> None:
+        self._side = side
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(HELLO_MAX)
@@ -64,7 +64,7 @@ class Wire(asyncio.BufferedProtocol):
         self._is_paused = False
         self._will_flush = False
         self._is_closing = False
-        self._heard = self._wrote = False
+        self._has_read = self._wrote = False
         """Since the last heartbeat."""
         self._silent_beats = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -87,7 +87,7 @@ class Wire(asyncio.BufferedProtocol):
         self._transport.set_write_buffer_limits(high=_BUFFER_MAX)
         self.names = names_of(transport.get_extra_info("peercert"))
         self._plan_beat()
-        self._owner.opened()
+        self._side.opened()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """See asyncio."""
@@ -95,27 +95,27 @@ class Wire(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """See asyncio."""
-        self._heard = True
+        self._has_read = True
         try:
             for frame in self._reader.feed(_READ[:nbytes]):
                 if self.is_over:
                     return
                 if frame[0] != Kind.HEARTBEAT:
-                    self._owner.received(frame)
+                    self._side.received(frame)
         except BadFrame:
             self.break_off(Reason.BAD_FRAME)
 
     def pause_writing(self) -> None:
         """See asyncio."""
         self._is_paused = True
-        if self._owner.answers:
+        if self._side.answers:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """See asyncio."""
         self._is_paused = False
         if not self.is_over:
-            if self._owner.answers:
+            if self._side.answers:
                 self._transport.resume_reading()
             self._flush()
 
@@ -125,7 +125,7 @@ class Wire(asyncio.BufferedProtocol):
         for timer in (self._timer, self._closing_timer):
             if timer is not None:
                 timer.cancel()
-        self._owner.lost(self._why)
+        self._side.lost(self._why)
 
     # -- out ---------------------------------------------------------------------------------------
 
@@ -227,8 +227,8 @@ class Wire(asyncio.BufferedProtocol):
         meanwhile before it blames the other."""
         if self.is_over:
             return
-        self._silent_beats = 0 if self._heard else self._silent_beats + 1
-        self._heard = False
+        self._silent_beats = 0 if self._has_read else self._silent_beats + 1
+        self._has_read = False
         if self._silent_beats >= self._settings.silent_beats:
             self.break_off(Reason.SILENT)
             return
@@ -236,4 +236,4 @@ class Wire(asyncio.BufferedProtocol):
             self.send(Kind.HEARTBEAT, 0)
         self._wrote = False
         self._plan_beat()
-        self._owner.beat()
+        self._side.beat()

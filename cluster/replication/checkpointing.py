@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeVar
 from cluster.clock import Entropy
 from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
 from cluster.peers.checkpoints import Checkpoints
-from cluster.peers.holds import LogHolds
-from cluster.peers.settings import CheckpointSettings
+from cluster.peers.log_retention import LogRetention
+from cluster.peers.peer_settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication.replicated_store import ReplicatedStore
 from storage.copies.checkpoint import check_rows_of, make_checkpoint
@@ -74,7 +74,7 @@ class StoreSource:
     ) -> None:
         self.folder: Path = store.folder
         self.log_id = store.replica.journal.log_id
-        self.holds: LogHolds = store.holds
+        self.holds: LogRetention = store.holds
         self._store = store
         self._read_rows = read_rows
 

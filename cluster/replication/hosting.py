@@ -31,14 +31,14 @@ from storage.copies.replaced_rows import (
 from storage.engines.store import RowStore, StoreFailed
 from storage.engines.store_options import Durability, Replication, StoreOptions, log_folder
 from storage.log import OLDEST_FORMAT, Disk, LogMismatch, Promise, PromiseFile, SystemDisk
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 OnMessage = Callable[[str, bytes], None]
 """Gets the host that sent a message, and its bytes."""
 
 
 class Messages(Protocol):
-    """The messages between hosts: `cluster.peers.shard_messages.ShardMessages`."""
+    """The messages between hosts: `cluster.peers.transport.Transport`."""
 
     def join(self, shard: int, on_message: OnMessage) -> None:
         """Give a shard the messages that are meant for it, from now on."""
@@ -131,7 +131,7 @@ class ReplicatedStores:
         `checkpoints`, a host that no log reaches back to stays behind. `written_as` is the format
         of Entries that all members read. `reluctance_s`: the seconds for which a free shard is left
         to other hosts. `has_space` is False while this host's disk is short; for `has_much_space`
-        see `LogHolds`."""
+        see `LogRetention`."""
         self._written_as = written_as
         self._place = place
         assert options.durability is Durability.FSYNC, "peers count on what is synced"

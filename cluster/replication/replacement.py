@@ -12,8 +12,8 @@ import structlog
 
 from cluster.replication.following import Follower
 from storage.copies.replaced_rows import Replaced
-from storage.rows.row_changes import Ops
-from storage.rows.row_keys import BLOCKED, QUARANTINED
+from visibility.rows.row_changes import Ops
+from visibility.rows.row_keys import BLOCKED, QUARANTINED
 
 
 class Ways(NamedTuple):

@@ -17,7 +17,7 @@ from functools import partial
 
 import msgspec
 
-from cluster.peers.holds import LogHolds
+from cluster.peers.log_retention import LogRetention
 from cluster.replication.contract import NotServing, ReplicaReport
 from cluster.replication.replacement import DamagedRows, Replacement
 from cluster.replication.replica import Replica
@@ -27,7 +27,7 @@ from storage.engines.store_options import Replication, StoreOptions
 from storage.healing.rebuild import Healed
 from storage.log import Disk, LogFailed, LogFull, Position, ReadAhead
 from storage.rows.entry_body import EntryBody, decode_body, encode_body
-from storage.rows.row_changes import Changes, Ops
+from visibility.rows.row_changes import Changes, Ops
 
 TICK_S = 0.1
 """Interval of the replica's own work."""
@@ -90,7 +90,7 @@ class ReplicatedStore(FlushedRows):
         self.replacement = Replacement(self, self._logger)
         self.damaged = DamagedRows(self.replacement, self._logger)
         self._ahead = ReadAhead(self._apply_more)
-        self.holds = LogHolds(options.monotonic_s)
+        self.holds = LogRetention(options.monotonic_s)
         self.rows = rows
         self.replication = options.replication
         self.answers_early = options.replication is Replication.ASYNC

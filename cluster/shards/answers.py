@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -11,18 +11,22 @@ from typing import NamedTuple
 import structlog
 
 from storage.engines.store import SharedStore
-from storage.rows.row_changes import Changes
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt, Request
-from visibility.contract.operations import ReturnMessages
 from visibility.contract.outcomes import Deliveries
-from visibility.rules.decided import NO_MESSAGES, Answers, Notice
+from visibility.rows.row_changes import Changes
+from visibility.rules.acknowledge import ReturnMessages, UndoReceive
+from visibility.rules.decided import NO_MESSAGES, Answers
+from visibility.rules.events import Notice
+from visibility.rules.features import OPERATIONS
 from visibility.state.waiters import OnAnswer
 
 _LATE = 4
 """A receive is late after this part of its visibility timeout."""
 _LATE_MS_MIN = 1_000 // _LATE
 """No receive is late before: the shortest visibility timeout is a second."""
+GIVING_BACK = (ReturnMessages, UndoReceive)
+"""Operations that a shard decides as long as it leads, although it stops."""
 
 
 class NotDecided(ServiceUnavailable):
@@ -44,10 +48,16 @@ class _Held:
     """The last Entry under way that the Turn saw."""
 
 
-class Unconfirmed:
+class ReadBarrier:
     """Answers of Turns without changes, until a majority has confirmed the term."""
 
-    def __init__(self, under_way: deque[UnderWay], release: Callable[[Answers], None]) -> None:
+    def __init__(
+        self,
+        store: SharedStore,
+        under_way: deque[UnderWay],
+        release: Callable[[Answers], None],
+    ) -> None:
+        self._store = store
         self._under_way = under_way
         self._release = release
         self._held: list[_Held] = []
@@ -55,11 +65,11 @@ class Unconfirmed:
     def __bool__(self) -> bool:
         return bool(self._held)
 
-    def hold(self, answers: Answers, store: SharedStore) -> None:
+    def hold(self, answers: Answers) -> None:
         """Hold the answers of the last Turn until then, and until all that it saw is committed."""
         held = _Held(answers, self._under_way[-1] if self._under_way else None)
         self._held.append(held)
-        store.confirm(partial(self._confirmed, held))
+        self._store.confirm(partial(self._confirmed, held))
 
     def take_all(self) -> Answers:
         """Take the answers out: they must not leave."""
@@ -78,14 +88,78 @@ class Unconfirmed:
         self._release(held.answers)
 
 
-def notice(told: Notice, log: structlog.stdlib.BoundLogger) -> None:
+class EarlyAnswers:
+    """With asynchronous replication: answers that wait for the leader's own disk, not for a
+    majority, and have not left."""
+
+    def __init__(self, store: SharedStore, release: Callable[[Answers], None]) -> None:
+        self._store = store
+        self._release = release
+        self._held: deque[Answers] = deque()
+        """By Entry that is not synced here, oldest first."""
+
+    def hold(self, answers: Answers, *, has_entry: bool) -> Answers:
+        """Hold the early ones of a Turn until this host has durably what it saw; return the
+        others."""
+        early: Answers = []
+        others: Answers = []
+        for each in answers:
+            kind = OPERATIONS[type(each[0].request.operation)]
+            (early if kind.is_early else others).append(each)
+        if has_entry:
+            self._held.append(early)
+        elif self._held:
+            self._held[-1].extend(early)
+        else:
+            self._release(early)
+        return others
+
+    def appended(self) -> None:
+        """The Entry of the last Turn is under way."""
+        self._store.once_synced(lambda: self._release(self._held.popleft()))
+
+    def take_all(self) -> Answers:
+        """Take the answers out: they must not leave."""
+        taken = [each for answers in self._held for each in answers]
+        self._held.clear()
+        return taken
+
+
+class RefusedReceives:
+    """Receives that a shard answered with an error, of Entries that may be durable all the same.
+    Once the shard is loaded anew, they are given back before anything else is decided."""
+
+    def __init__(self) -> None:
+        self._returns: list[Request] = []
+
+    def note(self, under_way: Iterable[UnderWay]) -> None:
+        """These Entries failed."""
+        self._returns += [
+            returning(ticket.request, answer)
+            for entry in under_way
+            for ticket, answer in entry.answers
+            if isinstance(answer, Deliveries) and answer.leases
+        ]
+
+    def give_back(self, submit: Callable[[Request, OnAnswer], object]) -> None:
+        """Have them given back. What such a receive did not get has another receive count."""
+        returns, self._returns = self._returns, []
+        for request in returns:
+            submit(request, partial(self._answered, request))
+
+    def _answered(self, request: Request, answer: object) -> None:
+        if isinstance(answer, ServiceUnavailable):  # the shard failed once more
+            self._returns.append(request)
+
+
+def log_notice(notice: Notice, log: structlog.stdlib.BoundLogger) -> None:
     """Write a line of the log."""
-    if told.error is not None:
-        log.error(told.event, exc_info=told.error, **told.fields)
-    elif told.is_damage:
-        log.error(told.event, **told.fields)
+    if notice.error is not None:
+        log.error(notice.event, exc_info=notice.error, **notice.fields)
+    elif notice.is_damage:
+        log.error(notice.event, **notice.fields)
     else:
-        log.info(told.event, **told.fields)
+        log.info(notice.event, **notice.fields)
 
 
 def in_time(entry: UnderWay, now_ms: int, submit: Callable[[Request, OnAnswer], object]) -> Answers:

@@ -18,11 +18,14 @@ import structlog
 from auth.caller import Caller
 from cluster.clock import Entropy
 from cluster.shards.router import Router
+from cluster.shards.shard_report import News
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
-from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.arrivals import AcceptMessages
+from visibility.rules.departures import ClearOutbox, ReadOutbox
 
 PAUSE_S = 0.05
 """Pause after a request that failed, or that brought nothing forward; doubled each time."""
@@ -40,8 +43,8 @@ class Deliveries:
         self._entropy = entropy
         self._pairs: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._woken: set[tuple[int, int]] = set()
-        self._told: dict[tuple[int, int], Floors] = {}
-        """Floors below which each other shard was last told to forget."""
+        self._reported: dict[tuple[int, int], Floors] = {}
+        """Floors below which each other shard last got to forget."""
         self._free = asyncio.Event()
         self._free.set()
         self._moving = 0
@@ -51,12 +54,12 @@ class Deliveries:
         self._log = structlog.get_logger("deliveries")
         for shard in router.shards.values():
             if len(router.shards) > 1:
-                shard.on_departure = self.wake
+                shard.subscribe(self.wake)
 
-    def wake(self, source: int, *, is_new: bool = False) -> None:
-        """Deliver the messages of a shard; `is_new`: it has just begun to lead."""
+    def wake(self, source: int, news: News) -> None:
+        """Deliver the messages of a shard; one that just begins to lead may have some for all."""
         shards = self._router.shards
-        targets = shards.keys() if is_new else shards[source].departs_to()
+        targets = shards.keys() if news is News.LEADS else shards[source].departs_to()
         for target in targets:
             if target != source and target in shards and not self._is_stopping:
                 self._begin((source, target))
@@ -143,9 +146,9 @@ class Deliveries:
 
     async def _forget(self, pair: tuple[int, int], floors: Floors) -> None:
         """Have the other shard forget what is cleared: the floors are committed."""
-        if floors and self._told.get(pair) != floors:
+        if floors and self._reported.get(pair) != floors:
             await self._ask(pair[1], AcceptMessages([], floors))
-            self._told[pair] = floors
+            self._reported[pair] = floors
 
     async def _ask(self, shard: int, operation: Operation) -> Answer:
         request_id = f"{self._entropy.bits128():032x}"

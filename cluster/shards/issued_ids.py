@@ -16,9 +16,9 @@ import structlog
 from auth.caller import Caller
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Request
-from visibility.contract.operations import ReadQueues
 from visibility.contract.outcomes import Answer
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.read_queues import ReadQueues
 
 _CALLER = Caller("", "", "raised-ids")
 _NO_QUEUES = ReadQueues()
@@ -103,16 +103,16 @@ class RaisedIds:
     def __init__(self, shards: Iterable[int], ask: Callable[[Request], Awaitable[Answer]]) -> None:
         """`ask` is `Router.ask`."""
         self._ask = ask
-        self._unheard = set(shards)
+        self._unanswered = set(shards)
         """Shards whose leader has not answered yet."""
 
     async def wait(self) -> None:
         """Wait for the leaders that have not answered yet. Raises ServiceUnavailable if one does
         not while the router holds the request."""
-        for shard in sorted(self._unheard):
+        for shard in sorted(self._unanswered):
             request = Request(_NO_QUEUES, the_shard(shard), _CALLER, "raised-ids")
             await self._ask(request)
-            self._unheard.discard(shard)
+            self._unanswered.discard(shard)
 
 
 def _held(number: int, queue_id: int, issued: int) -> str:

@@ -12,17 +12,16 @@ import structlog
 
 from storage.engines.store import Store
 from storage.healing.rebuild import report_rebuilt
-from storage.rows.outbox_rows import DEPARTED_LOST
-from storage.rows.row_codec import QueueRow
-from storage.rows.row_keys import queue_key
 from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.model import Definitions
+from visibility.rows.outbox_rows import DEPARTED_LOST
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import queue_key
+from visibility.rules.departures import add_departure
 from visibility.state.advance import restore
-from visibility.state.apply_outbox import add_departure
 from visibility.state.archive_state import ArchiveState
-from visibility.state.queue_state import SPAN_BITS, QueueState
-from visibility.state.rows import DamagedRecord
+from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
 SLICE_ROWS = 1_000
@@ -40,9 +39,8 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
     departed: dict[int, int] = {}
     _load_archive(state.archive, rows)
     for place, (queue_id, row) in enumerate(rows.queues()):
-        queue = _queue_state(queue_id, row)
         spans = yield from _in_slices(rows.spans(queue_id))
-        _place(queue, row, dict(spans))
+        queue = QueueState.of(queue_id, row, dict(spans))
         queue.quarantined = rows.quarantine(queue_id)
         leases = yield from _in_slices(rows.leases(queue_id))
         if any(lease.is_held for lease in leases):
@@ -138,23 +136,3 @@ def _load_outbox(state: ShardState, rows: StoredRows) -> None:
         state.outbox.origin, state.outbox.next_number = row.origin, row.next_number
     for number, departure in departures:
         add_departure(state, state.queues.get(departure.queue_id), number, departure)
-
-
-def _queue_state(queue_id: int, row: QueueRow) -> QueueState:
-    queue = QueueState(queue_id)
-    queue.next_sequence = row.next_sequence
-    queue.waiting = row.waiting
-    queue.continues = row.continues
-    queue.first_sequence = row.first_sequence
-    queue.delayed = row.delayed
-    queue.ready_groups.restore(row.listed)
-    queue.aliases = row.aliases
-    queue.remembered_ms = row.remembered_ms
-    queue.fifo = row.fifo
-    return queue
-
-
-def _place(queue: QueueState, row: QueueRow, spans: dict[int, int]) -> None:
-    queue.spans = spans
-    first = min(spans) << SPAN_BITS if spans else row.next_sequence
-    queue.low_water = queue.head = max(row.low_water, first)

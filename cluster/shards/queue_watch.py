@@ -20,13 +20,15 @@ from visibility.contract import operations as op
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer
+from visibility.rules.kept_queues import ContinueQueue
+from visibility.rules.queues import CloseQueue, QueueChanged
 
 PRINCIPAL = "operator"
 """Principal of requests that the service itself makes."""
 _OPERATIONS: dict[Kind, op.Operation] = {
-    Kind.CHANGED: op.QueueChanged(),
-    Kind.DELETED: op.CloseQueue(),
-    Kind.PURGED: op.ContinueQueue(),
+    Kind.CHANGED: QueueChanged(),
+    Kind.DELETED: CloseQueue(),
+    Kind.PURGED: ContinueQueue(),
 }
 
 
@@ -35,21 +37,21 @@ class QueueWatch:
 
     def __init__(self, catalog: Catalog, router: Router) -> None:
         self._router = router
-        self._told: dict[asyncio.Future[None], int] = {}
+        self._reported: dict[asyncio.Future[None], int] = {}
         """Reports not yet confirmed by shards, with the id of the queue before the change."""
-        catalog.subscribe(self._tell)
+        catalog.subscribe(self._report)
 
-    def _tell(self, change: QueueChange) -> None:
+    def _report(self, change: QueueChange) -> None:
         operation = _OPERATIONS.get(change.kind)
         if operation is None:
             return
         queue = change.queue
         confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._told[confirmed] = queue.queue_id
+        self._reported[confirmed] = queue.queue_id
 
         def on_answer(answer: Answer | QueueError) -> None:
             """Count a refusal as confirmed: a shard that is away reads the view when it loads."""
-            del self._told[confirmed]
+            del self._reported[confirmed]
             confirmed.set_result(None)
 
         request_id = f"{PRINCIPAL}-{queue.queue_id}"
@@ -59,6 +61,6 @@ class QueueWatch:
 
     async def confirmed(self, queue_id: int) -> None:
         """Wait until the shard has confirmed all changes of a queue."""
-        told = [future for future, named in self._told.items() if named == queue_id]
-        if told:
-            await asyncio.wait(told)
+        reports = [future for future, named in self._reported.items() if named == queue_id]
+        if reports:
+            await asyncio.wait(reports)

@@ -5,18 +5,18 @@ A shard makes them on request. Its memory (`visibility/state`) does not leave `c
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
-from enum import StrEnum
+from collections.abc import Callable, Container, Iterable
+from enum import Enum, StrEnum
 from typing import NamedTuple
 
 import msgspec
 
 from storage.histogram import HistogramReport
+from visibility.rows.row_codec import DamagedRecord
 from visibility.state.ages import OldestMessages, oldest_messages
 from visibility.state.archive_state import ArchiveState
 from visibility.state.gauges import GroupGauges, group_gauges
 from visibility.state.queue_state import QueueState
-from visibility.state.rows import DamagedRecord
 from visibility.state.shard_state import ShardState
 
 
@@ -29,6 +29,19 @@ class Phase(StrEnum):
     LEADING = "leading"
     FAILED = "failed"
     STOPPED = "stopped"
+
+
+class News(Enum):
+    """The news of a shard, which those who `subscribe` to it are told."""
+
+    LEADS = "leads"
+    """This host begins to decide the shard's requests."""
+    DEPARTURES = "departures"
+    """Messages left for other shards."""
+
+
+OnNews = Callable[[int, News], None]
+"""Called with the shard's number, on the event loop."""
 
 
 class ArchiveLimits(NamedTuple):

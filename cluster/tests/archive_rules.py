@@ -10,12 +10,11 @@ from hypothesis.stateful import invariant, rule
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.driver import Driver
 from storage.engines.memory import MemoryStore
-from storage.rows.row_codec import decode_row
-from storage.rows.row_keys import ARCHIVED, table_range
-from visibility.contract.operations import AcknowledgeArchive, SealArchive
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_TAG
-from visibility.rules.archive_batches import the_shard
-from visibility.state.events import THE_SHARD, ArchivedMessage
+from visibility.rows.row_codec import decode_row
+from visibility.rows.row_keys import ARCHIVED, table_range
+from visibility.rows.row_values import THE_SHARD, ArchivedMessage
+from visibility.rules.archive_batches import AcknowledgeArchive, SealArchive, the_shard
 from visibility.state.shard_state import ShardState
 from visibility.tests import prepared
 

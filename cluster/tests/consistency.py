@@ -7,9 +7,11 @@ from functools import lru_cache
 
 from storage.checks.consistency import check_archive, check_outbox, check_queue
 from storage.engines.memory import MemoryStore
-from storage.rows.outbox_rows import departures
-from storage.rows.row_codec import QueueRow, decode_row
-from storage.rows.row_keys import (
+from visibility.contract.move_task import MoveTask
+from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.rows.outbox_rows import departures
+from visibility.rows.row_codec import decode_row
+from visibility.rows.row_keys import (
     BLOCKED,
     GROUP,
     HOLD,
@@ -23,10 +25,7 @@ from storage.rows.row_keys import (
     number_of,
     queue_of,
 )
-from visibility.contract.held_messages import Hold
-from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import THE_SHARD, GroupRow, Quarantined
+from visibility.rows.row_values import THE_SHARD, GroupRow, Quarantined, QueueRow
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 

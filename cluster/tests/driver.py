@@ -4,6 +4,7 @@ command."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from unittest.mock import patch
 
 from cluster.shards.loading import load_at_once
 from cluster.shards.shard_report import ArchiveLimits
@@ -14,9 +15,9 @@ from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries, Progress
-from visibility.rules.decided import Notice
-from visibility.rules.turn import run
-from visibility.state.events import Event
+from visibility.rules.decided import Decided
+from visibility.rules.events import Event, Notice
+from visibility.rules.turn import Turn, run
 from visibility.state.invariants import check_shard
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -118,18 +119,20 @@ class Driver:
         """The lines that a shard would log."""
         self._entropy = SteadyEntropy()
         self._entropy._bits += now_ms + seed
-        if on_event is not None:
-            self._tell(on_event)
+        self._on_event = on_event
         self.turn([])
 
-    def _tell(self, on_event: Callable[[Event], None]) -> None:
-        record = self.rows.record
+    def _run(self, stamp: Stamp, deferred: list[Ticket], tickets: list[Ticket]) -> Decided:
+        on_event, do = self._on_event, Turn.do
+        if on_event is None:
+            return run(self.state, stamp, deferred, tickets)
 
-        def record_and_tell(event: Event) -> None:
-            record(event)
+        def do_and_tell(turn: Turn, event: Event) -> None:
+            do(turn, event)
             on_event(event)
 
-        self.rows.record = record_and_tell  # type: ignore[method-assign]
+        with patch.object(Turn, "do", do_and_tell):
+            return run(self.state, stamp, deferred, tickets)
 
     def submit(self, request: Request) -> Reply:
         """Run one request and everything that follows at once."""
@@ -190,7 +193,7 @@ class Driver:
         one."""
         self.turns += 1
         stamp = Stamp(self.now_ms, self._entropy.bits128, self.trusted_ms)
-        decided = run(self.state, stamp, deferred, tickets)
+        decided = self._run(stamp, deferred, tickets)
         changes = self.rows.take_changes()
         if changes:
             body = EntryBody(self.now_ms, decided.request_ids, changes.ops)

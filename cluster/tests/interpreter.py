@@ -30,10 +30,8 @@ from visibility.content.sequence_numbers import sequence_number
 from visibility.contract.limits import VISIBILITY_TIMEOUT
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import (
-    BrowseMessages,
     CancelMessageMoveTask,
     ListMessageMoveTasks,
-    QueueChanged,
     StartMessageMoveTask,
 )
 from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries
@@ -48,9 +46,10 @@ from visibility.contract.results import (
 )
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.tags import ARCHIVE_TAG
-from visibility.rules.task_handles import encode_handle
-from visibility.state.apply import APPLY
-from visibility.state.events import MessagesReceived
+from visibility.contract.task_handles import encode_handle
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.message_events import MessagesReceived
+from visibility.rules.queues import QueueChanged
 from visibility.state.queue_state import SPAN_BITS
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
@@ -251,7 +250,7 @@ class Interpreter:
         queue.waiting += len(leases)
         queue.counts.sent += len(leases)
         received = MessagesReceived(queue_id, now_ms, leases)
-        APPLY[type(received)](self.driver.state, received)
+        received.apply(self.driver.state)
         return ["done"]
 
     def do_move(self, words: list[str], options: Options) -> list[str]:

@@ -14,7 +14,6 @@ from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver, loaded
 from visibility.contract.model import QueueDefinition
 from visibility.state.advance import advance
-from visibility.state.apply import APPLY
 from visibility.state.invariants import check_shard
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
@@ -82,7 +81,7 @@ class ModelRules(ArchiveRules, RuleBasedStateMachine):
             self.known,
             store=self.store,
             now_ms=self.model.now_ms,
-            on_event=lambda event: APPLY[type(event)](self.follower, event),
+            on_event=lambda event: event.apply(self.follower),
             archive=LIMITS,
             sealing=self.sealing,
         )

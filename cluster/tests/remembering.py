@@ -7,11 +7,12 @@ from itertools import count
 import msgspec
 
 from cluster.tests.world import World, settled
-from storage.rows.row_codec import AnswersRow, decode_row
-from storage.rows.row_keys import ANSWERS
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer
+from visibility.rows.row_codec import decode_row
+from visibility.rows.row_keys import ANSWERS
+from visibility.state.short_answers import AnswersRow
 from visibility.tests import prepared
 
 STANDARD = prepared.queue_named("standard", 1)

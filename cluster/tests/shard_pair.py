@@ -7,10 +7,12 @@ import msgspec
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
-from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.contract.stored_message import Arrival
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.arrivals import AcceptMessages
+from visibility.rules.departures import ClearOutbox, ReadOutbox
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

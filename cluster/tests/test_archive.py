@@ -9,17 +9,18 @@ from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.archive_rules import LIMITS, SHARD, TAGS, acknowledge, seal, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
-from cluster.tests.virtual_time import virtual
+from cluster.tests.virtual_time import CountingEntropy, virtual
 from cluster.tests.world import World
 from storage.checks.consistency import check_archive
 from storage.engines.memory import MemoryStore
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import ARCHIVED, message_key, row_key
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
-from visibility.contract.operations import AcknowledgeArchive
 from visibility.contract.tags import ARCHIVE_NONE, ARCHIVE_TAG
-from visibility.state.events import THE_SHARD, Event, MessagesHandedOver
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import ARCHIVED, message_key, row_key
+from visibility.rows.row_values import THE_SHARD
+from visibility.rules.archive_batches import AcknowledgeArchive, MessagesHandedOver
+from visibility.rules.events import Event
 from visibility.tests import prepared
 
 MINUTE_MS = 60_000
@@ -202,9 +203,9 @@ async def test_to_the_archive_a_store_that_came_back_shorter_is_another_one() ->
     await again.shard.stop()
 
     world.store.came_back_shorter = True
-    shorter = World(archive=LIMITS, store=world.store)
-    shorter.shard._entropy.bits128()
-    await shorter.start()
+    entropy = CountingEntropy()
+    entropy.bits128()
+    shorter = await World(archive=LIMITS, store=world.store, entropy=entropy).start()
 
     assert shorter.shard.report().archive.source not in ("", source)
 

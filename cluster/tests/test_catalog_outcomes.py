@@ -12,7 +12,7 @@ from cluster.catalog.catalog_records import queue_key
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.coordination.coordination import Transaction
-from cluster.peers.leaders import View
+from cluster.peers.forwarded import View
 from cluster.tests.catalog_file import owner
 from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets, virtual

@@ -19,9 +19,10 @@ from storage.copies.manifest import BackupRefused, Manifest, read_manifest
 from storage.engines.rocks import RocksRows
 from storage.files.folder import open_folder
 from storage.log import Position
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import QueueRow, encode_row
-from storage.rows.row_keys import queue_key
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import queue_key
+from visibility.rows.row_values import QueueRow
 
 STAMP_MS = 9_000
 APPLIED = Position(7, 40, 0xABC)

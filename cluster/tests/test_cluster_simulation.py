@@ -13,11 +13,12 @@ import pytest
 
 from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.async_planted import ASYNC_PLANTS
-from cluster.tests.simulation.cluster_planted import PLANTS, Plant, Story
+from cluster.tests.simulation.cluster_planted import PLANTS, Story
 from cluster.tests.simulation.cluster_run import APART, Shape, simulate
 from cluster.tests.simulation.disk_planted import DISK_PLANTS
 from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
 from cluster.tests.simulation.outbox_planted import CLUSTER_PLANTS
+from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.refused_planted import CLUSTER_PLANTS as REFUSED_PLANTS
 from storage.engines.store_options import Replication
 

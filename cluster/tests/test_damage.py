@@ -7,10 +7,10 @@ import pytest
 from cluster.shards.issued_ids import CatalogOlder
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from storage.rows.row_keys import LEASE, message_key, queue_of, row_key
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.outcomes import Deliveries
+from visibility.rows.row_keys import LEASE, message_key, queue_of, row_key
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.tests import prepared
 
@@ -32,7 +32,7 @@ async def returned(world: World, queue: QueueDefinition, batches: int = 1) -> No
 
 def quarantined(world: World, queue: QueueDefinition) -> int:
     """The queue's count."""
-    state = world.shard._state.queues.get(queue.queue_id)
+    state = world.shard._tenure.state.queues.get(queue.queue_id)
     assert state is not None
     return state.quarantined.messages
 

@@ -7,7 +7,6 @@ import pytest
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.checks import consistency
-from storage.rows.row_keys import CLOCK, DELAYED, GROUP, GROUP_LINE, message_key, pair_key, queue_of
 from storage.rows.stored_rows import StoredRows
 from visibility.content.id_digests import group_digest
 from visibility.contract.errors import QueueError
@@ -15,6 +14,15 @@ from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import ListMessageMoveTasks
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import ListMessageMoveTasksResult
+from visibility.rows.row_keys import (
+    CLOCK,
+    DELAYED,
+    GROUP,
+    GROUP_LINE,
+    message_key,
+    pair_key,
+    queue_of,
+)
 from visibility.state.fairness import IN_FLIGHT_MIN
 from visibility.state.invariants import check_queue
 from visibility.tests import prepared
@@ -35,7 +43,7 @@ async def restarted(world: World) -> World:
 
 def quarantined(world: World, queue: QueueDefinition) -> int:
     """The queue's count, which agrees with its rows."""
-    state = world.shard._state.queues.get(queue.queue_id)
+    state = world.shard._tenure.state.queues.get(queue.queue_id)
     assert state is not None
     check_queue(state)
     known = StoredRows(world.store).quarantine(queue.queue_id)
@@ -219,7 +227,7 @@ async def test_memory_does_not_grow_beside_a_returned_message_that_cannot_be_rea
         assert isinstance(answer, Deliveries)
         receipts = [Receipt(lease.sequence, lease.receive_count) for lease in answer.leases]
         await world.asked(prepared.delete_batch(Q, receipts))
-    queue = world.shard._state.queues.get(1)
+    queue = world.shard._tenure.state.queues.get(1)
     assert queue is not None
 
     assert (queue.visible, quarantined(world, Q)) == (0, 1)

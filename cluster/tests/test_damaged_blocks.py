@@ -20,10 +20,10 @@ from storage.checks.consistency import check_queue
 from storage.engines import rocks
 from storage.engines.fresh_rows import has_damage
 from storage.engines.store import StoreFailed
-from storage.rows.row_keys import MESSAGE, table_range
 from storage.tests.on_disk import changing, rows_of
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.outcomes import Deliveries
+from visibility.rows.row_keys import MESSAGE, table_range
 from visibility.state.queue_state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
@@ -112,7 +112,7 @@ class Served(healing.Served):
         return bodies
 
     def states(self) -> list[QueueState]:
-        return [*self.shard._state.queues.values()]
+        return [*self.shard._tenure.state.queues.values()]
 
     def quarantined(self) -> int:
         return sum(queue.quarantined.messages for queue in self.states())

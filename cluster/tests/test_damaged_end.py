@@ -9,9 +9,9 @@ from random import Random
 import pytest
 
 from cluster.tests.test_healing import RUBBISH, Q, Served
-from storage.rows.row_keys import queue_key
 from storage.tests.on_disk import changing
 from visibility.contract.outcomes import Deliveries
+from visibility.rows.row_keys import queue_key
 from visibility.tests import prepared
 
 COUNT = 100
@@ -46,7 +46,7 @@ async def filled(folder: Path) -> list[str]:
 
 
 def quarantined(served: Served) -> int:
-    state = served.shard._state.queues.get(1)
+    state = served.shard._tenure.state.queues.get(1)
     assert state is not None
     return state.quarantined.messages
 

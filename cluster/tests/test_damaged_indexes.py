@@ -15,12 +15,12 @@ from cluster.tests.test_healing import Served
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.checks.consistency import check_queue
-from storage.rows.row_keys import ALIAS, GROUP_LINE, HEAD, REMEMBERED
 from storage.tests.on_disk import rows_of
 from visibility.content.id_digests import group_digest
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.outcomes import Deliveries
+from visibility.rows.row_keys import ALIAS, GROUP_LINE, HEAD, REMEMBERED
 from visibility.state.fairness import IN_FLIGHT_MIN
 from visibility.tests import prepared
 
@@ -161,7 +161,7 @@ async def test_a_block_of_an_index_that_a_request_meets_is_removed_from_the_disk
     assert isinstance(answer, ServiceUnavailable)
     assert len(found) < GROUPS
     assert not served.shard.ready
-    await served.shard._reopening.ended()
+    await served.shard._tenure.reopened()
 
     assert sorted(found + await served.bodies(LARGE)) == sorted(bodies)
     assert [*(tmp_path / "shard-0.damaged").glob("*.sst")]

@@ -6,16 +6,19 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from structlog.testing import capture_logs
 
 from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
+from cluster.shards.shard_report import News
 from cluster.tests.virtual_time import CountingEntropy, virtual
 from cluster.tests.world import FragileStore, World, pass_time
-from storage.rows.outbox_rows import OUTBOX_KEY
-from storage.rows.row_codec import OutboxRow, encode_row
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.contract.stored_message import Arrival, StoredMessage
+from visibility.rows.outbox_rows import OUTBOX_KEY
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_values import OutboxRow
 
 ARRIVAL = Arrival(b"origin", 1, 9, "arn:aws:sqs:eu-west-1:1:q", StoredMessage("m", 1, 1, b"x"))
 
@@ -29,7 +32,7 @@ async def test_a_start_with_lost_entries_has_a_new_origin() -> None:
 
     world = await World(store=store).start()
 
-    outbox = world.shard._state.outbox
+    outbox = world.shard._tenure.state.outbox
     assert (outbox.origin, outbox.next_number) == (b"", 7)
     assert outbox.floors(1) == [(b"of an earlier one", 7)], "the other shard is told to forget"
 
@@ -52,7 +55,7 @@ async def test_a_delivery_that_fails_by_a_bug_is_made_again() -> None:
     shards[1].number = 1
     deliveries = Deliveries(Failing(shards), CountingEntropy())
 
-    deliveries.wake(0, is_new=True)
+    deliveries.wake(0, News.LEADS)
     await pass_time(1)
 
     assert len(asked) == 2
@@ -84,10 +87,29 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
     shards[1].number = 1
     deliveries = Deliveries(NotYet(shards), CountingEntropy())
 
-    deliveries.wake(0, is_new=True)
+    deliveries.wake(0, News.LEADS)
     await pass_time(20)
 
     pauses = [later - earlier for earlier, later in pairwise(asked_s)]
     assert pauses[:7] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
     assert pauses[7:] == pytest.approx([0.0]), "what is taken goes on at once"
     await deliveries.stop()
+
+
+@virtual
+async def test_all_who_subscribe_get_a_shards_news() -> None:
+    told: list[tuple[int, News]] = []
+
+    def broken(number: int, news: News) -> None:
+        raise RuntimeError("a bug")
+
+    world = World()
+    for listener in (broken, lambda *each: told.append(each)):
+        world.shard.subscribe(listener)
+
+    with capture_logs() as logs:
+        await world.start()
+
+    assert told == [(0, News.LEADS)]
+    assert [line["event"] for line in logs] == ["news_failed"]
+    await world.shard.stop()

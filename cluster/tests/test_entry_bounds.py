@@ -14,15 +14,8 @@ from cluster.tests.world import FragileStore, World, pass_time, settled
 from storage.log.entry import ENTRY_BYTES_MAX
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.limits import MOVE_SELECTED_MAX
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
-from visibility.contract.operations import (
-    BrowseMessages,
-    DeleteSelected,
-    MoveSelected,
-    PlanMove,
-)
 from visibility.contract.outcomes import BrowsedPage, Deliveries, Progress
 from visibility.contract.results import (
     DeleteMessageBatchResult,
@@ -30,6 +23,11 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_TAG
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.delete_selected import DeleteSelected
+from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import MoveSelected
 from visibility.tests import prepared
 
 LARGE = "x" * ((1 << 20) - 10)
@@ -185,7 +183,7 @@ async def test_a_purge_that_waits_for_the_next_turn_purges_the_queue() -> None:
 
     assert purged.answers == [None]
     assert received.bodies == []
-    state = world.shard._state.queues.get(successor.queue_id)
+    state = world.shard._tenure.state.queues.get(successor.queue_id)
     assert state is not None
     assert state.continues == Q.queue_id
 

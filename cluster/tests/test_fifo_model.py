@@ -15,19 +15,15 @@ from cluster.tests.model_rules import SOURCE_ID, TARGET_ID, ModelRules, model_se
 from storage.engines.memory import MemoryStore
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt
-from visibility.contract.operations import (
-    QueueChanged,
-    SendMessageBatch,
-    SendMessageBatchRequestEntry,
-)
+from visibility.contract.operations import SendMessageBatch, SendMessageBatchRequestEntry
 from visibility.contract.results import (
     DeleteMessageBatchResult,
     SendMessageBatchResult,
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
+from visibility.rules.queues import QueueChanged
 from visibility.state.ages import oldest_messages
-from visibility.state.apply import APPLY
 from visibility.state.shard_state import ShardState
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
@@ -83,7 +79,7 @@ class FifoQueue(ModelRules):
         self.driver = Driver(
             self.known,
             store=self.store,
-            on_event=lambda event: APPLY[type(event)](self.follower, event),
+            on_event=lambda event: event.apply(self.follower),
             archive=LIMITS,
             sealing=self.sealing,
         )

@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 import structlog
 
+from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.checks.consistency import check_queue
 from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.store_options import StoreOptions
-from storage.rows.row_keys import (
+from storage.tests.on_disk import changing, rows_of
+from storage.tests.places import SEGMENT_BYTES
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries, SelectedChanged
+from visibility.rows.row_keys import (
     ARCHIVE,
     GROUP,
     HOLD,
@@ -28,14 +34,9 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
-from storage.tests.on_disk import changing, rows_of
-from storage.tests.places import SEGMENT_BYTES
-from visibility.contract.errors import QueueError
-from visibility.contract.held_messages import HoldMessages
-from visibility.contract.model import QueueCounters, QueueDefinition, Request
-from visibility.contract.operations import BrowseMessages
-from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries, SelectedChanged
-from visibility.state.events import THE_SHARD
+from visibility.rows.row_values import THE_SHARD
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.hold_messages import HoldMessages
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -52,10 +53,12 @@ class Served:
     def __init__(self, folder: Path, definitions: KnownQueues = QUEUES) -> None:
         self.shard = Shard(
             0,
-            open_store=partial(_opened, folder),
-            clock=LoopClock(),
-            entropy=CountingEntropy(),
-            definitions=definitions,
+            ShardParts(
+                open_store=partial(_opened, folder),
+                clock=LoopClock(),
+                entropy=CountingEntropy(),
+                definitions=definitions,
+            ),
         )
 
     async def ask(self, request: Request) -> Answer:
@@ -190,7 +193,7 @@ async def test_a_queue_whose_row_is_gone_gives_out_no_sequence_again(folder: Pat
     await served.shard.start()
     await served.ask(prepared.send(OTHER, "new"))
 
-    state = served.shard._state.queues.get(2)
+    state = served.shard._tenure.state.queues.get(2)
     assert state is not None
     assert state.next_sequence > 1 << 40
     assert await served.bodies(OTHER) == ["new"]
@@ -243,7 +246,7 @@ async def test_what_was_quarantined_is_counted_once_by_a_rebuild(folder: Path) -
 
 def quarantined(served: Served) -> int:
     """The count of the first queue."""
-    state = served.shard._state.queues.get(1)
+    state = served.shard._tenure.state.queues.get(1)
     assert state is not None
     return state.quarantined.messages
 

@@ -12,21 +12,10 @@ from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.histories import seeds
 from cluster.tests.test_operators import Desk
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import HOLD, row_key, table_range
 from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.held_messages import Hold, HoldMessages, ReleaseMessages
 from visibility.contract.limits import HELD_MAX
 from visibility.contract.model import QueueCounters, Receipt, Request
-from visibility.contract.operations import (
-    BrowseMessages,
-    DeleteSelected,
-    MoveSelected,
-    Operation,
-    PlanMove,
-    ReadQueues,
-    ResendMessage,
-)
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import (
     BrowsedPage,
     MovePlan,
@@ -35,7 +24,16 @@ from visibility.contract.outcomes import (
     SelectedChanged,
     SelectedDeleted,
 )
-from visibility.rules.hold_messages import LOOK_MS
+from visibility.contract.stored_message import Hold
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import HOLD, row_key, table_range
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.delete_selected import DeleteSelected
+from visibility.rules.hold_messages import LOOK_MS, HoldMessages, ReleaseMessages
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import MoveSelected
+from visibility.rules.read_queues import ReadQueues
+from visibility.rules.resend import ResendMessage
 from visibility.tests import prepared
 
 MINUTE_MS = 60_000

@@ -6,14 +6,14 @@ import pytest
 
 from cluster.tests.driver import Driver
 from cluster.tests.test_operators import Desk
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import message_key
-from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.model import QueueCounters, Request
-from visibility.contract.operations import BrowseMessages, Operation
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer, BrowsedPage
-from visibility.rules.hold_messages import LOOK_MS
-from visibility.state.events import Quarantined
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import message_key
+from visibility.rows.row_values import Quarantined
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.hold_messages import LOOK_MS, HoldMessages, ReleaseMessages
 from visibility.state.queue_state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from cluster.tests.test_operators import Desk
-from visibility.contract.held_messages import HoldMessages
 from visibility.contract.limits import DELETE_UNDO_SECONDS_MAX
 from visibility.contract.model import Receipt
+from visibility.rules.hold_messages import HoldMessages
 from visibility.state.fairness import FINISHED_MIN, IN_FLIGHT_MIN, IN_FLIGHT_SHARE
 from visibility.tests import prepared
 

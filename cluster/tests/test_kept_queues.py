@@ -12,10 +12,10 @@ from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.histories import seeds
 from storage.engines.memory import MemoryStore
-from storage.rows.row_keys import message_key
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.operations import StartMessageMoveTask
 from visibility.contract.outcomes import Deliveries, Progress
+from visibility.rows.row_keys import message_key
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -19,14 +19,13 @@ from storage.copies.export_task import Export, Exported, QueuePlace, ShardExport
 from storage.engines.rocks import RocksRows
 from storage.lake.archive_schema import FLOWS, QUEUE_AGE_LATEST, SNAPSHOTS
 from storage.lake.table import Lake
-from storage.rows.archive_appliers import write_archive
-from storage.rows.row_codec import ArchiveRow, encode_row
-from storage.rows.row_keys import BATCH, DEPARTURE, row_key
 from storage.tests.on_disk import changing
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.archive_rows import write_archive
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import BATCH, DEPARTURE, row_key
+from visibility.rows.row_values import THE_SHARD, ArchiveRow, Departure, SealedBatch
 from visibility.rules.leases import no_lease
-from visibility.state.events import THE_SHARD, SealedBatch
-from visibility.state.outbox import Departure
 
 _ARN = "arn:aws:sqs:us-east-1:000000000000:"
 FLOW: dict[str, Any] = {"from_at": 1_000, "until_at": 61_000, "queue": "q", "sent": 1}

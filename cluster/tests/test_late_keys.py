@@ -14,10 +14,11 @@ from visibility.content.sealing import AsStored
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MessageFilter, MoveTask
-from visibility.contract.operations import MoveSelected, PlanMove, ReadMoveTasks
 from visibility.contract.outcomes import Deliveries, MovePlan, MoveTasks
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.dead_letters import MOVES_MAX
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import MoveSelected, ReadMoveTasks
 from visibility.tests import prepared
 from visibility.tests.packed import send_packed
 from visibility.tests.prepared import KnownQueues

@@ -8,12 +8,12 @@ import pytest
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from storage.engines.memory import MemoryStore
-from storage.rows.row_codec import decode_row
-from storage.rows.row_keys import MESSAGE
 from visibility.contract.move_task import MessageFilter
-from visibility.contract.operations import MoveSelected
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.row_codec import decode_row
+from visibility.rows.row_keys import MESSAGE
 from visibility.rules import move_steps
+from visibility.rules.move_tasks import MoveSelected
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

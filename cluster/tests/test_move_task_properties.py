@@ -17,17 +17,11 @@ from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
 from cluster.tests.model_rules import model_settings
 from storage.engines.memory import MemoryStore
-from storage.rows.row_keys import DELAYED, MESSAGE
+from visibility.contract import task_handles
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
-from visibility.contract.operations import (
-    CancelMessageMoveTask,
-    ChangeMoveTask,
-    ListMessageMoveTasks,
-    MoveSelected,
-    Operation,
-)
+from visibility.contract.operations import CancelMessageMoveTask, ListMessageMoveTasks, Operation
 from visibility.contract.results import (
     CancelMessageMoveTaskResult,
     ListMessageMoveTasksResult,
@@ -35,7 +29,9 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import StoredMessage
-from visibility.rules import move_steps, task_handles
+from visibility.rows.row_keys import DELAYED, MESSAGE
+from visibility.rules import move_steps
+from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues
 

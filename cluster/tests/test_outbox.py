@@ -10,20 +10,20 @@ import pytest
 from cluster.tests.driver import Driver
 from cluster.tests.shard_pair import ShardPair, in_shard
 from storage.log.entry import ENTRY_BYTES_MAX
-from storage.rows.row_codec import encode_row
-from storage.rows.row_keys import ARRIVAL, DEPARTURE
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.content.sealing import AsStored
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
-from visibility.contract.operations import ClearOutbox, MoveSelected, ResendMessage
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import TARGET_GONE
-from visibility.rules.departures import decide_clear_outbox
+from visibility.rules.departures import ClearOutbox, MessagesDeparted, decide_clear_outbox
+from visibility.rules.events import Event
+from visibility.rules.move_tasks import MoveSelected, MoveTaskChanged
+from visibility.rules.resend import ResendMessage
 from visibility.state import outbox as outbox_state
-from visibility.state.events import Event, MoveTaskChanged
-from visibility.state.outbox import MessagesDeparted
 from visibility.state.queue_state import QueueState
 from visibility.state.stamp import Stamp
 from visibility.tests import prepared

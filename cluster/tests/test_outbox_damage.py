@@ -22,12 +22,12 @@ from storage.healing.rebuild import Healed
 from storage.healing.salvaged_outbox import copy_outbox
 from storage.healing.salvaged_queue import QueueCopy, Target
 from storage.rows.damage import Finding, check_rows
-from storage.rows.row_keys import ARRIVAL, DEPARTURE, message_key
 from storage.tests.on_disk import rows_of
 from visibility.contract.model import QueueCounters, QueueDefinition
-from visibility.contract.operations import MoveSelected
-from visibility.state.events import THE_SHARD
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import ARRIVAL, DEPARTURE, message_key
+from visibility.rows.row_values import THE_SHARD
+from visibility.rules.move_tasks import MoveSelected
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from cluster.tests.shard_pair import ShardPair
-from visibility.contract.operations import MoveSelected
 from visibility.rules.arrivals import TARGET_GONE
+from visibility.rules.move_tasks import MoveSelected
 from visibility.tests import prepared
 
 

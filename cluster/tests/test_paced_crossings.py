@@ -7,9 +7,10 @@ import pytest
 from cluster.tests.shard_pair import ShardPair
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
-from visibility.contract.operations import ChangeMoveTask, MoveSelected, Operation
+from visibility.contract.operations import Operation
+from visibility.contract.task_handles import encode_handle
+from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected
 from visibility.rules.moved_ids import prefix_of
-from visibility.rules.task_handles import encode_handle
 from visibility.tests import prepared
 
 

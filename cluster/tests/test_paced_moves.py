@@ -13,21 +13,14 @@ from visibility.content.content import unpack
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
-from visibility.contract.operations import (
-    BrowseMessages,
-    CancelMessageMoveTask,
-    ChangeMoveTask,
-    MoveSelected,
-    Operation,
-    PlanMove,
-    ReadMoveTasks,
-)
+from visibility.contract.operations import CancelMessageMoveTask, Operation
 from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
+from visibility.contract.task_handles import encode_handle
 from visibility.rules import move_tasks
-from visibility.rules.pulse import handled_by
-from visibility.rules.task_handles import encode_handle
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected, MoveTaskChanged, ReadMoveTasks
 from visibility.rules.turn import PULSE_MESSAGES_MAX
-from visibility.state.events import MoveTaskChanged
 from visibility.tests import prepared
 from visibility.tests.packed import send_packed
 from visibility.tests.prepared import KnownQueues
@@ -405,5 +398,5 @@ def test_filters_of_many_queues_share_a_turn() -> None:
     service.ask(MoveSelected(filter=MessageFilter(text="x"), rate=1))
     (filtered,) = service.driver.state.queue(1).tasks.values()
 
-    assert handled_by(MoveTaskChanged(1, filtered)) >= PULSE_MESSAGES_MAX // 4
-    assert handled_by(MoveTaskChanged(1, msgspec.structs.replace(filtered, filter=None))) == 0
+    assert MoveTaskChanged(1, filtered).weight >= PULSE_MESSAGES_MAX // 4
+    assert MoveTaskChanged(1, msgspec.structs.replace(filtered, filter=None)).weight == 0

@@ -9,13 +9,14 @@ import pytest
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
-from storage.rows.row_keys import DELAYED, pair_key
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.results import SendMessageResult
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import DELAYED, pair_key
+from visibility.rules.events import Event
+from visibility.rules.message_events import MessagesMoved
 from visibility.rules.pulse import STEPS
 from visibility.rules.turn import PULSE_MESSAGES_MAX, PULSES_MAX
-from visibility.state.events import Event, MessagesMoved
-from visibility.state.rows import DamagedRecord
 from visibility.state.stamp import Stamp
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS, KnownQueues

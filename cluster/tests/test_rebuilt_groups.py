@@ -9,8 +9,10 @@ from cluster.tests.test_damaged_indexes import restarted
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time
 from storage.checks.consistency import check_queue
-from storage.rows.row_codec import encode_row
-from storage.rows.row_keys import (
+from visibility.content.id_digests import group_digest
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import (
     BLOCKED,
     DELAYED,
     QUARANTINED,
@@ -20,9 +22,7 @@ from storage.rows.row_keys import (
     queue_key,
     row_key,
 )
-from visibility.content.id_digests import group_digest
-from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
-from visibility.state.events import NOWHERE, Quarantined
+from visibility.rows.row_values import NOWHERE, Quarantined
 from visibility.tests import prepared
 
 FIFO = prepared.queue_named("q.fifo", 1, VisibilityTimeout="30")
@@ -54,7 +54,7 @@ async def received(world: World, queue: QueueDefinition = FIFO) -> list[str]:
 
 
 def quarantined(world: World) -> int:
-    state = world.shard._state.queues.get(1)
+    state = world.shard._tenure.state.queues.get(1)
     assert state is not None
     return state.quarantined.messages
 

@@ -19,12 +19,9 @@ from cluster.tests.remembering import (
     rows,
 )
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import World, pass_time, settled
-from storage.rows.row_codec import decode_row
-from storage.rows.row_keys import LEASE, MESSAGE
+from cluster.tests.world import World, lead_of, pass_time, settled
 from visibility.contract import operations as op
 from visibility.contract.errors import InvalidParameterValue, QueueError, ServiceUnavailable
-from visibility.contract.held_messages import HoldMessages
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import (
@@ -34,10 +31,23 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import Lease
-from visibility.rules.archive_batches import the_shard
+from visibility.rows.row_codec import decode_row
+from visibility.rows.row_keys import LEASE, MESSAGE
+from visibility.rules.acknowledge import _all_failures
+from visibility.rules.archive_batches import AcknowledgeArchive, SealArchive, the_shard
+from visibility.rules.arrivals import AcceptMessages
+from visibility.rules.browse import BrowseMessages
 from visibility.rules.dead_letters import MOVES_MAX
-from visibility.rules.decide import DECIDE
-from visibility.rules.retries import MEMORABLE, _all_failures
+from visibility.rules.delete_selected import DeleteSelected
+from visibility.rules.departures import ClearOutbox, ReadOutbox
+from visibility.rules.features import OPERATIONS
+from visibility.rules.hold_messages import HoldMessages
+from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessages
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import MoveSelected, ReadMoveTasks
+from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters
+from visibility.rules.read_queues import ReadQueues
+from visibility.rules.resend import ResendMessage
 from visibility.state.short_answers import ShortFailures
 from visibility.tests import prepared
 
@@ -57,11 +67,11 @@ Make = Callable[[list[Receipt], list[Receipt]], Request]
 
 
 def move_selected(standard: list[Receipt], fifo: list[Receipt]) -> Request:
-    return prepared.prepared(STANDARD, op.MoveSelected([4], rate=1))
+    return prepared.prepared(STANDARD, MoveSelected([4], rate=1))
 
 
 def resend(standard: list[Receipt], fifo: list[Receipt]) -> Request:
-    request = prepared.prepared(STANDARD, op.ResendMessage(), [prepared.content("edited")])
+    request = prepared.prepared(STANDARD, ResendMessage(), [prepared.content("edited")])
     return msgspec.structs.replace(request, destination=SOURCE)
 
 
@@ -83,7 +93,7 @@ CHANGING: dict[str, Make] = {
     "resend": resend,
     "hold": lambda s, f: prepared.prepared(STANDARD, HoldMessages([1, 4, 9])),
     "hold in order": lambda s, f: prepared.prepared(FIFO, HoldMessages([1, 4])),
-    "delete selected": lambda s, f: prepared.prepared(STANDARD, op.DeleteSelected([1, 4, 9])),
+    "delete selected": lambda s, f: prepared.prepared(STANDARD, DeleteSelected([1, 4, 9])),
 }
 
 
@@ -173,26 +183,25 @@ async def test_a_cancelled_task_tells_the_same_number() -> None:
 
 def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
     repeatable = {
-        op.ReadCounters,
-        op.ReadQueues,
-        op.PlanMove,
-        op.ReadMoveTasks,
-        op.BrowseMessages,
+        ReadCounters,
+        ReadQueues,
+        PlanMove,
+        ReadMoveTasks,
+        BrowseMessages,
         op.ListMessageMoveTasks,
-        op.ContinueQueue,
-        op.RestoreMessages,
-        op.DropQueue,
-        op.CloseQueue,
-        op.QueueChanged,
-        op.SealArchive,
-        op.AcknowledgeArchive,
-        op.ReadOutbox,
-        op.AcceptMessages,
-        op.ClearOutbox,
+        ContinueQueue,
+        RestoreMessages,
+        DropQueue,
+        CloseQueue,
+        QueueChanged,
+        SealArchive,
+        AcknowledgeArchive,
+        ReadOutbox,
+        AcceptMessages,
+        ClearOutbox,
     }
 
-    assert set(MEMORABLE) | repeatable == set(DECIDE)
-    assert not set(MEMORABLE) & repeatable
+    assert {kind for kind, row in OPERATIONS.items() if row.replay is None} == repeatable
 
 
 @virtual
@@ -202,13 +211,13 @@ async def test_the_services_own_operations_may_be_decided_twice() -> None:
     successor = world.queues.purge(STANDARD)
     world.queues.purged.clear()  # the catalog would tell the shard itself
     steps = [
-        prepared.prepared(STANDARD, op.QueueChanged()),
+        prepared.prepared(STANDARD, QueueChanged()),
         prepared.purge(STANDARD, successor),
         prepared.restore(STANDARD, successor),
         prepared.drop(STANDARD),
-        prepared.prepared(SOURCE, op.CloseQueue()),
-        prepared.prepared(the_shard(0), op.SealArchive()),
-        prepared.prepared(the_shard(0), op.AcknowledgeArchive(source="", batch=0)),
+        prepared.prepared(SOURCE, CloseQueue()),
+        prepared.prepared(the_shard(0), SealArchive()),
+        prepared.prepared(the_shard(0), AcknowledgeArchive(source="", batch=0)),
     ]
     for request in steps:
         await answer_to(world, request)
@@ -380,7 +389,7 @@ async def test_a_retry_waits_for_a_first_try_that_takes_several_turns() -> None:
 async def test_a_retry_is_not_answered_before_the_entry_of_its_first_try_is_committed() -> None:
     world = await a_world(auto_sync=False)
     request = named(prepared.send(STANDARD, "m"))
-    world.shard._under_way_max = 4
+    lead_of(world.shard)._under_way_max = 4
     first = world.ask(request)
     await settled()
 

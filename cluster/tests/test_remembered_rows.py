@@ -10,10 +10,10 @@ from cluster.tests.remembering import STANDARD, a_world, answer_to, named, remem
 from cluster.tests.virtual_time import LoopClock, SeededEntropy, virtual
 from cluster.tests.world import FragileStore, World, pass_time
 from storage.rows.damage import Finding, check_rows
-from storage.rows.row_keys import ANSWERS, MESSAGE
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt
 from visibility.contract.results import SendMessageResult
+from visibility.rows.row_keys import ANSWERS, MESSAGE
 from visibility.state.short_answers import ANSWERS_KEPT_MS, EARLIER_MS
 from visibility.tests import prepared
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked, World, pass_time
+from cluster.tests.world import Asked, World, lead_of, pass_time
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.outcomes import Progress
@@ -136,7 +136,7 @@ async def test_a_drop_that_waited_drops_no_queue_that_continues_the_purged_one()
     await world.asked(prepared.purge(queue, successor), prepared.send(successor, "kept"))
     dropped: list[object] = []
 
-    world.shard._deferred.append(Ticket(prepared.drop(queue), dropped.append))
+    lead_of(world.shard)._deferred.append(Ticket(prepared.drop(queue), dropped.append))
     await world.asked(prepared.counters(successor))
 
     assert dropped == [Progress(is_done=True)]

@@ -8,7 +8,7 @@ from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver, Reply
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
-from visibility.contract.operations import ResendMessage
+from visibility.rules.resend import ResendMessage
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -7,9 +7,9 @@ import pytest
 from cluster.tests.driver import Driver
 from visibility.contract.attributes import checked_tags
 from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.retry_backoff import retry_wait_ms
+from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -10,8 +10,7 @@ import pytest
 from cluster.tests.driver import Driver
 from visibility.contract.errors import OverLimit
 from visibility.contract.model import Receipt
-from visibility.rules import receive
-from visibility.state import waiters
+from visibility.rules import message_events, receive
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -21,7 +20,7 @@ QUEUE = prepared.queue_named("queue", 1, MessageRetentionPeriod="60")
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     """Two messages are in flight, which is all that may be, and a third waits."""
-    for module in (waiters, receive):
+    for module in (message_events, receive):
         monkeypatch.setattr(module, "IN_FLIGHT_MAX", 2)
     driver = Driver(KnownQueues(QUEUE))
     driver.submit(prepared.send_batch(QUEUE, ["a", "b"]))

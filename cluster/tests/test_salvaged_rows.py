@@ -16,8 +16,9 @@ from storage.engines.memory import MemoryStore
 from storage.healing.salvaged_archive import copy_archive
 from storage.healing.salvaged_queue import SEQUENCES_SKIPPED, QueueCopy, Target
 from storage.rows.damage import walk_rows
-from storage.rows.row_codec import ArchiveRow, QueueRow, decode_row, encode_row
-from storage.rows.row_keys import (
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
+from visibility.rows.row_keys import (
     ARCHIVE,
     ARCHIVED,
     BATCH,
@@ -35,9 +36,14 @@ from storage.rows.row_keys import (
     queue_of,
     row_key,
 )
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import THE_SHARD, ArchivedMessage, GroupRow, SealedBatch
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_values import (
+    THE_SHARD,
+    ArchivedMessage,
+    ArchiveRow,
+    GroupRow,
+    QueueRow,
+    SealedBatch,
+)
 
 Rows = dict[bytes, bytes]
 

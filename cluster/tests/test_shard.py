@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from cluster.shards.gathering import TURN_REQUESTS_MAX
+from cluster.shards.lead import TURN_REQUESTS_MAX
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.rows.row_keys import DELAYED, message_key, pair_key, queue_of
 from visibility.contract.errors import QueueDoesNotExist, ReceiptHandleIsInvalid
 from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.outcomes import Progress
 from visibility.contract.results import SendMessageResult
+from visibility.rows.row_keys import DELAYED, message_key, pair_key, queue_of
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
 
@@ -285,7 +285,7 @@ async def test_a_damaged_message_holds_back_neither_retention_nor_delays() -> No
     await pass_time(6)
     (counted,) = await world.asked(prepared.counters(queue))
     assert counted.answers == [QueueCounters(3, 0, 0)]
-    state = world.shard._state.queues.get(1)
+    state = world.shard._tenure.state.queues.get(1)
     assert state is not None
     assert state.quarantined.messages == 2
 

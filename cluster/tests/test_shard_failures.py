@@ -8,13 +8,13 @@ import pytest
 
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled
-from storage.engines.store import Store, StoreFailed
-from storage.rows.stored_rows import StoredRows
+from storage.engines.store import StoreFailed
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import SendMessage
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import SendMessageResult
+from visibility.rows.row_changes import Changes
 from visibility.state.queue_state import QueueState
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
@@ -30,13 +30,13 @@ def impossible() -> Request:
     return prepared.prepared(Q, SendMessage())
 
 
-def fail_in_record_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+def fail_in_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Plant a bug in what each Turn that changes something calls."""
 
-    def failing(self: StoredRows, queue: QueueState, now_ms: int) -> None:
+    def failing(self: QueueState, changes: Changes, now_ms: int) -> None:
         raise RuntimeError("a bug where a Turn ends")
 
-    monkeypatch.setattr(StoredRows, "record_queue", failing)
+    monkeypatch.setattr(QueueState, "record", failing)
 
 
 def is_ready(world: World) -> bool:
@@ -193,7 +193,7 @@ async def test_a_turn_that_fails_at_its_very_end_refuses_everybody(
 ) -> None:
     world = await World().start()
 
-    fail_in_record_queue(monkeypatch)
+    fail_in_record(monkeypatch)
     (sent,) = await world.asked(prepared.send(Q, "a"))
     monkeypatch.undo()
     await pass_time(REOPENED_S)
@@ -244,7 +244,7 @@ async def test_a_start_that_cannot_finish_a_purge_lets_go_of_the_store(
     await before.shard.stop()
     world = World(store=before.store, definitions=with_an_unfinished_purge())
 
-    fail_in_record_queue(monkeypatch)
+    fail_in_record(monkeypatch)
     with pytest.raises(RuntimeError, match="a bug where a Turn ends"):
         await world.start()
     monkeypatch.undo()
@@ -268,7 +268,7 @@ async def test_a_shard_that_cannot_finish_a_purge_when_it_is_loaded_anew_tries_a
     world.store.fails = True
     await world.asked(prepared.send(OTHER, "b"))
 
-    fail_in_record_queue(monkeypatch)
+    fail_in_record(monkeypatch)
     await pass_time(2.5)
     assert not is_ready(world)
     assert world.store.abandoned == world.opened, "none is left open beside the next"
@@ -295,18 +295,11 @@ async def test_a_stop_amid_a_reopening_closes_what_was_opened() -> None:
     world = await World().start()
     world.store.fails = True
     await world.asked(prepared.send(Q, "a"))
-    may_open = asyncio.Event()
-    open_now = world.shard._open_store
-
-    async def open_later() -> Store:
-        await may_open.wait()
-        return await open_now()
-
-    world.shard._open_store = open_later
+    world.may_open.clear()
     await pass_time(REOPENED_S)
     stopping = asyncio.create_task(world.shard.stop())
     await settled()
-    may_open.set()
+    world.may_open.set()
     await stopping
 
     assert (world.opened, world.store.abandoned, world.store.closed) == (2, 1, 1)
@@ -322,7 +315,7 @@ async def test_a_receive_that_is_refused_although_it_is_durable_is_given_back(
     await world.sync()
     (received,) = await world.asked(prepared.receive(queue))
     world.store.commit_unnoticed()
-    world.shard.on_failed(StoreFailed("its sync was interrupted"))
+    world.shard._tenure.on_failed(StoreFailed("its sync was interrupted"))
     await settled()
     assert received.refusal is ServiceUnavailable
 
@@ -343,7 +336,7 @@ async def test_a_refused_receive_is_given_back_although_the_shard_fails_once_mor
     await world.sync()
     await world.asked(prepared.receive(Q))
     world.store.commit_unnoticed()
-    world.shard.on_failed(StoreFailed("its sync was interrupted"))
+    world.shard._tenure.on_failed(StoreFailed("its sync was interrupted"))
     await pass_time(REOPENED_S)
     assert is_ready(world)
     world.store.fail_to_sync()

@@ -14,7 +14,8 @@ from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
 from cluster.tests.simulation.outbox_planted import PLANTS as OUTBOX_PLANTS
 from cluster.tests.simulation.outbox_planted import UNLOCKING
-from cluster.tests.simulation.planted import PLANTS, Plant
+from cluster.tests.simulation.planted import PLANTS
+from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
 from cluster.tests.simulation.retention_planted import PLANTS as RETENTION_PLANTS
 from cluster.tests.simulation.run import Shape, simulate

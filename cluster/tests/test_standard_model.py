@@ -32,7 +32,6 @@ from visibility.contract.results import (
 )
 from visibility.state import fairness
 from visibility.state.ages import oldest_messages
-from visibility.state.apply import APPLY
 from visibility.state.shard_state import ShardState
 from visibility.state.window import PAGE_MESSAGES
 from visibility.tests import prepared
@@ -65,7 +64,7 @@ class StandardQueue(ModelRules):
         self.driver = Driver(
             self.known,
             store=self.store,
-            on_event=lambda event: APPLY[type(event)](self.follower, event),
+            on_event=lambda event: event.apply(self.follower),
             archive=LIMITS,
         )
         self.model = Model(START_MS)

@@ -9,9 +9,9 @@ from cluster.tests.virtual_time import virtual
 from cluster.tests.world import Asked, World, pass_time, settled
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
-from visibility.contract.operations import CloseQueue
 from visibility.contract.outcomes import Deduplicated, Progress
 from visibility.contract.results import SendMessageResult
+from visibility.rules.queues import CloseQueue
 from visibility.tests import prepared
 
 Q = prepared.queue_named("q", 1, VisibilityTimeout="5")

@@ -13,8 +13,9 @@ from cluster.tests.driver import Driver
 from storage.checks.consistency import check_queue
 from storage.engines.memory import MemoryStore
 from storage.rows.damage import TABLES, Finding, check_row, check_rows, walk_rows
-from storage.rows.row_codec import QueueRow, decode_row, encode_row
-from storage.rows.row_keys import (
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
+from visibility.rows.row_keys import (
     ALIAS,
     CLOCK,
     DELAYED,
@@ -31,9 +32,7 @@ from storage.rows.row_keys import (
     queue_of,
     row_key,
 )
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import GroupRow
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_values import GroupRow, QueueRow
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
 from cluster.clock import Clock, Entropy
+from cluster.shards.lead import Lead, ShardParts
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
@@ -15,7 +16,7 @@ from storage.healing.rebuild import Healed
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Definitions, Request
 from visibility.contract.outcomes import Answer, Deliveries
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 from visibility.state.waiters import Ticket
 from visibility.tests.prepared import KnownQueues
 
@@ -142,17 +143,21 @@ class World:
         self.store = store or FragileStore(auto_sync=auto_sync)
         self.refuse_opening = 0
         self.opened = 0
+        self.may_open = asyncio.Event()
+        self.may_open.set()
         self.order: list[Asked] = []
         """Answered requests, in order."""
         self.queues = AsSubmitted()
         self.shard = Shard(
             0,
-            open_store=self._open,
-            clock=clock or LoopClock(),
-            entropy=entropy or CountingEntropy(),
-            definitions=definitions or self.queues,
-            archive=archive,
-            remembers=remembers,
+            ShardParts(
+                open_store=self._open,
+                clock=clock or LoopClock(),
+                entropy=entropy or CountingEntropy(),
+                definitions=definitions or self.queues,
+                archive=archive,
+                remembers=remembers,
+            ),
         )
 
     async def start(self, highest_queue_id: int | None = None) -> World:
@@ -160,6 +165,7 @@ class World:
         return self
 
     async def _open(self) -> FragileStore:
+        await self.may_open.wait()
         if self.refuse_opening:
             self.refuse_opening -= 1
             raise StoreFailed("cannot open: no such device")
@@ -189,6 +195,13 @@ class World:
         for _ in range(10):
             self.store.sync_all()
             await settled()
+
+
+def lead_of(shard: Shard) -> Lead:
+    """The lead of a shard that has one."""
+    lead = shard._tenure.lead
+    assert lead is not None
+    return lead
 
 
 async def settled() -> None:

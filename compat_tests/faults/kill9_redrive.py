@@ -153,13 +153,10 @@ class Redrive:
     def run(self) -> None:
         """Move the messages under kills, and check the counts."""
         wanted = {"filter": {"json": "kind=moves"}, "destination": _TARGET, "reason": "kill -9"}
-        planned = 0
-        at: int | None = 0
-        while at is not None:
-            plan = self.ask(f"{_DEAD} /plan", {**wanted, "from_sequence": at})
-            planned += sum(each["messages"] for each in plan["targets"].values())
-            at = plan["next"]
-        self._check("planned", planned, self.wanted)
+        plan = self.ask(f"{_DEAD} /plan", wanted)
+        while plan["next"] is not None:
+            plan = self.ask(f"{_DEAD} /plan", {**wanted, "token": plan["next"]})
+        self._check("planned", plan["messages"], self.wanted)
         self.ask(_DEAD, wanted)
         task = self._killed_often(_DEAD)
         counts = {name: task[name] for name in ("status", "moved", "looked_at", "stayed")}

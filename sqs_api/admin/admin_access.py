@@ -1,9 +1,10 @@
-"""AdminAccess: access control for the pages under /_holdfast/.
+"""AdminAccess: who sends a request below /_holdfast/.
 
-    always       the Host header names this service, and the request is not from a browser
+    always       the Host header names this service, and the request is not from a browser, except
+                 those of the console's own pages for the routes below api/
     auth sigv4   the Authorization header has a valid signature
                    - by the key for local commands, from loopback; SQS does not accept this key
-                   - by the root of the configured account, or by a user whose policy allows it
+                   - by any other key; `Asked` checks what its policies allow
     auth open    the request is from loopback
 
 A request with a header of a proxy is never local.
@@ -22,8 +23,6 @@ from auth.claim import Claim, read_claim
 from auth.credentials import AccessKey, CredentialSet
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
-from sqs_api.admin.admin_actions import AdminPage
-from sqs_api.gateway.access import Access
 from sqs_api.settings.origins import KnownHosts
 from sqs_api.settings.service_note import LOGIN_HEADER
 
@@ -37,7 +36,7 @@ _SWEEP_S = 60.0
 class AdminRequest(NamedTuple):
     """A request for a page.
 
-    Header names are in lower case; `parts` are the groups of the page's path.
+    Header names are in lower case; `parts` are those of the route's path.
     """
 
     method: str
@@ -47,8 +46,6 @@ class AdminRequest(NamedTuple):
     source_ip: str
     is_secure: bool
     parts: tuple[str, ...] = ()
-    by_root: bool = False
-    """True if no user signed: it was the root of an account, a local command, or open mode."""
 
     @property
     def is_local(self) -> bool:
@@ -62,7 +59,7 @@ class AdminRequest(NamedTuple):
 
 
 class Operator(NamedTuple):
-    """The signer of a request of the operators' API.
+    """The signer of a request.
 
     Local commands are trusted, and in open mode everyone on this machine.
     """
@@ -72,7 +69,7 @@ class Operator(NamedTuple):
 
 
 class AdminAccess:
-    """Authenticates and authorizes requests for pages. Belongs to the event loop's thread."""
+    """Authenticates requests. Belongs to the event loop's thread."""
 
     def __init__(
         self,
@@ -80,7 +77,6 @@ class AdminAccess:
         *,
         local_key: AccessKey,
         verifier: Verifier | None,
-        access: Access,
         account: str,
         region: str,
         wall_s: Callable[[], float],
@@ -91,7 +87,6 @@ class AdminAccess:
         self._local_id = local_key.access_key_id
         self._local = Verifier(CredentialSet([local_key]))
         self._verifier = verifier
-        self._access = access
         self._account = account
         self._region = region
         self._wall_s = wall_s
@@ -115,9 +110,15 @@ class AdminAccess:
                 "address."
             )
 
-    def signer(self, request: AdminRequest) -> Caller:
-        """The signer of the request; in open mode the claimed one. Raises AuthError."""
-        self.check_origin(request)
+    def signer(self, request: AdminRequest, *, may_be_page: bool) -> Caller:
+        """The signer of the request; in open mode the claimed one. `may_be_page`: the console's
+        pages may send it, too. Raises AuthError."""
+        if not may_be_page:
+            self.check_origin(request)
+            return self._signer(request)
+        self.check_host(request)
+        if not self._hosts.may_be_own_page(request.headers, is_secure=request.is_secure):
+            raise AccessDenied("Requests of other sites' pages are refused.")
         return self._signer(request)
 
     def _signer(self, request: AdminRequest) -> Caller:
@@ -154,34 +155,12 @@ class AdminAccess:
         said = request.headers.get(LOGIN_HEADER.encode(), b"")
         return said[:_LOGIN_CHARACTERS_MAX].decode("latin-1") or None
 
-    def operator(self, request: AdminRequest) -> Operator:
-        """The signer of a request of the operators' API, which the console's pages may send, too.
-        Raises AuthError."""
-        self.check_host(request)
-        if not self._hosts.may_be_own_page(request.headers, is_secure=request.is_secure):
-            raise AccessDenied("Requests of other sites' pages are refused.")
-        caller = self._signer(request)
+    def operator(self, request: AdminRequest, caller: Caller) -> Operator:
+        """The signer, who is trusted only on this machine. Raises AccessDenied."""
         is_trusted = self._verifier is None or caller.access_key_id == self._local_id
         if is_trusted and not request.is_local:
             raise AccessDenied("Without an access key this is for programs on this machine.")
         return Operator(caller, is_trusted)
-
-    def admit(self, page: AdminPage, request: AdminRequest, caller: Caller) -> None:
-        """Check that the caller may use the page, and that the request was not sent before. Raises
-        AuthError."""
-        self.check_use(page, request, caller)
-        if not page.only_reads:
-            self.accept_once(request)
-
-    def check_use(self, page: AdminPage, request: AdminRequest, caller: Caller) -> None:
-        """Check that the caller may use the page. Raises AuthError."""
-        if self._verifier is None or caller.access_key_id == self._local_id:
-            if not request.is_local:
-                raise AccessDenied("Without an access key this is for programs on this machine.")
-        elif page.root_only and caller.user is not None:
-            raise AccessDenied("This is for the root of the account only.")
-        else:
-            self._access.administer(page.action, caller, request, request.headers, self._account)
 
     def accept_once(self, request: AdminRequest) -> None:
         """Raise AccessDenied if a request that changes something was accepted before."""

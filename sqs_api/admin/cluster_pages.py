@@ -1,28 +1,45 @@
-"""Pages about the cluster.
+"""Answers about the cluster: its hosts and shards, see `cluster/members/status.py`; drain, remove,
+and the formats that all hosts read.
 
-GET  /_holdfast/cluster           its hosts and shards, see `cluster/members/status.py`
-POST /_holdfast/cluster/drain     {"host", "drained"}: the host is to lead nothing, or may again
-POST /_holdfast/cluster/remove    {"host"}: it stops, and each shard drops its copy from those that
-                                  count, which the cluster's page shows
-POST /_holdfast/cluster/formats   write the newest formats that all hosts read: {"formats"}
+A host that is removed stops, and each shard drops its copy from those that count.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping
-from functools import partial
-from typing import TypedDict
+from collections.abc import Awaitable
+from typing import NamedTuple, TypedDict
 
 import msgspec
-from aiohttp import web
 
 from cluster.coordination.coordination import Coordination
 from cluster.members.member_operations import raise_formats, remove, set_drained
 from cluster.members.member_records import MembershipRefused
-from cluster.members.status import StatusPage
-from sqs_api.admin.admin_access import AdminRequest
-from sqs_api.admin.admin_actions import DRAIN_HOST, RAISE_FORMATS, READ_CLUSTER, REMOVE_HOST
-from sqs_api.admin.admin_pages import Answer, error_page, json_page
+from cluster.members.status import ClusterStatus, StatusPage
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import (
+    DRAIN_HOST,
+    RAISE_FORMATS,
+    READ_CLUSTER,
+    REMOVE_HOST,
+    Refused,
+    Route,
+)
+from visibility.contract.errors import InvalidParameterValue
+
+
+class ClusterPages(NamedTuple):
+    """The part that answers; a single host has none."""
+
+    status: StatusPage
+    members: Coordination
+    """The records of the hosts."""
+
+
+class Drained(msgspec.Struct, forbid_unknown_fields=True):
+    """A host, and `drained` if it is to lead nothing."""
+
+    host: str
+    drained: bool
 
 
 class DrainedHost(msgspec.Struct, forbid_unknown_fields=True):
@@ -48,60 +65,87 @@ class Nothing(TypedDict):
     """An empty object."""
 
 
-async def _no_cluster(sent: AdminRequest) -> web.Response:
-    return error_page(409, "this host is not a member of a cluster")
+class NoCluster(msgspec.Struct):
+    """The answer of a single host."""
+
+    cluster: None = None
 
 
-NO_CLUSTER: Mapping[str, Answer] = dict.fromkeys(
-    (READ_CLUSTER, DRAIN_HOST, REMOVE_HOST, RAISE_FORMATS), _no_cluster
-)
-"""The answers of a single host."""
+async def show_cluster(cluster: ClusterPages | None, asked: Asked) -> ClusterStatus | NoCluster:
+    """Hosts, shards, copies and problems; `cluster` is null on a single host."""
+    return NoCluster() if cluster is None else await cluster.status.read()
 
 
-def cluster_answers(status: StatusPage, members: Coordination) -> dict[str, Answer]:
-    """The answers by action; `members` has the records of the hosts."""
-    return {
-        READ_CLUSTER: partial(_show, status),
-        DRAIN_HOST: partial(_drain, members),
-        REMOVE_HOST: partial(_remove, status, members),
-        RAISE_FORMATS: partial(_raise_formats, members),
-    }
-
-
-async def _show(status: StatusPage, sent: AdminRequest) -> web.Response:
-    return json_page(await status.read())
-
-
-async def _drain(members: Coordination, sent: AdminRequest) -> web.Response:
+async def drain_host(cluster: ClusterPages | None, asked: Asked, given: Drained) -> Drained:
+    """Let a host lead nothing, or let it lead again."""
+    asked.noted |= {"of_host": given.host, "drained": given.drained}
     try:
-        asked = msgspec.json.decode(sent.body, type=DrainedHost)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return error_page(400, f"not a request to drain a host: {error}")
-    return await _done(set_drained(members, asked.host, is_drained=asked.drained))
+        await _drain(cluster, given.host, is_drained=given.drained)
+    except Refused as refusal:
+        raise InvalidParameterValue(str(refusal)) from refusal
+    return given
 
 
-async def _remove(status: StatusPage, members: Coordination, sent: AdminRequest) -> web.Response:
-    try:
-        asked = msgspec.json.decode(sent.body, type=RemovedHost)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        return error_page(400, f"not a request to remove a host: {error}")
+async def read_cluster(cluster: ClusterPages | None, asked: Asked) -> ClusterStatus:
+    """Show hosts, shards, copies and problems."""
+    return await _member(cluster).status.read()
+
+
+async def drain(cluster: ClusterPages | None, asked: Asked, given: DrainedHost) -> Nothing:
+    """Let a host lead nothing, or lead again."""
+    await _drain(cluster, given.host, is_drained=given.drained)
+    return {}
+
+
+async def remove_host(cluster: ClusterPages | None, asked: Asked, given: RemovedHost) -> Nothing:
+    """Count a host's copies no more."""
+    status, members = _member(cluster)
     hosts = status.hosts
-    if asked.host in hosts and (reason := await status.reason_to_keep(asked.host, hosts)):
-        return error_page(409, reason)
-    return await _done(remove(members, asked.host, hosts))
+    if given.host in hosts and (reason := await status.reason_to_keep(given.host, hosts)):
+        raise Refused(409, reason)
+    await _done(remove(members, given.host, hosts))
+    return {}
 
 
-async def _raise_formats(members: Coordination, sent: AdminRequest) -> web.Response:
+async def write_new_formats(cluster: ClusterPages | None, asked: Asked) -> WrittenFormats:
+    """Have hosts write the newest formats that all can read."""
     try:
-        written: WrittenFormats = {"formats": await raise_formats(members)}
+        return {"formats": await raise_formats(_member(cluster).members)}
     except MembershipRefused as refusal:
-        return error_page(409, str(refusal))
-    return json_page(written)
+        raise Refused(409, str(refusal)) from refusal
 
 
-async def _done(work: Awaitable[None]) -> web.Response:
+def _member(cluster: ClusterPages | None) -> ClusterPages:
+    """Raises Refused on a single host."""
+    if cluster is None:
+        raise Refused(409, "this host is not a member of a cluster")
+    return cluster
+
+
+async def _drain(cluster: ClusterPages | None, host: str, *, is_drained: bool) -> None:
+    await _done(set_drained(_member(cluster).members, host, is_drained=is_drained))
+
+
+async def _done(work: Awaitable[None]) -> None:
+    """Raises Refused."""
     try:
         await work
     except MembershipRefused as refusal:
-        return error_page(409, str(refusal))
-    return json_page(Nothing())
+        raise Refused(409, str(refusal)) from refusal
+
+
+ROUTES = (
+    Route("GET", "api/cluster", READ_CLUSTER, show_cluster),
+    Route("POST", "api/cluster/drain", DRAIN_HOST, drain_host, root_only=True),
+    Route("GET", "cluster", READ_CLUSTER, read_cluster, "cluster status"),
+    Route("POST", "cluster/drain", DRAIN_HOST, drain, "cluster drain", root_only=True),
+    Route("POST", "cluster/remove", REMOVE_HOST, remove_host, "cluster remove", root_only=True),
+    Route(
+        "POST",
+        "cluster/formats",
+        RAISE_FORMATS,
+        write_new_formats,
+        "cluster upgrade",
+        root_only=True,
+    ),
+)

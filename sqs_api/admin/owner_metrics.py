@@ -20,11 +20,11 @@ from auth.auth_errors import AuthError
 from auth.caller import Caller
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin.admin_access import AdminAccess, AdminRequest, Operator
-from sqs_api.admin.admin_actions import READ_METRICS, RESERVED
 from sqs_api.admin.admin_pages import error_page
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.queue_metrics import capped, dead_letter_queue_ids, families, fullest
 from sqs_api.admin.queue_samples import QueueSample, QueueSamples, add_up_all
+from sqs_api.admin.routes import READ_METRICS, RESERVED
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.metrics import METRICS_TYPE, written
@@ -71,8 +71,8 @@ class OwnerMetrics:
             return web.Response(status=405, headers={"Allow": "GET"})
         caller: Caller | None = None
         try:
-            operator = self._admin.operator(sent)
-            caller = operator.caller
+            caller = self._admin.signer(sent, may_be_page=True)
+            operator = self._admin.operator(sent, caller)
             readable = await self._readable(operator, sent)
         except AuthError as refusal:
             if self._audit is not None:

@@ -1,22 +1,16 @@
-"""The page of usage: GET /_holdfast/usage?account=ID&since=YYYY-MM-DD, both optional.
-
-Answers with `ShownUsage`.
-"""
+"""The answer about usage: requests by day, account and queue."""
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypedDict
-from urllib.parse import parse_qs, urlsplit
 
 import msgspec
-from aiohttp import web
 
-from sqs_api.admin.admin_access import AdminRequest
-from sqs_api.admin.admin_actions import READ_USAGE
-from sqs_api.admin.admin_pages import error_page, json_page
+from sqs_api.admin.asked import Asked
 from sqs_api.admin.every_host import EveryHost
+from sqs_api.admin.routes import READ_USAGE, Refused, Route
 from sqs_api.gateway.usage import UsageRow
 
 _WAIT_S = 5.0
@@ -80,23 +74,25 @@ class UsagePage:
         rows = await self._read(asked.account, asked.since)
         return msgspec.msgpack.encode(_Part(self._host, rows))
 
-    async def show(self, sent: AdminRequest) -> web.Response:
-        """The usage of all hosts that answer."""
-        query = parse_qs(urlsplit(sent.target.decode("latin-1")).query)
-        account, since = (query.get(name, [None])[0] for name in UsageParameters.__struct_fields__)
-        asked = msgspec.msgpack.encode(_Asked(account, since))
+    async def show(self, given: UsageParameters) -> ShownUsage:
+        """The usage of all hosts that answer. Raises Refused."""
+        asked = msgspec.msgpack.encode(_Asked(given.account, given.since))
         try:
             heard = await self._hosts.ask(READ_USAGE, asked, _WAIT_S)
         except (sqlite3.Error, OSError) as error:
-            return error_page(503, f"cannot read the usage: {error}")
+            raise Refused(503, f"cannot read the usage: {error}") from error
         parts = [msgspec.msgpack.decode(part, type=_Part) for part in heard.parts]
         rows = _add_up(row for part in parts for row in part.rows)
-        shown: ShownUsage = {
+        return {
             "rows": [_shown(row) for row in rows],
             "hosts": sorted(part.host for part in parts),
             "missing": sorted(heard.missing),
         }
-        return json_page(shown)
+
+
+async def read_usage(page: UsagePage, asked: Asked, given: UsageParameters) -> ShownUsage:
+    """Show requests by day, account and queue."""
+    return await page.show(given)
 
 
 def _shown(row: UsageRow) -> ShownUsageRow:
@@ -121,3 +117,6 @@ def _add_up(rows: Iterable[UsageRow]) -> list[UsageRow]:
             counted = [a + b for a, b in zip(before[3:], counted, strict=True)]
         sums[day, account, queue] = UsageRow(day, account, queue, *counted)
     return [sums[key] for key in sorted(sums)]
+
+
+ROUTES = (Route("GET", "usage", READ_USAGE, read_usage, "usage", root_only=True),)

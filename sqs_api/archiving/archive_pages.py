@@ -1,27 +1,24 @@
-"""The pages of the archive: the waiting messages, GET /_holdfast/archive; and the requests of the
-jobs, with POST and JSON.
-
-/_holdfast/archive/seal      {}                    bring all that waits to the lake, then answer
-/_holdfast/archive/archived  {"source", "shard", "batch", "table", "table_id", "version"}
-                             the table has the batches up to this one: check that, then remove
-                             their messages
-"""
+"""Answers about the archive: the waiting messages, and the requests of the jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
-from typing import TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import msgspec
 import structlog
-from aiohttp import web
 
 from cluster.shards.router import Router
-from sqs_api.admin.admin_access import AdminRequest
-from sqs_api.admin.admin_actions import ACKNOWLEDGE_ARCHIVE, READ_ARCHIVE, SEAL_ARCHIVE
-from sqs_api.admin.admin_pages import Answer, error_page, json_page
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import (
+    ACKNOWLEDGE_ARCHIVE,
+    READ_ARCHIVE,
+    SEAL_ARCHIVE,
+    Leads,
+    Refused,
+    Route,
+)
 from sqs_api.archiving.exporter import Exporter, ExportFailed, InLake
 from sqs_api.archiving.lake_questions import ArchivedTable, NotInTable, TableUnreadable
 from storage.lake.archived_batch import Claimed
@@ -31,6 +28,8 @@ _NO_LAKE = (
     "This service has no lake, so nothing is archived: start it with --lake FOLDER or "
     "--lake s3://BUCKET/PREFIX."
 )
+_SEAL_S = 600.0
+"""Time for a leader to bring what waits to the lake."""
 _log = structlog.get_logger("archive")
 
 
@@ -87,94 +86,82 @@ class RemovedMessages(TypedDict):
     removed: int
 
 
-class ArchivePages:
-    """Answers these pages."""
+class ArchivePages(NamedTuple):
+    """The part that answers; a service without a lake has none."""
 
-    def __init__(self, exporter: Exporter, router: Router, lake: str, table: ArchivedTable) -> None:
-        self._exporter = exporter
-        self._router = router
-        self._lake = lake
-        self._table = table
-
-    def answers(self) -> Mapping[str, Answer]:
-        """The pages by action."""
-        return {
-            READ_ARCHIVE: self.read,
-            SEAL_ARCHIVE: partial(_or_busy, self.seal),
-            ACKNOWLEDGE_ARCHIVE: partial(_or_busy, self.acknowledge),
-        }
-
-    async def read(self, sent: AdminRequest) -> web.Response:
-        """The messages that wait for the archive, by shard."""
-        status: ArchiveStatus = {"lake": self._lake, "shards": _waiting(self._router)}
-        return json_page(status)
-
-    async def seal(self, sent: AdminRequest) -> web.Response:
-        """The highest batch of each shard in the lake. Raises ExportFailed, QueueError."""
-        places = await self._exporter.seal()
-        sealed: SealedShards = {
-            "shards": [
-                {"source": place.source, "shard": place.shard, "batch": place.batch}
-                for place in places
-            ]
-        }
-        return json_page(sealed)
-
-    async def acknowledge(self, sent: AdminRequest) -> web.Response:
-        """The number of removed messages; none is removed unless the table has it.
-
-        Raises QueueError.
-        """
-        try:
-            said = msgspec.json.decode(sent.body, type=ArchivedBatches)
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return error_page(400, f"not an acknowledgement: {error}")
-        if said.shard not in self._router.shards:
-            return error_page(409, f"there is no shard {said.shard}")
-        try:
-            await self._check(said)
-            removed = await self._exporter.acknowledge(InLake(said.source, said.shard, said.batch))
-        except NotInTable as refusal:
-            return error_page(409, str(refusal))
-        except TableUnreadable as error:
-            return error_page(503, str(error))
-        except InvalidParameterValue as refusal:
-            return error_page(409, refusal.message)
-        _log.info("batches_archived", **msgspec.structs.asdict(said), messages=removed)
-        answer: RemovedMessages = {"removed": removed}
-        return json_page(answer)
-
-    async def _check(self, said: ArchivedBatches) -> None:
-        """Raises NotInTable, TableUnreadable."""
-        shard = self._router.shards[said.shard]
-        forgotten = shard.report().archive.archived
-        claimed = Claimed(
-            said.source, said.shard, said.batch, said.table_id, said.version, forgotten
-        )
-        try:
-            await self._table.check(claimed)
-        except NotInTable:
-            # Another job may have acknowledged them meanwhile, and removed their segments.
-            if not forgotten < said.batch <= shard.report().archive.archived:
-                raise
+    exporter: Exporter
+    router: Router
+    lake: str
+    table: ArchivedTable
 
 
-async def _no_lake(sent: AdminRequest) -> web.Response:
-    return error_page(404, _NO_LAKE)
+async def read_archive(pages: ArchivePages | None, asked: Asked) -> ArchiveStatus:
+    """Tell what waits for the archive, by shard."""
+    _, router, lake, _ = _with_lake(pages)
+    return {"lake": lake, "shards": _waiting(router)}
 
 
-NO_LAKE: Mapping[str, Answer] = dict.fromkeys(
-    (READ_ARCHIVE, SEAL_ARCHIVE, ACKNOWLEDGE_ARCHIVE), _no_lake
-)
-"""The answers of a service without a lake."""
-
-
-async def _or_busy(answer: Answer, sent: AdminRequest) -> web.Response:
-    """The answer, or status 503 with the reason if the page fails for the moment."""
+async def seal_archive(pages: ArchivePages | None, asked: Asked) -> SealedShards:
+    """Bring all that waits for the archive to the lake."""
     try:
-        return await answer(sent)
+        places = await _with_lake(pages).exporter.seal()
     except (ExportFailed, QueueError) as error:
-        return error_page(503, error.message if isinstance(error, QueueError) else str(error))
+        raise Refused(503, str(error)) from error
+    return {
+        "shards": [
+            {"source": place.source, "shard": place.shard, "batch": place.batch} for place in places
+        ]
+    }
+
+
+async def acknowledge_archive(
+    pages: ArchivePages | None, asked: Asked, said: ArchivedBatches
+) -> RemovedMessages:
+    """Remove the messages of batches that a version of the archive's table has."""
+    exporter, router, _, table = _with_lake(pages)
+    if said.shard not in router.shards:
+        raise Refused(409, f"there is no shard {said.shard}")
+    try:
+        await _check(said, router, table)
+        removed = await exporter.acknowledge(InLake(said.source, said.shard, said.batch))
+    except (NotInTable, InvalidParameterValue) as refusal:
+        raise Refused(409, str(refusal)) from refusal
+    except (TableUnreadable, ExportFailed, QueueError) as error:
+        raise Refused(503, str(error)) from error
+    _log.info("batches_archived", **msgspec.structs.asdict(said), messages=removed)
+    return {"removed": removed}
+
+
+async def _check(said: ArchivedBatches, router: Router, table: ArchivedTable) -> None:
+    """Raises NotInTable, TableUnreadable."""
+    shard = router.shards[said.shard]
+    forgotten = shard.report().archive.archived
+    claimed = Claimed(said.source, said.shard, said.batch, said.table_id, said.version, forgotten)
+    try:
+        await table.check(claimed)
+    except NotInTable:
+        # Another job may have acknowledged them meanwhile, and removed their segments.
+        if not forgotten < said.batch <= shard.report().archive.archived:
+            raise
+
+
+def _with_lake(pages: ArchivePages | None) -> ArchivePages:
+    """Raises Refused."""
+    if pages is None:
+        raise Refused(404, _NO_LAKE)
+    return pages
+
+
+def _merged(answers: Mapping[str, Any], leads: Leads) -> Any:
+    """Each shard as its leader sees it."""
+    merged = dict(next(iter(answers.values())))
+    shards = [
+        shard
+        for host, said in answers.items()
+        for shard in said["shards"]
+        if leads(shard["shard"]) == host
+    ]
+    return {**merged, "shards": sorted(shards, key=lambda shard: int(shard["shard"]))}
 
 
 def _waiting(router: Router) -> list[WaitingMessages]:
@@ -190,3 +177,17 @@ def _waiting(router: Router) -> list[WaitingMessages]:
         )
         for report in router.reports()
     ]
+
+
+ROUTES = (
+    Route("GET", "archive", READ_ARCHIVE, read_archive, "archive status", merge=_merged),
+    Route("POST", "archive/seal", SEAL_ARCHIVE, seal_archive, merge=_merged, wait_s=_SEAL_S),
+    Route(
+        "POST",
+        "archive/archived",
+        ACKNOWLEDGE_ARCHIVE,
+        acknowledge_archive,
+        of_shard=True,
+        wait_s=_SEAL_S,
+    ),
+)

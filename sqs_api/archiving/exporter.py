@@ -39,8 +39,7 @@ from storage.engines.store import StoreFailed
 from storage.lake.permissions import read_umask
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
-from visibility.contract.operations import AcknowledgeArchive, SealArchive
-from visibility.rules.archive_batches import the_shard
+from visibility.rules.archive_batches import AcknowledgeArchive, SealArchive, the_shard
 
 EXPORT_CHECK_S = 1.0
 BATCH_BYTES = 64 << 20

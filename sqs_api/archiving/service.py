@@ -97,7 +97,7 @@ class Archiving:
             periodic.append(Every(_SCHEDULE_CHECK_S, schedule.look))
             self._schedule = schedule
         self.feature = Feature(
-            pages=ArchivePages(exporter, router, lake, ArchivedTable(lake)).answers(),
+            parts={ArchivePages: ArchivePages(exporter, router, lake, ArchivedTable(lake))},
             metrics=(ArchiveMetrics(exporter, router, self._schedule, clock.now_ms),),
             periodic=periodic,
         )

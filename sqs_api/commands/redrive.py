@@ -66,35 +66,12 @@ def plan(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
 
 
 def _plan(service: Service, queue: str, wanted: dict[str, Any]) -> RedrivePlan:
-    """The sums of all steps of a plan."""
-    sums: RedrivePlan = {
-        "targets": {},
-        "refused": {},
-        "passed": 0,
-        "expiring": 0,
-        "overtaking": 0,
-        "next": 0,
-    }
-    while sums["next"] is not None:
-        moved = sum(target["messages"] for target in sums["targets"].values())
-        content = {**wanted, "from_sequence": sums["next"], "planned": moved}
-        step: RedrivePlan = service.post(f"queues/{part(queue)}/redrives/plan", content)
-        for arn, more in step["targets"].items():
-            known = sums["targets"].setdefault(arn, _nothing_for(more))
-            known["messages"] += more["messages"]
-            known["bytes"] += more["bytes"]
-            known["too_large"] += more["too_large"]
-        for reason, messages in step["refused"].items():
-            sums["refused"][reason] = sums["refused"].get(reason, 0) + messages
-        sums["passed"] += step["passed"]
-        sums["expiring"] += step["expiring"]
-        sums["overtaking"] += step["overtaking"]
-        sums["next"] = step["next"]
-    return sums
-
-
-def _nothing_for(target: PlannedTarget) -> PlannedTarget:
-    return {**target, "messages": 0, "bytes": 0, "too_large": 0}
+    """The plan, with the sums of all its steps."""
+    planned: RedrivePlan = service.post(f"queues/{part(queue)}/redrives/plan", wanted)
+    while planned["next"] is not None:
+        content = {**wanted, "token": planned["next"]}
+        planned = service.post(f"queues/{part(queue)}/redrives/plan", content)
+    return planned
 
 
 def _warning(target: PlannedTarget) -> str:
@@ -142,6 +119,8 @@ def start(
     wanted = _wanted(given)
     if takes_all == bool(wanted.keys() & {"sequences", "filter"}):
         raise Refused("name messages by their sequences or a filter, or all of them with --all")
+    if "filter" in wanted:
+        wanted["planned"] = _plan(service, queue, wanted)["messages"]
     answer = service.post(f"queues/{part(queue)}/redrives", wanted)
     if wait:
         answer = {**_watch(service, queue), "handle": answer["handle"]}
@@ -163,8 +142,8 @@ def _outcome(task: Mapping[str, Any], queue: str) -> str:
 
 
 def _moved(task: Mapping[str, Any]) -> str:
-    """Messages moved, of all that were chosen or, as far as it has looked, that match."""
-    if task["filter"] is None:
+    """Messages moved, of all that were chosen or planned, else of those that match so far."""
+    if task["filter"] is None or task["is_planned"]:
         return f"{number(task['moved'])} of {number(task['to_move'])}"
     so_far = " so far" if task["is_active"] else ""
     return f"{number(task['moved'])} of {number(task['moved'] + task['stayed'])} that match{so_far}"
@@ -175,7 +154,8 @@ def _watch(service: Service, queue: str) -> dict[str, Any]:
     latest = _latest(service, queue)
     with click.progressbar(length=latest["to_move"] or 1, label=queue, file=sys.stderr) as bar:
         while True:
-            done = latest["looked_at"] if latest["filter"] else latest["moved"]
+            looks = latest["filter"] and not latest["is_planned"]
+            done = latest["looked_at"] if looks else latest["moved"]
             bar.update(done - bar.pos)
             if latest["paused"] or not latest["is_active"]:
                 return latest

@@ -128,7 +128,7 @@ def _check_queues(settings: Settings) -> None:
 def _check_membership(settings: Settings) -> None:
     """Look at the certificates of a member of a cluster. Raises MembershipRefused."""
     from cluster.clock import SystemClock
-    from cluster.peers.settings import PeerSettings
+    from cluster.peers.peer_settings import PeerSettings
     from sqs_api.settings.member_settings import etcd_context, member_settings, open_network
 
     membership = member_settings(settings)

@@ -12,8 +12,8 @@ from aiohttp.web_request import BaseRequest
 
 from auth.auth_errors import AccessDenied
 from sqs_api.admin.admin_access import AdminAccess, AdminRequest
-from sqs_api.admin.admin_actions import RESERVED
 from sqs_api.admin.admin_pages import error_page
+from sqs_api.admin.routes import RESERVED
 
 CONSOLE = RESERVED + "console"
 _INDEX = "index.html"

@@ -25,20 +25,20 @@ from cluster.catalog.queue_view import QueueView
 from cluster.clock import Clock
 from cluster.keys.key_owners import NamedKey
 from cluster.keys.keyring import Keyring
-from sqs_api.gateway.action_needs import MOVE_DESTINATION
-from sqs_api.gateway.action_needs import NEEDS as ACTION_NEEDS
 from sqs_api.gateway.condition_keys import said_of_caller, said_of_tags
 from sqs_api.gateway.key_access import (
-    NEEDS,
-    RECEIVE,
-    SEND,
     Asker,
     KeyAccess,
     is_own_key,
     said_to_key,
 )
 from visibility.contract import operations as op
-from visibility.contract.actions import ACTIONS
+from visibility.contract.actions import (
+    ACTIONS,
+    KEY_TO_RECEIVE,
+    KEY_TO_SEND,
+    MOVE_DESTINATION,
+)
 from visibility.contract.errors import KmsAccessDenied, QueueDoesNotExist
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn, queue_address
@@ -122,8 +122,9 @@ class Access:
                 if not depends:
                     self._admit(key)
         if self._enforced and "KmsMasterKeyId" in queue.attributes:
-            needs = NEEDS.get(type(operation))
-            if needs is not None and not is_own_key(queue, caller):
+            action = ACTIONS.get(type(operation).__name__)
+            needs = () if action is None else action.key_permissions
+            if needs and not is_own_key(queue, caller):
                 _Request(self, caller, sender, headers, operation).check_key(needs, queue)
         return queue
 
@@ -139,7 +140,7 @@ class Access:
             return
         if not self._keys.is_key_of(queue, named):
             request = _Request(self, caller, sender, {}, op.ReceiveMessage())
-            request.check_key(RECEIVE, queue, named)
+            request.check_key(KEY_TO_RECEIVE, queue, named)
 
     def _check_missing(
         self,
@@ -166,7 +167,7 @@ class Access:
         """Check an action of the catalog. Raises AccessDenied, and the errors of `queue`."""
         if not self._enforced:
             return
-        needs = ACTION_NEEDS.get(type(operation))
+        needs = ACTIONS[type(operation).__name__].needs
         if needs is None:
             url: str = operation.queue_url or ""  # type: ignore[attr-defined]
             self.queue(operation, url, caller, sender, headers)
@@ -192,7 +193,10 @@ class Access:
         else:
             named = self._catalog.queue_of_arn(operation.destination_arn)
             targets = [] if named is None else [named]
-        for queue, needs in ((source, RECEIVE), *((target, SEND) for target in targets)):
+        for queue, needs in (
+            (source, KEY_TO_RECEIVE),
+            *((target, KEY_TO_SEND) for target in targets),
+        ):
             if "KmsMasterKeyId" in queue.attributes and not is_own_key(queue, caller):
                 request.check_key(needs, queue)
 
@@ -247,7 +251,7 @@ class Access:
         if self._enforced and "KmsMasterKeyId" in queue.attributes:
             if not is_own_key(queue, caller):
                 request = _Request(self, caller, sender, headers, op.ReceiveMessage())
-                request.check_key(RECEIVE, queue)
+                request.check_key(KEY_TO_RECEIVE, queue)
 
     def check_move(
         self,
@@ -283,7 +287,7 @@ class Access:
 
         Raises AccessDenied, QueueError.
         """
-        if not self._enforced or type(operation) in ACTION_NEEDS:
+        if not self._enforced or ACTIONS[type(operation).__name__].needs:
             raise AccessDenied("Access is denied.")
         url: str = operation.queue_url or ""  # type: ignore[attr-defined]
         self.queue(operation, url, self._nobody, sender, headers)

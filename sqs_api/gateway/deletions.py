@@ -19,11 +19,11 @@ from cluster.catalog.catalog_records import KeptQueue, KeptState
 from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.shards.queue_watch import PRINCIPAL, QueueWatch
 from cluster.shards.router import Router
-from visibility.contract import operations as op
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Progress
+from visibility.rules.kept_queues import DropQueue, RestoreMessages
 
 _LOOK_S = 0.05
 _LOOKS = 40
@@ -124,7 +124,7 @@ class Deletions:
     async def _restore_messages(self, queue_id: int, *, waits: bool = True) -> None:
         """Move the messages of a purged queue to its successor; without `waits`, only those not in
         flight."""
-        operation = op.RestoreMessages()
+        operation = RestoreMessages()
         while (kept := self._catalog.kept.get(queue_id)) is not None:
             successor = self._catalog.successor(queue_id)
             if successor is None or kept.state is not KeptState.RESTORING:
@@ -140,7 +140,7 @@ class Deletions:
                 state = KeptState.KEPT if step.left else KeptState.DROPPING
                 await self._catalog.end_restoring(queue_id, state)
                 return
-            operation = op.RestoreMessages(step.next_sequence, step.blocked)
+            operation = RestoreMessages(step.next_sequence, step.blocked)
             if step.again_in_ms and not waits:
                 return
             await asyncio.sleep(step.again_in_ms / 1000)
@@ -197,10 +197,10 @@ class Deletions:
     async def _drop(self, queue_id: int) -> None:
         kept = self._catalog.kept.get(queue_id)
         assert kept is not None
-        step = await self._step(op.DropQueue(), kept.queue)
+        step = await self._step(DropQueue(), kept.queue)
         while not step.is_done:
             await asyncio.sleep(step.again_in_ms / 1000)
-            step = await self._step(op.DropQueue(), kept.queue)
+            step = await self._step(DropQueue(), kept.queue)
         await self._catalog.forget_queue(queue_id)
         if not kept.continued_as:
             self._log.info("deleted_queue_dropped", queue_id=queue_id, queue=kept.queue.name)

@@ -13,13 +13,10 @@ import structlog
 
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import ServiceUnavailable
-from visibility.contract.operations import (
-    AcceptMessages,
-    CreateQueue,
-    MoveSelected,
-    Operation,
-    ResendMessage,
-)
+from visibility.contract.operations import CreateQueue, Operation
+from visibility.rules.arrivals import AcceptMessages
+from visibility.rules.move_tasks import MoveSelected
+from visibility.rules.resend import ResendMessage
 
 _DISK_SHORT = "The service has no space for more messages. Please try again."
 _TAKE_SPACE = frozenset(

@@ -51,9 +51,10 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import Operation, ReceiveMessage, ReturnMessages
+from visibility.contract.operations import Operation, ReceiveMessage
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
 from visibility.contract.results import Result
+from visibility.rules.acknowledge import ReturnMessages
 from visibility.rules.handing_out import NO_ROOM
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import Ticket

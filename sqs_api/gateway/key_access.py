@@ -20,19 +20,9 @@ from auth.policy import Asked, Authorizer, Principal, Rule
 from auth.policy_document import Kind, Policy, read_policy
 from cluster.keys.key_owners import NamedKey, key_place
 from cluster.keys.keyring import Keyring
-from visibility.contract import operations as op
 from visibility.contract.errors import KmsAccessDenied
 from visibility.contract.model import QueueDefinition
-from visibility.contract.operations import Operation
 
-RECEIVE = ("kms:Decrypt",)
-SEND = ("kms:GenerateDataKey", "kms:Decrypt")
-NEEDS: dict[type[Operation], tuple[str, ...]] = {
-    op.SendMessage: SEND,
-    op.SendMessageBatch: SEND,
-    op.ReceiveMessage: RECEIVE,
-}
-"""The permissions that an action needs on the key of its queue."""
 _NOT_GRANTED = (
     "because the resource does not exist in this Region, no resource-based policies allow access, "
     "or a resource-based policy explicitly denies access"

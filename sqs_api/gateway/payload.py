@@ -1,4 +1,4 @@
-"""TABLE: payloads, the stateless half of each message action, on the way in and on the way out.
+"""Payloads, the stateless half of each message action, on the way in and on the way out.
 
 On the way in, contents are packed and sealed and receipt handles are read; on the way out, handles
 are made and messages are opened and unpacked.
@@ -21,6 +21,7 @@ from visibility.content.content import (
 )
 from visibility.content.receipts import ReceiptKey
 from visibility.content.sequence_numbers import sequence_number
+from visibility.contract import actions
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Content, QueueDefinition, Receipt
 from visibility.contract.operations import (
@@ -165,13 +166,15 @@ def receipts_of(deliveries: Deliveries) -> tuple[Receipt, ...]:
 
 MakePayload = Callable[[Payloads, Any, QueueDefinition, Caller, Mapping[bytes, bytes]], Payload]
 
+_MAKERS: dict[actions.Payload, MakePayload] = {
+    actions.Payload.CONTENTS: Payloads._contents,
+    actions.Payload.NONE: Payloads._receive,
+    actions.Payload.RECEIPT: Payloads._receipt,
+    actions.Payload.RECEIPTS: Payloads._receipts,
+}
 PAYLOADS: dict[type[Operation], MakePayload] = {
-    SendMessage: Payloads._contents,
-    SendMessageBatch: Payloads._contents,
-    ReceiveMessage: Payloads._receive,
-    DeleteMessage: Payloads._receipt,
-    DeleteMessageBatch: Payloads._receipts,
-    ChangeMessageVisibility: Payloads._receipt,
-    ChangeMessageVisibilityBatch: Payloads._receipts,
+    action.request: _MAKERS[action.payload]
+    for action in actions.ACTIONS.values()
+    if action.payload is not None
 }
 """Request type to the function that makes its payload: the shard's input besides the operation."""

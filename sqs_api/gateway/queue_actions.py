@@ -32,8 +32,9 @@ from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.naming import queue_address, queue_url
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
+from visibility.contract.task_handles import decode_handle
 from visibility.rules.move_tasks import check_start
-from visibility.rules.task_handles import decode_handle
+from visibility.rules.queues import ReadCounters
 
 _NO_COUNTERS = QueueCounters(0, 0, 0)
 _SOURCE_GONE = "The resource that you specified for the SourceArn parameter doesn't exist."
@@ -156,7 +157,7 @@ class QueueActions:
         queue = self.find(operation.queue_url or "", caller)
         counters = _NO_COUNTERS
         if needs_counters(operation.attribute_names):
-            answer = await self._router.ask(Request(op.ReadCounters(), queue, caller, request_id))
+            answer = await self._router.ask(Request(ReadCounters(), queue, caller, request_id))
             assert isinstance(answer, QueueCounters)
             counters = answer
         shown = shown_attributes(queue, operation.attribute_names, counters)

@@ -1,8 +1,11 @@
-"""OperatorApi: the routes below /_holdfast/api/, from the request to its JSON answer.
+"""AdminApi: the routes below /_holdfast/, from the request to its JSON answer.
 
-    always       the Host header names this service; no page of another origin sent the request
-    auth sigv4   signed, as the other pages are; the caller's policies allow the route's action on
-                 the queue's ARN. Local commands may do everything
+ROUTES is the sum of the features' lists; each row says who may ask, and `openapi.py` documents it.
+
+    always       the Host header names this service; no page of another origin sent the request, and
+                 below api/ only the console's own may
+    auth sigv4   signed; the caller's policies allow the route's action on the queue's ARN, or on
+                 the service. Local commands may do everything
     auth open    from loopback
 
 What a route changes is in the audit log, and so is every read of message bodies. A change with an
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import re
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -22,19 +26,25 @@ from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
 from auth.auth_errors import AuthError
+from auth.caller import Caller
 from cluster.catalog.queue_view import QueueView
-from sqs_api.admin.admin_access import AdminAccess, AdminRequest
+from sqs_api.admin import backup_page, cluster_pages, usage_page
+from sqs_api.admin.admin_access import AdminAccess, AdminRequest, Operator
 from sqs_api.admin.admin_pages import read_body
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.remembered import OutcomeUnknown, RememberedAnswers, Said, read_repeatable
+from sqs_api.admin.routes import PARTS, READ_BODIES, RESERVED, Parts, Refused, Route
+from sqs_api.admin.shared_routes import SharedRoutes
+from sqs_api.archiving import archive_pages
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
     archive_answers,
     audit_answers,
-    caller_answers,
+    deleted_queues,
     group_answers,
     history_answers,
     hold_answers,
-    host_answers,
     message_answers,
     queue_answers,
     queue_changes,
@@ -44,16 +54,7 @@ from sqs_api.operators import (
     user_answers,
     user_changes,
 )
-from sqs_api.operators.asked import Asked
-from sqs_api.operators.described import taken_by
-from sqs_api.operators.desk import AnswerRoute, Desk
-from sqs_api.operators.remembered import (
-    OutcomeUnknown,
-    RememberedAnswers,
-    Said,
-    read_repeatable,
-)
-from sqs_api.operators.routes import READ_BODIES, SERVICE_ACTIONS, Route, routes_at
+from sqs_api.operators.desk import Desk
 from visibility.contract.errors import (
     KmsAccessDenied,
     QueueDoesNotExist,
@@ -62,55 +63,26 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 
-ANSWERS: dict[str, AnswerRoute] = {
-    "show caller": caller_answers.show_caller,
-    "list queues": queue_answers.list_queues,
-    "list dead letters": queue_answers.list_dead_letters,
-    "list depths": history_answers.list_depths,
-    "show queue": queue_answers.show_queue,
-    "purge queue": queue_answers.purge_queue,
-    "restore queue": queue_answers.restore_queue,
-    "set attributes": queue_changes.set_attributes,
-    "tag queue": queue_changes.tag_queue,
-    "untag queue": queue_changes.untag_queue,
-    "show history": history_answers.show_history,
-    "browse messages": message_answers.browse_messages,
-    "show groups": group_answers.show_groups,
-    "show message": message_answers.show_message,
-    "send message": message_answers.send_message,
-    "delete messages": hold_answers.delete_messages,
-    "undelete messages": hold_answers.undelete_messages,
-    "hold messages": hold_answers.hold_messages,
-    "quarantine messages": hold_answers.quarantine_messages,
-    "release messages": hold_answers.release_messages,
-    "resend message": message_answers.resend_message,
-    "plan redrive": redrive_answers.plan_redrive,
-    "start redrive": redrive_answers.start_redrive,
-    "list redrives": redrive_answers.list_redrives,
-    "pause redrive": redrive_controls.pause_redrive,
-    "resume redrive": redrive_controls.resume_redrive,
-    "undo redrive": redrive_controls.undo_redrive,
-    "cancel redrive": redrive_controls.cancel_redrive,
-    "search archive": archive_answers.search_archive,
-    "show archived message": archive_answers.show_archived_message,
-    "plan replay": replay_answers.plan_replay,
-    "replay archive": replay_answers.replay_archive,
-    "read audit": audit_answers.read_audit,
-    "list users": user_answers.list_users,
-    "show user": user_answers.show_user,
-    "check permission": user_answers.check_permission,
-    "add user": user_changes.add_user,
-    "remove user": user_changes.remove_user,
-    "put policy": user_changes.put_policy,
-    "remove policy": user_changes.remove_policy,
-    "add key": user_changes.add_key,
-    "rotate key": user_changes.rotate_key,
-    "enable key": user_changes.enable_key,
-    "remove key": user_changes.remove_key,
-    "show cluster": host_answers.show_cluster,
-    "drain host": host_answers.drain_host,
-}
-_TAKES = {name: taken_by(answer) for name, answer in ANSWERS.items()}
+ROUTES: tuple[Route, ...] = (
+    *queue_answers.ROUTES,
+    *queue_changes.ROUTES,
+    *history_answers.ROUTES,
+    *message_answers.ROUTES,
+    *hold_answers.ROUTES,
+    *group_answers.ROUTES,
+    *redrive_answers.ROUTES,
+    *redrive_controls.ROUTES,
+    *archive_answers.ROUTES,
+    *replay_answers.ROUTES,
+    *audit_answers.ROUTES,
+    *user_answers.ROUTES,
+    *user_changes.ROUTES,
+    *deleted_queues.ROUTES,
+    *cluster_pages.ROUTES,
+    *archive_pages.ROUTES,
+    *backup_page.ROUTES,
+    *usage_page.ROUTES,
+)
 STATUSES: dict[type[Exception], int] = {
     QueueDoesNotExist: 404,
     ResourceNotFound: 404,
@@ -119,27 +91,33 @@ STATUSES: dict[type[Exception], int] = {
     OutcomeUnknown: 409,
 }
 """Status by error; AccessDenied and unsigned requests get 403, all others 400."""
+_HOST = Operator(Caller("", "", "host"), is_trusted=True)
+"""Another host of the cluster, which has checked that its caller may ask."""
 
 
-class OperatorApi:
+class AdminApi:
     """Belongs to the event loop's thread."""
 
     def __init__(
         self,
-        desk: Desk,
+        parts: Parts,
         admin: AdminAccess,
         access: Access,
         queues: QueueView,
         audit: AuditLog | None,
         now_s: Callable[[], float],
     ) -> None:
-        """`now_s` is a monotonic clock."""
-        self._desk = desk
+        """`parts` has a Desk; `now_s` is a monotonic clock."""
+        self._parts = parts
+        self._desk: Desk = parts[Desk]
+        self._shared: SharedRoutes | None = parts.get(SharedRoutes)
         self._admin = admin
         self._access = access
         self._queues = queues
         self._audit = audit
-        self._remembered = RememberedAnswers(now_s, desk.router.age_s_max)
+        self._remembered = RememberedAnswers(now_s, self._desk.router.age_s_max)
+        if self._shared is not None:
+            self._shared.serve(ROUTES, self._answer_here)
 
     async def __call__(self, request: BaseRequest, sent: AdminRequest) -> web.Response:
         """The answer to a request whose body is not read yet."""
@@ -149,7 +127,8 @@ class OperatorApi:
                 return _page(_refusal(404, "There is no such route."))
             return web.Response(status=405, headers={"Allow": ", ".join(routes)})
         route, parts = routes[request.method]
-        if not route.only_reads and request.content_type != "application/json":
+        changes_for_pages = route.is_of_console and not route.only_reads
+        if changes_for_pages and request.content_type != "application/json":
             return _page(_refusal(415, "The content type must be application/json."))
         if request.headers.get("Content-Encoding", "identity").lower() != "identity":
             return _page(_refusal(415, "Content-Encoding is not supported."))
@@ -159,87 +138,140 @@ class OperatorApi:
         return _page(await self._answer(route, sent._replace(body=body, parts=parts)))
 
     async def _answer(self, route: Route, sent: AdminRequest) -> Said:
-        asked: Asked | None = None
+        caller: Caller | None = None
         try:
-            asked = Asked(sent, self._admin.operator(sent), self._access, self._queues)
-            self._admit(route, sent, asked)
+            caller = self._admin.signer(sent, may_be_page=route.is_of_console)
+            operator = self._admin.operator(sent, caller)
+            asked = Asked(sent, operator, self._access, self._queues)
+            self._admit(route, asked)
             repeatable = None if route.only_reads else read_repeatable(sent.headers)
-            decide = partial(self._decided, route, sent, asked)
+            decide = partial(self._decided, route, asked)
             if repeatable is None:
                 return await decide()
             asked.repeatable = repeatable
-            caller = f"{asked.caller.arn} {asked.caller.region}"
+            key = f"{caller.arn} {caller.region}"
             digest = hashlib.sha256(b"\0".join((sent.target, sent.body))).digest()
-            return await self._remembered.answer(caller, repeatable, digest, decide)
+            return await self._remembered.answer(key, repeatable, digest, decide)
         except AuthError as refusal:
-            return self._denied(route, sent, asked, refusal)
+            return self._denied(route, sent, caller, refusal)
         except QueueError as refusal:
-            return _refusal(STATUSES.get(type(refusal), 400), refusal.message, refusal.code)
+            return _refusal_of(route, refusal)
 
-    def _admit(self, route: Route, sent: AdminRequest, asked: Asked) -> None:
+    def _admit(self, route: Route, asked: Asked) -> None:
         """Check that the caller may use the route. Raises AuthError."""
-        if route.page is not None:
-            self._admin.check_use(route.page, sent, asked.caller)
-        if route.action in SERVICE_ACTIONS:
+        if route.action is None:
+            return
+        if route.is_of_service:
             asked.administer(route.action, self._desk.account, root_only=route.root_only)
-        elif route.action is not None:
-            asked.check(route.action, sent.parts[0] if sent.parts else "*")
+        else:
+            asked.check(route.action, asked.parts[0] if asked.parts else "*")
 
-    async def _decided(self, route: Route, sent: AdminRequest, asked: Asked) -> Said:
+    async def _decided(self, route: Route, asked: Asked) -> Said:
         """Do what is asked for, and note it."""
         try:
             if not route.only_reads:
-                self._admin.accept_once(sent)
+                self._admin.accept_once(asked.sent)
             answer = await self._handle(route, asked)
         except asyncio.CancelledError:
-            self._note(route, sent, asked, "the client hung up")
+            self._note(route, asked, "the client hung up")
             raise
         except AuthError as refusal:
-            return self._denied(route, sent, asked, refusal)
+            return self._denied(route, asked.sent, asked.caller, refusal)
         except QueueError as refusal:
-            self._note(route, sent, asked, refusal.code)
-            return _refusal(STATUSES.get(type(refusal), 400), refusal.message, refusal.code)
-        self._note(route, sent, asked, "ok")
+            self._note(route, asked, refusal.code if route.is_of_console else refusal.message)
+            return _refusal_of(route, refusal)
+        except Refused as refusal:
+            self._note(route, asked, str(refusal))
+            return _refusal(refusal.status, str(refusal))
+        self._note(route, asked, "ok", answer)
         return Said(200, msgspec.json.encode(answer))
 
     async def _handle(self, route: Route, asked: Asked) -> Any:
-        answer, takes = ANSWERS[route.name], _TAKES[route.name]
         if route.renamed:
             asked.warn_of_old_name(route.name, route.renamed)
-        if takes is None:
-            return await answer(self._desk, asked)
-        given = asked.parameters(takes) if route.only_reads else asked.content(takes)
-        return await answer(self._desk, asked, given)
+        if self._shared is not None and (route.merge is not None or route.of_shard):
+            return await self._shared.ask(route, asked.sent)
+        return await self._own(route, asked)
+
+    async def _own(self, route: Route, asked: Asked) -> Any:
+        """The answer of this host."""
+        part, taken = self._parts.get(route.part), route.taken
+        if taken is None:
+            return await route.answer(part, asked)
+        given = asked.parameters(taken) if route.only_reads else asked.content(taken)
+        return await route.answer(part, asked, given)
+
+    async def _answer_here(self, route: Route, sent: AdminRequest) -> Any:
+        """The answer of this host, for another one. Raises Refused."""
+        try:
+            return await self._own(route, Asked(sent, _HOST, self._access, self._queues))
+        except QueueError as refusal:
+            raise Refused(STATUSES.get(type(refusal), 400), refusal.message) from refusal
 
     def _denied(
-        self, route: Route, sent: AdminRequest, asked: Asked | None, refusal: AuthError
+        self, route: Route, sent: AdminRequest, caller: Caller | None, refusal: AuthError
     ) -> Said:
         if self._audit is not None:
-            caller = None if asked is None else asked.caller
-            action = route.action if route.page is None else route.page.action
-            self._audit.denied(action or route.event, caller, sent.source_ip, None, refusal.code)
-        return _refusal(403, refusal.message, refusal.code)
+            action = route.action or route.event
+            self._audit.denied(action, caller, sent.source_ip, None, refusal.code)
+        return _refusal(403, refusal.message, refusal.code if route.is_of_console else None)
 
-    def _note(self, route: Route, sent: AdminRequest, asked: Asked, outcome: str) -> None:
+    def _note(self, route: Route, asked: Asked, outcome: str, answer: object = None) -> None:
         """Record a change, or that bodies were read."""
-        if self._audit is None:
-            return
         reads = READ_BODIES if asked.bodies_read or "search" in asked.noted else None
         event = reads if route.only_reads else route.event
-        if event is None:
+        if self._audit is None or event is None:
             return
+        sent, caller = asked.sent, asked.caller
+        if route.is_of_console:
+            queue = asked.arn(asked.parts[0]) if asked.parts else None
+            about: dict[str, Any] = {"queue": queue, "messages_read": asked.bodies_read or None}
+        else:
+            path = sent.target.decode("latin-1")
+            about = {"path": path, "asked": _object(sent.body) or None, "answer": answer}
         self._audit.note(
             event,
-            account=asked.caller.account,
-            user=asked.caller.user,
-            access_key_id=asked.caller.access_key_id,
-            login=self._admin.login(sent, asked.caller),
+            account=caller.account,
+            user=caller.user,
+            access_key_id=caller.access_key_id,
+            login=self._admin.login(sent, caller),
             source_ip=sent.source_ip,
-            queue=asked.arn(sent.parts[0]) if sent.parts else None,
-            messages_read=asked.bodies_read or None,
             outcome=outcome,
+            **about,
             **asked.noted,
         )
+
+
+def _pattern(path: str) -> re.Pattern[str]:
+    for name, pattern in PARTS.items():
+        path = path.replace(name, pattern)
+    return re.compile(re.escape(RESERVED) + path)
+
+
+_PATTERNS = [(_pattern(route.path), route) for route in ROUTES]
+
+
+def routes_at(path: str) -> dict[str, tuple[Route, tuple[str, ...]]]:
+    """The routes of a path by method, with the matched parts."""
+    return {
+        route.method: (route, found.groups())
+        for pattern, route in _PATTERNS
+        if (found := pattern.fullmatch(path)) is not None
+    }
+
+
+def _object(content: bytes) -> dict[str, Any]:
+    """The JSON object in a body; empty if there is none."""
+    try:
+        said = msgspec.json.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return {}
+    return said if isinstance(said, dict) else {}
+
+
+def _refusal_of(route: Route, refusal: QueueError) -> Said:
+    code = refusal.code if route.is_of_console else None
+    return _refusal(STATUSES.get(type(refusal), 400), refusal.message, code)
 
 
 def _refusal(status: int, text: str, code: str | None = None) -> Said:

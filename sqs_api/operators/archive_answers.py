@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 from msgspec import Meta
 
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import BROWSE_MESSAGES, GET_QUEUE, READ_BODIES, REDRIVE_MESSAGES, Route
 from sqs_api.archiving.archive_search import ArchivedRow, ArchiveSearch, Place, read_place
-from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.filter_fields import GivenFilter, ShownFilter, shown_filter
-from sqs_api.operators.routes import GET_QUEUE, READ_BODIES, REDRIVE_MESSAGES
 from sqs_api.operators.shown_messages import ShownAttribute, shown_attributes
 from visibility.contract.errors import (
     InvalidParameterValue,
@@ -226,3 +226,15 @@ def _shown(row: ArchivedRow, *, with_body: bool) -> ArchivedMessage:
         "is_sealed": row.is_sealed,
         "is_readable": not row.is_sealed and not row.is_damaged,
     }
+
+
+ROUTES = (
+    Route("GET", "api/archive/{queue}/messages", BROWSE_MESSAGES, search_archive, "archive search"),
+    Route(
+        "GET",
+        "api/archive/{queue}/messages/{place}",
+        BROWSE_MESSAGES,
+        show_archived_message,
+        "archive show",
+    ),
+)

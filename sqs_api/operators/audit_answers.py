@@ -10,10 +10,10 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from sqs_api.operators.asked import Asked
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import READ_AUDIT, Route
 from sqs_api.operators.audit_lines import AuditFilter, AuditPage, Line, action_of
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.routes import READ_AUDIT
 from visibility.contract.errors import InvalidParameterValue
 
 _PAGE_MAX = 500
@@ -140,3 +140,6 @@ def _entry(line: Line) -> AuditEntry:
         details={name: value for name, value in line.items() if name not in _OWN},
         **{name: line.get(name) for name in _NAMED},
     )
+
+
+ROUTES = (Route("GET", "api/audit", READ_AUDIT, read_audit, command="audit"),)

@@ -11,16 +11,16 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 
 import msgspec
 
+from sqs_api.admin.asked import Asked
 from sqs_api.gateway.sealer import Admit
-from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.shown_messages import Opened, opened
 from visibility.content.filters import matches_inside, matches_outside
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter
-from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import Browsed, BrowsedPage
+from visibility.rules.browse import BrowseMessages
 
 _STEP_MESSAGES = 100
 SCANNED_MAX = 5_000

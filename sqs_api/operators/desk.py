@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cluster.catalog.catalog import Catalog
 from cluster.shards.router import Router
-from sqs_api.admin.admin_pages import Answer as PageAnswer
+from sqs_api.admin.asked import Asked
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.cloudwatch.metric_actions import Reader
@@ -15,7 +15,6 @@ from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealer import Sealer
-from sqs_api.operators.asked import Asked
 from sqs_api.operators.people import People
 from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings
@@ -41,8 +40,6 @@ class Desk(NamedTuple):
     actions: QueueActions
     history: Callable[[str, str], Reader]
     """Reads the history of the queues of an account in a region."""
-    pages: Mapping[str, PageAnswer]
-    """The administrative pages, by action."""
     archive: ArchivedMessages
     people: People
     """Users and access keys."""
@@ -60,9 +57,3 @@ class Desk(NamedTuple):
         request_id = asked.request_id(operation, queue) or f"{self.bits128():032x}"
         request = Request(operation, queue, asked.caller, request_id, **more)
         return await self.router.ask(request, asked.age_ms)
-
-
-AnswerRoute = Callable[..., Awaitable[Any]]
-"""Answers a route with an object, from a Desk, an Asked, and what the route takes, if anything: a
-msgspec.Struct of the body, or of the parameters of a GET. The annotations of the third argument and
-of the result are their schemas in the OpenAPI document. Raises QueueError, AuthError."""

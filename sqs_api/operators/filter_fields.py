@@ -8,8 +8,8 @@ from typing import Annotated, TypedDict, cast
 import msgspec
 from msgspec import Meta
 
-from sqs_api.operators.asked import Asked
-from sqs_api.operators.routes import READ_BODIES
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import READ_BODIES
 from visibility.content.filters import check_filter
 from visibility.contract.errors import ResourceNotFound
 from visibility.contract.model import QueueDefinition

@@ -8,7 +8,8 @@ from typing import Annotated, TypedDict
 import msgspec
 from msgspec import Meta
 
-from sqs_api.operators.asked import Asked
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import BROWSE_MESSAGES, QUEUE, Route
 from sqs_api.operators.browsing import SCANNED_MAX, Position, Scan
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.filter_fields import check_reading, may_read
@@ -144,3 +145,6 @@ def _shown(
         "bars": bars,
         "filter": wanted,
     }
+
+
+ROUTES = (Route("GET", QUEUE + "/groups", BROWSE_MESSAGES, show_groups),)

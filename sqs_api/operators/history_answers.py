@@ -8,11 +8,12 @@ from typing import Annotated, TypedDict, cast
 import msgspec
 from msgspec import Meta
 
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import GET_QUEUE, LIST_QUEUES, QUEUE, Route
 from sqs_api.cloudwatch.metric_actions import Wanted
 from sqs_api.cloudwatch.metric_statistics import HOUR_S, Datapoint, Window
 from sqs_api.cloudwatch.metric_table import FIRST_RECEIVE_MS, FIRST_RECEIVES, GAUGES
 from sqs_api.cloudwatch.series import HOURS_KEPT, MINUTES_KEPT
-from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.queue_answers import SortedListing, listed_queues
 
@@ -159,3 +160,9 @@ def _window(desk: Desk, hours: int, period_s: int = _MINUTE_S) -> Window:
         period_s = HOUR_S
     end_s = (int(desk.wall_s()) // period_s + 1) * period_s
     return Window(end_s - hours * HOUR_S, end_s, period_s)
+
+
+ROUTES = (
+    Route("GET", "api/depths", LIST_QUEUES, list_depths),
+    Route("GET", QUEUE + "/history", GET_QUEUE, show_history),
+)

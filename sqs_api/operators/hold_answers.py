@@ -10,13 +10,14 @@ from typing import Annotated, TypedDict
 
 import msgspec
 
-from sqs_api.operators.asked import Asked
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import BROWSE_MESSAGES, DELETE_MESSAGES, HOLD_MESSAGES, MESSAGES, Route
 from sqs_api.operators.desk import Desk
-from sqs_api.operators.routes import BROWSE_MESSAGES
-from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.limits import DELETE_UNDO_SECONDS_MAX
-from visibility.contract.operations import DeleteSelected, Operation
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import SelectedChanged, SelectedDeleted
+from visibility.rules.delete_selected import DeleteSelected
+from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
 
 
 class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):
@@ -131,3 +132,18 @@ async def _change(desk: Desk, asked: Asked, operation: Operation) -> SelectedCha
     answer = await desk.ask(asked, operation, queue)
     assert isinstance(answer, SelectedChanged)
     return answer
+
+
+ROUTES = (
+    Route("POST", MESSAGES + "/delete", DELETE_MESSAGES, delete_messages, "messages delete"),
+    Route("POST", MESSAGES + "/undelete", DELETE_MESSAGES, undelete_messages, "messages undelete"),
+    Route("POST", MESSAGES + "/hold", HOLD_MESSAGES, hold_messages, "messages hold"),
+    Route(
+        "POST",
+        MESSAGES + "/quarantine",
+        HOLD_MESSAGES,
+        quarantine_messages,
+        renamed="hold messages",
+    ),
+    Route("POST", MESSAGES + "/release", HOLD_MESSAGES, release_messages, "messages release"),
+)

@@ -8,25 +8,23 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 from msgspec import Meta
 
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import BROWSE_MESSAGES, DELETE_MESSAGES, MESSAGES, SEND, Route
 from sqs_api.gateway.payload import PAYLOADS, Payload
-from sqs_api.operators.asked import Asked
+from sqs_api.http.http_limits import BODY_BYTES_MAX
 from sqs_api.operators.browsing import Scan, read_token, write_token
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.filter_fields import GivenFilter, check_reading, may_read, shown_filter
-from sqs_api.operators.routes import DELETE_MESSAGES, SEND
 from sqs_api.operators.shown_messages import ShownMessage, opened, shown_message
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import queue_url
-from visibility.contract.operations import (
-    BrowseMessages,
-    MessageAttributeValue,
-    ResendMessage,
-    SendMessage,
-)
+from visibility.contract.operations import MessageAttributeValue, SendMessage
 from visibility.contract.outcomes import BrowsedPage, Deduplicated
 from visibility.contract.results import SendMessageResult
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.resend import ResendMessage
 
 _PAGE_MAX = 100
 _PREVIEW_CHARACTERS = 2_000
@@ -213,3 +211,18 @@ def _sent(answer: object) -> SentMessage:
         "sequence_number": result.sequence_number,
         "is_duplicate": is_duplicate,
     }
+
+
+ROUTES = (
+    Route("GET", MESSAGES, BROWSE_MESSAGES, browse_messages, "messages browse"),
+    Route("GET", MESSAGES + "/{sequence}", BROWSE_MESSAGES, show_message, "messages show"),
+    Route("POST", MESSAGES, SEND, send_message, "messages send", body_bytes_max=BODY_BYTES_MAX),
+    Route(
+        "POST",
+        MESSAGES + "/{sequence}/resend",
+        BROWSE_MESSAGES,
+        resend_message,
+        "messages resend",
+        body_bytes_max=BODY_BYTES_MAX,
+    ),
+)

@@ -1,27 +1,29 @@
-"""The OpenAPI document of the operators' API, at /_holdfast/api/openapi.json.
+"""The OpenAPI document of the admin API, at /_holdfast/api/openapi.json.
 
-Made from ROUTES and the annotations of ANSWERS, by which requests are read, too, and from
-COMMAND_PAGES. The pages that need no right on the service are a table here.
+Made from ROUTES and the annotations of their answers, by which requests are read, too. The pages
+that need no right on the service are a table here. The document holds no data, so it needs no
+signature.
 """
 
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator
+from functools import cache
 from importlib import metadata
-from types import UnionType
-from typing import Any, NamedTuple, Union, get_args, get_origin
+from typing import Any, NamedTuple
 
 import msgspec
+from aiohttp import web
+from aiohttp.web_request import BaseRequest
 
-from sqs_api.admin.admin_actions import RESERVED
+from auth.auth_errors import AccessDenied
+from sqs_api.admin.admin_access import AdminAccess, AdminRequest
+from sqs_api.admin.admin_pages import error_page
 from sqs_api.admin.owner_metrics import QUEUE_METRICS
-from sqs_api.operators.api import ANSWERS
-from sqs_api.operators.command_pages import COMMAND_PAGES, QUEUE_ID, CommandPage
-from sqs_api.operators.described import given_by, taken_by
-from sqs_api.operators.remembered import AGE, KEY
-from sqs_api.operators.routes import API, PARTS, ROUTES, SERVICE_ACTIONS, Route
+from sqs_api.admin.remembered import AGE, KEY
+from sqs_api.admin.routes import API, PARTS, RESERVED, Route
+from sqs_api.operators.api import ROUTES
 from visibility.contract.tags import OWN_TAGS
 
 DOCUMENT = API + "openapi.json"
@@ -45,8 +47,6 @@ _REFUSALS = {
     "415": "The content type is not application/json, or there is a Content-Encoding.",
     "503": "No host, or not the lake, can answer at present: try again.",
 }
-_OF_BODIES = ("413", "415")
-_OF_COMMANDS = ("400", "403", "404", "409", "503")
 
 
 class Refusal(msgspec.Struct):
@@ -99,9 +99,7 @@ def document() -> dict[str, Any]:
     """The document, as JSON."""
     paths: dict[str, dict[str, Any]] = {}
     for route in ROUTES:
-        paths.setdefault(API + route.path, {})[route.method.lower()] = _operation(route)
-    for command in COMMAND_PAGES:
-        paths.setdefault(command.path, {})[command.page.method.lower()] = _command(command)
+        paths.setdefault(RESERVED + route.path, {})[route.method.lower()] = _operation(route)
     for page in _PAGES:
         paths[page.path] = {"get": _page_operation(page)}
     return {
@@ -138,54 +136,31 @@ def _own_tags() -> str:
 
 
 def _operation(route: Route) -> dict[str, Any]:
-    answer = ANSWERS[route.name]
-    summary, _, more = (inspect.getdoc(answer) or "").partition("\n\n")
-    action = route.action or (route.page and route.page.action)
-    needs = f"Needs `{action}`." if action else "Needs a valid signature only."
-    operation = _signed(route.name, summary, given_by(answer), _refusals(route)) | {
-        "tags": [route.path.partition("/")[0]],
-        "description": f"{more} {needs}".strip(),
+    summary, _, more = (inspect.getdoc(route.answer) or "").partition("\n\n")
+    operation = {
+        "operationId": _operation_id(route.name),
+        "tags": [route.path.split("/")[1] if route.is_of_console else "commands"],
+        "summary": " ".join(summary.split()),
+        "description": " ".join(filter(None, (more, *_needs(route)))),
+        "security": [{_SIGNATURE: []}],
         "parameters": _parameters(route),
+        "responses": {
+            "200": {"description": "Done.", "content": _json(_schema_of_any(route.given))},
+            **{status: {"$ref": f"#/components/responses/{status}"} for status in _refusals(route)},
+        },
         **({"deprecated": True} if route.renamed else {}),
     }
-    if route.only_reads:
+    if route.only_reads or route.taken is None:
         return operation
-    operation["parameters"] += [{"$ref": f"#/components/parameters/{name}"} for name in _REPEATED]
-    return operation | _body(taken_by(answer))
+    return operation | {"requestBody": {"required": True, "content": _json(_schema(route.taken))}}
 
 
-def _command(command: CommandPage) -> dict[str, Any]:
-    page, taken = command.page, command.taken
-    action = page.action.partition(":")[2]
-    name = re.sub("(?<!^)([A-Z])", r" \1", action).lower() + " command"
-    needs = "Only the root of the service's account may." if page.root_only else ""
-    operation = _signed(name, command.summary, command.given, _OF_COMMANDS) | {
-        "tags": ["commands"],
-        "description": f"Needs `{page.action}`. {needs}".strip(),
-        "parameters": _path_parameters(command.path, dict([QUEUE_ID])),
-    }
-    if page.only_reads and taken is not None:
-        operation["parameters"] += _query(taken)
-    return operation if page.only_reads else operation | _body(taken)
-
-
-def _signed(name: str, summary: str, given: Any, refusals: Iterable[str]) -> dict[str, Any]:
-    """The part that all operations with a signature have in common."""
-    return {
-        "operationId": _operation_id(name),
-        "summary": " ".join(summary.split()),
-        "security": [{_SIGNATURE: []}],
-        "responses": {
-            "200": {"description": "Done.", "content": _json(_schema(given))},
-            **{status: {"$ref": f"#/components/responses/{status}"} for status in refusals},
-        },
-    }
-
-
-def _body(taken: type[msgspec.Struct] | None) -> dict[str, Any]:
-    if taken is None:
-        return {}
-    return {"requestBody": {"required": True, "content": _json(_schema(taken))}}
+def _needs(route: Route) -> Iterator[str]:
+    yield f"Needs `{route.action}`." if route.action else "Needs a valid signature only."
+    if route.root_only:
+        yield "Only the root of the service's account may."
+    if route.command:
+        yield f"The command is `holdfast {route.command}`."
 
 
 def _operation_id(name: str) -> str:
@@ -194,7 +169,10 @@ def _operation_id(name: str) -> str:
 
 
 def _refusals(route: Route) -> list[str]:
-    without = ("409", *_OF_BODIES) if route.only_reads else ()
+    """Statuses; only the console's reads have no conflict, and only its changes a content type."""
+    without = {"413", "415"} if route.only_reads else set()
+    if route.only_reads and route.is_of_console:
+        without.add("409")
     return [status for status in _REFUSALS if status not in without]
 
 
@@ -251,26 +229,21 @@ _REPEATED = {
 
 
 def _parameters(route: Route) -> list[dict[str, Any]]:
-    found = _path_parameters(route.path, PARTS)
-    if route.action is not None and route.action not in SERVICE_ACTIONS:
-        found.append({"$ref": "#/components/parameters/account"})
-    taken = taken_by(ANSWERS[route.name])
-    if taken is not None and route.only_reads:
-        found += _query(taken)
-    return found
-
-
-def _path_parameters(path: str, parts: Mapping[str, str]) -> list[dict[str, Any]]:
-    return [
+    found: list[dict[str, Any]] = [
         {
             "name": part.strip("{}"),
             "in": "path",
             "required": True,
             "schema": {"type": "string", "pattern": f"^{pattern}$"},
         }
-        for part, pattern in parts.items()
-        if part in path
+        for part, pattern in PARTS.items()
+        if part in route.path
     ]
+    if route.action is not None and not route.is_of_service:
+        found.append({"$ref": "#/components/parameters/account"})
+    if not route.only_reads:
+        return found + [{"$ref": f"#/components/parameters/{name}"} for name in _REPEATED]
+    return found if route.taken is None else found + _query(route.taken)
 
 
 def _query(taken: type[msgspec.Struct]) -> list[dict[str, Any]]:
@@ -297,22 +270,49 @@ def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
 # -- schemas ---------------------------------------------------------------------------------------
 
 
+def _schema_of_any(types: tuple[Any, ...]) -> dict[str, Any]:
+    schemas = [_schema(each) for each in types]
+    return schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
+
+
 def _schema(of: Any) -> dict[str, Any]:
     """The schema of a type, which refers to the components."""
-    if get_origin(of) in (Union, UnionType):
-        return {"anyOf": [_schema(each) for each in get_args(of)]}
     (schema,), _ = msgspec.json.schema_components([of], ref_template=_SCHEMAS + "{name}")
     return dict(schema)
 
 
 def _components() -> dict[str, Any]:
     """The schemas of all bodies and answers."""
-    types: list[Any] = [Refusal, *(command.given for command in COMMAND_PAGES)]
-    types += [each.taken for each in COMMAND_PAGES if each.taken and not each.page.only_reads]
+    types: list[Any] = [Refusal]
     for route in ROUTES:
-        answer = ANSWERS[route.name]
-        given, taken = given_by(answer), taken_by(answer)
-        types += get_args(given) if get_origin(given) in (Union, UnionType) else [given]
-        types += [] if taken is None or route.only_reads else [taken]
+        types += route.given
+        types += [] if route.taken is None or route.only_reads else [route.taken]
     _, components = msgspec.json.schema_components(types, ref_template=_SCHEMAS + "{name}")
     return components
+
+
+# -- the page --------------------------------------------------------------------------------------
+
+
+class DocumentPage:
+    """Answers at DOCUMENT."""
+
+    def __init__(self, access: AdminAccess) -> None:
+        self._access = access
+
+    async def __call__(self, request: BaseRequest, sent: AdminRequest) -> web.Response:
+        """The document."""
+        try:
+            self._access.check_host(sent)
+        except AccessDenied as refusal:
+            return error_page(403, refusal.message)
+        if request.raw_path.partition("?")[0] != DOCUMENT:
+            return error_page(404, "There is no such route.")
+        if request.method != "GET":
+            return web.Response(status=405, headers={"Allow": "GET"})
+        return web.Response(body=_encoded(), content_type="application/json")
+
+
+@cache
+def _encoded() -> bytes:
+    return msgspec.json.encode(document())

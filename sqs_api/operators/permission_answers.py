@@ -14,13 +14,12 @@ from auth.caller import Caller
 from auth.conditions import Keys
 from auth.identities import User
 from auth.policy import Asked, Decision, Principal, decide
-from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
+from auth.policy_document import RENAMED, Kind, Policy, PolicyRefused, read_policy
 from cluster.keys.key_owners import OPERATIONS, NamedKey
-from sqs_api.admin.admin_actions import ADMIN_ACTIONS, READ_METRICS
+from sqs_api.admin.routes import QUEUE_ACTIONS, READ_METRICS, SERVICE_ACTIONS
 from sqs_api.cloudwatch.requests import MONITORING_ACTIONS
 from sqs_api.gateway.condition_keys import said_of_caller
 from sqs_api.gateway.key_access import said_to_key
-from sqs_api.operators.routes import QUEUE_ACTIONS, SERVICE_ACTIONS
 from visibility.contract.actions import ACTIONS
 from visibility.contract.naming import parse_arn
 
@@ -77,7 +76,8 @@ class Verdict(msgspec.Struct, frozen=True):
 def wanted(action: str, queue: str | None, account: str, region: str) -> Wanted:
     """The question; `queue` is an ARN, or the name of a queue of the account. Raises
     QuestionRefused."""
-    if action in ADMIN_ACTIONS | MONITORING_ACTIONS | SERVICE_ACTIONS:
+    action = RENAMED.get(action, action)
+    if action in MONITORING_ACTIONS | SERVICE_ACTIONS:
         return Wanted(action, "*", account, region, None)
     prefix, _, name = action.rpartition(":")
     is_named = action in KEY_ACTIONS or action in QUEUE_ACTIONS or action == READ_METRICS

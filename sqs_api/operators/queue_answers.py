@@ -10,23 +10,26 @@ from typing import Annotated, Literal, NamedTuple, TypedDict
 import msgspec
 from msgspec import Meta
 
-from sqs_api.admin.admin_actions import RESTORE_QUEUE
-from sqs_api.operators.asked import Asked
-from sqs_api.operators.desk import Desk
-from sqs_api.operators.readings import Found
-from sqs_api.operators.routes import (
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import (
     BROWSE_MESSAGES,
     DELETE_MESSAGES,
     GET_QUEUE,
     HOLD_MESSAGES,
+    LIST_QUEUES,
     PURGE,
+    QUEUE,
     READ_BODIES,
     REDRIVE_MESSAGES,
+    RESTORE_QUEUE,
     SEND,
     SET_ATTRIBUTES,
     TAG,
     UNTAG,
+    Route,
 )
+from sqs_api.operators.desk import Desk
+from sqs_api.operators.readings import Found
 from sqs_api.operators.shown_queues import EMPTY, ShownQueue, shown_queue
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
@@ -211,26 +214,6 @@ async def purge_queue(desk: Desk, asked: Asked, purge: Purge) -> PurgedQueue:
     return {"purged": queue.name}
 
 
-class KeptQueue(msgspec.Struct, forbid_unknown_fields=True):
-    """A deleted queue, or the messages of a purged one, by the id that it had."""
-
-    queue_id: int
-
-
-class RestoredQueue(TypedDict):
-    """The name of the queue that has the messages now."""
-
-    restored: str
-
-
-async def restore_queue(desk: Desk, asked: Asked, kept: KeptQueue) -> RestoredQueue:
-    """Restore a deleted queue, or the messages of a purged one; those in flight follow."""
-    asked.noted["queue_id"] = kept.queue_id
-    queue = await desk.deletions.restore(kept.queue_id)
-    asked.noted["restored"] = queue.arn
-    return {"restored": queue.name}
-
-
 # -- pages -----------------------------------------------------------------------------------------
 
 
@@ -309,3 +292,11 @@ def _read_token(token: str | None) -> tuple[float, str] | None:
     except (ValueError, msgspec.MsgspecError):
         raise InvalidParameterValue("after is not the token of a page.") from None
     return measure, name
+
+
+ROUTES = (
+    Route("GET", "api/queues", LIST_QUEUES, list_queues, "queues list"),
+    Route("GET", "api/dead-letters", LIST_QUEUES, list_dead_letters, "queues list"),
+    Route("GET", QUEUE, GET_QUEUE, show_queue, "queues show"),
+    Route("POST", QUEUE + "/purge", PURGE, purge_queue),
+)

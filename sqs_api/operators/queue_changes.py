@@ -9,7 +9,8 @@ from typing import TypedDict
 
 import msgspec
 
-from sqs_api.operators.asked import Asked
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import QUEUE, SET_ATTRIBUTES, TAG, UNTAG, Route
 from sqs_api.operators.desk import Desk
 from visibility.contract.actions import check
 from visibility.contract.naming import queue_url
@@ -70,3 +71,10 @@ async def _change(desk: Desk, asked: Asked, operation: Operation) -> ChangedQueu
     await desk.actions.answer(operation, asked.caller, "", f"{desk.bits128():032x}")
     queue = asked.queue(asked.parts[0])
     return {"attributes": queue.attributes, "tags": queue.tags}
+
+
+ROUTES = (
+    Route("POST", QUEUE + "/attributes", SET_ATTRIBUTES, set_attributes),
+    Route("POST", QUEUE + "/tags", TAG, tag_queue),
+    Route("POST", QUEUE + "/tags/remove", UNTAG, untag_queue),
+)

@@ -10,9 +10,8 @@ from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import ReadQueues
 from visibility.contract.outcomes import QueueReading, QueuesRead
-from visibility.rules.read_queues import READ_QUEUES_MAX
+from visibility.rules.read_queues import READ_QUEUES_MAX, ReadQueues
 
 _FRESH_S = 2.0
 """Time for which a reading of all queues serves everyone who asks for one."""

@@ -6,12 +6,15 @@ and controlled here, and the reverse.
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Annotated, NamedTuple, TypedDict
 
 import msgspec
 from msgspec import Meta
 
-from sqs_api.operators.asked import Asked
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import GET_QUEUE, REDRIVE_MESSAGES, REDRIVES, Route
+from sqs_api.http.http_limits import BODY_BYTES_MAX
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.filter_fields import GivenFilter, check_reading, shown_filter
 from sqs_api.operators.shown_redrives import ShownRedrive, Undone, shown_redrive
@@ -20,16 +23,11 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MOVE_RATE
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
-from visibility.contract.operations import (
-    MoveSelected,
-    Operation,
-    PlanMove,
-    ReadMoveTasks,
-    StartMessageMoveTask,
-)
+from visibility.contract.operations import Operation, StartMessageMoveTask
 from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
 from visibility.contract.results import StartMessageMoveTaskResult
-from visibility.rules.move_tasks import READ_MAX, check_start
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import READ_MAX, MoveSelected, ReadMoveTasks, check_start
 
 _PLAN_STEPS_MAX = 20
 """Steps of one request: 20,000 messages."""
@@ -37,10 +35,12 @@ _LISTED = 25
 _Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 _Rate = Annotated[int, Meta(ge=MOVE_RATE.low, le=MOVE_RATE.high)]
 _Seconds = Annotated[int, Meta(ge=0, le=86_400)]
+_COUNT_MAX = 1 << 52
+_Number = Annotated[int, Meta(ge=0, le=_COUNT_MAX)]
 
 
 class GivenRedrive(msgspec.Struct, forbid_unknown_fields=True):
-    """A redrive as an operator asks for it, or for its plan."""
+    """A redrive as an operator asks for it."""
 
     sequences: Annotated[
         list[int] | None, Meta(description="The selected messages, else all or those that match.")
@@ -54,19 +54,25 @@ class GivenRedrive(msgspec.Struct, forbid_unknown_fields=True):
     canary: _Count = 0
     stop_after: _Count = 0
     reason: str = ""
-    from_sequence: Annotated[int, Meta(description="Of a plan: `next` of the last answer.")] = 0
-    planned: Annotated[
-        _Count,
-        Meta(
-            description="Of a plan: messages that earlier answers planned. Of a start: all that "
-            "the plan counted, by which the progress is shown."
-        ),
-    ] = 0
 
     @property
     def pace(self) -> Pace:
         """The limits beyond the rate."""
         return Pace(self.ramp_s, self.canary, self.stop_after)
+
+
+class PlannedRedrive(GivenRedrive, forbid_unknown_fields=True):
+    """A redrive to plan."""
+
+    token: Annotated[str | None, Meta(description="`next` of the answer before.")] = None
+
+
+class StartedRedrive(GivenRedrive, forbid_unknown_fields=True):
+    """A redrive to start."""
+
+    planned: Annotated[
+        _Count, Meta(description="`messages` of its plan, by which the progress is shown.")
+    ] = 0
 
 
 class _Ends(NamedTuple):
@@ -90,15 +96,44 @@ class PlannedTarget(TypedDict):
 
 
 class RedrivePlan(TypedDict):
-    """Effects of a redrive: targets by ARN, and messages that would stay by the code of the reason.
-    `next` is `from_sequence` of the next step."""
+    """Effects of a redrive, summed up to here: targets by ARN, all `messages` that would move, and
+    those that would stay by the code of the reason. With `next` the plan goes on."""
 
     targets: dict[str, PlannedTarget]
+    messages: int
     refused: dict[str, int]
     passed: int
     expiring: int
     overtaking: int
-    next: int | None
+    next: str | None
+
+
+class _Sums(msgspec.Struct):
+    """A plan up to the sequence `at`, None at the end; its form for clients is a token."""
+
+    at: _Number | None = 0
+    targets: dict[str, Planned] = {}
+    refused: dict[str, _Number] = {}
+    passed: _Number = 0
+    expiring: _Number = 0
+    overtaking: _Number = 0
+
+    @property
+    def messages(self) -> int:
+        """Messages that would move."""
+        return sum(target.messages for target in self.targets.values())
+
+    def add(self, step: MovePlan) -> None:
+        """Add the next step."""
+        self.at = step.next_sequence
+        for arn, more in step.targets.items():
+            known = self.targets.get(arn)
+            self.targets[arn] = more if known is None else _sum(known, more)
+        for reason, messages in step.refused.items():
+            self.refused[reason] = self.refused.get(reason, 0) + messages
+        self.passed += step.passed
+        self.expiring += step.expiring
+        self.overtaking += step.overtaking
 
 
 class BegunRedrive(TypedDict):
@@ -107,47 +142,56 @@ class BegunRedrive(TypedDict):
     handle: str | None
 
 
-async def plan_redrive(desk: Desk, asked: Asked, wanted: GivenRedrive) -> RedrivePlan:
-    """Messages and bytes by target, and those that would stay with the reason; `next` goes on."""
+async def plan_redrive(desk: Desk, asked: Asked, wanted: PlannedRedrive) -> RedrivePlan:
+    """Messages and bytes by target, and those that would stay with the reason, of all steps up to
+    this one; `next` goes on."""
     ends = _ends(desk, asked, wanted)
-    targets: dict[str, Planned] = {}
-    refused: dict[str, int] = {}
-    counts = dict.fromkeys(("passed", "expiring", "overtaking"), 0)
-    at: int | None = wanted.from_sequence
-    planned, groups = wanted.planned, list[bytes]()
+    sums, groups = _read_token(wanted.token), list[bytes]()
     for _ in range(_PLAN_STEPS_MAX):
         operation = PlanMove(
-            wanted.sequences, at or 0, ends.filter, wanted.rate or 0, planned, groups
+            wanted.sequences, sums.at or 0, ends.filter, wanted.rate or 0, sums.messages, groups
         )
-        plan = await _ask(desk, asked, operation, ends)
-        assert isinstance(plan, MovePlan)
-        for arn, more in plan.targets.items():
-            targets[arn] = _sum(targets.get(arn), more)
-            planned += more.messages
-        for reason, messages in plan.refused.items():
-            refused[reason] = refused.get(reason, 0) + messages
-        for name in counts:
-            counts[name] += getattr(plan, name)
-        at, groups = plan.next_sequence, plan.groups
-        if at is None:
+        step = await _ask(desk, asked, operation, ends)
+        assert isinstance(step, MovePlan)
+        sums.add(step)
+        groups = step.groups
+        if sums.at is None:
             break
-    shown = {arn: _shown_target(desk, ends.source, arn, each) for arn, each in targets.items()}
     return {
-        "targets": shown,
-        "refused": refused,
-        "passed": counts["passed"],
-        "expiring": counts["expiring"],
-        "overtaking": counts["overtaking"],
-        "next": at,
+        "targets": {
+            arn: _shown_target(desk, ends.source, arn, each) for arn, each in sums.targets.items()
+        },
+        "messages": sums.messages,
+        "refused": sums.refused,
+        "passed": sums.passed,
+        "expiring": sums.expiring,
+        "overtaking": sums.overtaking,
+        "next": None if sums.at is None else _token(sums),
     }
 
 
-def _sum(known: Planned | None, more: Planned) -> Planned:
-    if known is None:
-        return more
+def _sum(known: Planned, more: Planned) -> Planned:
     return Planned(
         known.messages + more.messages, known.size + more.size, known.too_large + more.too_large
     )
+
+
+def _token(sums: _Sums) -> str:
+    return urlsafe_b64encode(msgspec.msgpack.encode(sums)).decode()
+
+
+def _read_token(token: str | None) -> _Sums:
+    """A plan so far. Raises InvalidParameterValue."""
+    if token is None:
+        return _Sums()
+    try:
+        sums = msgspec.msgpack.decode(urlsafe_b64decode(token), type=_Sums)
+    except (ValueError, msgspec.MsgspecError):
+        sums = _Sums(at=None)
+    numbers = [number for each in sums.targets.values() for number in msgspec.structs.astuple(each)]
+    if sums.at is None or min(numbers, default=0) < 0 or sum(numbers) > _COUNT_MAX:
+        raise InvalidParameterValue("token is not that of a plan.")
+    return sums
 
 
 def _shown_target(desk: Desk, source: QueueDefinition, arn: str, planned: Planned) -> PlannedTarget:
@@ -163,7 +207,7 @@ def _shown_target(desk: Desk, source: QueueDefinition, arn: str, planned: Planne
     }
 
 
-async def start_redrive(desk: Desk, asked: Asked, wanted: GivenRedrive) -> BegunRedrive:
+async def start_redrive(desk: Desk, asked: Asked, wanted: StartedRedrive) -> BegunRedrive:
     """Begin to move all messages, the selected ones, or those that match."""
     ends = _ends(desk, asked, wanted)
     operation = MoveSelected(
@@ -281,3 +325,17 @@ async def _undone(desk: Desk, asked: Asked, tasks: list[MoveTask]) -> dict[str, 
                 sums["moved"] += other.moved
                 sums["is_running"] = sums["is_running"] or other.is_active
     return found
+
+
+ROUTES = (
+    Route(
+        "POST",
+        REDRIVES + "/plan",
+        REDRIVE_MESSAGES,
+        plan_redrive,
+        "redrive plan",
+        body_bytes_max=BODY_BYTES_MAX,
+    ),
+    Route("POST", REDRIVES, REDRIVE_MESSAGES, start_redrive, "redrive start"),
+    Route("GET", REDRIVES, GET_QUEUE, list_redrives, "redrive list"),
+)

@@ -12,10 +12,10 @@ from typing import TypedDict
 
 import msgspec
 
-from sqs_api.operators.asked import Asked
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import REDRIVE_MESSAGES, REDRIVES, SEND, Route
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.redrive_answers import targets_of, tasks_of
-from sqs_api.operators.routes import REDRIVE_MESSAGES, SEND
 from visibility.contract.errors import (
     InvalidParameterValue,
     QueueError,
@@ -24,10 +24,11 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask
-from visibility.contract.operations import CancelMessageMoveTask, ChangeMoveTask, MoveSelected
+from visibility.contract.operations import CancelMessageMoveTask
 from visibility.contract.results import CancelMessageMoveTaskResult
+from visibility.contract.task_handles import decode_handle
+from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected
 from visibility.rules.moved_ids import prefix_of
-from visibility.rules.task_handles import decode_handle
 
 _LOOK_S = 0.05
 _LOOKS = 60
@@ -157,3 +158,11 @@ async def _task(desk: Desk, asked: Asked, queue: QueueDefinition, task_id: str) 
         if before <= 1:
             break
     raise ResourceNotFound("Task does not exist.")
+
+
+ROUTES = (
+    Route("POST", REDRIVES + "/pause", REDRIVE_MESSAGES, pause_redrive, "redrive pause"),
+    Route("POST", REDRIVES + "/resume", REDRIVE_MESSAGES, resume_redrive, "redrive resume"),
+    Route("POST", REDRIVES + "/undo", REDRIVE_MESSAGES, undo_redrive, "redrive undo"),
+    Route("POST", REDRIVES + "/cancel", REDRIVE_MESSAGES, cancel_redrive, "redrive cancel"),
+)

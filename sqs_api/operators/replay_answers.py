@@ -12,6 +12,8 @@ from typing import Annotated, TypedDict
 import msgspec
 from msgspec import Meta
 
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import REDRIVE_MESSAGES, SEND, Route
 from sqs_api.archiving.archive_search import ArchivedRow, FoundRows, Place
 from sqs_api.operators.archive_answers import (
     ArchiveFilter,
@@ -20,10 +22,8 @@ from sqs_api.operators.archive_answers import (
     place_of,
     search_of,
 )
-from sqs_api.operators.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.message_answers import NewAttribute, NewMessage, send_to
-from sqs_api.operators.routes import REDRIVE_MESSAGES, SEND
 from storage.lake.near_names import did_you_mean
 from visibility.contract.errors import (
     InvalidParameterValue,
@@ -267,3 +267,13 @@ def _attribute(kind: str, value: bytes) -> NewAttribute:
     if kind.startswith("Binary"):
         return NewAttribute(kind, binary=value)
     return NewAttribute(kind, value=value.decode())
+
+
+ROUTES = (
+    Route(
+        "POST", "api/archive/{queue}/replays/plan", REDRIVE_MESSAGES, plan_replay, "archive replay"
+    ),
+    Route(
+        "POST", "api/archive/{queue}/replays", REDRIVE_MESSAGES, replay_archive, "archive replay"
+    ),
+)

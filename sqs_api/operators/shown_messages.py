@@ -10,9 +10,9 @@ import msgspec
 from sqs_api.gateway.sealer import Admit, Sealer
 from visibility.content.content import Extras, unpack
 from visibility.content.sequence_numbers import sequence_number
-from visibility.contract.held_messages import Hold
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Browsed
+from visibility.contract.stored_message import Hold
 
 
 class Opened(msgspec.Struct, frozen=True):

@@ -6,7 +6,7 @@ from typing import TypedDict
 
 from sqs_api.operators.filter_fields import ShownFilter, shown_filter
 from visibility.contract.move_task import MoveTask
-from visibility.rules.task_handles import encode_handle
+from visibility.contract.task_handles import encode_handle
 
 
 class Undone(TypedDict):

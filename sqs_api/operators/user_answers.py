@@ -1,4 +1,5 @@
-"""Answers about users and access keys: lists, policies, and whether a user may do something."""
+"""Answers about users and access keys: lists, policies, whether a user may do something, and who
+asks."""
 
 from __future__ import annotations
 
@@ -12,7 +13,17 @@ from auth.identities import User
 from cluster.keys.identity_records import StoredKey, StoredUser
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.key_uses import day_text
-from sqs_api.operators.asked import Asked
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import (
+    DRAIN_HOST,
+    LIST_QUEUES,
+    MANAGE_USERS,
+    READ_AUDIT,
+    READ_CLUSTER,
+    READ_USERS,
+    RESTORE_QUEUE,
+    Route,
+)
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.permission_answers import (
     QuestionRefused,
@@ -26,6 +37,45 @@ from sqs_api.operators.permission_answers import (
 )
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 from visibility.contract.naming import is_account
+
+_SHOWN_ACTIONS = {
+    READ_AUDIT: False,
+    READ_USERS: False,
+    MANAGE_USERS: True,
+    READ_CLUSTER: False,
+    DRAIN_HOST: True,
+    RESTORE_QUEUE: False,
+}
+"""Actions on the service that a caller is shown, and True for those of the root only."""
+
+
+class ShownCaller(TypedDict):
+    """The signer of a request; `is_trusted` in open mode and for local commands. It `may` do these
+    actions to the service."""
+
+    account: str
+    region: str
+    user: str | None
+    is_trusted: bool
+    may: list[str]
+    has_archive: bool
+
+
+async def show_caller(desk: Desk, asked: Asked) -> ShownCaller:
+    """The signer of the request, and what it may do to the service as a whole."""
+    may = [
+        action
+        for action, root_only in _SHOWN_ACTIONS.items()
+        if asked.may_administer(action, desk.account, root_only=root_only)
+    ]
+    return {
+        "account": asked.caller.account,
+        "region": asked.caller.region,
+        "user": asked.caller.user,
+        "is_trusted": asked.is_trusted,
+        "may": [LIST_QUEUES, *may] if asked.may(LIST_QUEUES, "*") else may,
+        "has_archive": desk.archive.has_lake,
+    }
 
 
 class ShownKey(TypedDict):
@@ -212,3 +262,11 @@ def _target(desk: Desk, asked_for: Wanted, caller: Caller) -> Target:
         reference = queue.attributes.get("KmsMasterKeyId")
         return key_target(asked_for, reference, caller, desk.find_key)
     return queue_target(asked_for, queue.attributes, queue.tags)
+
+
+ROUTES = (
+    Route("GET", "api/caller", None, show_caller),
+    Route("GET", "api/users", READ_USERS, list_users),
+    Route("GET", "api/users/show", READ_USERS, show_user),
+    Route("GET", "api/users/check", READ_USERS, check_permission),
+)

@@ -9,13 +9,18 @@ from msgspec import Meta
 
 from auth.credentials import AccessKey
 from cluster.keys.identity_store import IdentityStore
-from sqs_api.operators.asked import Asked
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import MANAGE_USERS, Route
 from sqs_api.operators.desk import Desk
 from sqs_api.operators.user_answers import account_of, user_of
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 
 _EXPIRES_S_MAX = 100 * 366 * 86_400
 _OVERLAP_S_MAX = 366 * 86_400
+
+
+_POLICY_BYTES = 512 << 10
+"""A policy's 64 Ki characters, each escaped."""
 
 
 class NamedUser(msgspec.Struct, forbid_unknown_fields=True):
@@ -215,3 +220,22 @@ def _check_there(is_there: bool, access_key_id: str) -> None:
 
 def _no_key(access_key_id: str) -> ResourceNotFound:
     return ResourceNotFound(f"no access key {access_key_id}")
+
+
+ROUTES = (
+    Route("POST", "api/users", MANAGE_USERS, add_user, root_only=True),
+    Route("POST", "api/users/remove", MANAGE_USERS, remove_user, root_only=True),
+    Route(
+        "POST",
+        "api/users/policies",
+        MANAGE_USERS,
+        put_policy,
+        body_bytes_max=_POLICY_BYTES,
+        root_only=True,
+    ),
+    Route("POST", "api/users/policies/remove", MANAGE_USERS, remove_policy, root_only=True),
+    Route("POST", "api/access-keys", MANAGE_USERS, add_key, root_only=True),
+    Route("POST", "api/access-keys/rotate", MANAGE_USERS, rotate_key, root_only=True),
+    Route("POST", "api/access-keys/enable", MANAGE_USERS, enable_key, root_only=True),
+    Route("POST", "api/access-keys/remove", MANAGE_USERS, remove_key, root_only=True),
+)

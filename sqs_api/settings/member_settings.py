@@ -12,9 +12,8 @@ from cryptography import x509
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_wire import TlsFiles as EtcdTlsFiles
 from cluster.members.member_records import MembershipRefused
-from cluster.peers.network import Address
+from cluster.peers.peer_settings import Address, PeerSettings
 from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
-from cluster.peers.settings import PeerSettings
 from sqs_api.settings.cluster_settings import split_address, split_list
 from sqs_api.settings.config import Settings
 

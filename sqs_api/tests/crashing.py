@@ -8,6 +8,7 @@ from pathlib import Path
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.coordination.sqlite_coordination import SqliteCoordination
+from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -82,11 +83,13 @@ class Process:
         )
         self.shard = Shard(
             0,
-            open_store=opener(self.store),
-            clock=self.clock,
-            entropy=self._entropy,
-            definitions=self.catalog,
-            archive=LIMITS if self._archives else None,
+            ShardParts(
+                open_store=opener(self.store),
+                clock=self.clock,
+                entropy=self._entropy,
+                definitions=self.catalog,
+                archive=LIMITS if self._archives else None,
+            ),
         )
         await self.shard.start(self.catalog.highest_queue_id)
         self.router = Router([self.shard])

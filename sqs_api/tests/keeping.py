@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
 from cluster.coordination.sqlite_coordination import SqliteCoordination
+from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -35,10 +36,12 @@ class Kept:
         self.store = store
         self.shard = Shard(
             0,
-            open_store=opener(self.store),
-            clock=clock,
-            entropy=CountingEntropy(),
-            definitions=catalog,
+            ShardParts(
+                open_store=opener(self.store),
+                clock=clock,
+                entropy=CountingEntropy(),
+                definitions=catalog,
+            ),
         )
         self.router = Router([self.shard])
         watch = QueueWatch(catalog, self.router)
@@ -65,10 +68,12 @@ class Kept:
         """The shard on a host that does not lead it."""
         return Shard(
             0,
-            open_store=opener(MemoryStore()),
-            clock=self.clock,
-            entropy=CountingEntropy(),
-            definitions=self.catalog,
+            ShardParts(
+                open_store=opener(MemoryStore()),
+                clock=self.clock,
+                entropy=CountingEntropy(),
+                definitions=self.catalog,
+            ),
         )
 
     def queue(self, name: str = "q") -> QueueDefinition:

@@ -16,14 +16,14 @@ from cluster.tests.memory_coordination import MemoryCoordination
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.sealer import Sealer
 from storage.engines.memory import MemoryStore
-from storage.rows.row_keys import MESSAGE
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.operations import (
     ListMessageMoveTasks,
 )
 from visibility.contract.results import ListMessageMoveTasksResult, ListMessageMoveTasksResultEntry
 from visibility.contract.stored_message import StoredMessage
-from visibility.state.events import MessagesMoved
+from visibility.rows.row_keys import MESSAGE
+from visibility.rules.message_events import MessagesMoved
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

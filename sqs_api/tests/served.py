@@ -15,8 +15,8 @@ from typing import Any
 
 from auth.signing import SigningKey, signed_headers
 from cluster.clock import SystemClock
-from sqs_api.admin.admin_actions import pages_at
 from sqs_api.node import Node, start_node
+from sqs_api.operators.api import routes_at
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.documented import check_answer
@@ -56,7 +56,7 @@ class Served:
         if key is not None:
             sent = signed_headers(key, method, target, sent, body, SystemClock().wall_s())
         answer = await self.ask(page_request(method, target, sent, body))
-        if answer.body and method in pages_at(target.partition("?")[0]):
+        if answer.body and method in routes_at(target.partition("?")[0]):
             check_answer(method, target, answer.status, answer.json)
         return answer
 

@@ -19,9 +19,10 @@ from cluster.catalog.queue_rules import Waits
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.keys.keyring import Keyring
+from cluster.shards.lead import OpenStore, ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
-from cluster.shards.shard import OpenStore, Shard
+from cluster.shards.shard import Shard
 from sqs_api.admin.admin_access import AdminAccess
 from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.queue_metrics import QueueMetrics
@@ -225,16 +226,15 @@ async def _spread(revision: int) -> None:
     """All other hosts show it."""
 
 
-def open_admin_access(access: Access) -> AdminAccess:
+def open_admin_access() -> AdminAccess:
     """Access control of `--auth open`."""
     return AdminAccess(
         KnownHosts("127.0.0.1", None),
         local_key=AccessKey("LOCAL", "secret", ACCOUNT, "local-command"),
         verifier=None,
-        access=access,
         account=ACCOUNT,
         region=REGION,
-        wall_s=access.now_s,
+        wall_s=SystemClock().wall_s,
     )
 
 
@@ -269,11 +269,13 @@ async def running(
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
         0,
-        open_store=open_store or opener(MemoryStore()),
-        clock=clock,
-        entropy=entropy,
-        definitions=catalog,
-        sealing=sealer,
+        ShardParts(
+            open_store=open_store or opener(MemoryStore()),
+            clock=clock,
+            entropy=entropy,
+            definitions=catalog,
+            sealing=sealer,
+        ),
     )
     router = Router([shard])
     watch = QueueWatch(catalog, router)
@@ -315,8 +317,7 @@ async def running(
         service.metrics,
         lambda: shard.ready,
         answers_anyone=False,
-        access=open_admin_access(access),
-        answers={},
+        access=open_admin_access(),
     )
     service.disk = disk
     service.port, service.aiohttp_port = [

@@ -3,8 +3,6 @@ neither."""
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
 from auth.auth_errors import AccessDenied
@@ -12,8 +10,7 @@ from auth.credentials import AccessKey, CredentialSet
 from auth.signing import SigningKey, signed_headers
 from auth.sigv4 import Verifier
 from sqs_api.admin.admin_access import AdminAccess, AdminRequest
-from sqs_api.admin.admin_actions import RESERVED, pages_at
-from sqs_api.gateway.access import Access
+from sqs_api.admin.routes import RESERVED
 from sqs_api.settings.origins import KnownHosts
 
 ACCOUNT, REGION = "0" * 12, "us-east-1"
@@ -35,7 +32,6 @@ class _Service:
             KnownHosts("127.0.0.1", None),
             local_key=self.key,
             verifier=Verifier(CredentialSet([])),
-            access=cast("Access", None),
             account=ACCOUNT,
             region=REGION,
             wall_s=lambda: self.now_s,
@@ -50,8 +46,8 @@ class _Service:
         return AdminRequest("POST", target.encode(), raw, b"", "127.0.0.1", False)
 
     def admit(self, request: AdminRequest) -> None:
-        page, _ = pages_at(request.target.decode())["POST"]
-        self.access.admit(page, request, self.access.signer(request))
+        self.access.signer(request, may_be_page=False)
+        self.access.accept_once(request)
 
 
 @pytest.fixture

@@ -79,8 +79,22 @@ async def test_what_jobs_ask_for_is_noted(data: Path, tmp_path: Path) -> None:
 
     sealed, acknowledged = _of(data, "holdfast:SealArchive", "holdfast:AcknowledgeArchive")
     assert (sealed["outcome"], len(sealed["answer"]["shards"])) == ("ok", 1)
-    assert acknowledged["outcome"].startswith("not an acknowledgement")
+    assert acknowledged["outcome"].startswith("The request cannot be read: ")
     assert acknowledged["asked"] == {"source": "x"}
+
+
+async def test_commands_that_purge_and_delete_are_found_by_their_queue(data: Path) -> None:
+    async with serving(data, restore_deleted_s=1000) as served:
+        await served.call("CreateQueue", QueueName="q")
+        for command in (("purge-queue", "q"), ("delete-queue", "q"), ("delete-queue", "none")):
+            await asyncio.to_thread(run, *command, "--data", data, "--region", "us-east-1")
+        found = await asyncio.to_thread(run, "audit", "--data", data, "--queue", "q", "--json")
+
+    entries = [each for each in json.loads(found.out) if each["action"].startswith("holdfast:")]
+    assert [(each["action"], each["queue"]) for each in entries] == [
+        ("holdfast:DeleteQueue", "arn:aws:sqs:us-east-1:000000000000:q"),
+        ("holdfast:PurgeQueue", "arn:aws:sqs:us-east-1:000000000000:q"),
+    ]
 
 
 async def test_who_was_denied_a_page_is_noted(data: Path) -> None:

@@ -320,7 +320,7 @@ async def test_page_refuses_what_is_no_request_for_a_backup(data: Path, body: by
         answer = await served.ask_page("POST", "backups", body)
 
     assert answer.status == 400
-    assert answer.json["error"].startswith("not a request for a backup")
+    assert answer.json["error"].startswith("The request cannot be read: ")
 
 
 async def test_page_is_for_programs_and_posts_only(data: Path, target: Path) -> None:

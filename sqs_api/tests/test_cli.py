@@ -23,12 +23,13 @@ from sqs_api.settings.config import Settings
 from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import Said, run
 from storage.files.folder import open_folder
-from storage.rows.appliers import write_queue
-from storage.rows.row_codec import QueueRow, encode_row
-from storage.rows.row_keys import message_key
 from storage.rows.stored_rows import StoredRows
 from storage.tests.on_disk import changing, rows_of
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.queue_rows import write_queue
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import message_key
+from visibility.rows.row_values import QueueRow
 
 CHECKOUT = Path(__file__).parents[2]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}

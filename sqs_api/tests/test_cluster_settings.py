@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cluster.coordination.etcd_client import Access
-from cluster.peers.network import Address
+from cluster.peers.peer_settings import Address
 from compat_tests.certificates import Authority
 from sqs_api.settings.cluster_settings import ClusterSettings
 from sqs_api.settings.config import ConfigRefused, Settings, load, without_secrets

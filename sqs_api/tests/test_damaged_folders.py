@@ -19,8 +19,8 @@ from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import run
 from sqs_api.tests.served import Served, filled, names, serving
 from storage.copies.manifest import BackupRefused
-from storage.rows.row_keys import message_key
 from storage.tests.on_disk import changing
+from visibility.rows.row_keys import message_key
 
 RECORDS = "records.sqlite"
 

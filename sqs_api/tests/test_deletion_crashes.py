@@ -248,7 +248,7 @@ class Traffic:
     def check(self) -> None:
         """The shard holds every message that is not deleted, once, in rows that agree."""
         if self.process.shard.ready:
-            check_rows(self.process.store, self.process.shard._state)
+            check_rows(self.process.store, self.process.shard._tenure.state)
             stored = sum(queue.stored for queue in self.process.shard.counters().values())
             assert stored == len(self.living)
 

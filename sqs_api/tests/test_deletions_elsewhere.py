@@ -11,8 +11,8 @@ from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
-from visibility.contract import operations as op
 from visibility.contract.model import Request
+from visibility.rules.kept_queues import RestoreMessages
 from visibility.state.waiters import OnAnswer, Room, Ticket
 
 
@@ -44,7 +44,7 @@ async def test_messages_are_restored_by_the_host_that_leads_at_once(kept: Kept) 
     await kept.deletions.settle()
 
     assert restored == kept.queue()
-    assert not any(type(each.operation) is op.RestoreMessages for each in elsewhere.asked)
+    assert not any(type(each.operation) is RestoreMessages for each in elsewhere.asked)
     assert await kept.received() == ["x"]
 
 

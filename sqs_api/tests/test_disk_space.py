@@ -18,6 +18,9 @@ from storage.files.folder import FolderRefused
 from visibility.contract import operations as op
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.stored_message import Arrival, StoredMessage
+from visibility.rules.arrivals import AcceptMessages
+from visibility.rules.move_tasks import MoveSelected
+from visibility.rules.resend import ResendMessage
 
 
 class Disk:
@@ -109,9 +112,9 @@ _ARRIVAL = Arrival(b"origin", 1, 1, "arn", StoredMessage("id", 1, 1, b"a"))
     "takes",
     [
         op.SendMessage(),
-        op.MoveSelected(),
-        op.ResendMessage(),
-        op.AcceptMessages([_ARRIVAL], [(b"origin", 1)]),
+        MoveSelected(),
+        ResendMessage(),
+        AcceptMessages([_ARRIVAL], [(b"origin", 1)]),
     ],
     ids=lambda operation: type(operation).__name__,
 )
@@ -119,7 +122,7 @@ def test_an_operation_that_takes_space_is_refused_while_there_is_little(
     disk: Disk, takes: op.Operation
 ) -> None:
     space = DiskSpace(Path("/"), 1000)
-    others = [op.ReceiveMessage(), op.AcceptMessages([], [(b"origin", 2)])]
+    others = [op.ReceiveMessage(), AcceptMessages([], [(b"origin", 2)])]
 
     _seen(disk, space, 1000)
     assert [space.refusal(each) for each in (takes, *others)] == [None, None, None]

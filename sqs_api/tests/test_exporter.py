@@ -16,6 +16,7 @@ import pytest_asyncio
 from cluster.catalog.catalog import Catalog
 from cluster.clock import SystemClock
 from cluster.coordination.sqlite_coordination import SqliteCoordination
+from cluster.shards.lead import ShardParts
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import ArchiveLimits
@@ -32,11 +33,11 @@ from storage.copies.export_task import Export, ExportTask, ShardExport
 from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.store_options import Durability, StoreOptions
-from storage.rows.archive_appliers import write_archive
-from storage.rows.row_codec import ArchiveRow, encode_row
-from storage.rows.row_keys import BATCH, row_key
 from storage.tests.on_disk import changing, opener
-from visibility.state.events import THE_SHARD, SealedBatch
+from visibility.rows.archive_rows import write_archive
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import BATCH, row_key
+from visibility.rows.row_values import THE_SHARD, ArchiveRow, SealedBatch
 
 _SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 _PATIENCE_S = 120
@@ -55,11 +56,13 @@ async def exporter(tmp_path: Path) -> AsyncIterator[Exporter]:
     store = open_store(tmp_path / "shard", StoreOptions(Durability.MEMORY))
     shard = Shard(
         0,
-        open_store=opener(store),
-        clock=clock,
-        entropy=entropy,
-        definitions=catalog,
-        archive=ArchiveLimits(1 << 30, retains=False),
+        ShardParts(
+            open_store=opener(store),
+            clock=clock,
+            entropy=entropy,
+            definitions=catalog,
+            archive=ArchiveLimits(1 << 30, retains=False),
+        ),
     )
     await shard.start()
     settings = Settings(data=tmp_path, lake=str(tmp_path / "lake"))
@@ -172,7 +175,7 @@ async def test_an_acknowledgement_says_how_many_are_gone_though_others_came(
     exporter: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = exporter._router.shards[0]
-    archive = shard._state.archive
+    archive = shard._tenure.state.archive
     archive.batches = {1: SealedBatch(1, 1, 101, 0, 0)}
     archive.next_batch, archive.open_first, archive.next_position = 2, 101, 101
     submit = shard.submit

@@ -152,7 +152,7 @@ async def test_ages_are_those_of_the_oldest_messages(service: Service) -> None:
     await service.call("SendMessage", QueueUrl=url, MessageBody="first")
     await service.call("SendMessage", QueueUrl=url, MessageBody="second")
     (shard,) = service.gateway._router.shards.values()
-    state = shard._state.queues.get(1)
+    state = shard._tenure.state.queues.get(1)
     assert state is not None
     (first, second) = [message.sent_at_ms for _, message in state.window]
 
@@ -241,7 +241,7 @@ async def test_what_comes_in_less_what_goes_out_is_there(service: Service) -> No
     (shard,) = service.gateway._router.shards.values()
     moved_out = 0
     for queue in service.catalog:
-        state = shard._state.queues[queue.queue_id]
+        state = shard._tenure.state.queues[queue.queue_id]
         counts = state.counts
         assert counts.there == state.stored
         moved_out += counts.moved_out

@@ -22,10 +22,11 @@ from cluster.members.status import (
     ReplicaStatus,
     ShardStatus,
 )
-from sqs_api.operators.api import ANSWERS
-from sqs_api.operators.described import given_by, taken_by
+from sqs_api.__main__ import cli
+from sqs_api.admin.cluster_pages import Nothing
+from sqs_api.admin.routes import API, QUEUE_ACTIONS, RESERVED, SERVICE_ACTIONS, Route
+from sqs_api.operators.api import ROUTES
 from sqs_api.operators.openapi import DOCUMENT
-from sqs_api.operators.routes import API, ROUTES
 from sqs_api.tests.archived import archived, search_here, write_table
 from sqs_api.tests.documented import check_answer, check_request, operation_of, operations
 from sqs_api.tests.operators import JSON, Operators, Told, make_dead_letters
@@ -70,24 +71,33 @@ def test_routes_and_documented_operations_are_the_same() -> None:
     documented = {
         (each.method, each.path)
         for each in operations()
-        if each.path.startswith(API) and each.path != DOCUMENT
+        if each.path != DOCUMENT and each.described["tags"] != ["service"]
     }
 
-    assert documented == {(route.method, API + route.path) for route in ROUTES}
-    assert ANSWERS.keys() == {route.name for route in ROUTES}
+    assert documented == {(route.method, RESERVED + route.path) for route in ROUTES}
     assert len({each.name for each in operations()}) == len(operations())
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_each_route_has_types_with_fields(name: str) -> None:
-    route = next(route for route in ROUTES if route.name == name)
-    given, taken = given_by(ANSWERS[name]), taken_by(ANSWERS[name])
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: route.name.replace(" ", "-"))
+def test_each_route_has_types_with_fields_and_an_action_that_policies_know(route: Route) -> None:
+    for each in route.given:
+        of = get_args(each)[0] if get_origin(each) is list else each
+        assert of.__annotations__ or of is Nothing, f"{each} has no fields"
+    if route.is_of_console and not route.only_reads:
+        assert route.taken is not None, "it takes a body of no type"
+        assert route.taken.__struct_config__.forbid_unknown_fields
+    assert (
+        route.action is None
+        or route.action.startswith("sqs:")
+        or route.action in QUEUE_ACTIONS | SERVICE_ACTIONS
+    )
 
-    for each in get_args(given) if get_origin(given) is not None else [given]:
-        assert each.__annotations__, f"{name} answers with {each}, which has no fields"
-    if not route.only_reads:
-        assert taken is not None, f"{name} takes a body of no type"
-        assert taken.__struct_config__.forbid_unknown_fields
+
+@pytest.mark.parametrize("route", [each for each in ROUTES if each.command], ids=lambda e: e.name)
+def test_the_command_of_a_route_exists(route: Route) -> None:
+    command: Any = cli
+    for word in route.command.split():
+        command = command.commands[word]
 
 
 async def test_everyone_reads_the_document(operators: Recording) -> None:

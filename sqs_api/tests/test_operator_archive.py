@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sqs_api.operators.routes import BROWSE_MESSAGES, READ_BODIES, REDRIVE_MESSAGES
+from sqs_api.admin.routes import BROWSE_MESSAGES, READ_BODIES, REDRIVE_MESSAGES
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.archived import BEGUN, archived, search_here, write_table
 from sqs_api.tests.commands import run

@@ -144,7 +144,7 @@ async def test_a_filtered_redrive_is_planned_watched_resumed_and_undone(served: 
     )
     assert "PAUSED (canary)" in listed.out
     assert "fixed, received_min=1" in listed.out
-    assert "1 of 1 that match so far" in listed.out
+    assert " 1 of 3 " in listed.out
     assert resumed.out.endswith("resumed after 1 messages\n")
     assert (task["filter"], task["stop_after"]) == ({"received_min": 1}, 1)
     assert undone.out.endswith("undo begun in source\n")

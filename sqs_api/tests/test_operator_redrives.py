@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -14,6 +16,11 @@ from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:"
+
+
+def token_of(sums: object) -> str:
+    """A token with this content."""
+    return urlsafe_b64encode(msgspec.msgpack.encode(sums)).decode()
 
 
 @pytest_asyncio.fixture
@@ -50,6 +57,7 @@ async def test_a_plan_tells_targets_and_refusals_and_moves_nothing(operators: Op
         "targets": {
             f"{ARN}source": {"messages": 3, "bytes": 6, "too_large": 0, "returns_after": 1}
         },
+        "messages": 3,
         "refused": {"CouldNotDetermineMessageSource": 1},
         "passed": 0,
         "expiring": 0,
@@ -61,6 +69,44 @@ async def test_a_plan_tells_targets_and_refusals_and_moves_nothing(operators: Op
     }
     assert other["refused"] == {"MessageGone": 1}
     assert await operators.served.count("dead") == 4
+
+
+async def test_a_plan_goes_on_from_its_token_with_the_sums_before_it(operators: Operators) -> None:
+    path, wanted = "queues/dead/redrives/plan", {"filter": {"text": "c"}}
+    before = {"at": 2, "passed": 7, "expiring": 1, "refused": {"Held": 2}}
+    targets = {f"{ARN}source": {"messages": 40, "size": 90, "too_large": 3}}
+
+    plan = await operators.done(path, {**wanted, "token": token_of({**before, "targets": targets})})
+
+    (target,) = plan["targets"].values()
+    assert (target["messages"], target["bytes"], target["too_large"]) == (41, 93, 3)
+    assert (plan["messages"], plan["passed"], plan["expiring"]) == (41, 8, 1)
+    assert (plan["refused"], plan["next"]) == ({"Held": 2}, None)
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "?",
+        "AAAA",
+        token_of({"at": None}),
+        token_of({"at": -1}),
+        token_of({"at": 1, "targets": {"x": {"messages": -1, "size": 0}}}),
+        token_of({"at": 1, "targets": {"x": {"messages": 1 << 62, "size": 0}}}),
+    ],
+)
+async def test_a_token_that_is_none_is_refused(operators: Operators, token: str) -> None:
+    told = await operators.post("queues/dead/redrives/plan", {"token": token})
+
+    assert (told.status, told.json["error"]) == (400, "token is not that of a plan.")
+
+
+async def test_a_target_that_is_none_is_shown_as_it_was_said(operators: Operators) -> None:
+    token = token_of({"at": 99, "targets": {"no arn": {"messages": 1, "size": 0}}})
+
+    plan = await operators.done("queues/dead/redrives/plan", {"token": token})
+
+    assert plan["targets"]["no arn"]["returns_after"] is None
 
 
 async def test_all_messages_go_to_their_sources(operators: Operators) -> None:

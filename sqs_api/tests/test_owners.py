@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from sqs_api.gateway.payload import PAYLOADS
 from sqs_api.gateway.queue_actions import ACTIONS as QUEUE_ACTIONS
 from sqs_api.tests.serving import ACCOUNT, REGION, json_request, running
 from visibility.contract.actions import ACTIONS, Owner
@@ -64,8 +63,7 @@ async def test_shards_are_asked_as_the_table_says(
         assert is_alone or ACTIONS[action].owner is not Owner.SHARD
 
 
-def test_what_a_shard_answers_has_a_payload_and_all_else_a_coroutine() -> None:
+def test_what_a_shard_does_not_answer_has_a_coroutine() -> None:
     by_shard = {row.request for row in ACTIONS.values() if row.owner is Owner.SHARD}
 
-    assert set(PAYLOADS) == by_shard
     assert set(QUEUE_ACTIONS) == {row.request for row in ACTIONS.values()} - by_shard

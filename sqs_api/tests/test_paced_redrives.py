@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sqs_api.operators.asked import Asked
+from sqs_api.admin.asked import Asked
 from sqs_api.operators.desk import Desk
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import Operators, add_user, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving
 from visibility.contract.errors import ServiceUnavailable
-from visibility.contract.operations import ChangeMoveTask, Operation
+from visibility.contract.operations import Operation
+from visibility.rules.move_tasks import ChangeMoveTask
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:"
 BODIES = ('{"n": 1, "kind": "a"}', '{"n": 2, "kind": "b"}', '{"n": 3, "kind": "b"}', "no JSON")

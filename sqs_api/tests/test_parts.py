@@ -16,13 +16,14 @@ from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from cluster.shards.delivery import Deliveries
+from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.admin_access import AdminRequest
-from sqs_api.admin.admin_actions import BACKUP, LIST_DELETED_QUEUES, READ_USAGE
 from sqs_api.admin.backup_points import OwnPoint, hold_still
+from sqs_api.admin.backups import Backups
 from sqs_api.admin.every_host import EveryHost
+from sqs_api.admin.usage_page import UsagePage
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
@@ -31,7 +32,7 @@ from sqs_api.gateway.sealer import Sealer
 from sqs_api.http.server import Server
 from sqs_api.node import start_node
 from sqs_api.owner import Owner
-from sqs_api.parts import Process, pages_of
+from sqs_api.parts import Process, parts_of
 from sqs_api.records import Records, open_records
 from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.shards import Shards
@@ -93,11 +94,13 @@ async def _ground(data: Path) -> AsyncIterator[_Ground]:
         sealer = Sealer(records.keyring, clock, makes_keys=True)
         shard = Shard(
             0,
-            open_store=opener(MemoryStore()),
-            clock=clock,
-            entropy=entropy,
-            definitions=records.catalog,
-            sealing=sealer,
+            ShardParts(
+                open_store=opener(MemoryStore()),
+                clock=clock,
+                entropy=entropy,
+                definitions=records.catalog,
+                sealing=sealer,
+            ),
         )
         await shard.start()
         opened.push_async_callback(shard.stop)
@@ -115,14 +118,11 @@ async def test_an_owner_needs_no_worker(tmp_path: Path) -> None:
 
         queue = await catalog.create_queue((ACCOUNT, REGION, "q"), {}, {})
         await owner.deletions.delete(queue)
-        pages = pages_of(owner.features)
-        request = AdminRequest("GET", b"", {}, b"", "", True)
-        listed = await pages[LIST_DELETED_QUEUES](request)
+        (kept,) = owner.deletions.all()
         await owner.stop()
 
-    assert isinstance(listed.body, bytes)
-    assert b'"name":"q"' in listed.body.replace(b": ", b":")
-    assert {BACKUP, READ_USAGE} <= pages.keys()
+    assert kept.queue == queue
+    assert {Backups, UsagePage} <= parts_of(owner.features).keys()
 
 
 async def test_a_worker_needs_no_owner(tmp_path: Path) -> None:

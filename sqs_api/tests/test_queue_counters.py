@@ -14,6 +14,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import QueueChange
 from cluster.coordination.sqlite_coordination import SqliteCoordination
+from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -41,10 +42,12 @@ class Service:
         self.clock = clock
         self.shard = Shard(
             0,
-            open_store=opener(MemoryStore()),
-            clock=clock,
-            entropy=CountingEntropy(),
-            definitions=catalog,
+            ShardParts(
+                open_store=opener(MemoryStore()),
+                clock=clock,
+                entropy=CountingEntropy(),
+                definitions=catalog,
+            ),
         )
         self.router = Router([self.shard])
         self.flows = Flows(catalog, self.router, clock)

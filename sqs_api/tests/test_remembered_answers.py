@@ -11,7 +11,7 @@ import pytest
 
 from auth.signing import signed_headers
 from cluster.clock import SystemClock
-from sqs_api.operators.remembered import (
+from sqs_api.admin.remembered import (
     BYTES_MAX,
     CALLER_BYTES_MAX,
     KEPT_S,

@@ -16,17 +16,14 @@ from sqs_api.tests.sealed_world import BILLS, BODY, MANAGED, ORDERS, PLAIN, Worl
 from sqs_api.tests.served import serving
 from sqs_api.tests.serving import json_request
 from storage.engines.memory import MemoryStore
-from storage.rows.row_codec import decode_row, encode_row
-from storage.rows.row_keys import message_key
 from visibility.contract.model import Request
-from visibility.contract.operations import (
-    MoveSelected,
-    Operation,
-    PlanMove,
-    StartMessageMoveTask,
-)
+from visibility.contract.operations import Operation, StartMessageMoveTask
 from visibility.contract.outcomes import MovePlan, Planned
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.row_codec import decode_row, encode_row
+from visibility.rows.row_keys import message_key
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import MoveSelected
 from visibility.tests import prepared
 
 UNSEALED = {"SqsManagedSseEnabled": "false"}

@@ -16,10 +16,10 @@ from sqs_api.tests.commands import run
 from sqs_api.tests.operators import Operators
 from sqs_api.tests.served import Served, serving
 from storage.engines.store_options import Durability
-from storage.rows.row_keys import DEPARTURE, table_range
 from storage.tests.on_disk import changing, rows_of
 from visibility.contract.operations import Operation
-from visibility.state.events import THE_SHARD
+from visibility.rows.row_keys import DEPARTURE, table_range
+from visibility.rows.row_values import THE_SHARD
 
 _ARN = "arn:aws:sqs:us-east-1:000000000000:letters"
 _PATIENCE_S = 20.0

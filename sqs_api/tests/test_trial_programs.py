@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.peers.settings import PeerSettings
+from cluster.peers.peer_settings import PeerSettings
 from cluster.tests import etcd_processes
 from compat_tests.ports import free_ports
 from sqs_api.settings.config import load

@@ -22,8 +22,8 @@ from storage.copies.manifest import MANIFEST_FILE, CopiedFile, read_manifest, wr
 from storage.copies.second_copy import open_with_copy, tables
 from storage.engines.kept_files import note_of
 from storage.files.copying import files_below
-from storage.rows.row_keys import message_key
 from storage.tests.on_disk import changing, note_more, rows_of
+from visibility.rows.row_keys import message_key
 
 
 @pytest.fixture

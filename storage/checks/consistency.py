@@ -14,10 +14,11 @@ from typing import TypeVar
 
 from storage.checks.readable_rows import ReadableRows
 from storage.rows.damage import Finding
-from storage.rows.outbox_rows import departures, outbox_row
-from storage.rows.overlay import RowReader
-from storage.rows.row_codec import ArchiveRow, QueueRow, decode_row
-from storage.rows.row_keys import (
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.outbox_rows import departures, outbox_row
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_codec import decode_row
+from visibility.rows.row_keys import (
     ALIAS,
     ARCHIVE,
     ARCHIVED,
@@ -44,9 +45,16 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import NOWHERE, THE_SHARD, GroupRow, Quarantined, SealedBatch
-from visibility.state.outbox import Departure
+from visibility.rows.row_values import (
+    NOWHERE,
+    THE_SHARD,
+    ArchiveRow,
+    Departure,
+    GroupRow,
+    Quarantined,
+    QueueRow,
+    SealedBatch,
+)
 from visibility.state.queue_state import SPAN_BITS, is_passed_by
 
 _T = TypeVar("_T")

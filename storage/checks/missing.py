@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from storage.checks.readable_rows import Damage, ReadableRows
-from storage.rows.row_codec import QueueRow
-from storage.rows.row_keys import (
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_keys import (
     DELAYED,
     LEASE,
     MESSAGE,
@@ -17,8 +17,7 @@ from storage.rows.row_keys import (
     queue_key,
     table_range,
 )
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import Quarantined
+from visibility.rows.row_values import Quarantined, QueueRow
 
 
 class Missing(NamedTuple):

@@ -9,10 +9,10 @@ from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
 from storage.rows.damage import END, FIRST, UnreadableRows, check_row, walk_rows
-from storage.rows.outbox_rows import OUTBOX_KEY
-from storage.rows.overlay import RowReader
-from storage.rows.row_codec import OutboxRow, QueueRow
-from storage.rows.row_keys import (
+from visibility.rows.outbox_rows import OUTBOX_KEY
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import (
     DEPARTURE,
     LEASE,
     MESSAGE,
@@ -22,9 +22,7 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
-from visibility.state.events import THE_SHARD
-from visibility.state.outbox import Departure
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow, QueueRow
 
 _T = TypeVar("_T")
 

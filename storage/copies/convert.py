@@ -35,11 +35,10 @@ from storage.files.folder import (
     sync_folder,
     write_format,
 )
-from storage.rows.archive_appliers import write_archive
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import FORMAT_VERSION
-from storage.rows.stored_rows import load_archive
-from visibility.state.rows import DamagedRecord
+from visibility.rows.archive_rows import load_archive, write_archive
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import FORMAT_VERSION
 
 OLD_FORMAT = 3
 KEPT_FORMAT_FILE = "format-3.json"
@@ -52,7 +51,7 @@ _LOCK = "LOCK"
 _NOT_COPIED = (_LOCK, "LOG")
 _CORRUPTION = "Corruption: "
 _NOTE = re.compile(rb"([0-9]{20}) ([0-9a-f]{8})\n")
-_BESIDE = (".log", ".files", ".files.new", ".copies", ".damaged", ".unreadable")
+_BESIDE = (".log", ".fresh", ".damaged")
 """Endings of the files and folders beside a shard's folder (storage/files/folder.py)."""
 _UNKNOWN = sys.maxsize
 """The number in an unreadable note: it may have covered any change."""

@@ -15,7 +15,7 @@ import structlog
 from storage.engines.readable import is_damage
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _T = TypeVar("_T")
 SLICE_BYTES = 64 << 10

@@ -17,14 +17,12 @@ from storage.copies.export_task import QueuePlace
 from storage.lake.archive_schema import FLOW, FLOWS, SNAPSHOT, SNAPSHOTS, arrow_schema
 from storage.lake.table import Lake
 from storage.rows.damage import walk_rows
-from storage.rows.overlay import RowReader
-from storage.rows.row_codec import decode_row
-from storage.rows.row_keys import DELAYED, DEPARTURE, LEASE, MESSAGE, number_of, table_range
 from visibility.contract.naming import QueueArn, parse_arn
 from visibility.contract.stored_message import Lease
-from visibility.state.events import THE_SHARD
-from visibility.state.outbox import Departure
-from visibility.state.rows import DamagedRecord
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_codec import DamagedRecord, decode_row
+from visibility.rows.row_keys import DELAYED, DEPARTURE, LEASE, MESSAGE, number_of, table_range
+from visibility.rows.row_values import THE_SHARD, Departure
 
 _GROUP_ROWS = 131_072
 _REPEATED = ["taken_at", "account", "region", "queue", "state", "receivable", "receive_count"]

@@ -26,7 +26,7 @@ from storage.log import (
     LogFull,
     Position,
 )
-from storage.rows.row_changes import Changes
+from visibility.rows.row_changes import Changes
 
 _NOTE_S = 0.1
 """Interval of writing the note of answers."""

@@ -17,7 +17,7 @@ from storage.engines.rocks_view import link_files, names_in
 from storage.engines.store import StoreFailed
 from storage.log.entry import Position
 from storage.rows.sound_values import check_stored
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _TRIES = 5
 _READAHEAD_BYTES = 64 << 10

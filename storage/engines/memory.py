@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from storage.engines.store import Done
 from storage.healing.rebuild import Healed, rebuild
 from storage.rows.entry_body import decode_body
-from storage.rows.row_changes import Changes, Ops
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
+from visibility.rows.row_changes import Changes, Ops
 
 
 class MemoryStore:

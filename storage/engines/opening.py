@@ -37,7 +37,7 @@ from storage.log import (
     read_log,
 )
 from storage.rows.entry_body import decode_body
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _WAYS_OUT = (
     "Restore a backup, copy what can be read with holdfast salvage, "

@@ -44,11 +44,11 @@ from storage.engines.store import StoreFailed
 from storage.files.folder import sync_folder
 from storage.healing.rebuild import Healed, rebuild
 from storage.log.entry import BEGINNING, Position
-from storage.rows.overlay import RowReader
-from storage.rows.row_changes import Changes, Ops
-from storage.rows.row_codec import AppliedRow, decode_row, encode_row
-from storage.rows.row_keys import APPLIED_KEY
-from visibility.state.rows import DamagedRecord
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes, Ops
+from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
+from visibility.rows.row_keys import APPLIED_KEY
+from visibility.rows.row_values import AppliedRow
 
 _SST_DELETIONS = (1000, 500, 0.5)
 _LOCKED = "While lock file"

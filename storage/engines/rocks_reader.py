@@ -7,7 +7,7 @@ from typing import Any
 
 from rocksdict import Rdict, ReadOptions
 
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _MANY = 4
 """Number of keys from which one call for all is cheaper than one for each."""

@@ -33,9 +33,9 @@ from storage.log import (
     read_answered,
 )
 from storage.rows.entry_body import decode_body
-from storage.rows.overlay import Overlay
-from storage.rows.row_changes import Changes, Ops
-from visibility.state.rows import DamagedRecord
+from visibility.rows.overlay import Overlay
+from visibility.rows.row_changes import Changes, Ops
+from visibility.rows.row_codec import DamagedRecord
 
 _TRIES = 5
 _NOT_LINKED = (*OF_ONE_OPENING, "rocksdict-config.json")

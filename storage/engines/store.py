@@ -9,8 +9,8 @@ from typing import Protocol
 
 from storage.healing.rebuild import Healed
 from storage.log import Position
-from storage.rows.overlay import RowReader
-from storage.rows.row_changes import Changes, Ops
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes, Ops
 
 
 class StoreFailed(Exception):

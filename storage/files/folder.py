@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from zlib import crc32
 
-from storage.rows.row_keys import FORMAT_VERSION
+from visibility.rows.row_keys import FORMAT_VERSION
 
 FORMAT_FILE = "format.json"
 BACKUP_FILE = "backup.json"

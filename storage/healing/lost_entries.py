@@ -13,10 +13,10 @@ from storage.checks.consistency import check_queue
 from storage.healing.rebuild import queue_ids_of
 from storage.log import Reading
 from storage.rows.entry_body import decode_body
-from storage.rows.overlay import Overlay, RowReader
-from storage.rows.row_changes import Changes, Ops
-from storage.rows.row_keys import queue_key
-from visibility.state.rows import DamagedRecord
+from visibility.rows.overlay import Overlay, RowReader
+from visibility.rows.row_changes import Changes, Ops
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import queue_key
 
 _SHOWN_MAX = 20
 

@@ -20,11 +20,12 @@ from storage.healing.salvaged_archive import copy_archive
 from storage.healing.salvaged_outbox import OUTBOX_TABLES, copy_outbox
 from storage.healing.salvaged_queue import QueueCopy, Target
 from storage.rows.damage import TABLES, Finding, UnreadableRows, walk_rows
-from storage.rows.outbox_rows import DEPARTED_LOST
-from storage.rows.overlay import RowReader
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import QueueRow, encode_row
-from storage.rows.row_keys import (
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.outbox_rows import DEPARTED_LOST
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord, encode_row
+from visibility.rows.row_keys import (
     ANSWERS,
     APPLIED_KEY,
     ARCHIVED,
@@ -42,9 +43,7 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import NOWHERE, THE_SHARD, Quarantined
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_values import NOWHERE, THE_SHARD, Quarantined, QueueRow
 
 _LINE_BYTES = TABLES[GROUP_LINE].key_bytes
 _ARCHIVE = row_key(THE_SHARD, ARCHIVED, 0), APPLIED_KEY

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from storage.checks.readable_rows import ReadableRows
 from storage.healing.salvaged_queue import Target
-from storage.rows.archive_appliers import write_archive
-from storage.rows.row_codec import ArchiveRow, encode_row
-from storage.rows.row_keys import ARCHIVE, ARCHIVED, BATCH, row_key
-from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch
+from visibility.rows.archive_rows import write_archive
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import ARCHIVE, ARCHIVED, BATCH, row_key
+from visibility.rows.row_values import THE_SHARD, ArchivedMessage, ArchiveRow, SealedBatch
 
 
 def copy_archive(rows: ReadableRows, target: Target) -> int:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from storage.checks.readable_rows import ReadableRows
 from storage.healing.salvaged_queue import Target
-from storage.rows.outbox_rows import OUTBOX_KEY, write_outbox
-from storage.rows.row_codec import OutboxRow, encode_row
-from storage.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, DEPARTURE, OUTBOX, number_of
-from visibility.state.events import THE_SHARD
-from visibility.state.outbox import Departure
+from visibility.rows.outbox_rows import OUTBOX_KEY, write_outbox
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, DEPARTURE, OUTBOX, number_of
+from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow
 
 OUTBOX_TABLES = (DEPARTURE, OUTBOX, ARRIVAL, ARRIVALS_FLOOR)
 

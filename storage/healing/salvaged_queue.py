@@ -12,10 +12,12 @@ from typing import TypeVar
 import msgspec
 
 from storage.checks.readable_rows import ReadableRows
-from storage.rows.appliers import write_queue
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import QueueRow, encode_row
-from storage.rows.row_keys import (
+from visibility.contract.move_task import MoveTask
+from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.rows.queue_rows import write_queue
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import (
     ALIAS,
     CLOCK,
     DELAYED,
@@ -36,11 +38,7 @@ from storage.rows.row_keys import (
     queue_key,
     row_key,
 )
-from visibility.contract.held_messages import Hold
-from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import THE_SHARD, GroupRow, Remembered
-from visibility.state.outbox import Departure
+from visibility.rows.row_values import THE_SHARD, Departure, GroupRow, QueueRow, Remembered
 from visibility.state.queue_state import SPAN_BITS
 
 SEQUENCES_SKIPPED = 1 << 40

@@ -23,16 +23,15 @@ from storage.lake.archive_schema import (
 )
 from storage.lake.table import Lake
 from storage.rows.damage import walk_rows
-from storage.rows.overlay import RowReader
-from storage.rows.row_codec import decode_row
-from storage.rows.row_keys import ARCHIVED, number_of, row_key
 from visibility.content.content import unpack
 from visibility.content.sequence_numbers import sequence_number
 from visibility.contract.digests import Attributes
 from visibility.contract.naming import parse_arn
 from visibility.contract.stored_message import StoredMessage
-from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch
-from visibility.state.rows import DamagedRecord
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_codec import DamagedRecord, decode_row
+from visibility.rows.row_keys import ARCHIVED, number_of, row_key
+from visibility.rows.row_values import THE_SHARD, ArchivedMessage, SealedBatch
 
 ROW_GROUP_BYTES = 8 << 20
 ROW_GROUP_ROWS = 16_384

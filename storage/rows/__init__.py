@@ -1,1 +1,1 @@
-"""The layout of rows and the tables that translate events into row changes."""
+"""Reads of stored rows, past damage, and the form of an Entry."""

@@ -12,10 +12,10 @@ from itertools import count
 
 import msgspec
 
-from storage.rows.row_codec import decode_row, encode_row
-from storage.rows.row_keys import ANSWERS, pair_key, table_range
 from storage.rows.stored_rows import StoredRows
-from visibility.state.events import THE_SHARD
+from visibility.rows.row_codec import decode_row, encode_row
+from visibility.rows.row_keys import ANSWERS, pair_key, table_range
+from visibility.rows.row_values import THE_SHARD
 from visibility.state.short_answers import ANSWERS_KEPT_MS, ShortAnswer
 
 _FORGET_EVERY_MS = 60_000

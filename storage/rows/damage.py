@@ -8,16 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from storage.rows.overlay import RowReader
-from storage.rows.row_codec import (
-    AnswersRow,
-    AppliedRow,
-    ArchiveRow,
-    OutboxRow,
-    QueueRow,
-    decode_row,
-)
-from storage.rows.row_keys import (
+from visibility.contract.move_task import MoveTask
+from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_codec import DamagedRecord, decode_row
+from visibility.rows.row_keys import (
     ALIAS,
     ANSWERS,
     APPLIED,
@@ -45,19 +40,20 @@ from storage.rows.row_keys import (
     number_of,
     queue_of,
 )
-from visibility.contract.held_messages import Hold
-from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import (
+from visibility.rows.row_values import (
     REMEMBER_BUCKET_MS,
+    AppliedRow,
     ArchivedMessage,
+    ArchiveRow,
+    Departure,
     GroupRow,
+    OutboxRow,
     Quarantined,
+    QueueRow,
     Remembered,
     SealedBatch,
 )
-from visibility.state.outbox import Departure
-from visibility.state.rows import DamagedRecord
+from visibility.state.short_answers import AnswersRow
 
 GROUP_BYTES = 16
 _KEY_BYTES_MAX = 33

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from storage.rows.row_changes import Ops
+from visibility.rows.row_changes import Ops
 
 
 class EntryBody(msgspec.Struct, frozen=True, array_like=True):

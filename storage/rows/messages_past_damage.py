@@ -11,12 +11,12 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from storage.rows.damage import UnreadableRows, gap_of, walk_rows
-from storage.rows.overlay import RowReader
-from storage.rows.row_codec import decode_row
-from storage.rows.row_keys import MESSAGE, message_key, number_of, queue_of, row_key
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_codec import DamagedRecord, decode_row
+from visibility.rows.row_keys import MESSAGE, message_key, number_of, queue_of, row_key
 from visibility.state.queue_state import SPAN_BITS, Quarantine
-from visibility.state.rows import DamagedRecord, Survey
+from visibility.state.rows import Survey
 
 
 def walk_messages(

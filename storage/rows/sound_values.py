@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from storage.rows.row_codec import check_value, decode_row
-from storage.rows.row_keys import (
+from visibility.rows.row_codec import DamagedRecord, check_value, decode_row
+from visibility.rows.row_keys import (
     BLOCKED,
     CLOCK,
     DELAYED,
@@ -21,9 +21,8 @@ from storage.rows.row_keys import (
     message_name,
     row_key,
 )
-from visibility.state.events import NOWHERE, Quarantined
+from visibility.rows.row_values import NOWHERE, Quarantined
 from visibility.state.queue_state import SPAN_BITS, is_passed_by
-from visibility.state.rows import DamagedRecord
 
 Get = Callable[[bytes], bytes | None]
 

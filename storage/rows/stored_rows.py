@@ -6,18 +6,18 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from itertools import cycle, islice
 
-from storage.rows import outbox_rows
-from storage.rows.appliers import APPLIERS, write_queue
-from storage.rows.archive_appliers import write_archive
 from storage.rows.damage import UnreadableRows, gap_of, walk_rows
 from storage.rows.messages_past_damage import survey_messages, walk_messages
-from storage.rows.overlay import Overlay, RowReader
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import ArchiveRow, OutboxRow, QueueRow, decode_row
-from storage.rows.row_keys import (
+from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
+from visibility.contract.move_task import MoveTask
+from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.rows import outbox_rows
+from visibility.rows.archive_rows import load_archive
+from visibility.rows.overlay import Overlay, RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord, decode_row
+from visibility.rows.row_keys import (
     ALIAS,
-    ARCHIVE,
-    BATCH,
     BLOCKED,
     CLOCK,
     DELAYED,
@@ -50,23 +50,20 @@ from storage.rows.row_keys import (
     row_key,
     table_range,
 )
-from visibility.contract.held_messages import Hold
-from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
-from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.archive_state import ArchiveState
-from visibility.state.events import (
+from visibility.rows.row_values import (
     REMEMBER_BUCKET_MS,
     THE_SHARD,
-    Event,
+    ArchiveRow,
+    Departure,
     GroupRow,
+    OutboxRow,
     Quarantined,
+    QueueRow,
     Remembered,
     SealedBatch,
 )
-from visibility.state.outbox import Departure
 from visibility.state.queue_state import Blocked, Quarantine, QueueState
-from visibility.state.rows import DamagedPlace, DamagedRecord, DelayedSurvey, Page, Survey
+from visibility.state.rows import DamagedPlace, DelayedSurvey, Page, Survey
 
 CHANGES_MAX = 5_000
 """Row changes at which a Turn stops deciding, so that its Entry stays bounded."""
@@ -90,39 +87,6 @@ class StoredRows:
         self.store.layers.append(self.changes)
 
     # -- writing -----------------------------------------------------------------------------------
-
-    def record(self, event: Event) -> None:
-        """See `Rows.record`."""
-        APPLIERS[type(event)](self.changes, event)
-
-    def record_queue(self, queue: QueueState, now_ms: int) -> None:
-        """See `Rows.record_queue`."""
-        row = QueueRow(
-            queue.next_sequence,
-            queue.low_water,
-            queue.waiting,
-            0,
-            queue.delayed,
-            queue.ready_groups.total,
-            queue.aliases,
-            queue.remembered_ms,
-            queue.fifo,
-            now_ms,
-            queue.continues,
-            queue.first_sequence,
-            queue.departed,
-        )
-        write_queue(
-            self.changes,
-            queue.queue_id,
-            row,
-            {span: queue.spans.get(span, 0) for span in queue.changed_spans},
-        )
-
-    def record_archive(self, archive: ArchiveState) -> None:
-        """See `Rows.record_archive`."""
-        row = ArchiveRow(*(getattr(archive, name) for name in ArchiveRow.__struct_fields__))
-        write_archive(self.changes, row)
 
     def is_full(self, part: int = 1) -> bool:
         """See `Rows.is_full`."""
@@ -350,14 +314,6 @@ class StoredRows:
                     found[digest] = remembered
         return found
 
-    def arrival(self, origin: bytes, number: int) -> str | None:
-        """See `Rows.arrival`."""
-        return outbox_rows.arrival(self.store, origin, number)
-
-    def arrivals_floor(self, origin: bytes) -> int:
-        """See `Rows.arrivals_floor`."""
-        return outbox_rows.arrivals_floor(self.store, origin)
-
     # -- a start -----------------------------------------------------------------------------------
 
     def queues(self) -> Iterator[tuple[int, QueueRow]]:
@@ -422,14 +378,3 @@ class StoredRows:
 
     def _table(self, queue_id: int, table: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self.store.scan(*table_range(queue_id, table))
-
-
-def load_archive(rows: RowReader) -> tuple[ArchiveRow | None, list[SealedBatch]]:
-    """A shard's archive state, None if it never had one, and its waiting batches. Raises
-    DamagedRecord."""
-    key = row_key(THE_SHARD, ARCHIVE, 0)
-    value = rows.get(key)
-    if value is None:
-        return None, []
-    batches = rows.scan(*table_range(THE_SHARD, BATCH))
-    return decode_row(ArchiveRow, key, value), [decode_row(SealedBatch, k, v) for k, v in batches]

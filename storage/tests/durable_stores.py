@@ -15,8 +15,8 @@ from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions, log_folder
 from storage.log import Entry, SystemDisk
-from storage.rows.row_changes import Changes
 from storage.tests.places import commit
+from visibility.rows.row_changes import Changes
 
 SMALL = StoreOptions(segment_bytes=16 << 10, flush_bytes=20 << 10)
 """Some fifteen Entries of `row` fill a segment, twenty begin a flush."""

@@ -11,13 +11,13 @@ from pathlib import Path
 from storage.engines.opening import open_store
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
-from storage.rows.appliers import write_queue
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import QueueRow
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import append, changes_of
 from visibility.contract.stored_message import StoredMessage
-from visibility.state.events import MessagesSent
+from visibility.rows.queue_rows import write_queue
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_values import QueueRow
+from visibility.rules.message_events import MessagesSent
 from visibility.state.queue_state import SPAN_BITS
 
 QUEUE_ID = 1

@@ -13,8 +13,8 @@ from storage.engines.opening import open_replayed, open_store
 from storage.engines.rocks import RocksRows
 from storage.engines.store_options import StoreOptions
 from storage.log import Position
-from storage.rows.row_changes import Changes
 from storage.tests.places import SEGMENT_BYTES
+from visibility.rows.row_changes import Changes
 
 S = TypeVar("S")
 

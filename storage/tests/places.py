@@ -14,13 +14,12 @@ from storage.engines.memory import MemoryStore
 from storage.engines.opening import open_store
 from storage.engines.store import Store, StoreFailed
 from storage.engines.store_options import Durability, StoreOptions, log_folder
-from storage.rows.appliers import APPLIERS
 from storage.rows.entry_body import EntryBody, encode_body
-from storage.rows.overlay import RowReader
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import APPLIED_KEY
 from visibility.contract.stored_message import StoredMessage
-from visibility.state.events import Event
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import APPLIED_KEY
+from visibility.rules.events import Event
 
 KINDS = (*Durability, "MemoryStore")
 ROW_KINDS = (Durability.FSYNC, "MemoryStore")
@@ -83,7 +82,7 @@ def changes_of(*parts: Event | Changes) -> Changes:
             changes.ops += part.ops
             changes.size += part.size
         else:
-            APPLIERS[type(part)](changes, part)
+            part.record(changes)
     return changes
 
 

@@ -7,21 +7,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.rows.row_codec import (
-    AnswersRow,
+from visibility.contract.move_task import MessageFilter, MoveTask, Pace
+from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
+from visibility.rows.row_values import (
+    ArchivedMessage,
     ArchiveRow,
+    Departure,
+    GroupRow,
     OutboxRow,
     QueueRow,
-    decode_row,
-    encode_row,
+    Remembered,
+    SealedBatch,
 )
-from visibility.contract.held_messages import Hold
-from visibility.contract.move_task import MessageFilter, MoveTask, Pace
-from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import ArchivedMessage, GroupRow, Remembered, SealedBatch
-from visibility.state.outbox import Departure
-from visibility.state.rows import DamagedRecord
-from visibility.state.short_answers import ShortFailures, ShortReceive, ShortSends
+from visibility.state.short_answers import AnswersRow, ShortFailures, ShortReceive, ShortSends
 
 MESSAGE_ID = "01234567-89ab-4def-8123-456789abcdef"
 GROUP = bytes(range(16))

@@ -16,9 +16,6 @@ from storage.engines.opening import open_store
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.files.folder import FolderRefused, read_format
-from storage.rows.row_codec import ArchiveRow, QueueRow, encode_row
-from storage.rows.row_keys import ARCHIVE, message_key, queue_key, row_key
-from storage.rows.stored_rows import load_archive
 from storage.tests.durable_stores import SMALL
 from storage.tests.format_3 import (
     converted_rows,
@@ -30,7 +27,11 @@ from storage.tests.format_3 import (
     write_old_format,
 )
 from storage.tests.places import commit, message
-from visibility.state.events import THE_SHARD, MessagesSent
+from visibility.rows.archive_rows import load_archive
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import ARCHIVE, message_key, queue_key, row_key
+from visibility.rows.row_values import THE_SHARD, ArchiveRow, QueueRow
+from visibility.rules.message_events import MessagesSent
 
 ROWS = {message_key(1, sequence): encode_row(message(sequence, 2_000)) for sequence in range(40)}
 ARCHIVE_KEY = row_key(THE_SHARD, ARCHIVE, 0)

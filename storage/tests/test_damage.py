@@ -9,21 +9,16 @@ from random import Random
 import pytest
 
 from storage.engines.rocks import RocksRows
-from storage.rows.appliers import write_queue
-from storage.rows.row_codec import QueueRow
-from storage.rows.row_keys import MESSAGE, row_key
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import changes_of
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import (
-    Event,
-    MessagesDeleted,
-    MessagesSent,
-    Quarantined,
-    VisibilityChanged,
-)
+from visibility.rows.queue_rows import write_queue
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import MESSAGE, row_key
+from visibility.rows.row_values import Quarantined, QueueRow
+from visibility.rules.events import Event
+from visibility.rules.message_events import MessagesDeleted, MessagesSent, VisibilityChanged
 from visibility.state.queue_state import Quarantine
-from visibility.state.rows import DamagedRecord
 
 COUNT = 400
 ROW = QueueRow(COUNT + 1, 1, COUNT, 0)
@@ -186,9 +181,9 @@ def test_a_page_passes_by_an_unreadable_block_below_what_was_recorded(
     store = folder.open()
     readable = read(store)
     rows = StoredRows(store)
-    rows.record(MessagesSent(1, COUNT + 1, [message(COUNT + 1)]))
+    MessagesSent(1, COUNT + 1, [message(COUNT + 1)]).record(rows.changes)
     gone = Lease(readable[-1], 0, 0, 0, 0, 0)
-    rows.record(MessagesDeleted(1, 5, [gone]))
+    MessagesDeleted(1, 5, [gone]).record(rows.changes)
 
     known = Quarantine([Quarantined(0, 1, 5, [], rows.survey(1, 1, COUNT + 2).gaps)])
 

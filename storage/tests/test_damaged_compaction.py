@@ -11,9 +11,9 @@ from storage.engines.durable import DurableStore
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
-from storage.rows.row_changes import Changes
 from storage.tests.durable_stores import Open
 from storage.tests.places import commit
+from visibility.rows.row_changes import Changes
 
 pytestmark = pytest.mark.slow  # RocksDB waits a second
 

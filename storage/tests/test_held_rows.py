@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from storage.rows.row_codec import encode_row
-from storage.rows.row_keys import HOLD, row_key
 from storage.tests.places import Place
-from storage.tests.test_appliers import LEASE_2, LINE_2, SENT, THREE_SENT, leased, rows_after
-from visibility.contract.held_messages import Hold
-from visibility.state.events import HoldsEnded, MessagesHeld
+from storage.tests.test_event_rows import LEASE_2, LINE_2, SENT, THREE_SENT, leased, rows_after
+from visibility.contract.stored_message import Hold
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import HOLD, row_key
+from visibility.rules.hold_messages import HoldsEnded, MessagesHeld
 
 
 async def test_a_held_message_has_a_lease_and_a_mark_that_ends_by_itself(place: Place) -> None:

@@ -20,7 +20,7 @@ from storage.engines.rocks_view import RocksView
 from storage.engines.sst_file import tail_begin
 from storage.engines.store import StoreFailed
 from storage.rows.damage import walk_rows
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 Rows = dict[bytes, bytes]
 _FLIPS = 6

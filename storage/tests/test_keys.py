@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from storage.rows import row_keys as keys
+from visibility.rows import row_keys as keys
 
 GROUP = bytes(range(16))
 NUMBER = "0000000000000003"

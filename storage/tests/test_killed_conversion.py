@@ -13,11 +13,11 @@ import pytest
 
 from storage.copies.convert import KEPT_FORMAT_FILE, convert
 from storage.files.folder import read_format
-from storage.rows.row_codec import encode_row
-from storage.rows.row_keys import message_key
 from storage.tests.format_3 import converted_rows, make_old_folder
 from storage.tests.killed_conversion import Outcome
 from storage.tests.places import message
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import message_key
 
 ROWS = {message_key(1, sequence): encode_row(message(sequence)) for sequence in range(6)}
 NAMES = {

@@ -8,10 +8,14 @@ from typing import NamedTuple
 import pytest
 
 from storage.engines.store import Store
-from storage.rows.appliers import write_queue
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import QueueRow, encode_row
-from storage.rows.row_keys import (
+from storage.rows.stored_rows import StoredRows
+from storage.tests.places import Place, changes_of, commit, message
+from visibility.contract.move_task import MoveTask
+from visibility.contract.stored_message import Lease
+from visibility.rows.queue_rows import write_queue
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord, encode_row
+from visibility.rows.row_keys import (
     ALIAS,
     DELAYED,
     GROUP,
@@ -27,20 +31,15 @@ from storage.rows.row_keys import (
     remembered_key,
     row_key,
 )
-from storage.rows.stored_rows import StoredRows
-from storage.tests.places import Place, changes_of, commit, message
-from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease
-from visibility.state.events import (
-    REMEMBER_BUCKET_MS,
+from visibility.rows.row_values import REMEMBER_BUCKET_MS, QueueRow
+from visibility.rules.message_events import (
     MessagesDelayed,
     MessagesDeleted,
     MessagesReceived,
     MessagesSent,
-    MoveTaskChanged,
     VisibilityChanged,
 )
-from visibility.state.rows import DamagedRecord
+from visibility.rules.move_tasks import MoveTaskChanged
 
 ROW = QueueRow(4, 2, 1, 0)
 LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from storage.engines.memory import MemoryStore, change_rows
-from storage.rows.overlay import Overlay
-from storage.rows.row_changes import Changes
+from visibility.rows.overlay import Overlay
+from visibility.rows.row_changes import Changes
 
 TABLES = [b"\0" * 7 + queue + table for queue in (b"\1", b"\2") for table in (b"\x10", b"\x12")]
 ENDS = [table[:-1] + bytes([table[-1] + 1]) for table in TABLES]

@@ -8,8 +8,12 @@ import msgspec
 import pytest
 
 from storage.rows import stored_rows
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import (
+from storage.rows.stored_rows import StoredRows
+from storage.tests.places import Place, changes_of, commit, everything, message
+from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import (
     DELAYED,
     GROUP,
     GROUP_LINE,
@@ -19,27 +23,15 @@ from storage.rows.row_keys import (
     pair_key,
     queue_key,
 )
-from storage.rows.stored_rows import StoredRows
-from storage.tests.places import Place, changes_of, commit, everything, message
-from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, Remembered
+from visibility.rules.groups import GroupChange, GroupsChanged
+from visibility.rules.kept_queues import QueueDropped
+from visibility.rules.message_events import MessagesDelayed, MessagesSent
+from visibility.rules.quarantine import BlockedGroup, MessagesQuarantined, QuarantineEnded
+from visibility.rules.remembered_ids import DeduplicationRecorded
 from visibility.state.archive_state import ArchiveState
-from visibility.state.events import (
-    NOWHERE,
-    BlockedGroup,
-    DeduplicationRecorded,
-    GroupChange,
-    GroupRow,
-    GroupsChanged,
-    MessagesDelayed,
-    MessagesQuarantined,
-    MessagesSent,
-    Quarantined,
-    QuarantineEnded,
-    QueueDropped,
-    Remembered,
-)
 from visibility.state.queue_state import Blocked, QueueState
-from visibility.state.rows import DamagedPlace, DamagedRecord
+from visibility.state.rows import DamagedPlace
 
 RUBBISH = b"\x01rubbish"
 G = b"g" * 16
@@ -87,11 +79,11 @@ async def test_every_read_sees_what_was_recorded_before_it_is_in_the_rows(
     assert look(rows) == nothing
 
     for event in CHANGES:
-        rows.record(event)
+        event.record(rows.changes)
     assert look(rows) == expected
     under_way = rows.take_changes()
     assert look(rows) == expected
-    rows.record(QueueDropped(1))
+    QueueDropped(1).record(rows.changes)
     assert look(rows) == nothing
     dropped = rows.take_changes()
     assert everything(store) == {}
@@ -115,9 +107,9 @@ async def test_a_turn_is_full_at_a_number_of_changes_or_bytes_until_it_ends(
     monkeypatch.setattr(stored_rows, limit, enough + 1)
     rows = StoredRows(place.open())
 
-    rows.record(sent)
+    sent.record(rows.changes)
     assert not rows.is_full()
-    rows.record(sent)
+    sent.record(rows.changes)
     assert rows.is_full()
 
     assert rows.take_changes().ops == changes.ops * 2
@@ -129,13 +121,13 @@ async def test_a_turn_that_recorded_nothing_leaves_no_layer(place: Place) -> Non
     rows = StoredRows(store)
 
     assert not rows.take_changes()
-    rows.record(sent(1, 1))
+    sent(1, 1).record(rows.changes)
     changes = rows.take_changes()
     for _ in range(3):
         assert not rows.take_changes()
     await commit(store, changes)
     rows.forget(changes)
-    rows.record(sent(1, 2))
+    sent(1, 2).record(rows.changes)
 
     assert rows.messages(1, [1, 2]) == [message(1), message(2)]
 
@@ -148,7 +140,7 @@ async def test_a_queues_own_row_and_its_changed_spans_are_recorded(place: Place)
     queue.spans = {0: 3, 7: 1}
     queue.changed_spans.update({0, 5})
 
-    rows.record_queue(queue, NOW_MS)
+    queue.record(rows.changes, NOW_MS)
 
     ((queue_id, row),) = rows.queues()
     assert (queue_id, row.next_sequence, row.waiting, row.stamp_ms) == (1, 9, 4, NOW_MS)
@@ -161,7 +153,7 @@ async def test_what_the_shard_knows_of_its_archive_is_recorded(place: Place) -> 
     archive = ArchiveState()
     archive.source, archive.next_position, archive.discarded = "5f", 7, 2
 
-    rows.record_archive(archive)
+    archive.record(rows.changes)
 
     row, batches = rows.archive()
     assert row is not None
@@ -205,7 +197,7 @@ async def test_a_damaged_message_is_passed_by_once_it_is_quarantined(place: Plac
     delayed_record = Quarantined(NOWHERE, 1, 9, delayed=[(late, late + b"\0")])
     records = [Quarantined(0, 1, 9, [2]), delayed_record]
     assert rows.survey_delayed(QueueState(1)).damaged == delayed_record.delayed
-    rows.record(MessagesQuarantined(1, records, [], []))
+    MessagesQuarantined(1, records, [], []).record(rows.changes)
     queue = QueueState(1)
     queue.quarantined = known = rows.quarantine(1)
 

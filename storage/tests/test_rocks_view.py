@@ -10,14 +10,14 @@ import pytest
 from storage.engines.rocks import RocksRows
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
-from storage.rows.appliers import write_queue
 from storage.rows.damage import Finding, SoundRow, check_rows
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import QueueRow
-from storage.rows.row_keys import row_key
 from storage.tests.places import changes_of
 from visibility.contract.stored_message import StoredMessage
-from visibility.state.events import MessagesSent
+from visibility.rows.queue_rows import write_queue
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import row_key
+from visibility.rows.row_values import QueueRow
+from visibility.rules.message_events import MessagesSent
 
 COUNT = 400
 

@@ -13,7 +13,7 @@ from storage.engines.rocks_reader import RocksReader
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.rows.damage import UnreadableRows, walk_rows
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 COUNT = 5_000
 _COMPACTED_FROM = 4

@@ -19,11 +19,10 @@ from storage.engines.file_rows import FileRows
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import Position, ReplicaLog
-from storage.rows.row_changes import Ops
-from storage.rows.row_codec import encode_row
 from storage.tests.log_place import virtual
 from storage.tests.test_replica_log import ReplicaPlace, records, taken
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_changes import Ops
+from visibility.rows.row_codec import DamagedRecord, encode_row
 
 T = TypeVar("T")
 RATE = 1 << 20

@@ -22,15 +22,15 @@ from storage.lake.archive_schema import (
 )
 from storage.lake.lake_segments import Written, not_written, write_segment
 from storage.lake.table import Lake
-from storage.rows.row_changes import Changes
-from storage.rows.row_codec import encode_row
-from storage.rows.row_keys import ARCHIVED, row_key
 from visibility.content.content import contents_of
 from visibility.contract.model import Content
 from visibility.contract.operations import MessageAttributeValue, SendMessage
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import ARCHIVED, row_key
+from visibility.rows.row_values import THE_SHARD, ArchivedMessage, SealedBatch
 from visibility.state import counts
-from visibility.state.events import THE_SHARD, ArchivedMessage, SealedBatch
 from visibility.tests.prepared import queue_named
 
 Q = queue_named("q", 1)

@@ -11,9 +11,11 @@ from storage.copies.checkpoint import check_rows_of
 from storage.copies.scrub import Pace
 from storage.engines.rocks import RocksRows
 from storage.log import Position
-from storage.rows.row_changes import Ops
-from storage.rows.row_codec import encode_row
-from storage.rows.row_keys import (
+from storage.tests.log_place import virtual
+from storage.tests.test_scrub import RATE, Stage, in_thread, loop_s
+from visibility.rows.row_changes import Ops
+from visibility.rows.row_codec import DamagedRecord, encode_row
+from visibility.rows.row_keys import (
     BLOCKED,
     CLOCK,
     DELAYED,
@@ -26,10 +28,7 @@ from storage.rows.row_keys import (
     pair_key,
     row_key,
 )
-from storage.tests.log_place import virtual
-from storage.tests.test_scrub import RATE, Stage, in_thread, loop_s
-from visibility.state.events import NOWHERE, Quarantined
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_values import NOWHERE, Quarantined
 
 GROUP = b"g" * 16
 DELAYED_KEY = pair_key(1, DELAYED, 5, 2)

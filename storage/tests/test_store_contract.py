@@ -12,8 +12,8 @@ import pytest
 from storage.engines.memory import MemoryStore
 from storage.engines.store import Store, StoreFailed
 from storage.engines.store_options import Durability
-from storage.rows.row_changes import Changes
 from storage.tests.places import KINDS, Place, append, commit, everything, place_of, synced
+from visibility.rows.row_changes import Changes
 
 
 @pytest.fixture(params=KINDS)

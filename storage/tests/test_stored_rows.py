@@ -6,26 +6,22 @@ import msgspec
 import pytest
 
 from storage.engines.store import Store
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import (
-    message_key,
-)
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, commit, message
 from visibility.content.id_digests import group_digest
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.events import (
-    DeduplicationRecorded,
-    GroupChange,
-    GroupRow,
-    GroupsChanged,
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import message_key
+from visibility.rows.row_values import GroupRow, Remembered
+from visibility.rules.groups import GroupChange, GroupsChanged
+from visibility.rules.message_events import (
     LeasesEnded,
     MessagesDelayed,
     MessagesReceived,
     MessagesSent,
-    Remembered,
 )
-from visibility.state.rows import DamagedRecord
+from visibility.rules.remembered_ids import DeduplicationRecorded
 
 LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)
 RUBBISH = b"\x01rubbish"

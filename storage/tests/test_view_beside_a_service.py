@@ -16,9 +16,9 @@ from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions, log_folder
 from storage.log import Entry, Reading
-from storage.rows.row_changes import Changes
-from storage.rows.row_keys import APPLIED_KEY
 from storage.tests.places import append, commit, crash_copy, everything, synced
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import APPLIED_KEY
 
 SMALL = StoreOptions(segment_bytes=16 << 10, flush_bytes=20 << 10)
 KEPT = 3

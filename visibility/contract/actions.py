@@ -1,19 +1,19 @@
-"""TABLE: the 23 actions of SQS, one row each: shapes, owner, needs and refusals.
+"""TABLE: the 23 actions of SQS, one row each: shapes, owner, payload, permissions and refusals.
 
-Other layers have tables of their own, keyed by the same request types: the payload of message
-actions (`sqs_api/gateway/payload.py`), the coroutines of the others
-(`sqs_api/gateway/queue_actions.py`) and the decisions (`visibility/rules`).
+Two more tables have the same request types: the coroutines of what shards do not answer alone
+(`sqs_api/gateway/queue_actions.py`) and the operations of shards (`visibility/rules/features.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from auth.caller import Caller
 from visibility.contract import errors, limits, results, validate
 from visibility.contract.naming import check_label, is_account
 from visibility.contract.operations import (
@@ -42,6 +42,15 @@ from visibility.contract.operations import (
     TagQueue,
     UntagQueue,
 )
+from visibility.contract.task_handles import decode_handle
+
+MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
+"""Further permissions that StartMessageMoveTask needs on the source."""
+MOVE_DESTINATION = "sqs:SendMessage"
+"""Permission on its destination; without one, on each queue that the source is a dead-letter queue
+of."""
+KEY_TO_RECEIVE = ("kms:Decrypt",)
+KEY_TO_SEND = ("kms:GenerateDataKey", "kms:Decrypt")
 
 
 class Owner(Enum):
@@ -55,6 +64,24 @@ class Owner(Enum):
     """The catalog, with the help of shards."""
 
 
+class Payload(Enum):
+    """The input of a shard besides the operation, which the gateway makes."""
+
+    CONTENTS = "contents"
+    """Packed and sealed contents of the messages to send."""
+    NONE = "none"
+    """Nothing; the queue's key must be usable."""
+    RECEIPT = "receipt"
+    """The receipt of one handle."""
+    RECEIPTS = "receipts"
+    """The receipts of a batch's handles."""
+
+
+_Needed = Iterator[tuple[str, str]]
+Needs = Callable[[Any, Caller], _Needed]
+"""The permissions of an operation, each with the ARN on which it is needed."""
+
+
 class Action:
     """A row of the table."""
 
@@ -62,8 +89,11 @@ class Action:
         "audited",
         "check",
         "grantable",
+        "key_permissions",
         "name",
+        "needs",
         "owner",
+        "payload",
         "permission",
         "request",
         "required",
@@ -82,7 +112,12 @@ class Action:
         takes_space: bool = False,
         audited: bool = False,
         grantable: bool = False,
+        payload: Payload | None = None,
+        needs: Needs | None = None,
+        key_permissions: tuple[str, ...] = (),
     ) -> None:
+        if (payload is not None) is not (owner is Owner.SHARD):
+            raise TypeError(f"{request.__name__}: a payload belongs to the actions of a shard")
         self.request = request
         self.result = result
         self.owner = owner
@@ -96,6 +131,12 @@ class Action:
         """True if the audit log has a line for each call: it changes more than single messages."""
         self.grantable = grantable
         """True if AddPermission can grant the action."""
+        self.payload = payload
+        self.needs = needs
+        """Permissions of an action that names no queue by its URL; None for the others, which need
+        `permission` on their queue."""
+        self.key_permissions = key_permissions
+        """The permissions needed on the key of its queue."""
         self.name = request.__name__
         """AWS's name of the action, e.g. `SendMessage`."""
         self.permission = f"sqs:{self.name.removesuffix('Batch')}"
@@ -143,6 +184,42 @@ def _check_add_permission(operation: AddPermission) -> None:
         )
 
 
+def _arn(caller: Caller, account: str | None, name: str | None) -> str:
+    return f"arn:aws:sqs:{caller.region}:{account or caller.account}:{name or ''}"
+
+
+def _needs_to_create(operation: CreateQueue, caller: Caller) -> _Needed:
+    arn = _arn(caller, None, operation.queue_name)
+    yield "sqs:CreateQueue", arn
+    if operation.tags_on_create:
+        yield "sqs:TagQueue", arn
+
+
+def _needs_for_url(operation: GetQueueUrl, caller: Caller) -> _Needed:
+    owner = operation.queue_owner_aws_account_id
+    yield "sqs:GetQueueUrl", _arn(caller, owner, operation.queue_name)
+
+
+def _needs_to_list(operation: ListQueues, caller: Caller) -> _Needed:
+    yield "sqs:ListQueues", _arn(caller, None, "*")
+
+
+def _needs_to_start_move(operation: StartMessageMoveTask, caller: Caller) -> _Needed:
+    source = operation.source_arn or ""
+    for permission in ("sqs:StartMessageMoveTask", *MOVE_SOURCE):
+        yield permission, source
+    if operation.destination_arn is not None:
+        yield MOVE_DESTINATION, operation.destination_arn
+
+
+def _needs_to_cancel_move(operation: CancelMessageMoveTask, caller: Caller) -> _Needed:
+    yield "sqs:CancelMessageMoveTask", decode_handle(operation.task_handle or "").source_arn
+
+
+def _needs_to_list_moves(operation: ListMessageMoveTasks, caller: Caller) -> _Needed:
+    yield "sqs:ListMessageMoveTasks", operation.source_arn or ""
+
+
 ACTIONS: dict[str, Action] = {
     row.name: row
     for row in (
@@ -154,6 +231,8 @@ ACTIONS: dict[str, Action] = {
             check=validate.check_send_message,
             takes_space=True,
             grantable=True,
+            payload=Payload.CONTENTS,
+            key_permissions=KEY_TO_SEND,
         ),
         Action(
             SendMessageBatch,
@@ -161,6 +240,8 @@ ACTIONS: dict[str, Action] = {
             Owner.SHARD,
             check=validate.check_send_message_batch,
             takes_space=True,
+            payload=Payload.CONTENTS,
+            key_permissions=KEY_TO_SEND,
         ),
         Action(
             ReceiveMessage,
@@ -168,6 +249,8 @@ ACTIONS: dict[str, Action] = {
             Owner.SHARD,
             check=validate.check_receive_message,
             grantable=True,
+            payload=Payload.NONE,
+            key_permissions=KEY_TO_RECEIVE,
         ),
         Action(
             DeleteMessage,
@@ -176,12 +259,14 @@ ACTIONS: dict[str, Action] = {
             ("queue_url", "receipt_handle"),
             check=validate.check_delete_message,
             grantable=True,
+            payload=Payload.RECEIPT,
         ),
         Action(
             DeleteMessageBatch,
             results.DeleteMessageBatchResult,
             Owner.SHARD,
             check=validate.check_delete_message_batch,
+            payload=Payload.RECEIPTS,
         ),
         Action(
             ChangeMessageVisibility,
@@ -190,12 +275,14 @@ ACTIONS: dict[str, Action] = {
             ("queue_url", "receipt_handle", "visibility_timeout"),
             check=validate.check_change_message_visibility,
             grantable=True,
+            payload=Payload.RECEIPT,
         ),
         Action(
             ChangeMessageVisibilityBatch,
             results.ChangeMessageVisibilityBatchResult,
             Owner.SHARD,
             check=validate.check_change_message_visibility_batch,
+            payload=Payload.RECEIPTS,
         ),
         Action(PurgeQueue, None, Owner.BOTH, audited=True, grantable=True),
         Action(
@@ -206,6 +293,7 @@ ACTIONS: dict[str, Action] = {
             check=validate.check_create_queue,
             takes_space=True,
             audited=True,
+            needs=_needs_to_create,
         ),
         Action(DeleteQueue, None, Owner.BOTH, audited=True),
         Action(
@@ -215,6 +303,7 @@ ACTIONS: dict[str, Action] = {
             ("queue_name",),
             check=validate.check_get_queue_url,
             grantable=True,
+            needs=_needs_for_url,
         ),
         Action(
             ListQueues,
@@ -222,6 +311,7 @@ ACTIONS: dict[str, Action] = {
             Owner.CATALOG,
             (),
             check=validate.check_list_queues,
+            needs=_needs_to_list,
         ),
         Action(GetQueueAttributes, results.GetQueueAttributesResult, Owner.BOTH, grantable=True),
         Action(SetQueueAttributes, None, Owner.BOTH, ("queue_url", "attributes"), audited=True),
@@ -274,6 +364,7 @@ ACTIONS: dict[str, Action] = {
             check=validate.check_start_message_move_task,
             takes_space=True,
             audited=True,
+            needs=_needs_to_start_move,
         ),
         Action(
             CancelMessageMoveTask,
@@ -281,6 +372,7 @@ ACTIONS: dict[str, Action] = {
             Owner.BOTH,
             ("task_handle",),
             audited=True,
+            needs=_needs_to_cancel_move,
         ),
         Action(
             ListMessageMoveTasks,
@@ -288,6 +380,7 @@ ACTIONS: dict[str, Action] = {
             Owner.BOTH,
             ("source_arn",),
             check=validate.check_list_message_move_tasks,
+            needs=_needs_to_list_moves,
         ),
     )
 }

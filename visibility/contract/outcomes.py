@@ -6,10 +6,9 @@ import msgspec
 
 from visibility.contract import results
 from visibility.contract.errors import FAULTS_OF_THE_SERVICE, QueueError
-from visibility.contract.held_messages import Hold
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
 
 
 class Browsed(msgspec.Struct, frozen=True):

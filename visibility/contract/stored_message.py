@@ -97,3 +97,17 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queue_id: int
     arn: str
     message: StoredMessage
+
+
+class Hold(msgspec.Struct, frozen=True, array_like=True):
+    """A hold on a message. Stored form: only append.
+
+    `reference` names a ticket or a reason. A message with `deleted_at_ms` is deleted then; one with
+    0 waits until it is released or expires.
+    """
+
+    sequence: int
+    since_ms: int = 0
+    owner: str = ""
+    reference: str = ""
+    deleted_at_ms: int = 0

@@ -1,1 +1,1 @@
-"""The decisions: the answer to a request, and the events that it makes."""
+"""The features of a shard: decisions, and the events that they make."""

@@ -8,7 +8,7 @@ is gone succeeds in both.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
@@ -20,8 +20,9 @@ from visibility.contract.operations import (
     ChangeMessageVisibilityBatch,
     DeleteMessage,
     DeleteMessageBatch,
+    Operation,
 )
-from visibility.contract.outcomes import batch_failure
+from visibility.contract.outcomes import batch_failure, failure_of
 from visibility.contract.results import (
     BatchResultErrorEntry,
     ChangeMessageVisibilityBatchResult,
@@ -32,15 +33,30 @@ from visibility.contract.results import (
 from visibility.contract.stored_message import Lease
 from visibility.rules.archive_batches import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Event
 from visibility.rules.leases import no_lease
+from visibility.rules.message_events import MessagesDeleted, VisibilityChanged
+from visibility.rules.operation_kinds import NOTHING, OperationKind, Operations, Replay
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
-from visibility.state.events import Event, MessagesDeleted, VisibilityChanged
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
+from visibility.state.short_answers import ShortAnswer, ShortFailures, ShortReceive
 from visibility.state.stamp import Stamp
 
 _VISIBILITY_MAX_MS = limits.VISIBILITY_TIMEOUT.high * 1000
+
+
+class ReturnMessages(Operation, frozen=True):
+    """Return undelivered messages to the queue without counting the receive; answers None.
+
+    Used when an answer could not be written. The request's parts are the Receipts of the
+    deliveries.
+    """
+
+
+class UndoReceive(Operation, frozen=True):
+    """Return what the receive with this request's id got, as a retry of it; answers None."""
 
 
 def _newest_lease(queue: QueueState, order: Order, receipt: Receipt) -> Lease | None:
@@ -345,3 +361,88 @@ def give_back(
 def decide_undo_receive(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Do nothing: what is remembered of the receive would have been undone, see `retries.py`."""
     return None, ()
+
+
+# -- the same answer to a retry --------------------------------------------------------------------
+
+
+def _undo_receive(
+    short: ShortReceive, shard: ShardState, request: Request, stamp: Stamp
+) -> Outcome:
+    """Give back what the receive got, unless a purge or another receive has it since."""
+    is_purged = short.queue_id != request.queue.queue_id
+    receipts = () if is_purged else (Receipt(*delivery) for delivery in short.deliveries)
+    return give_back(shard, request, stamp, receipts)
+
+
+def _short_batch(
+    request: Request, answer: DeleteMessageBatchResult | ChangeMessageVisibilityBatchResult
+) -> ShortAnswer:
+    refused = {id_ for id_, _ in _refused(request)}
+    failed = [each for each in answer.failed or () if each.id not in refused]
+    return ShortFailures([(each.id, each.code, each.message) for each in failed])
+
+
+def _refused(request: Request) -> Iterator[tuple[str, QueueError]]:
+    """The entries of a batch that were refused before it was decided."""
+    operation = request.operation
+    assert isinstance(operation, DeleteMessageBatch | ChangeMessageVisibilityBatch)
+    for entry, part in zip(operation.entries or (), request.parts, strict=True):
+        if isinstance(part, QueueError):
+            yield entry.id or "", part
+
+
+def _all_failures(short: ShortFailures, request: Request) -> dict[str, BatchResultErrorEntry]:
+    failures = {id_: batch_failure(id_, error) for id_, error in _refused(request)}
+    return failures | {id_: failure_of(id_, code, message) for id_, code, message in short.failed}
+
+
+def _delete_batch_again(
+    short: ShortFailures, shard: ShardState, request: Request, stamp: Stamp
+) -> Outcome:
+    successful, failed = _both(short, request)
+    done = [DeleteMessageBatchResultEntry(id_) for id_ in successful]
+    return DeleteMessageBatchResult(done or None, failed or None), ()
+
+
+def _change_batch_again(
+    short: ShortFailures, shard: ShardState, request: Request, stamp: Stamp
+) -> Outcome:
+    successful, failed = _both(short, request)
+    done = [ChangeMessageVisibilityBatchResultEntry(id_) for id_ in successful]
+    return ChangeMessageVisibilityBatchResult(done or None, failed or None), ()
+
+
+def _both(short: ShortFailures, request: Request) -> tuple[list[str], list[BatchResultErrorEntry]]:
+    """The ids of a batch's entries that succeeded, and the failures of the others, in order."""
+    operation = request.operation
+    assert isinstance(operation, DeleteMessageBatch | ChangeMessageVisibilityBatch)
+    failures = _all_failures(short, request)
+    ids = [entry.id or "" for entry in operation.entries or ()]
+    return [id_ for id_ in ids if id_ not in failures], [
+        failures[id_] for id_ in ids if id_ in failures
+    ]
+
+
+OPERATIONS: Operations = {
+    DeleteMessage: OperationKind(decide_delete_message, None, NOTHING, is_early=True),
+    DeleteMessageBatch: OperationKind(
+        decide_delete_message_batch,
+        DeleteMessageBatchResult,
+        Replay(_short_batch, (ShortFailures,), _delete_batch_again),
+        is_early=True,
+    ),
+    ChangeMessageVisibility: OperationKind(
+        decide_change_message_visibility, None, NOTHING, is_early=True
+    ),
+    ChangeMessageVisibilityBatch: OperationKind(
+        decide_change_message_visibility_batch,
+        ChangeMessageVisibilityBatchResult,
+        Replay(_short_batch, (ShortFailures,), _change_batch_again),
+        is_early=True,
+    ),
+    ReturnMessages: OperationKind(decide_return_messages, None, NOTHING),
+    UndoReceive: OperationKind(
+        decide_undo_receive, None, Replay(NOTHING.shorten, (ShortReceive,), _undo_receive)
+    ),
+}

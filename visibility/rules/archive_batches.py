@@ -12,19 +12,16 @@ from collections.abc import Mapping, Sequence
 
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, QueueSettings, Request
-from visibility.contract.operations import AcknowledgeArchive, SealArchive
+from visibility.contract.operations import Operation
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_NONE, ARCHIVE_TAG
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import ARCHIVED, BATCH, row_key, table_range
+from visibility.rows.row_values import THE_SHARD, ArchivedMessage, SealedBatch
 from visibility.rules.decided import Outcome
-from visibility.state.events import (
-    THE_SHARD,
-    BatchesArchived,
-    BatchSealed,
-    Event,
-    MessagesDiscarded,
-    MessagesHandedOver,
-    SealedBatch,
-)
+from visibility.rules.events import Effects, Event
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -35,6 +32,23 @@ ROW_BYTES = 200
 DECISION_BYTES_MAX = 3 << 20
 """Content that one decision hands over, which an Entry writes again. A single message may have
 more."""
+
+
+class SealArchive(Operation, frozen=True):
+    """Make a batch of the messages that wait for the archive; answers None.
+
+    The request's queue is `archive.the_shard`.
+    """
+
+
+class AcknowledgeArchive(Operation, frozen=True):
+    """Forget the messages of `source`'s batches up to `batch`, which are archived; answers None.
+
+    The request's queue is `archive.the_shard`.
+    """
+
+    source: str = ""
+    batch: int = 0
 
 
 def the_shard(number: int) -> QueueDefinition:
@@ -137,3 +151,122 @@ def decide_acknowledge_archive(shard: ShardState, request: Request, stamp: Stamp
         return None, ()
     until = archive.batches[operation.batch].until
     return None, (BatchesArchived(THE_SHARD, operation.batch, until),)
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class MessagesHandedOver(Event, frozen=True):
+    """Departing messages wait for the archive from now on, under successive positions of the shard.
+
+    Precedes the event by which they leave; `leases` and `messages` are in pairs. `sequence_numbers`
+    is true for a FIFO queue.
+    """
+
+    removed_at_ms: int
+    reason: str
+    queue_arn: str
+    sequence_numbers: bool
+    first_position: int
+    size: int
+    leases: list[Lease]
+    messages: list[StoredMessage]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        archive = shard.archive
+        if not archive.has_open:
+            archive.open_since_ms = self.removed_at_ms
+        archive.next_position = self.first_position + len(self.leases)
+        archive.open_size += self.size
+        archive.handed_over += len(self.leases)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        pairs = zip(self.leases, self.messages, strict=True)
+        for position, (lease, message) in enumerate(pairs, self.first_position):
+            archived = ArchivedMessage(
+                self.queue_arn,
+                self.reason,
+                self.removed_at_ms,
+                lease.sequence if self.sequence_numbers else 0,
+                lease.receive_count,
+                lease.first_received_at_ms,
+                message,
+            )
+            changes.put(row_key(THE_SHARD, ARCHIVED, position), encode_row(archived))
+
+    def tell(self, turn: Effects) -> None:
+        """See `Event.tell`."""
+        turn.changed[THE_SHARD] = None
+
+    @property
+    def weight(self) -> int:
+        """The KiB that are written once more."""
+        return self.size >> 10
+
+
+class MessagesDiscarded(Event, frozen=True, gc=False):
+    """This number of messages left the queue unarchived, because the archive had no room."""
+
+    messages: int
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        shard.archive.discarded += self.messages
+
+    def record(self, changes: Changes) -> None:
+        """Only the shard's own row changes."""
+
+    def tell(self, turn: Effects) -> None:
+        """See `Event.tell`."""
+        turn.changed[THE_SHARD] = None
+
+
+class BatchSealed(Event, frozen=True):
+    """The messages waiting for the archive are one batch from now on. The queue is THE_SHARD."""
+
+    batch: SealedBatch
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        archive, batch = shard.archive, self.batch
+        archive.batches[batch.number] = batch
+        archive.next_batch = batch.number + 1
+        archive.open_first = batch.until
+        archive.sealed_size += batch.size
+        archive.open_size = 0
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        changes.put(row_key(THE_SHARD, BATCH, self.batch.number), encode_row(self.batch))
+
+
+class BatchesArchived(Event, frozen=True, gc=False):
+    """The batches up to `number` are safely archived; messages before position `until` are
+    forgotten.
+
+    The queue is THE_SHARD.
+    """
+
+    number: int
+    until: int
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        archive = shard.archive
+        archive.archived = self.number
+        archive.batches = {n: batch for n, batch in archive.batches.items() if n > self.number}
+        archive.sealed_size = sum(batch.size for batch in archive.batches.values())
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        for table, end in ((ARCHIVED, self.until), (BATCH, self.number + 1)):
+            begin, _ = table_range(THE_SHARD, table)
+            changes.delete_range(begin, row_key(THE_SHARD, table, end))
+
+
+OPERATIONS: Operations = {
+    SealArchive: OperationKind(decide_seal_archive, None),
+    AcknowledgeArchive: OperationKind(decide_acknowledge_archive, None),
+}

@@ -7,22 +7,41 @@ Below an origin's floor everything has been answered, and a late request is igno
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import AcceptMessages
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
 from visibility.contract.stored_message import Arrival, StoredMessage
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import decode_row, encode_row
+from visibility.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, arrival_key, floor_key
+from visibility.rows.row_places import put_waiting
+from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
-from visibility.state.events import THE_SHARD, Event
-from visibility.state.outbox import ArrivalsForgotten, ArrivalsRefused, MessagesArrived
+from visibility.state.places import count
+from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 TARGET_GONE = "AWS.SimpleQueueService.NonExistentQueue"
+
+
+class AcceptMessages(Operation, frozen=True):
+    """Take messages from another shard's outbox; answers `outcomes.Accepted`.
+
+    By origin, what was remembered below the number in `floors` is forgotten.
+    """
+
+    arrivals: list[Arrival] = msgspec.field(default_factory=list)
+    floors: list[tuple[bytes, int]] = msgspec.field(default_factory=list)
 
 
 def decide_accept_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -58,7 +77,7 @@ class _Accepting:
     def floor(self, origin: bytes) -> int:
         """The number below which all is answered."""
         if origin not in self._floors:
-            self._floors[origin] = self._shard.rows.arrivals_floor(origin)
+            self._floors[origin] = floor_of(self._shard.rows, origin)
         return self._floors[origin]
 
     def reason(self, arrival: Arrival) -> str | None:
@@ -66,7 +85,7 @@ class _Accepting:
         must come again."""
         if arrival.number < self.floor(arrival.origin):
             return ""
-        earlier = self._shard.rows.arrival(arrival.origin, arrival.number)
+        earlier = answer_to(self._shard.rows, arrival.origin, arrival.number)
         if earlier is not None:
             return earlier
         definitions = self._shard.definitions
@@ -115,3 +134,88 @@ def _arrived(order: Order, message: StoredMessage, group: bytes, now_ms: int) ->
         )
     clock_ms = order.dead_letter_clock_ms(message, now_ms)
     return msgspec.structs.replace(message, group=group, clock_ms=clock_ms, joined_at_ms=now_ms)
+
+
+def answer_to(rows: Rows, origin: bytes, number: int) -> str | None:
+    """The answer to a message of another shard's outbox: empty if it arrived, else the reason;
+    None if it is not remembered."""
+    key = arrival_key(THE_SHARD, ARRIVAL, origin, number)
+    value = rows.store.get(key)
+    return None if value is None else decode_row(str, key, value)
+
+
+def floor_of(rows: Rows, origin: bytes) -> int:
+    """The number below which an origin's messages were all answered, 0 for an unknown one."""
+    key = floor_key(THE_SHARD, ARRIVALS_FLOOR, origin)
+    value = rows.store.get(key)
+    return 0 if value is None else decode_row(int, key, value)
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class MessagesArrived(Event, frozen=True):
+    """Messages came from the outboxes of other shards, as (origin, number, sequence, message).
+
+    Their names are remembered until the origin says that it has forgotten them.
+    """
+
+    arrived_at_ms: int
+    arrivals: list[tuple[bytes, int, int, StoredMessage]]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queue(self.queue_id)
+        for _, _, sequence, message in self.arrivals:
+            queue.next_sequence = max(queue.next_sequence, sequence + 1)
+            queue.waiting += 1
+            queue.counts.moved_in += 1
+            if message.clock_ms:
+                queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
+            count(queue, sequence, sequence + 1)
+        queue.fresh_until_ms = 0
+        shard.plan_pulse(queue, self.arrived_at_ms)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        for origin, number, sequence, message in self.arrivals:
+            put_waiting(changes, self.queue_id, sequence, message)
+            changes.put(arrival_key(THE_SHARD, ARRIVAL, origin, number), encode_row(""))
+
+    def shown_in(self, shard: ShardState) -> Iterable[int]:
+        """See `Event.shown_in`."""
+        return (self.queue_id,)
+
+
+class ArrivalsRefused(Event, frozen=True):
+    """Messages of other shards, as (origin, number, reason), had no queue here. The queue is
+    THE_SHARD."""
+
+    refusals: list[tuple[bytes, int, str]]
+
+    def apply(self, shard: ShardState) -> None:
+        """Memory knows nothing of what was refused or forgotten."""
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        for origin, number, reason in self.refusals:
+            changes.put(arrival_key(THE_SHARD, ARRIVAL, origin, number), encode_row(reason))
+
+
+class ArrivalsForgotten(Event, frozen=True):
+    """No origin, as (origin, number), sends lower numbers any more. The queue is THE_SHARD."""
+
+    floors: list[tuple[bytes, int]]
+
+    def apply(self, shard: ShardState) -> None:
+        """Memory knows nothing of what was refused or forgotten."""
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        for origin, floor in self.floors:
+            begin = arrival_key(THE_SHARD, ARRIVAL, origin, 0)
+            changes.delete_range(begin, arrival_key(THE_SHARD, ARRIVAL, origin, floor))
+            changes.put(floor_key(THE_SHARD, ARRIVALS_FLOOR, origin), encode_row(floor))
+
+
+OPERATIONS: Operations = {AcceptMessages: OperationKind(decide_accept_messages, Accepted)}

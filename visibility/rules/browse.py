@@ -7,11 +7,12 @@ messages by the end of their delay), which a message keeps while it stays in its
 from __future__ import annotations
 
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import BrowseMessages
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.hold_messages import held_leases, needs_release
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
@@ -20,6 +21,19 @@ from visibility.state.stamp import Stamp
 
 BROWSE_MAX = 100
 _PAGE_BYTES = 4 << 20
+
+
+class BrowseMessages(Operation, frozen=True):
+    """Look at messages without receiving them; answers `outcomes.BrowsedPage`.
+
+    Either the delayed ones or all others, or the `held` ones alone, up to `limit` of them after
+    `after`, a page's `next_token`.
+    """
+
+    delayed: bool = False
+    after: tuple[int, int] | None = None
+    limit: int = 100
+    held: bool = False
 
 
 def decide_browse_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -99,3 +113,6 @@ def _present(
             found.append(Browsed(sequence, "visible", message, entry.lease, 0))
     token = (0, page.next_sequence - 1) if page.next_sequence is not None else None
     return BrowsedPage(found, token)
+
+
+OPERATIONS: Operations = {BrowseMessages: OperationKind(decide_browse_messages, BrowsedPage)}

@@ -17,8 +17,9 @@ from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.departures import Departures
+from visibility.rules.events import Event
+from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.orders import order_of
-from visibility.state.events import Event, MessagesMoved, Move
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 

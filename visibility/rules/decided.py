@@ -7,9 +7,8 @@ from typing import NamedTuple
 
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
-from visibility.contract.move_task import MoveTask
 from visibility.contract.outcomes import Answer, Deliveries
-from visibility.state.events import Event
+from visibility.rules.events import Event, Notice
 from visibility.state.waiters import Ticket
 
 NO_MESSAGES = Deliveries([], [])
@@ -40,30 +39,9 @@ class DamageMet(TurnFailed):
     """A row is damaged here, and other hosts have good copies: see `ShardState.quarantines`."""
 
 
-class Notice(NamedTuple):
-    """A line for the log; `error` is set if a rule has a bug."""
-
-    event: str
-    fields: dict[str, object]
-    error: Exception | None = None
-    is_damage: bool = False
-
-
 def failure_notice(request: Request, error: Exception) -> Notice:
     """The line for a rule that has a bug."""
     return Notice("decision_failed", {"request_id": request.request_id}, error)
-
-
-def end_notice(task: MoveTask) -> Notice:
-    """The line for the end of a move task."""
-    fields: dict[str, object] = {
-        "source_arn": task.source_arn,
-        "status": task.status,
-        "reason": task.failure_reason,
-        "moved": task.moved,
-        "stayed": task.stayed,
-    }
-    return Notice("move_task_ended", fields)
 
 
 class Damage(NamedTuple):

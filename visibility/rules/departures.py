@@ -9,28 +9,30 @@ returns the message to its place if the other shard refused it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Iterator, Set
 
 import msgspec
 
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
-from visibility.contract.operations import ClearOutbox, ReadOutbox
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+from visibility.rows.outbox_rows import write_outbox
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import DEPARTURE, GROUP_LINE, LEASE, group_line_key, row_key
+from visibility.rows.row_places import put_message, remove
+from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Effects, Event
+from visibility.rules.move_tasks import MoveTaskChanged
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.quarantine import uncovered
-from visibility.state.apply_outbox import returned_lease
-from visibility.state.events import THE_SHARD, Event, MoveTaskChanged
-from visibility.state.outbox import (
-    OUTBOX_BYTES_MAX,
-    OUTBOX_MESSAGES_MAX,
-    Departure,
-    DeparturesCleared,
-    DeparturesReturned,
-    MessagesDeparted,
-)
+from visibility.state.in_flight import drop_removed, hide, trim
+from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
+from visibility.state.places import count, leave
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -38,6 +40,24 @@ from visibility.state.stamp import Stamp
 PAGE_MESSAGES = 100
 """Messages that are delivered in one request."""
 _PAGE_BYTES = 512 << 10
+
+
+class ReadOutbox(Operation, frozen=True):
+    """Read the next messages of the outbox for another shard; answers `outcomes.OutboxPage`.
+
+    The request's queue is `archive.the_shard`, as for the next two.
+    """
+
+    to_shard: int = 0
+
+
+class ClearOutbox(Operation, frozen=True):
+    """Remove messages from the outbox; answers None.
+
+    `outcomes` are those of `outcomes.Accepted`: a message with a reason returns to its queue.
+    """
+
+    outcomes: list[tuple[bytes, int, str]] = msgspec.field(default_factory=list)
 
 
 class Departures:
@@ -158,7 +178,7 @@ class _Clearing:
             return (*self._failed_tasks(shard), cleared)
         gone = {number: each for number, (each, reason) in self.settled.items() if not reason}
         back = {number: each for number, (each, reason) in self.settled.items() if reason}
-        leases = [returned_lease(each.lease, self._now_ms) for each in back.values()]
+        leases = [_returned_lease(each.lease, self._now_ms) for each in back.values()]
         book = self._order.book(shard, shard.queue(self._queue_id))
         book.settle_all([each.lease for each in gone.values()], leases)
         events = [*book.events()]
@@ -207,3 +227,172 @@ def _with_returned(task: MoveTask, messages: int, reason: str) -> MoveTask:
         stayed=task.stayed + messages,
         failure_reason=task.failure_reason or reason,
     )
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class MessagesDeparted(Event, frozen=True):
+    """Messages left the queue for other shards, under successive numbers of the outbox."""
+
+    first_number: int
+    departures: list[Departure]
+
+    def numbered(self) -> Iterator[tuple[int, Departure]]:
+        """(number, departure) in order."""
+        return enumerate(self.departures, self.first_number)
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queue(self.queue_id)
+        for number, departure in self.numbered():
+            leave(shard, queue, departure.lease)
+            queue.counts.moved_out += 1
+            add_departure(shard, queue, number, departure)
+        shard.outbox.origin = self.departures[-1].origin
+        trim(queue)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        for number, departure in self.numbered():
+            remove(changes, self.queue_id, [departure.lease])
+            changes.put(row_key(THE_SHARD, DEPARTURE, number), encode_row(departure))
+        next_number = self.first_number + len(self.departures)
+        write_outbox(changes, OutboxRow(self.departures[-1].origin, next_number))
+
+    def tell(self, turn: Effects) -> None:
+        """See `Event.tell`."""
+        turn.departs = True
+
+    @property
+    def weight(self) -> int:
+        """See `Event.weight`."""
+        return len(self.departures)
+
+
+class DeparturesCleared(Event, frozen=True):
+    """The other shards have these messages of the queue. The queue is THE_SHARD if it is gone."""
+
+    cleared_at_ms: int
+    numbers: list[int]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queues.get(self.queue_id)
+        gone = [_remove_departure(shard, queue, number) for number in self.numbers]
+        _go_on(shard, queue, gone, self.cleared_at_ms)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        for number in self.numbers:
+            changes.delete(row_key(THE_SHARD, DEPARTURE, number))
+
+
+class DeparturesReturned(Event, frozen=True):
+    """The other shards refused these messages: they wait in the queue again, in their places.
+
+    Their leases are over.
+    """
+
+    returned_at_ms: int
+    fifo: bool
+    numbers: list[int]
+    leases: list[Lease]
+    messages: list[StoredMessage]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queue(self.queue_id)
+        drop_removed(
+            queue
+        )  # else one that departed while it was visible again would be there twice
+        back = [_remove_departure(shard, queue, number) for number in self.numbers]
+        for lease, message in zip(self.leases, self.messages, strict=True):
+            _put_back(shard, queue, lease, message, self)
+        _go_on(shard, queue, back, self.returned_at_ms)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        queue_id = self.queue_id
+        for number, lease, message in zip(self.numbers, self.leases, self.messages, strict=True):
+            changes.delete(row_key(THE_SHARD, DEPARTURE, number))
+            put_message(changes, queue_id, lease.sequence, message)
+            if self.fifo:
+                key = group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence)
+            else:
+                key = row_key(queue_id, LEASE, lease.sequence)
+            changes.put(key, encode_row(lease))
+
+    def shown_in(self, shard: ShardState) -> Iterable[int]:
+        """See `Event.shown_in`."""
+        return (self.queue_id,)
+
+
+def add_departure(
+    shard: ShardState, queue: QueueState | None, number: int, departure: Departure
+) -> None:
+    """Add a message to the outbox, and lock its group; `queue` is None if it is gone."""
+    shard.outbox.add(number, departure)
+    if queue is None:
+        return
+    queue.departed += 1
+    if departure.locked:
+        held = queue.in_flight_by_group.setdefault(departure.locked, set())
+        held.add(departure.lease.sequence)
+
+
+def _remove_departure(shard: ShardState, queue: QueueState | None, number: int) -> Departure:
+    departure = shard.outbox.remove(number)
+    if queue is None:
+        return departure
+    queue.departed -= 1
+    held = queue.in_flight_by_group.get(departure.locked)
+    if held is not None:
+        held.discard(departure.lease.sequence)
+        if not held:
+            del queue.in_flight_by_group[departure.locked]
+    return departure
+
+
+def _put_back(
+    shard: ShardState,
+    queue: QueueState,
+    lease: Lease,
+    message: StoredMessage,
+    event: DeparturesReturned,
+) -> None:
+    if event.fifo:
+        queue.waiting += 1
+    else:
+        hide(shard, queue, lease, event.returned_at_ms)
+    queue.counts.moved_in += 1
+    queue.aliases += bool(message.original_sequence)
+    if message.clock_ms:
+        queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
+    count(queue, lease.sequence, lease.sequence + 1)
+    queue.fresh_until_ms = 0
+    shard.plan_pulse(queue, event.returned_at_ms)
+
+
+def _go_on(
+    shard: ShardState, queue: QueueState | None, settled: list[Departure], at_ms: int
+) -> None:
+    """Let move tasks continue that waited for these messages or for room; after a purge they belong
+    to another queue."""
+    here: Iterable[QueueState] = () if queue is None else (queue,)
+    known = {task.task_id for each in here for task in each.tasks.values()}
+    are_known = all(each.task in known for each in settled if each.task)
+    for each in here if are_known else shard.queues.values():
+        if each.active_task is not None:
+            shard.plan_pulse(each, at_ms)
+
+
+def _returned_lease(lease: Lease, at_ms: int) -> Lease:
+    """The lease of a returned message, which is over."""
+    return msgspec.structs.replace(lease, visible_at_ms=min(lease.visible_at_ms, at_ms))
+
+
+OPERATIONS: Operations = {
+    ReadOutbox: OperationKind(decide_read_outbox, OutboxPage),
+    ClearOutbox: OperationKind(decide_clear_outbox, None),
+}

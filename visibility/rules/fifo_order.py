@@ -18,15 +18,12 @@ from visibility.content.id_digests import attempt_digest
 from visibility.contract.model import QueueSettings
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_values import Remembered
+from visibility.rules.events import Event
 from visibility.rules.groups import FifoBook, GroupBook
+from visibility.rules.message_events import LeasesEnded, VisibilityChanged
 from visibility.rules.order import Fate, Order, Taking
-from visibility.state.events import (
-    DeduplicationRecorded,
-    Event,
-    LeasesEnded,
-    Remembered,
-    VisibilityChanged,
-)
+from visibility.rules.remembered_ids import DeduplicationRecorded
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing, Rows
 from visibility.state.shard_state import ShardState

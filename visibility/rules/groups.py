@@ -12,14 +12,22 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import ClassVar
 
+import msgspec
+
 from visibility.content.id_digests import UNGROUPED
 from visibility.contract.stored_message import Lease
-from visibility.state.events import Event, GroupChange, GroupRow, GroupsChanged
-from visibility.state.queue_state import QueueState
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import GROUP, HEAD, group_key, row_key
+from visibility.rows.row_values import GroupRow
+from visibility.rules.events import Event
+from visibility.state.queue_state import Blocked, QueueState
 from visibility.state.shard_state import ShardState
 
 _NOBODY: frozenset[int] = frozenset()
 _EMPTY = GroupRow()
+_GROUPS_MAX = 20_000
+"""Group rows of one queue that are cached in memory."""
 
 
 class GroupBook:
@@ -248,3 +256,62 @@ class FifoBook(GroupBook):
         left = self._left.get(group, _NOBODY)
         line = self._shard.rows.group_line(self._queue.queue_id, group, row.first, len(left) + 1)
         return any(sequence < held_min for sequence, _ in line if sequence not in left)
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class GroupChange(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A group's present row, and the order under which it was listed before."""
+
+    group: bytes
+    order_before: int
+    row: GroupRow
+
+
+class GroupsChanged(Event, frozen=True):
+    """The index of groups changed. Precedes the events that it belongs to."""
+
+    fifo: bool
+    changes: list[GroupChange]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queue(self.queue_id)
+        queue.fifo = self.fifo
+        if len(queue.groups) >= _GROUPS_MAX:
+            queue.groups.clear()
+        for change in self.changes:
+            group, order_before, row = change.group, change.order_before, change.row
+            if order_before != row.order:
+                if order_before:
+                    queue.ready_groups.remove(order_before)
+                if row.order:
+                    queue.ready_groups.insert(row.order, group)
+                    queue.next_sequence = max(queue.next_sequence, row.order + 1)
+            queue.groups[group] = row
+            blocked = queue.quarantined.groups.get(group)
+            if blocked is not None:
+                queue.quarantined.groups[group] = Blocked(blocked.since_ms, row.count, row.delayed)
+            if not row.count and queue.fairness.noisy:
+                queue.fairness.drained(group)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        queue_id = self.queue_id
+        for change in self.changes:
+            row = change.row
+            if change.order_before != row.order:
+                if change.order_before:
+                    changes.delete(row_key(queue_id, HEAD, change.order_before))
+                if row.order:
+                    changes.put(row_key(queue_id, HEAD, row.order), change.group)
+            key = group_key(queue_id, GROUP, change.group)
+            if row.count or row.delayed:
+                changes.put(key, encode_row(row))
+            else:
+                changes.delete(key)
+
+    def shown_in(self, shard: ShardState) -> Iterable[int]:
+        """See `Event.shown_in`."""
+        return (self.queue_id,)

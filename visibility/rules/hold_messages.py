@@ -13,7 +13,6 @@ from collections.abc import Iterator
 import msgspec
 
 from visibility.contract.errors import InvalidParameterValue
-from visibility.contract.held_messages import Hold, HoldMessages, ReleaseMessages
 from visibility.contract.limits import (
     DELETE_UNDO_SECONDS_MAX,
     HELD_MAX,
@@ -22,21 +21,25 @@ from visibility.contract.limits import (
     HOLD_REFERENCE_LENGTH_MAX,
 )
 from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import SelectedChanged
-from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import GROUP_LINE, HOLD, LEASE, group_line_key, row_key
 from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Event
+from visibility.rules.message_events import MessagesDeleted
+from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
 from visibility.rules.selected import selected, waiting
-from visibility.state.events import (
-    Event,
-    HoldsEnded,
-    MessagesDeleted,
-    MessagesHeld,
-)
+from visibility.state.in_flight import hide, trim
+from visibility.state.places import leave_line
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
+from visibility.state.short_answers import ShortAnswer
 from visibility.state.stamp import Stamp
 
 LOOK_MS = 60_000
@@ -45,6 +48,28 @@ _STEP_MESSAGES = 100
 """Messages that one step deletes."""
 _ARCHIVED_BYTES = 128 << 10
 """Content that one step hands over to the archive, which writes it again."""
+
+
+class HoldMessages(Operation, frozen=True):
+    """Hold the waiting messages with these sequences: nobody gets them until they are released or
+    deleted; answers `outcomes.SelectedChanged`.
+
+    `delete_after_ms` 0: they wait until they are released. `owner` and `reference` are texts of
+    the operator.
+    """
+
+    sequences: list[int] = msgspec.field(default_factory=list)
+    owner: str = ""
+    reference: str = ""
+    delete_after_ms: int = 0
+
+
+class ReleaseMessages(Operation, frozen=True):
+    """Make held messages visible again: those that wait for it, or (`deleting`) those that are to
+    be deleted; answers `outcomes.SelectedChanged`."""
+
+    sequences: list[int] = msgspec.field(default_factory=list)
+    deleting: bool = False
 
 
 def held_leases(queue: QueueState) -> Iterator[tuple[Hold, Lease]]:
@@ -183,3 +208,73 @@ def _deleted(
     book.leave_all(leases)
     deleted = MessagesDeleted(queue.queue_id, now_ms, leases)
     return leases, (*archived, *book.events(), deleted)
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class MessagesHeld(Event, frozen=True):
+    """Waiting messages are in flight from now on, with leases that end at no time, and marked."""
+
+    held_at_ms: int
+    marks: list[Hold]
+    leases: list[Lease]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queue(self.queue_id)
+        for lease in self.leases:
+            if lease.sequence not in queue.entries:
+                leave_line(shard, queue, lease.sequence)
+            hide(shard, queue, lease, self.held_at_ms)
+        for mark in self.marks:
+            queue.holds[mark.sequence] = mark
+            shard.plan_pulse(queue, mark.deleted_at_ms or self.held_at_ms)
+        trim(queue)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        queue_id = self.queue_id
+        for lease in self.leases:
+            changes.put(row_key(queue_id, LEASE, lease.sequence), encode_row(lease))
+            if lease.group:
+                changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
+        for mark in self.marks:
+            changes.put(row_key(queue_id, HOLD, mark.sequence), encode_row(mark))
+
+
+class HoldsEnded(Event, frozen=True):
+    """These marks are removed; their messages are gone, or other events show them again."""
+
+    sequences: list[int]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        holds = shard.queue(self.queue_id).holds
+        for sequence in self.sequences:
+            holds.pop(sequence, None)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        for sequence in self.sequences:
+            changes.delete(row_key(self.queue_id, HOLD, sequence))
+
+
+# -- the same answer to a retry --------------------------------------------------------------------
+
+
+def _short_changed(request: Request, answer: SelectedChanged) -> ShortAnswer:
+    return answer.changed
+
+
+def _changed_again(short: int, shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    assert isinstance(request.operation, HoldMessages | ReleaseMessages)
+    return SelectedChanged(short, len(set(request.operation.sequences)) - short), ()
+
+
+_CHANGED = Replay(_short_changed, (int,), _changed_again)
+
+OPERATIONS: Operations = {
+    HoldMessages: OperationKind(decide_hold_messages, SelectedChanged, _CHANGED),
+    ReleaseMessages: OperationKind(decide_release_messages, SelectedChanged, _CHANGED),
+}

@@ -8,27 +8,30 @@ queue moves its messages to the end of its successor, where their receipt handle
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import msgspec
 
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import RestoreMessages
+from visibility.contract.move_task import MoveTask
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Progress
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import MOVE_TASK, queue_range, row_key, table_range
+from visibility.rules.archive_batches import DELETED, MessagesDiscarded, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Effects, Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
+from visibility.rules.message_events import MessagesExpired, MessagesMoved, Move
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
-from visibility.state.events import (
-    Event,
-    MessagesDiscarded,
-    MessagesExpired,
-    MessagesMoved,
-    Move,
-    QueueContinued,
-    QueueDropped,
-)
-from visibility.state.queue_state import QueueState
+from visibility.state import window
+from visibility.state.counts import Counts
+from visibility.state.queue_state import Quarantine, QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -41,6 +44,31 @@ _NO_ROOM_AGAIN_MS = 15_000
 """Interval at which messages are offered again to an archive that had no room for them."""
 
 _Found = list[tuple[int, StoredMessage]]
+
+
+class ContinueQueue(Operation, frozen=True):
+    """Make the request's empty `destination` the successor of a purged queue; answers None.
+
+    The messages stay in the old queue, which clients no longer reach.
+    """
+
+
+class RestoreMessages(Operation, frozen=True):
+    """Put messages of a purged queue into the request's `destination`; answers `outcomes.Progress`.
+
+    One bounded step, from `from_sequence` on. FIFO: messages of `blocked` groups wait for the next
+    pass.
+    """
+
+    from_sequence: int = 0
+    blocked: frozenset[bytes] = frozenset()
+
+
+class DropQueue(Operation, frozen=True):
+    """Forget a deleted queue and end its long polls; answers `outcomes.Progress`.
+
+    Messages for the archive are exported first, one bounded step at a time.
+    """
 
 
 def continue_queue(shard: ShardState, queue_id: int, successor_id: int) -> QueueContinued:
@@ -276,3 +304,99 @@ def _next_messages(
         spans=queue.spans,
     )
     return page.messages, page.next_sequence or 0
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class QueueContinued(Event, frozen=True):
+    """The queue was purged: `successor_id` continues it without its messages.
+
+    The successor issues sequences from `first_sequence` on, and takes over the move tasks.
+    """
+
+    successor_id: int
+    first_sequence: int
+    tasks: list[MoveTask]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        old, new = shard.queue(self.queue_id), shard.queue(self.successor_id)
+        new.continues = old.queue_id
+        if new.next_sequence < self.first_sequence:  # else the purged queue never had a message
+            new.fifo = old.fifo
+            new.next_sequence = new.low_water = new.head = self.first_sequence
+            new.first_sequence = self.first_sequence
+            new.counts, old.counts = old.counts, Counts(restored=old.stored)
+            new.counts.purged += old.stored
+            new.times_in_queue, old.times_in_queue = old.times_in_queue, {}
+        old.tasks.clear()
+        for task in self.tasks:
+            new.tasks[task.number] = task
+            if task.is_active:
+                shard.plan_pulse(new, task.started_at_ms)
+        window.read_again(shard, old)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        changes.delete_range(*table_range(self.queue_id, MOVE_TASK))
+        for task in self.tasks:
+            changes.put(row_key(self.successor_id, MOVE_TASK, task.number), encode_row(task))
+
+    def tell(self, turn: Effects) -> None:
+        """Move the long polls of the purged queue to its successor."""
+        turn.changed[self.successor_id] = None
+        turn.deferred += turn.state.waits.take_all(self.queue_id)
+
+
+class QueueDropped(Event, frozen=True, gc=False):
+    """The queue was deleted with everything in it."""
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queues.pop(self.queue_id, None)
+        if queue is not None:
+            _empty(shard, queue)
+            for heir in shard.continuing(self.queue_id):
+                heir.continues = queue.continues
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        changes.delete_range(*queue_range(self.queue_id))
+
+    def tell(self, turn: Effects) -> None:
+        """End the queue's long polls; its own row is gone, and that of its heir changes."""
+        del turn.changed[self.queue_id]
+        turn.dropped.append(self.queue_id)
+        for heir in turn.state.continuing(self.queue_id):
+            turn.changed[heir.queue_id] = None
+        turn.close(self.queue_id)
+
+
+def _empty(shard: ShardState, queue: QueueState) -> None:
+    shard.hidden -= queue.in_flight
+    window.empty(shard, queue)
+    queue.changed_spans.update(queue.spans)
+    emptied: Iterable[Any] = (
+        queue.entries,
+        queue.visible_again,
+        queue.spans,
+        queue.ready_groups,
+        queue.groups,
+        queue.in_flight_by_group,
+        queue.expired_leases,
+        queue.over_received,
+        queue.fairness.noisy,
+    )
+    for part in emptied:
+        part.clear()
+    queue.quarantined = Quarantine()
+    queue.in_flight = queue.delayed = queue.waiting = queue.aliases = 0
+    queue.low_water = queue.head = queue.next_sequence
+
+
+OPERATIONS: Operations = {
+    ContinueQueue: OperationKind(decide_continue_queue, None, is_fixed=True),
+    RestoreMessages: OperationKind(decide_restore_messages, Progress, is_fixed=True),
+    DropQueue: OperationKind(decide_drop_queue, Progress, is_fixed=True),
+}

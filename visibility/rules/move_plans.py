@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import PlanMove
+from visibility.contract.move_task import MessageFilter
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MovePlan, Planned
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.move_steps import Search, target_of
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.selected import is_hidden, selected
 from visibility.state.queue_state import QueueState
@@ -24,6 +28,22 @@ _FILTERED_BYTES = 1 << 20
 _GROUPS_MAX = 10_000
 """Groups with messages that stay, which a plan carries from step to step."""
 _NOTHING = Planned(0, 0)
+
+
+class PlanMove(Operation, frozen=True):
+    """Tell what a move task would do; answers `outcomes.MovePlan`.
+
+    With `sequences` it is about these messages, otherwise about one bounded step of all messages,
+    from `from_sequence` on, or of those that match a filter. Earlier steps planned `planned`
+    messages, which take their time at this rate, and left messages of `groups` in their places.
+    """
+
+    sequences: list[int] | None = None
+    from_sequence: int = 0
+    filter: MessageFilter | None = None
+    rate: int = 0
+    planned: int = 0
+    groups: list[bytes] = msgspec.field(default_factory=list)
 
 
 def decide_plan_move(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -131,3 +151,6 @@ class _Planning:
         self._expiring += message.retained_from_ms + retention_ms <= moves_at_ms
         self._overtaking += message.group in self._groups
         self._planned += 1
+
+
+OPERATIONS: Operations = {PlanMove: OperationKind(decide_plan_move, MovePlan)}

@@ -25,8 +25,10 @@ from visibility.contract.move_task import MessageFilter, MoveTask
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.arrivals import TARGET_GONE
 from visibility.rules.departures import Departures
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
+from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.move_pace import (
     WATCH_MS,
     after_canary,
@@ -35,11 +37,11 @@ from visibility.rules.move_pace import (
     watched,
     without_canary,
 )
+from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.moved_ids import SOURCES_MAX, moved_id, source_of
 from visibility.rules.orders import order_of
 from visibility.rules.retention import TooOld
 from visibility.rules.selected import is_hidden
-from visibility.state.events import Event, MessagesMoved, Move, MoveTaskChanged
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp

@@ -17,13 +17,11 @@ from visibility.contract.limits import (
     MOVE_TASKS_PER_ACCOUNT_MAX,
 )
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.move_task import BY_OPERATOR, MoveTask
+from visibility.contract.move_task import BY_OPERATOR, MessageFilter, MoveTask, Pace
 from visibility.contract.operations import (
     CancelMessageMoveTask,
-    ChangeMoveTask,
     ListMessageMoveTasks,
-    MoveSelected,
-    ReadMoveTasks,
+    Operation,
     StartMessageMoveTask,
 )
 from visibility.contract.outcomes import MoveTasks
@@ -33,18 +31,64 @@ from visibility.contract.results import (
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTaskResult,
 )
+from visibility.contract.task_handles import decode_handle, encode_handle
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import MOVE_TASK, row_key
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Effects, Event, Notice
+from visibility.rules.operation_kinds import NOTHING, OperationKind, Operations, Replay
 from visibility.rules.selected import selected
-from visibility.rules.task_handles import decode_handle, encode_handle
-from visibility.state.events import MoveTaskChanged
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
+from visibility.state.short_answers import ShortAnswer
 from visibility.state.stamp import Stamp
 
 ENDED_KEPT = 200
 """Tasks of a queue that stay listed after their end; AWS shows the last ten."""
 READ_MAX = 100
 _NOTE_MAX = 500
+_FILTERED_AS = 250
+"""A step that compares messages with a filter counts as this many that move."""
+
+
+class MoveSelected(Operation, frozen=True):
+    """Begin a move task for the messages with these sequences, those that match a filter, or all;
+    answers as StartMessageMoveTask.
+
+    They move to the request's `destination`, or each to its own source; `rate` is in messages a
+    second, 0 for no limit. `note` is the operator's reason. A task that `undoes` another returns
+    messages as dead letters, which came from that one's `sources`; while it runs, a
+    second one answers with its handle. `planned` is the number of messages that a plan counted, 0
+    without one.
+    """
+
+    sequences: list[int] | None = None
+    rate: int = 0
+    filter: MessageFilter | None = None
+    pace: Pace = Pace()
+    note: str = ""
+    undoes: str = ""
+    sources: list[str] = msgspec.field(default_factory=list)
+    planned: int = 0
+
+
+class ChangeMoveTask(Operation, frozen=True):
+    """Pause or resume the move task of this handle, or note that it is undone; answers None."""
+
+    task_handle: str = ""
+    change: str = "pause"
+    """"pause", "resume" or "undo"."""
+
+
+class ReadMoveTasks(Operation, frozen=True):
+    """Read move tasks with all that is known of them; answers `outcomes.MoveTasks`.
+
+    They are those with a number below `before` (0: all), newest first.
+    """
+
+    before: int = 0
+    limit: int = 50
 
 
 def decide_start_message_move_task(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -232,3 +276,88 @@ def check_start(
             "Source queue and destination queue must be of the same type, standard or FIFO."
         )
     return None
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class MoveTaskChanged(Event, frozen=True):
+    """A move task began, advanced or ended; `forgotten` is the number of a dropped one (0:
+    none)."""
+
+    task: MoveTask
+    forgotten: int = 0
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queue(self.queue_id)
+        task = self.task
+        queue.tasks[task.number] = task
+        queue.tasks.pop(self.forgotten, None)
+        if task.is_active:
+            shard.plan_pulse(queue, task.started_at_ms)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        changes.put(row_key(self.queue_id, MOVE_TASK, self.task.number), encode_row(self.task))
+        if self.forgotten:
+            changes.delete(row_key(self.queue_id, MOVE_TASK, self.forgotten))
+
+    def tell(self, turn: Effects) -> None:
+        """Log the end of a task: ListMessageMoveTasks has no field for messages that stayed."""
+        if not self.task.is_active:
+            turn.notices.append(_end_notice(self.task))
+
+    @property
+    def weight(self) -> int:
+        """The cost of a comparison with the task's filter."""
+        return _FILTERED_AS if self.task.filter is not None else 0
+
+
+def _end_notice(task: MoveTask) -> Notice:
+    """The line for the end of a move task."""
+    fields: dict[str, object] = {
+        "source_arn": task.source_arn,
+        "status": task.status,
+        "reason": task.failure_reason,
+        "moved": task.moved,
+        "stayed": task.stayed,
+    }
+    return Notice("move_task_ended", fields)
+
+
+# -- the same answer to a retry --------------------------------------------------------------------
+
+
+def _short_start(request: Request, answer: StartMessageMoveTaskResult) -> ShortAnswer:
+    return answer.task_handle
+
+
+def _start_again(short: str, shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    return StartMessageMoveTaskResult(short), ()
+
+
+def _short_cancel(request: Request, answer: CancelMessageMoveTaskResult) -> ShortAnswer:
+    return answer.approximate_number_of_messages_moved
+
+
+def _cancel_again(short: int, shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    return CancelMessageMoveTaskResult(short), ()
+
+
+_START = Replay(_short_start, (str,), _start_again)
+
+OPERATIONS: Operations = {
+    StartMessageMoveTask: OperationKind(
+        decide_start_message_move_task, StartMessageMoveTaskResult, _START
+    ),
+    MoveSelected: OperationKind(decide_move_selected, StartMessageMoveTaskResult, _START),
+    CancelMessageMoveTask: OperationKind(
+        decide_cancel_message_move_task,
+        CancelMessageMoveTaskResult,
+        Replay(_short_cancel, (int,), _cancel_again),
+    ),
+    ChangeMoveTask: OperationKind(decide_change_move_task, None, NOTHING),
+    ListMessageMoveTasks: OperationKind(decide_list_message_move_tasks, ListMessageMoveTasksResult),
+    ReadMoveTasks: OperationKind(decide_read_move_tasks, MoveTasks),
+}

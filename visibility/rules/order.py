@@ -16,9 +16,9 @@ from typing import ClassVar, Protocol
 from visibility.contract.model import QueueSettings, Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
-from visibility.state.events import Event
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState

@@ -14,31 +14,29 @@ from itertools import islice
 import msgspec
 
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS, MESSAGE_RETENTION_PERIOD
+from visibility.contract.limits import MESSAGE_RETENTION_PERIOD
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rules.archive_batches import EXPIRED, hand_over, takes_expired
+from visibility.rules.archive_batches import (
+    EXPIRED,
+    MessagesDiscarded,
+    hand_over,
+    takes_expired,
+)
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.hold_messages import end_holds, needs_release
 from visibility.rules.leases import lease_of, no_lease
+from visibility.rules.message_events import (
+    MessagesExpired,
+    MessagesMoved,
+    Move,
+)
 from visibility.rules.move_steps import advance_move_tasks
 from visibility.rules.orders import order_of
 from visibility.rules.quarantine import end_quarantine
-from visibility.state.events import (
-    REMEMBER_BUCKET_MS,
-    DeduplicationForgotten,
-    Event,
-    LeasesEnded,
-    MessagesDeleted,
-    MessagesDiscarded,
-    MessagesExpired,
-    MessagesHandedOver,
-    MessagesMoved,
-    Move,
-    MoveTaskChanged,
-)
+from visibility.rules.remembered_ids import forget_ids
 from visibility.state.in_flight import OVER_RECEIVED_FROM
-from visibility.state.outbox import MessagesDeparted
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
@@ -53,9 +51,6 @@ _FIRST_LOOK = 16
 _PAGE_BYTES = 4 << 20
 _ARCHIVED_BYTES = 128 << 10
 """Approximate content that one step hands over to the archive, which rewrites it."""
-_FILTERED_AS = 250
-"""A step that compares messages with a filter counts as this many that move."""
-_REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 
 Step = Callable[
     [ShardState, QueueState, QueueDefinition, Stamp], tuple[tuple[Event, ...], int | None]
@@ -339,21 +334,6 @@ def _leave_for_later(old: dict[int, StoredMessage], next_ms: list[int], size: in
         size -= len(message.data)
 
 
-def _forget_ids(
-    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
-) -> tuple[tuple[Event, ...], int | None]:
-    """Forget ids five minutes after their use, by buckets."""
-    if not queue.remembered_ms:
-        return (), None
-    now_ms = stamp.now_ms
-    before_ms = (now_ms - _REMEMBERED_MS) // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
-    over = queue.remembered_ms < before_ms
-    again = None if over else before_ms + _REMEMBERED_MS + 2 * REMEMBER_BUCKET_MS
-    if before_ms <= queue.forgotten_ms and not over:
-        return (), again
-    return (DeduplicationForgotten(queue.queue_id, before_ms),), again
-
-
 def _wake_for_letters(
     shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
 ) -> tuple[tuple[Event, ...], int | None]:
@@ -372,22 +352,7 @@ STEPS: tuple[Step, ...] = (
     end_quarantine,
     end_holds,
     _expire,
-    _forget_ids,
+    forget_ids,
     _wake_for_letters,
 )
 """The steps in order. One that raises DamagedRecord has changed nothing."""
-
-
-def handled_by(event: Event) -> int:
-    """The messages that an event of a step moves, removes or compares; a KiB that it writes anew
-    counts as one more."""
-    if isinstance(event, MessagesExpired | LeasesEnded | MessagesDeleted):
-        return len(event.leases)
-    if isinstance(event, MessagesMoved):
-        resealed = sum(move.message.size for move in event.moves if move.resealed)
-        return len(event.moves) + (resealed >> 10)
-    if isinstance(event, MessagesDeparted):
-        return len(event.departures)
-    if isinstance(event, MoveTaskChanged) and event.task.filter is not None:
-        return _FILTERED_AS
-    return event.size >> 10 if isinstance(event, MessagesHandedOver) else 0

@@ -14,25 +14,34 @@ from collections import Counter
 from collections.abc import Mapping
 from types import MappingProxyType
 
+import msgspec
 from msgspec.structs import replace
 
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease
-from visibility.rules.decided import Notice
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord, encode_row
+from visibility.rows.row_keys import (
+    BLOCKED,
+    DELAYED,
+    QUARANTINED,
+    group_key,
+    message_key,
+    row_key,
+    table_range,
+)
+from visibility.rows.row_places import remove_references
+from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined
+from visibility.rules.events import Event, Notice
 from visibility.rules.groups import GroupBook
 from visibility.rules.hold_messages import needs_release
+from visibility.rules.message_events import LEAST_RETENTION_MS
 from visibility.rules.orders import order_of
-from visibility.state.events import (
-    NOWHERE,
-    BlockedGroup,
-    Event,
-    GroupRow,
-    MessagesQuarantined,
-    Quarantined,
-    QuarantineEnded,
-)
-from visibility.state.queue_state import SPAN_BITS, QueueState, is_passed_by
-from visibility.state.rows import DamagedPlace, DamagedRecord, MessagesMissing
+from visibility.state import window
+from visibility.state.in_flight import trim
+from visibility.state.places import leave, uncount
+from visibility.state.queue_state import SPAN_BITS, Blocked, QueueState, is_passed_by
+from visibility.state.rows import DamagedPlace, MessagesMissing
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -327,3 +336,98 @@ def _undated(shard: ShardState, queue: QueueState, now_ms: int) -> tuple[Event, 
     if not spans and not groups:
         return ()
     return _blocking(shard, queue, spans, [], groups, now_ms)
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class BlockedGroup(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A group of a FIFO queue that lost a message: the others wait until that one would have
+    expired."""
+
+    group: bytes
+    since_ms: int
+
+
+class MessagesQuarantined(Event, frozen=True):
+    """Damage was found. `spans` replace the earlier records of the same spans.
+
+    `leases` belong to received messages, or are placeholders for those that wait in a FIFO group;
+    the other messages waited in a standard queue or, in the span NOWHERE, for the end of their
+    delay. `groups` are blocked from now on.
+    """
+
+    spans: list[Quarantined]
+    leases: list[Lease]
+    groups: list[BlockedGroup]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queue(self.queue_id)
+        spans = queue.quarantined.spans
+        left = Counter(lease.sequence >> SPAN_BITS for lease in self.leases)
+        for lease in self.leases:
+            leave(shard, queue, lease)
+        for record in self.spans:
+            before = spans.get(record.span)
+            lost = record.messages - (before.messages if before is not None else 0)
+            spans[record.span] = record
+            queue.counts.quarantined += lost
+            if record.span == NOWHERE:
+                queue.delayed -= lost
+            elif untouched := lost - left[record.span]:
+                queue.waiting -= untouched
+                uncount(queue, record.span, untouched)
+            shard.plan_pulse(queue, record.since_ms + LEAST_RETENTION_MS)
+        if queue.passed:  # some of them may be among the lost
+            window.read_again(shard, queue)
+        for sequence in [sequence for sequence, _ in queue.window if sequence in queue.quarantined]:
+            window.discard(shard, queue, sequence)
+        for blocked in self.groups:
+            row = queue.groups[blocked.group]
+            queue.quarantined.groups[blocked.group] = Blocked(
+                blocked.since_ms, row.count, row.delayed
+            )
+            shard.plan_pulse(queue, blocked.since_ms + LEAST_RETENTION_MS)
+        trim(queue)
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        queue_id = self.queue_id
+        for record in self.spans:
+            changes.put(row_key(queue_id, QUARANTINED, record.span), encode_row(record))
+        remove_references(changes, queue_id, self.leases)
+        for blocked in self.groups:
+            key = group_key(queue_id, BLOCKED, blocked.group)
+            changes.put(key, encode_row(blocked.since_ms))
+
+
+class QuarantineEnded(Event, frozen=True):
+    """The retention of these spans' losses, or of the losses that block these groups, is over: both
+    are dropped."""
+
+    spans: list[Quarantined]
+    groups: list[bytes]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        quarantined = shard.queue(self.queue_id).quarantined
+        for record in self.spans:
+            del quarantined.spans[record.span]
+        for group in self.groups:
+            del quarantined.groups[group]
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        queue_id = self.queue_id
+        for record in self.spans:
+            changes.delete(row_key(queue_id, QUARANTINED, record.span))
+            for sequence in record.damaged:
+                changes.delete(message_key(queue_id, sequence))
+            for first, until in record.gaps:
+                changes.delete_range(message_key(queue_id, first), message_key(queue_id, until))
+            table = table_range(queue_id, DELAYED)[0]
+            for begin, end in record.delayed:
+                changes.delete_range(table + begin, table + end)
+        for group in self.groups:
+            changes.delete(group_key(queue_id, BLOCKED, group))

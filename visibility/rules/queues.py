@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
-from visibility.contract.model import Request
+from visibility.contract.model import QueueCounters, Request
+from visibility.contract.operations import Operation
 from visibility.rules.decided import Outcome
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
+
+
+class ReadCounters(Operation, frozen=True):
+    """Read a queue's counters; answers `model.QueueCounters`."""
+
+
+class CloseQueue(Operation, frozen=True):
+    """End the long polls of a queue that was deleted and may be restored; answers None."""
+
+
+class QueueChanged(Operation, frozen=True):
+    """Look at a queue's delays and retention again after a change of its settings; answers None."""
 
 
 def decide_close_queue(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -22,3 +36,10 @@ def decide_queue_changed(shard: ShardState, request: Request, stamp: Stamp) -> O
 def decide_read_counters(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """The queue's present counters."""
     return shard.queue(request.queue.queue_id).counters(), ()
+
+
+OPERATIONS: Operations = {
+    CloseQueue: OperationKind(decide_close_queue, None, is_fixed=True),
+    QueueChanged: OperationKind(decide_queue_changed, None),
+    ReadCounters: OperationKind(decide_read_counters, QueueCounters),
+}

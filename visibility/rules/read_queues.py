@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import Request
-from visibility.contract.operations import ReadQueues
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import QueueReading, QueuesRead
+from visibility.rows.row_codec import DamagedRecord
 from visibility.rules.decided import Outcome
 from visibility.rules.hold_messages import held_leases
 from visibility.rules.move_tasks import shown_task
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.state.ages import OldestMessages, oldest_messages
 from visibility.state.queue_state import QueueState
-from visibility.state.rows import DamagedRecord
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 READ_QUEUES_MAX = 100
 """Queues of one decision, so that it takes a few milliseconds."""
 _UNKNOWN = OldestMessages(0, 0, 0)
+
+
+class ReadQueues(Operation, frozen=True):
+    """Read counters, ages and the latest move task of queues; answers `outcomes.QueuesRead`.
+
+    The queues are in the shard of the request's queue. For operators.
+    """
+
+    queue_ids: list[int] = msgspec.field(default_factory=list)
 
 
 def decide_read_queues(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -60,3 +72,6 @@ def _oldest(shard: ShardState, queue: QueueState) -> OldestMessages:
         return oldest_messages(shard, queue)
     except DamagedRecord:
         return _UNKNOWN
+
+
+OPERATIONS: Operations = {ReadQueues: OperationKind(decide_read_queues, QueuesRead)}

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from visibility.contract.limits import IN_FLIGHT_MAX
+from visibility.contract.limits import IN_FLIGHT_MAX, VISIBILITY_TIMEOUT
 from visibility.contract.model import QueueSettings, Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Deliveries
@@ -18,17 +18,22 @@ from visibility.contract.retry_backoff import RETRY_MIN_TAG, retry_wait_ms
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.decided import NoAnswer, Outcome
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import first_lease, next_lease, no_lease
+from visibility.rules.message_events import MessagesReceived, VisibilityChanged
+from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.order import Fate
 from visibility.rules.orders import order_of
 from visibility.rules.retention import TooOld
-from visibility.state.events import Event, MessagesReceived
+from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
+from visibility.state.short_answers import ShortAnswer, ShortReceive
 from visibility.state.stamp import Stamp
 
 _NONE = Deliveries([], [])
+_VISIBILITY_MAX_MS = VISIBILITY_TIMEOUT.high * 1000
 
 
 def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -190,3 +195,74 @@ class _Taking:
             return _NONE
         # A queue may be its own dead-letter queue: messages that just moved can be received.
         return NoAnswer.DEFER if letters is not None and letters.come_back else NoAnswer.PARK
+
+
+# -- the same answer to a retry --------------------------------------------------------------------
+
+
+def _short_receive(request: Request, answer: Deliveries) -> ShortAnswer:
+    deliveries = [(lease.sequence, lease.receive_count) for lease in answer.leases]
+    return ShortReceive(request.queue.queue_id, deliveries)
+
+
+def _receive_again(
+    short: ShortReceive, shard: ShardState, request: Request, stamp: Stamp
+) -> Outcome:
+    """Give the messages whose lease still stands, hidden for their full time from now on.
+
+    The others count as received: their client's connection was too slow. After a purge that is
+    all of them.
+    """
+    operation = request.operation
+    assert isinstance(operation, ReceiveMessage)
+    now_ms, queue = stamp.now_ms, shard.queue(request.queue.queue_id)
+    hidden_s = operation.visibility_timeout
+    hide_ms = request.queue.settings.visibility_timeout_ms if hidden_s is None else hidden_s * 1000
+    too_old = TooOld(shard, queue, request.queue.settings, stamp)
+    leases = [
+        msgspec.structs.replace(
+            lease,
+            visible_at_ms=max(
+                lease.visible_at_ms,
+                min(now_ms + hide_ms, lease.received_at_ms + _VISIBILITY_MAX_MS),
+            ),
+        )
+        for lease in _standing(queue, short, now_ms)
+        if not too_old.passes(lease.retained_from_ms)
+    ]
+    if not leases:
+        return Deliveries([], []), ()
+    found = shard.rows.messages(queue.queue_id, [lease.sequence for lease in leases])
+    messages = [message for message in found if message is not None]
+    if len(messages) < len(leases):
+        raise MessagesMissing(queue.queue_id, leases[found.index(None)].sequence)
+    changed = VisibilityChanged(queue.queue_id, now_ms, leases)
+    attempt = order_of(request.queue.settings).attempt(queue, operation, leases, now_ms)
+    return Deliveries(leases, messages), (changed, *attempt)
+
+
+def _standing(queue: QueueState, short: ShortReceive, now_ms: int) -> list[Lease]:
+    """The leases of a receive that are not over."""
+    if short.queue_id != queue.queue_id:
+        return []
+    found = [
+        (entry.lease, receive_count)
+        for sequence, receive_count in short.deliveries
+        if (entry := queue.entries.get(sequence)) is not None and sequence not in queue.quarantined
+    ]
+    return [
+        lease
+        for lease, receive_count in found
+        if lease.receive_count == receive_count
+        and lease.visible_at_ms > now_ms
+        and not lease.is_held
+    ]
+
+
+OPERATIONS: Operations = {
+    ReceiveMessage: OperationKind(
+        decide_receive_message,
+        Deliveries,
+        Replay(_short_receive, (ShortReceive,), _receive_again),
+    )
+}

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 from visibility.contract.model import Content, QueueDefinition, Request
-from visibility.contract.operations import ResendMessage
+from visibility.contract.operations import Operation
 from visibility.contract.results import SendMessageResult
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.decided import Outcome
 from visibility.rules.departures import Departures
+from visibility.rules.events import Event
 from visibility.rules.leases import no_lease
+from visibility.rules.message_events import MessagesDeleted
+from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
-from visibility.rules.send import Sending
-from visibility.state.events import Event, MessagesDeleted
+from visibility.rules.send import SEND_REPLAY, Sending
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
+
+
+class ResendMessage(Operation, frozen=True):
+    """Send the request's Content, an edited copy, to its `destination`; answers SendMessageResult.
+
+    With `replaces`, the message of that sequence, which must not be in flight, leaves its queue in
+    the same step.
+    """
+
+    replaces: int = 0
 
 
 def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -108,3 +120,8 @@ def _original(shard: ShardState, queue: QueueState, sequence: int) -> Lease:
     if not found:
         raise InvalidParameterValue(f"Message {sequence} is in flight or does not exist.")
     return no_lease(*found[0])
+
+
+OPERATIONS: Operations = {
+    ResendMessage: OperationKind(decide_resend_message, SendMessageResult, SEND_REPLAY)
+}

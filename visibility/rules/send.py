@@ -20,17 +20,16 @@ from visibility.contract.results import (
     SendMessageResult,
 )
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_values import Remembered
 from visibility.rules.decided import Outcome
+from visibility.rules.events import Event
+from visibility.rules.message_events import MessagesDelayed, MessagesSent
+from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
-from visibility.state.events import (
-    DeduplicationRecorded,
-    Event,
-    MessagesDelayed,
-    MessagesSent,
-    Remembered,
-)
+from visibility.rules.remembered_ids import DeduplicationRecorded
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
+from visibility.state.short_answers import ShortAnswer, ShortSends
 from visibility.state.stamp import Stamp
 
 _Sent = tuple[str, str | None]
@@ -213,3 +212,60 @@ class Sending:
         if self._fresh:
             events.append(DeduplicationRecorded(queue_id, list(self._fresh.items())))
         return tuple(events)
+
+
+# -- the same answer to a retry --------------------------------------------------------------------
+
+
+def _short_send(request: Request, answer: SendMessageResult) -> ShortAnswer:
+    number = answer.sequence_number
+    return answer.message_id if number is None else ShortSends([(answer.message_id, number)])
+
+
+def _send_again(
+    short: str | ShortSends, shard: ShardState, request: Request, stamp: Stamp
+) -> Outcome:
+    message_id, number = (short, None) if isinstance(short, str) else short.messages[0]
+    content = request.parts[0]
+    assert isinstance(content, Content)
+    return SendMessageResult(
+        content.md5_of_message_body,
+        message_id,
+        content.md5_of_message_attributes,
+        content.md5_of_message_system_attributes,
+        number,
+    ), ()
+
+
+def _short_send_batch(
+    request: Request, answer: SendMessageBatchResult | Deduplicated
+) -> ShortAnswer:
+    duplicates = 0
+    if isinstance(answer, Deduplicated):
+        duplicates, result = answer.duplicates, answer.result
+        assert isinstance(result, SendMessageBatchResult)
+        answer = result
+    sent = answer.successful or ()
+    return ShortSends([(each.message_id, each.sequence_number) for each in sent], duplicates)
+
+
+def _send_batch_again(
+    short: ShortSends, shard: ShardState, request: Request, stamp: Stamp
+) -> Outcome:
+    operation = request.operation
+    assert isinstance(operation, SendMessageBatch)
+    messages = iter(short.messages)
+    result = batch_result(operation.entries or (), request.parts, lambda *_: next(messages))
+    return Deduplicated(result, short.duplicates) if short.duplicates else result, ()
+
+
+SEND_REPLAY = Replay(_short_send, (str, ShortSends), _send_again)
+OPERATIONS: Operations = {
+    SendMessage: OperationKind(decide_send_message, SendMessageResult, SEND_REPLAY, is_early=True),
+    SendMessageBatch: OperationKind(
+        decide_send_message_batch,
+        SendMessageBatchResult,
+        Replay(_short_send_batch, (ShortSends,), _send_batch_again),
+        is_early=True,
+    ),
+}

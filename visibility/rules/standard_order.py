@@ -14,11 +14,12 @@ from visibility.contract.errors import OverLimit
 from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import QueueSettings
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
+from visibility.rules.message_events import VisibilityChanged
 from visibility.rules.order import Candidates, Fate, Order, Taking
 from visibility.rules.retention import PASSED_MAX
 from visibility.state import window
-from visibility.state.events import Event, VisibilityChanged
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState

@@ -11,9 +11,9 @@ the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from visibility.contract.errors import (
     InternalError,
@@ -22,9 +22,10 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import Request
-from visibility.contract.operations import FIXED_TO_QUEUE, CloseQueue, ReceiveMessage
+from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Deliveries
-from visibility.rules.decide import DECIDE, Decide
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decided import (
     NO_MESSAGES,
     Answers,
@@ -32,36 +33,24 @@ from visibility.rules.decided import (
     DamageMet,
     Decided,
     NoAnswer,
-    Notice,
     Outcome,
     TurnFailed,
-    end_notice,
     failure_notice,
 )
+from visibility.rules.events import Event, Notice
+from visibility.rules.features import OPERATIONS
 from visibility.rules.handing_out import TURN_BYTES_MAX, HandingOut
-from visibility.rules.pulse import STEPS, Step, handled_by
+from visibility.rules.operation_kinds import Decide
+from visibility.rules.pulse import STEPS, Step
 from visibility.rules.quarantine import damage_notice, is_for_others, quarantine
+from visibility.rules.queues import CloseQueue
 from visibility.rules.receive import wait_ms
 from visibility.rules.retries import TurnAnswers
 from visibility.state.advance import advance, park
-from visibility.state.apply import APPLY
-from visibility.state.events import (
-    THE_SHARD,
-    BatchesArchived,
-    BatchSealed,
-    Event,
-    MessagesDiscarded,
-    MessagesHandedOver,
-    MessagesMoved,
-    MoveTaskChanged,
-    QueueContinued,
-    QueueDropped,
-)
-from visibility.state.outbox import MessagesDeparted
-from visibility.state.rows import DamagedRecord, MessagesMissing
+from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.waiters import Ticket, shown_in
+from visibility.state.waiters import Ticket
 
 # Each request reads them; looking them up in their class would take 0.2 µs more.
 _PARK: Final = NoAnswer.PARK
@@ -84,7 +73,7 @@ def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[
 
     Raises TurnFailed; DamageMet is one.
     """
-    turn = _Turn(state, stamp)
+    turn = Turn(state, stamp)
     try:
         turn.run(deferred, requests)
         return turn.end()
@@ -99,19 +88,18 @@ def begin(state: ShardState, stamp: Stamp, events: Sequence[Event]) -> Decided:
 
     `events` may be empty; the row of THE_SHARD is written in any case.
     """
-    turn = _Turn(state, stamp)
+    turn = Turn(state, stamp)
     turn.changed[THE_SHARD] = None
     for event in events:
         turn.do(event)
     return turn.end()
 
 
-class _Turn:
+class Turn:
     """One pass while it runs."""
 
     __slots__ = (
         "_stamp",
-        "_state",
         "answers",
         "changed",
         "damage",
@@ -122,11 +110,12 @@ class _Turn:
         "notices",
         "remembered",
         "request_ids",
+        "state",
         "untaken",
     )
 
     def __init__(self, state: ShardState, stamp: Stamp) -> None:
-        self._state = state
+        self.state = state
         self._stamp = stamp
         self.answers: Answers = []
         self.deferred: list[Ticket] = []
@@ -143,7 +132,7 @@ class _Turn:
 
     def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
         """See `run`."""
-        state = self._state
+        state = self.state
         if state.memory is not None:
             self.remembered = TurnAnswers(state.memory, self._stamp.now_ms, deferred, requests)
         were_left = bool(state.to_wake)
@@ -167,20 +156,19 @@ class _Turn:
             self._wake()
 
     def _is_full(self) -> bool:
-        return self.handing_out.size >= TURN_BYTES_MAX or self._state.rows.is_full()
+        return self.handing_out.size >= TURN_BYTES_MAX or self.state.rows.is_full()
 
     def end(self) -> Decided:
         """Record the changed queues' own rows, and the answers to remember."""
-        state = self._state
+        state = self.state
         if self.remembered is not None:
             self.remembered.record()
+        changes = state.rows.changes
         for queue_id in self.changed:
             if queue_id == THE_SHARD:
-                state.rows.record_archive(state.archive)
+                state.archive.record(changes)
             else:
-                queue = state.queue(queue_id)
-                state.rows.record_queue(queue, self._stamp.now_ms)
-                queue.changed_spans.clear()
+                state.queue(queue_id).record(changes, self._stamp.now_ms)
         return Decided(
             self.answers,
             self.deferred,
@@ -196,7 +184,7 @@ class _Turn:
 
     def _pulse(self) -> None:
         """Run the pulses of due queues, up to a bound."""
-        due, is_full = self._state.due, self._state.rows.is_full
+        due, is_full = self.state.due, self.state.rows.is_full
         handled = 0
         for queue_id in list(due)[:PULSES_MAX]:
             if handled >= PULSE_MESSAGES_MAX or is_full(_FOR_PULSES):
@@ -221,16 +209,16 @@ class _Turn:
                 self._ask_for_rebuild(queue_id, error)
             else:
                 self.notices.append(Notice("pulse_failed", {"queue_id": queue_id}, error))
-            queue = self._state.queue(queue_id)
-            self._state.plan_pulse(queue, self._stamp.now_ms + _PULSE_AGAIN_MS)
+            queue = self.state.queue(queue_id)
+            self.state.plan_pulse(queue, self._stamp.now_ms + _PULSE_AGAIN_MS)
             return 0
         for event in events:
             self.do(event)
-            handled += handled_by(event)
+            handled += event.weight
         return handled
 
     def _events_of(self, queue_id: int, step: Step) -> tuple[Event, ...]:
-        state = self._state
+        state = self.state
         while True:
             queue = state.queues.get(queue_id)
             definition = state.definitions.queue_of_id(queue_id)
@@ -281,7 +269,7 @@ class _Turn:
             for event in events:
                 self.do(event)
         if type(request.operation) is CloseQueue:
-            self._close(request.queue.queue_id)
+            self.close(request.queue.queue_id)
         if answer is _PARK:
             return self._park(ticket)
         if answer is _DEFER:
@@ -292,10 +280,10 @@ class _Turn:
 
     def _outcome_of(self, ticket: Ticket) -> Outcome | None:
         request = ticket.request
-        decide = DECIDE[type(request.operation)]
+        decide = OPERATIONS[type(request.operation)].decide
         if ticket.age_ms:
             decide = self._decision_on_retry(ticket)
-        if self._state.without_room:
+        if self.state.without_room:
             self.handing_out.check(ticket)
         outcome = self._outcome(decide, request)
         if outcome is not None and type(outcome[0]) is Deliveries:
@@ -306,10 +294,10 @@ class _Turn:
         """Decide, behind the quarantine of damage that is met; None if the Turn is full of that."""
         while True:
             try:
-                return decide(self._state, request, self._stamp)
+                return decide(self.state, request, self._stamp)
             except (DamagedRecord, MessagesMissing) as error:
                 self._quarantine(error)
-            if self._state.rows.is_full():
+            if self.state.rows.is_full():
                 return None
 
     def _decision_on_retry(self, ticket: Ticket) -> Decide:
@@ -324,9 +312,9 @@ class _Turn:
         """Decide a request that waited, with the present definitions of its queue and the dead
         letters'. False if it remains a long poll."""
         request = ticket.request
-        if request.queue.queue_id == THE_SHARD or type(request.operation) in FIXED_TO_QUEUE:
+        if request.queue.queue_id == THE_SHARD or OPERATIONS[type(request.operation)].is_fixed:
             return self._decide(ticket)
-        renewed = self._state.definitions.renewed(request)
+        renewed = self.state.definitions.renewed(request)
         if renewed is None:
             self.answers.append((ticket, QueueDoesNotExist()))
             return True
@@ -335,7 +323,7 @@ class _Turn:
 
     def _park(self, ticket: Ticket) -> bool:
         """Let a receive wait for messages. False if it does, True if it is answered instead."""
-        if not self._state.waits.is_open or ticket.is_cancelled:
+        if not self.state.waits.is_open or ticket.is_cancelled:
             self.answers.append((ticket, NO_MESSAGES))
             return True
         if not ticket.number:
@@ -344,12 +332,12 @@ class _Turn:
             if not ticket.until_ms:
                 wait = wait_ms(request.operation, request.queue.settings)
                 ticket.until_ms = self._stamp.now_ms + wait
-            park(self._state, ticket)
+            park(self.state, ticket)
         return False
 
     def _wake(self) -> None:
         """Give visible messages to the receives that wait for them, longest waiting first."""
-        waits, to_wake = self._state.waits, self._state.to_wake
+        waits, to_wake = self.state.waits, self.state.to_wake
         while to_wake:
             queue_id = next(iter(to_wake))
             del to_wake[queue_id]
@@ -366,7 +354,7 @@ class _Turn:
     def _quarantine(self, error: DamagedRecord | MessagesMissing) -> None:
         """Quarantine the damage, so that a decision can be repeated. Raises the error if that does
         not help, or is not for this shard to do."""
-        state = self._state
+        state = self.state
         events = quarantine(state, error, self._stamp.now_ms)
         for event in events:
             self.do(event)
@@ -375,76 +363,30 @@ class _Turn:
     def _ask_for_rebuild(self, queue_id: int, error: DamagedRecord | MessagesMissing) -> None:
         """Have a queue rebuilt whose damage no event can avoid. Raises the error if another host
         heals it."""
-        if is_for_others(self._state, error):
+        if is_for_others(self.state, error):
             raise error
         if isinstance(error, DamagedRecord):
-            queue_id = self._state.rows.queue_of(error)
+            queue_id = self.state.rows.queue_of(error)
         self.damage = Damage(queue_id, str(error))
 
     # -- events ------------------------------------------------------------------------------------
 
     def do(self, event: Event) -> None:
         """Apply an event to memory and record its row changes."""
-        state = self._state
-        kind = type(event)
-        if kind is QueueDropped:
-            for heir in state.continuing(event.queue_id):
-                self.changed[heir.queue_id] = None
-        APPLY[kind](state, event)
-        state.rows.record(event)
+        state = self.state
         self.changed[event.queue_id] = None
+        event.tell(self)
+        event.apply(state)
+        event.record(state.rows.changes)
         if state.waits.by_queue:
-            queue = state.queues.get(event.queue_id)
-            for queue_id in shown_in(event, queue.in_flight if queue else 0):
+            for queue_id in event.shown_in(state):
                 state.to_wake[queue_id] = None
-        follow = _FOLLOWS.get(kind)
-        if follow is not None:
-            follow(self, event)
 
-    def _moved(self, event: MessagesMoved) -> None:
-        for move in event.moves:
-            self.changed[move.target_queue_id] = None
-
-    def _departed(self, event: MessagesDeparted) -> None:
-        self.departs = True
-
-    def _archive_changed(self, event: Event) -> None:
-        self.changed[THE_SHARD] = None
-
-    def _continued(self, event: QueueContinued) -> None:
-        """Move the long polls of a purged queue to its successor."""
-        self.changed[event.successor_id] = None
-        self.deferred += self._state.waits.take_all(event.queue_id)
-
-    def _dropped(self, event: QueueDropped) -> None:
-        del self.changed[event.queue_id]
-        self.dropped.append(event.queue_id)
-        self._close(event.queue_id)
-
-    def _close(self, queue_id: int) -> None:
-        """End the long polls of a removed queue."""
-        for ticket in self._state.waits.take_all(queue_id):
+    def close(self, queue_id: int) -> None:
+        """See `Effects.close`."""
+        for ticket in self.state.waits.take_all(queue_id):
             self.answers.append((ticket, QueueDoesNotExist()))
-
-    def _note_end(self, event: MoveTaskChanged) -> None:
-        """Log the end of a task: ListMessageMoveTasks has no field for messages that stayed."""
-        if not event.task.is_active:
-            self.notices.append(end_notice(event.task))
 
 
 def _after_first_try(state: ShardState, request: Request, stamp: Stamp) -> Outcome:
     return _DEFER, ()
-
-
-_FOLLOWS: dict[type[Event], Callable[[_Turn, Any], None]] = {
-    MessagesMoved: _Turn._moved,
-    MessagesDeparted: _Turn._departed,
-    MoveTaskChanged: _Turn._note_end,
-    MessagesHandedOver: _Turn._archive_changed,
-    MessagesDiscarded: _Turn._archive_changed,
-    BatchSealed: _Turn._archive_changed,
-    BatchesArchived: _Turn._archive_changed,
-    QueueContinued: _Turn._continued,
-    QueueDropped: _Turn._dropped,
-}
-"""Further consequences of events."""

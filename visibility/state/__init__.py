@@ -1,1 +1,1 @@
-"""One shard's memory: the state of queues, the events that change it, and their application."""
+"""One shard's memory: the state of queues and what changes it."""

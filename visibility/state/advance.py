@@ -5,9 +5,8 @@ Nothing here is an event.
 
 from __future__ import annotations
 
-from visibility.contract.held_messages import Hold
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease
+from visibility.contract.stored_message import Hold, Lease
 from visibility.state.counts import Counts
 from visibility.state.in_flight import hide, show, wait
 from visibility.state.queue_state import QueueState

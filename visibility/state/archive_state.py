@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.state.events import SealedBatch
+from visibility.rows.archive_rows import write_archive
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_values import ArchiveRow, SealedBatch
 
 
 class ArchiveState(msgspec.Struct):
-    """A shard's messages that wait for the archive. Changed by `apply.py` and at start only."""
+    """A shard's messages that wait for the archive. Changed by events and at a start only."""
 
     source: str = ""
     """The archive's name for this data folder; a restore changes it, as batches differ from then
@@ -56,3 +58,8 @@ class ArchiveState(msgspec.Struct):
     def messages(self) -> int:
         """Number of waiting messages."""
         return self.next_position - self.first_position
+
+    def record(self, changes: Changes) -> None:
+        """Record the state's own row: once in a Turn, after its events."""
+        row = ArchiveRow(*(getattr(self, name) for name in ArchiveRow.__struct_fields__))
+        write_archive(changes, row)

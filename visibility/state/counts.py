@@ -1,5 +1,4 @@
-"""Counts of a queue's messages since the shard was loaded, for metrics. Changed by `apply.py`
-only."""
+"""Counts of a queue's messages since the shard was loaded, for metrics. Changed by events only."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from functools import partial
 
 import msgspec
 
-from visibility.state.events import GroupRow
+from visibility.rows.row_values import GroupRow
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 

@@ -7,13 +7,7 @@ Entries that others may know of, and numbers only rise.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import count
-
-import msgspec
-
-from visibility.contract.stored_message import Arrival, Lease, StoredMessage
-from visibility.state.events import Event
+from visibility.rows.row_values import Departure
 
 OUTBOX_MESSAGES_MAX = 2_000
 """Messages of an outbox, which memory holds; then messages stay where they are."""
@@ -21,47 +15,8 @@ OUTBOX_BYTES_MAX = 16 << 20
 """The same for their content."""
 
 
-class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A message in the outbox. Invariant: never changes once written.
-
-    `lease` and `message` are those of its place, to which it returns if it is refused; `arriving`
-    is the message at its destination, without its content unless `resealed`. `fifo` locks its
-    group meanwhile; `task` is the id of the move task that moves it, empty for none.
-    """
-
-    origin: bytes
-    queue_id: int
-    departed_at_ms: int
-    lease: Lease
-    message: StoredMessage
-    to_shard: int
-    target_queue_id: int
-    target_arn: str
-    arriving: StoredMessage
-    resealed: bool = False
-    fifo: bool = False
-    task: str = ""
-
-    @property
-    def size(self) -> int:
-        """Bytes of content."""
-        return len(self.message.data) + len(self.arriving.data)
-
-    @property
-    def locked(self) -> bytes:
-        """The group of its queue that waits for it; empty for none."""
-        return self.lease.group if self.fifo else b""
-
-    def arrival(self, number: int) -> Arrival:
-        """The message as the other shard gets it."""
-        message = self.arriving
-        if not self.resealed:
-            message = msgspec.structs.replace(message, data=self.message.data)
-        return Arrival(self.origin, number, self.target_queue_id, self.target_arn, message)
-
-
 class Outbox:
-    """A shard's outbox. Changed by `apply_outbox.py` and at a start only."""
+    """A shard's outbox. Changed by events and at a start only."""
 
     __slots__ = ("departures", "next_number", "origin", "origins", "size")
 
@@ -112,60 +67,3 @@ class Outbox:
     def has_of_task(self, task: str) -> bool:
         """True if messages of the move task with this id are under way."""
         return any(departure.task == task for departure in self.departures.values())
-
-
-# -- events ----------------------------------------------------------------------------------------
-
-
-class MessagesDeparted(Event, frozen=True):
-    """Messages left the queue for other shards, under successive numbers of the outbox."""
-
-    first_number: int
-    departures: list[Departure]
-
-    def numbered(self) -> Iterator[tuple[int, Departure]]:
-        """(number, departure) in order."""
-        return zip(count(self.first_number), self.departures, strict=False)
-
-
-class DeparturesCleared(Event, frozen=True):
-    """The other shards have these messages of the queue. The queue is THE_SHARD if it is gone."""
-
-    cleared_at_ms: int
-    numbers: list[int]
-
-
-class DeparturesReturned(Event, frozen=True):
-    """The other shards refused these messages: they wait in the queue again, in their places.
-
-    Their leases are over.
-    """
-
-    returned_at_ms: int
-    fifo: bool
-    numbers: list[int]
-    leases: list[Lease]
-    messages: list[StoredMessage]
-
-
-class MessagesArrived(Event, frozen=True):
-    """Messages came from the outboxes of other shards, as (origin, number, sequence, message).
-
-    Their names are remembered until the origin says that it has forgotten them.
-    """
-
-    arrived_at_ms: int
-    arrivals: list[tuple[bytes, int, int, StoredMessage]]
-
-
-class ArrivalsRefused(Event, frozen=True):
-    """Messages of other shards, as (origin, number, reason), had no queue here. The queue is
-    THE_SHARD."""
-
-    refusals: list[tuple[bytes, int, str]]
-
-
-class ArrivalsForgotten(Event, frozen=True):
-    """No origin, as (origin, number), sends lower numbers any more. The queue is THE_SHARD."""
-
-    floors: list[tuple[bytes, int]]

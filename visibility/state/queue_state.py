@@ -1,4 +1,4 @@
-"""The memory of a queue. Only `apply.py`, `window.py` and `advance.py` change it.
+"""The memory of a queue. Only events, `window.py` and `advance.py` change it.
 
 A waiting message needs no object of its own: untouched ones are on disk by sequence, and a bounded
 window of the next ones is in memory. Delayed messages and remembered ids are on disk only. A
@@ -16,12 +16,13 @@ from typing import NamedTuple
 
 import msgspec
 
-from visibility.contract.held_messages import Hold
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.rows.queue_rows import write_queue
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
 from visibility.state.counts import Counts
-from visibility.state.events import NOWHERE, GroupRow, Quarantined
 from visibility.state.fairness import Fairness
 from visibility.state.ready_groups import ReadyGroups
 
@@ -229,6 +230,45 @@ class QueueState:
         waiting = len(self.retrying)
         delayed = self.delayed - self.quarantined.blocked_delayed
         return QueueCounters(self.visible, self.in_flight - waiting, delayed + waiting)
+
+    def record(self, changes: Changes, now_ms: int) -> None:
+        """Record the queue's own row and its changed spans: once in a Turn, after its events."""
+        row = QueueRow(
+            self.next_sequence,
+            self.low_water,
+            self.waiting,
+            0,
+            self.delayed,
+            self.ready_groups.total,
+            self.aliases,
+            self.remembered_ms,
+            self.fifo,
+            now_ms,
+            self.continues,
+            self.first_sequence,
+            self.departed,
+        )
+        spans = {span: self.spans.get(span, 0) for span in self.changed_spans}
+        write_queue(changes, self.queue_id, row, spans)
+        self.changed_spans.clear()
+
+    @classmethod
+    def of(cls, queue_id: int, row: QueueRow, spans: dict[int, int]) -> QueueState:
+        """The queue as its own row and its spans tell it. `departed` follows from the outbox."""
+        queue = cls(queue_id)
+        queue.next_sequence = row.next_sequence
+        queue.waiting = row.waiting
+        queue.continues = row.continues
+        queue.first_sequence = row.first_sequence
+        queue.delayed = row.delayed
+        queue.ready_groups.restore(row.listed)
+        queue.aliases = row.aliases
+        queue.remembered_ms = row.remembered_ms
+        queue.fifo = row.fifo
+        queue.spans = spans
+        first = min(spans) << SPAN_BITS if spans else row.next_sequence
+        queue.low_water = queue.head = max(row.low_water, first)
+        return queue
 
     def visible_again_in_order(self) -> Iterator[Entry]:
         """Entries that are visible again, oldest first, without changing anything. O(log n)

@@ -12,18 +12,11 @@ from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.archive_state import ArchiveState
-from visibility.state.events import Event, GroupRow, Remembered
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_values import GroupRow, Remembered
 from visibility.state.queue_state import Quarantine, QueueState
-
-
-class DamagedRecord(Exception):
-    """A stored value differs from the written one. Names the key; the value is never guessed."""
-
-    def __init__(self, key: bytes, reason: str) -> None:
-        super().__init__(f"record {key.hex()}: {reason}")
-        self.key = key
-        self.reason = reason
 
 
 class MessagesMissing(Exception):
@@ -85,14 +78,12 @@ class DelayedSurvey(NamedTuple):
 class Rows(Protocol):
     """One shard's rows. Order is ascending everywhere."""
 
-    def record(self, event: Event) -> None:
-        """Translate an applied event into row changes; later reads see them."""
+    changes: Changes
+    """The row changes of the running Turn; later reads see them."""
 
-    def record_queue(self, queue: QueueState, now_ms: int) -> None:
-        """Record the queue's own row and its changed spans."""
-
-    def record_archive(self, archive: ArchiveState) -> None:
-        """Record the shard's archive state."""
+    @property
+    def store(self) -> RowReader:
+        """Reads of single rows and of ranges, for tables that only their feature knows."""
 
     def is_full(self, part: int = 1) -> bool:
         """True once the running Turn has recorded as much as it may, or the given part of that."""
@@ -182,13 +173,6 @@ class Rows(Protocol):
 
     def alias(self, queue_id: int, original_sequence: int) -> int | None:
         """The present sequence of the message that its receipt handles call `original_sequence`."""
-
-    def arrival(self, origin: bytes, number: int) -> str | None:
-        """The answer to a message of another shard's outbox: empty if it arrived, else the reason;
-        None if it is not remembered."""
-
-    def arrivals_floor(self, origin: bytes) -> int:
-        """The number below which an origin's messages were all answered, 0 for an unknown one."""
 
     def remembered(
         self, queue_id: int, digests: list[bytes], now_ms: int

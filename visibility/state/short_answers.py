@@ -45,6 +45,13 @@ ShortAnswer = None | str | int | ShortSends | ShortReceive | ShortFailures
 cancelled one."""
 
 
+class AnswersRow(msgspec.Struct, frozen=True, array_like=True):
+    """The requests that an Entry's changes belong to, and the answer to each."""
+
+    request_ids: list[str]
+    answers: list[ShortAnswer]
+
+
 class AnswerMemory(Protocol):
     """The remembered answers of a shard, as facts of its Entries."""
 

@@ -12,20 +12,8 @@ from typing import Protocol
 import msgspec
 
 from visibility.contract.errors import QueueError
-from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer
-from visibility.state.events import (
-    Event,
-    GroupsChanged,
-    LeasesEnded,
-    MessagesDeleted,
-    MessagesExpired,
-    MessagesMoved,
-    MessagesSent,
-    VisibilityChanged,
-)
-from visibility.state.outbox import DeparturesReturned, MessagesArrived
 
 OnAnswer = Callable[[Answer | QueueError], None]
 
@@ -111,26 +99,3 @@ class WaitList:
                 del self.by_queue[ticket.queue_id]
             ticket.number = 0
         return ticket
-
-
-_SHOWING = (
-    MessagesSent,
-    VisibilityChanged,
-    LeasesEnded,
-    GroupsChanged,
-    MessagesArrived,
-    DeparturesReturned,
-)
-
-
-def shown_in(event: Event, in_flight: int) -> list[int]:
-    """Queues in which the event may have made a message visible; `in_flight` is its queue's count
-    afterwards."""
-    if type(event) in _SHOWING:
-        return [event.queue_id]
-    if type(event) is MessagesMoved:
-        return [move.target_queue_id for move in event.moves]
-    if isinstance(event, MessagesDeleted | MessagesExpired):
-        if in_flight < IN_FLIGHT_MAX <= in_flight + len(event.leases):
-            return [event.queue_id]  # there is room again
-    return []

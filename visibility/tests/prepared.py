@@ -16,22 +16,20 @@ from visibility.contract.operations import (
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
     ChangeMessageVisibilityBatchRequestEntry,
-    ContinueQueue,
     DeleteMessage,
     DeleteMessageBatch,
     DeleteMessageBatchRequestEntry,
-    DropQueue,
     Operation,
-    ReadCounters,
     ReceiveMessage,
-    RestoreMessages,
-    ReturnMessages,
     SendMessage,
     SendMessageBatch,
     SendMessageBatchRequestEntry,
     StartMessageMoveTask,
 )
 from visibility.contract.stored_message import StoredMessage
+from visibility.rules.acknowledge import ReturnMessages
+from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessages
+from visibility.rules.queues import ReadCounters
 
 ACCOUNT = "000000000000"
 REGION = "us-east-1"

@@ -6,7 +6,7 @@ import msgspec
 
 from visibility.contract.move_task import MoveTask
 from visibility.rules.move_steps import advance_move_tasks
-from visibility.state.events import MoveTaskChanged
+from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 from visibility.tests import prepared

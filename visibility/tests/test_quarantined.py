@@ -4,22 +4,12 @@ follower."""
 from __future__ import annotations
 
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.state.apply import APPLY
+from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined
+from visibility.rules.events import Event
+from visibility.rules.groups import GroupChange, GroupsChanged
+from visibility.rules.message_events import MessagesDelayed, MessagesReceived, MessagesSent
+from visibility.rules.quarantine import BlockedGroup, MessagesQuarantined, QuarantineEnded
 from visibility.state.counts import Counts
-from visibility.state.events import (
-    NOWHERE,
-    BlockedGroup,
-    Event,
-    GroupChange,
-    GroupRow,
-    GroupsChanged,
-    MessagesDelayed,
-    MessagesQuarantined,
-    MessagesReceived,
-    MessagesSent,
-    Quarantined,
-    QuarantineEnded,
-)
 from visibility.state.invariants import check_shard
 from visibility.state.queue_state import Blocked, QueueState
 from visibility.state.shard_state import ShardState
@@ -35,7 +25,7 @@ def after(*events: Event) -> QueueState:
     """The queue in a memory without rows."""
     state = ShardState()
     for event in events:
-        APPLY[type(event)](state, event)
+        event.apply(state)
         check_shard(state)
     return state.queue(1)
 

@@ -15,7 +15,7 @@ from cluster.coordination.etcd_wire import Wire
 from cluster.members.host_lease import HostLease
 from cluster.members.member_records import Cluster, Identity, MembershipRefused
 from cluster.members.membership import Me, Membership
-from cluster.peers.network import Address
+from cluster.peers.peer_settings import Address
 from cluster.tests.coordinations import Hosts
 from cluster.tests.simulated_etcd import SimulatedEtcd
 from cluster.tests.simulated_wire import SimulatedWire

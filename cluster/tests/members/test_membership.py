@@ -16,7 +16,7 @@ from cluster.members.host_folder import MEMBER_FILE, open_identity, save_identit
 from cluster.members.leader_view import LeaderView
 from cluster.members.member_operations import remove, set_drained
 from cluster.members.member_records import Identity, MembershipRefused, parse_address
-from cluster.peers.network import Address
+from cluster.peers.peer_settings import Address
 from cluster.replication.leadership import TermRecord
 from cluster.tests.coordinations import Hosts, until
 from cluster.tests.etcd_processes import EtcdProcesses

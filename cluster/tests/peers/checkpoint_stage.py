@@ -15,9 +15,9 @@ from typing import TypeVar
 from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
 from cluster.peers.checkpoint_messages import Begin, Read, Request
 from cluster.peers.checkpoints import Checkpoints
-from cluster.peers.holds import HoldLimits, LogHolds
+from cluster.peers.log_retention import LogRetention, RetentionLimits
 from cluster.peers.peer_outcomes import Outcome
-from cluster.peers.settings import CheckpointSettings
+from cluster.peers.peer_settings import CheckpointSettings
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy
@@ -28,8 +28,8 @@ from storage.copies.scrub import Pace
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.log import Position
-from storage.rows.row_changes import Ops
-from storage.rows.row_codec import encode_row
+from visibility.rows.row_changes import Ops
+from visibility.rows.row_codec import encode_row
 
 T = TypeVar("T")
 LOG_ID = b"l" * 16
@@ -88,7 +88,7 @@ class SourceShard:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.rows = RocksRows(folder)
-        self.holds = LogHolds(loop_s, HoldLimits())
+        self.holds = LogRetention(loop_s, RetentionLimits())
         self.start = 0
         self.made = 0
         self.is_failing = False

@@ -12,8 +12,7 @@ import msgspec
 from cluster.catalog.catalog import Catalog
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
-from cluster.peers.network import Address
-from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
+from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, SeededEntropy
@@ -139,17 +138,17 @@ class Host:
     async def lead(self) -> None:
         """Load the shard from the rows."""
         self.world.refuse_opening = 0
-        if self.shard._reopening._task is not None:
-            self.shard._reopening._task.cancel()
+        if self.shard._tenure._reopening is not None:
+            self.shard._tenure._reopening.cancel()
         await self.shard.start()
 
     async def fall(self) -> None:
         """Lose the leadership, with what is under way."""
         self.world.refuse_opening = NEVER
-        self.shard._fail(StoreFailed("not leader any more"))
-        assert self.shard._reopening._task is not None
-        self.shard._reopening._task.cancel()
-        await self.shard._reopening.abandon()  # before the next leader appends to the shared store
+        self.shard._tenure.on_failure(StoreFailed("not leader any more"))
+        assert self.shard._tenure._reopening is not None
+        self.shard._tenure._reopening.cancel()
+        await self.shard._tenure.abandon()  # before the next leader appends to the shared store
         await pass_time(0)
 
 

@@ -9,9 +9,8 @@ import msgspec
 
 from cluster.peers.incoming import Call, Service
 from cluster.peers.link import Link
-from cluster.peers.network import Address
-from cluster.peers.peer_outcomes import NotSent, Outcome
-from cluster.peers.settings import Channel, PeerSettings
+from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
+from cluster.peers.peer_settings import Address, Channel, PeerSettings
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
@@ -19,6 +18,7 @@ from cluster.tests.world import pass_time
 
 SETTINGS = PeerSettings()
 TIMEOUT_S = 5.0
+SHARD = 1
 
 
 class Peer:
@@ -52,9 +52,10 @@ class Peer:
             entropy=CountingEntropy(),
             versions=versions,
         )
-        service = Service(on_message=self._on_message, on_request=self._on_request)
         for channel in Channel:
-            self.transport.serve(channel, service)
+            if channel is not Channel.REPLICATION:
+                self.transport.serve(channel, Service(self._on_request))
+        self.transport.join(SHARD, self._on_message)
 
     def _on_message(self, peer: str, body: bytes) -> None:
         if body == b"bug":
@@ -74,9 +75,17 @@ class Peer:
         assert link is not None
         return link
 
+    def reaches(self, peer: Peer) -> bool:
+        return self.transport.link(peer.name, Channel.REQUESTS) is not None
+
     def ask(self, peer: Peer, body: bytes, timeout_s: float = TIMEOUT_S) -> Asked:
         asked = Asked()
-        asked.number = self.link(peer).request(body, asked.outcomes.append, timeout_s)
+        link = self.transport.link(peer.name, Channel.REQUESTS)
+        if link is None:
+            asked.number = NotSent(Reason.NOT_CONNECTED)
+        else:
+            asked.link = link
+            asked.number = link.request(body, asked.outcomes.append, timeout_s)
         return asked
 
 
@@ -84,8 +93,13 @@ class Asked:
     """A request and its outcomes."""
 
     def __init__(self) -> None:
+        self.link: Link
         self.number: int | NotSent
         self.outcomes: list[Outcome] = []
+
+    def cancel(self) -> bool:
+        """True if there will be no outcome."""
+        return isinstance(self.number, int) and self.link.cancel(self.number)
 
     @property
     def outcome(self) -> Outcome:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from cluster.peers.network import Address
+from cluster.peers.peer_settings import Address
 
 
 class SimulatedNetwork:

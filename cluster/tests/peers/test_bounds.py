@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from cluster.peers.frames import HEAD, Kind
 from cluster.peers.peer_outcomes import NotSent, Reason, Refused, Unknown
-from cluster.peers.settings import Channel
-from cluster.tests.peers.peers import SETTINGS, pair
+from cluster.peers.peer_settings import Channel
+from cluster.tests.peers.peers import SETTINGS, SHARD, pair
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import pass_time, settled
 
@@ -66,7 +66,7 @@ async def test_the_other_channel_does_not_wait_for_a_slow_one() -> None:
             await settled()
         assert a.ask(b, bytes(3 << 20)).outcome == NotSent(Reason.FULL)
 
-        assert a.link(b, Channel.REPLICATION).message(b"an Entry") is None
+        assert a.link(b, Channel.REPLICATION).message(SHARD, b"an Entry") is None
         await pass_time(0.01)
 
         assert b.messages == [("a", b"an Entry")]

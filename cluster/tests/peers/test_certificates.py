@@ -12,9 +12,8 @@ import pytest
 from cluster.clock import SystemClock
 from cluster.peers.certificates import CertificatesRefused, HostFiles, make_certificates
 from cluster.peers.hello import names_of
-from cluster.peers.network import Address
+from cluster.peers.peer_settings import Address, PeerSettings
 from cluster.peers.peer_tls import TlsFiles, TlsNetwork
-from cluster.peers.settings import PeerSettings
 
 NOW_S = SystemClock().wall_s()
 DAY_S = 86400.0

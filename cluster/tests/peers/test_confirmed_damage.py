@@ -17,14 +17,14 @@ from structlog.testing import capture_logs
 from cluster.peers.checkpoint_fetch import NoGoodCopy
 from cluster.peers.checkpoint_messages import Begin, Check, End, Keep, Read
 from cluster.peers.incoming import Call
-from cluster.peers.settings import Channel
+from cluster.peers.peer_settings import Channel
 from cluster.tests.peers.checkpoint_stage import CheckpointHost, hosts, read_all, rows_of
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import pass_time
 from storage.copies.replaced_rows import incoming_of
 from storage.engines.store import StoreFailed
 from storage.log import Position
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _decode_as_before = msgspec.msgpack.Decoder(Begin | Read | Keep | End).decode
 """Of a version that does not know `Check`."""

@@ -19,9 +19,9 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import Request
-from visibility.contract.operations import PlanMove
 from visibility.contract.outcomes import MovePlan
 from visibility.contract.results import SendMessageResult
+from visibility.rules.move_plans import PlanMove
 from visibility.tests import prepared
 from visibility.tests.prepared import CALLER
 

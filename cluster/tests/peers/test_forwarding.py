@@ -8,11 +8,10 @@ from structlog.testing import capture_logs
 from auth.auth_errors import AccessDenied
 from auth.caller import Caller
 from cluster.encoded_requests import encode_answer
-from cluster.peers.held import Routed
+from cluster.peers.held_requests import Routed
 from cluster.peers.incoming import Call, Service
-from cluster.peers.peer_outcomes import Outcome, Reason, Refused
-from cluster.peers.retry import Refusal
-from cluster.peers.settings import Channel, ForwardingSettings, PeerSettings
+from cluster.peers.peer_outcomes import Outcome, Reason, Refusal, Refused
+from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
 from cluster.tests.peers.hosts import (
     COUNT,
     POLL,
@@ -38,6 +37,7 @@ from visibility.contract.outcomes import Accepted, Deliveries
 from visibility.contract.results import SendMessageBatchResult, SendMessageResult
 from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.handing_out import COUNTED_BYTES_MIN
 from visibility.tests import prepared
 
@@ -105,7 +105,7 @@ async def test_messages_of_an_outbox_reach_the_leader_of_their_shard_once() -> N
         content = prepared.content("a dead letter")
         letter = StoredMessage("the id", 1, content.size, content.data)
         arrival = Arrival(b"the origin".ljust(16), 1, QUEUE.queue_id, QUEUE.arn, letter)
-        accept = op.AcceptMessages([arrival], [(arrival.origin, 1)])
+        accept = AcceptMessages([arrival], [(arrival.origin, 1)])
         asked = [a.ask(of_shard(accept, f"try {number}")) for number in range(2)]
         await pass_time(0.01)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.peers.settings import ForwardingSettings
+from cluster.peers.peer_settings import ForwardingSettings
 from cluster.shards.answers import NotDecided
 from cluster.tests.peers.hosts import (
     COUNT,
@@ -18,7 +18,7 @@ from cluster.tests.peers.hosts import (
     the_cluster,
 )
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import pass_time, settled
+from cluster.tests.world import lead_of, pass_time, settled
 from visibility.contract.errors import (
     ServiceUnavailable,
 )
@@ -142,8 +142,8 @@ async def test_a_leader_that_crashes_costs_no_request() -> None:
 async def test_what_a_fallen_leader_did_not_decide_is_sent_to_the_next() -> None:
     cluster = the_cluster("abc")
     async with running(cluster) as (a, b, c):
-        b.shard._undecided = NotDecided  # type: ignore[method-assign]
-        b.shard._under_way_max = 0  # requests stay in the inbox
+        b.shard._tenure.undecided = NotDecided  # type: ignore[method-assign]
+        lead_of(b.shard)._under_way_max = 0  # requests stay in the inbox
         asked = [a.ask(SEND), b.ask(SEND)]
         await pass_time(0.1)
 

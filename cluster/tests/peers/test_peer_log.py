@@ -7,7 +7,7 @@ import asyncio
 from structlog.testing import capture_logs
 
 from cluster.peers.incoming import Service
-from cluster.peers.settings import Channel
+from cluster.peers.peer_settings import Channel
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual

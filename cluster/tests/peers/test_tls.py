@@ -18,10 +18,9 @@ from cluster.clock import SystemClock, SystemEntropy
 from cluster.peers.frames import HEAD, Kind
 from cluster.peers.hello import Hello, encode
 from cluster.peers.incoming import Call, Service
-from cluster.peers.network import Address
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
+from cluster.peers.peer_settings import Address, Channel, PeerSettings
 from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
-from cluster.peers.settings import Channel, PeerSettings
 from cluster.peers.transport import Transport
 from compat_tests.certificates import Authority, Pair
 
@@ -77,21 +76,19 @@ class Host:
             entropy=SystemEntropy(),
         )
         self.asked = 0
-        service = Service(on_request=self._answer)
-        self.transport.serve(Channel.REQUESTS, service)
-        self.transport.serve(Channel.REPLICATION, service)
+        self.transport.serve(Channel.REQUESTS, Service(self._answer))
 
     def _answer(self, call: Call) -> None:
         self.asked += 1
         call.answer(call.body)
 
     def is_open(self, peer: Host) -> bool:
-        link = self.transport.link(peer.name, Channel.REQUESTS)
-        return link is not None and link.is_open
+        return self.transport.link(peer.name, Channel.REQUESTS) is not None
 
     async def ask(self, peer: Host, body: bytes) -> Outcome:
         link = self.transport.link(peer.name, Channel.REQUESTS)
-        assert link is not None
+        if link is None:
+            return NotSent(Reason.NOT_CONNECTED)
         outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         sent = link.request(body, outcome.set_result, 30.0)
         return sent if isinstance(sent, NotSent) else await outcome
@@ -133,8 +130,7 @@ def test_two_hosts_speak_tls_1_3_and_know_each_other(
             assert await other.ask(one, large) == large
             link = one.transport.link("b", Channel.REQUESTS)
             assert link is not None
-            assert link._current is not None
-            wire = link._current.wire
+            wire = link.wire
             assert wire.names == {"b"}
             assert wire._transport.get_extra_info("ssl_object").version() == "TLSv1.3"
 
@@ -302,9 +298,7 @@ def test_half_closed_connections_end(tell: Callable[[Story], None], authority: A
         host, peer = Host("a", authority, a), Host("b", authority, b)
         async with started(host, peer):
             await until(lambda: peer.is_open(host))
-            link = peer.transport.link("a", Channel.REQUESTS)
-            assert link is not None
-            first = link._current
+            first = peer.transport.link("a", Channel.REQUESTS)
             assert first is not None
 
             raw = first.wire._transport.get_extra_info("socket")
@@ -381,9 +375,9 @@ def test_changed_files_are_used_without_a_restart(
 
     def issuer_seen(host: Host, peer: str) -> str:
         link = host.transport.link(peer, Channel.REQUESTS)
-        if link is None or not link.is_open or link._current is None:
+        if link is None:
             return ""
-        certificate = link._current.wire._transport.get_extra_info("peercert")
+        certificate = link.wire._transport.get_extra_info("peercert")
         ((_, name),) = certificate["issuer"][0]
         return str(name)
 

@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 
 from cluster.peers.frames import HEAD, Kind
 from cluster.peers.peer_outcomes import NotSent, Reason, Refused, Unknown
-from cluster.peers.settings import Channel
-from cluster.tests.peers.peers import SETTINGS, TIMEOUT_S, Peer, pair, start
+from cluster.peers.peer_settings import Channel
+from cluster.tests.peers.peers import SETTINGS, SHARD, TIMEOUT_S, Peer, pair, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import pass_time, settled
@@ -22,13 +22,33 @@ SILENCE_S = SETTINGS.heartbeat_s * (SETTINGS.silent_beats + 1)
 async def test_a_request_is_answered_and_a_message_arrives() -> None:
     async with pair() as (a, b, _):
         asked = a.ask(b, b"x")
-        assert a.link(b, Channel.REPLICATION).message(b"y") is None
+        assert a.link(b, Channel.REPLICATION).message(SHARD, b"y") is None
         await pass_time(0.01)
 
         assert asked.outcome == b"re:x"
         assert b.messages == [("a", b"y")]
         link = a.link(b)
         assert (link.version, link.peer and link.peer.host) == (1, "b")
+
+
+@virtual
+async def test_each_shard_gets_its_own_messages_in_order() -> None:
+    async with pair() as (a, b, _):
+        got: dict[int, list[tuple[str, bytes]]] = {7: [], 8: []}
+        for shard, messages in got.items():
+            b.transport.join(shard, lambda *message, to=messages: to.append(message))
+
+        for number in range(3):
+            for shard in (7, 8, 9):
+                assert a.transport.send("b", shard, b"%d.%d" % (shard, number)) is None
+        assert a.transport.send("z", 7, b"lost") == NotSent(Reason.NOT_CONNECTED)
+        await pass_time(0.01)
+
+        assert got == {n: [("a", b"%d.%d" % (n, number)) for number in range(3)] for n in (7, 8)}
+        b.transport.leave(7)
+        a.transport.send("b", 7, b"too late")
+        await pass_time(0.01)
+        assert len(got[7]) == 3
 
 
 @virtual
@@ -67,7 +87,7 @@ async def test_without_a_connection_nothing_is_sent() -> None:
     asked = a.ask(b, b"x")
 
     assert asked.outcome == NotSent(Reason.NOT_CONNECTED)
-    assert a.link(b).message(b"y") == NotSent(Reason.NOT_CONNECTED)
+    assert a.transport.link("b", Channel.REPLICATION) is None
     await start([b])
     b.transport.set_peers({"a": a.address, "b": b.address})
     await pass_time(SETTINGS.reconnect_max_s)
@@ -136,7 +156,7 @@ async def test_a_silent_cut_is_noticed_in_bounded_time(direction: str) -> None:
 
         # Either side may notice first, and its end may reach the other.
         assert asked.outcome in (Unknown(Reason.SILENT), Unknown(Reason.LOST))
-        assert not a.link(b).is_open
+        assert not a.reaches(b)
         network.mend()
         await pass_time(SETTINGS.reconnect_max_s + 0.1)
         again = a.ask(b, b"again")
@@ -153,7 +173,7 @@ async def test_an_idle_connection_stays() -> None:
         await pass_time(600.0)
 
         assert network.ends == ends
-        assert a.link(b).is_open
+        assert a.reaches(b)
 
 
 @virtual
@@ -202,9 +222,7 @@ async def test_a_cancelled_request_is_answered_all_the_same() -> None:
         b.holds = True
         asked = a.ask(b, b"x")
         await pass_time(0.01)
-        assert isinstance(asked.number, int)
-
-        assert a.link(b).cancel(asked.number) is False
+        assert asked.cancel() is False
         await pass_time(0.01)
 
         (call,) = b.calls
@@ -212,7 +230,7 @@ async def test_a_cancelled_request_is_answered_all_the_same() -> None:
         assert call.refuse("cancelled")
         await pass_time(0.01)
         assert asked.outcome == Refused("cancelled")
-        assert a.link(b).cancel(asked.number) is False
+        assert asked.cancel() is False
 
 
 @virtual
@@ -220,9 +238,7 @@ async def test_a_request_that_is_cancelled_before_it_left_has_no_outcome() -> No
     async with pair() as (a, b, _):
         b.holds = True
         asked = a.ask(b, b"x")
-        assert isinstance(asked.number, int)
-
-        assert a.link(b).cancel(asked.number) is True
+        assert asked.cancel() is True
         await pass_time(TIMEOUT_S * 2)
 
         assert (asked.outcomes, b.calls) == ([], [])
@@ -256,10 +272,8 @@ async def test_a_request_that_left_can_be_cancelled_twice_and_has_an_outcome() -
             end.pause_reading()
         a.ask(b, bytes(2 << 20))
         await settled()
-        assert isinstance(asked.number, int)
-
-        assert a.link(b).cancel(asked.number) is False  # waits in the outbox
-        assert a.link(b).cancel(asked.number) is False
+        assert asked.cancel() is False  # waits in the outbox
+        assert asked.cancel() is False
         for end in network.open_ends("b"):
             end.resume_reading()
         await pass_time(0.1)
@@ -287,7 +301,7 @@ async def test_a_bug_costs_one_message() -> None:
         link = a.link(b, Channel.REPLICATION)
         with capture_logs() as logs:
             for body in (b"one", b"bug", b"two"):
-                assert link.message(body) is None
+                assert link.message(SHARD, body) is None
             await pass_time(0.01)
 
         assert b.messages == [("a", b"one"), ("a", b"two")]
@@ -306,12 +320,12 @@ async def test_a_bug_while_connecting_costs_an_attempt() -> None:
     with capture_logs() as logs:
         await start([a, b])
         assert {line["event"] for line in logs} >= {"link_failed"}
-        assert not a.link(b).is_open
+        assert not a.reaches(b)
 
         a.transport._log_ids = dict
         await pass_time(1.0)
 
-    assert a.link(b).is_open
+    assert a.reaches(b)
     await asyncio.gather(a.transport.stop(), b.transport.stop())
 
 
@@ -416,20 +430,19 @@ async def test_a_removed_host_is_let_go_and_not_admitted() -> None:
             assert b.transport.link("a", Channel.REQUESTS) is None
             await pass_time(10.0)
         assert Reason.NOT_A_MEMBER in {line.get("reason") for line in logs}
-        assert not a.link(b).is_open
+        assert not a.reaches(b)
 
 
 @virtual
 async def test_frames_that_are_not_expected_end_the_connection() -> None:
     async with pair() as (a, b, _):
         for kind in (99, Kind.HELLO, Kind.WELCOME, Kind.ANSWER):
-            connection = a.link(b)._current
-            assert connection is not None
+            connection = a.link(b)
             connection.wire.send(kind, 1, b"rubbish")
             await pass_time(0.01)
             assert connection.wire.is_over
             await pass_time(SETTINGS.reconnect_s)
-        assert a.link(b).is_open
+        assert a.reaches(b)
 
 
 @virtual

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from cluster.peers.forwarding import PeerRouter
-from cluster.peers.held import Routed
-from cluster.peers.settings import ForwardingSettings
+from cluster.peers.held_requests import Routed
+from cluster.peers.peer_settings import ForwardingSettings
 from cluster.shards.answers import returning
 from cluster.tests.peers.hosts import QUEUE, RECEIVE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual

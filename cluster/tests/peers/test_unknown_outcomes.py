@@ -8,12 +8,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from cluster.peers.settings import ForwardingSettings, PeerSettings
+from cluster.peers.peer_settings import ForwardingSettings, PeerSettings
 from cluster.tests.peers.hosts import COUNT, QUEUE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked, pass_time
-from storage.rows.row_codec import decode_row
-from storage.rows.row_keys import LEASE, MESSAGE
+from cluster.tests.world import Asked, lead_of, pass_time
 from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Deliveries
@@ -24,6 +22,8 @@ from visibility.contract.results import (
     StartMessageMoveTaskResult,
 )
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_codec import decode_row
+from visibility.rows.row_keys import LEASE, MESSAGE
 from visibility.tests import prepared
 
 FIFO = prepared.queue_named("ordered.fifo", 2, ContentBasedDeduplication="true")
@@ -256,7 +256,7 @@ async def test_messages_that_were_asked_for_again_are_not_given_back_as_well() -
         sent = b.ask(prepared.send(QUEUE, "hello"))
         await pass_time(0.1)
         assert sent.refusal is SendMessageResult
-        b.shard._under_way_max = 4
+        lead_of(b.shard)._under_way_max = 4
 
         received = await under_way(cluster, prepared.receive(QUEUE))
         cluster.store.auto_sync = True

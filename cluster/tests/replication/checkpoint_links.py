@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from cluster.peers.incoming import Call, Service
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
-from cluster.peers.settings import Channel
+from cluster.peers.peer_settings import Channel
 
 if TYPE_CHECKING:
     from cluster.tests.replication.shard_process import Process

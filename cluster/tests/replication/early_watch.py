@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from cluster.replication.replicated_store import Proposal, ReplicatedStore
 from cluster.shards.shard import Shard
+from cluster.tests.world import lead_of
 from storage.log import Position
 from visibility.state.waiters import Ticket
 
@@ -44,7 +45,7 @@ class EarlyWatch:
         store.once_synced = self._watched  # type: ignore[method-assign]
 
     def _watched(self, done: Callable[[], None]) -> None:
-        proposal, early = self._store._proposals[-1], self._shard._early
+        proposal, early = self._store._proposals[-1], lead_of(self._shard)._early
         assert early is not None
         own = {id(ticket) for ticket, _ in early._held[-1]}
 

@@ -10,7 +10,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from cluster.clock import SystemClock
-from cluster.peers.settings import CheckpointSettings
+from cluster.peers.peer_settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication import Leadership
 from cluster.replication.checkpointing import CheckpointTraffic, RowsPlace
@@ -18,6 +18,7 @@ from cluster.replication.hosting import OnMessage, ReplicatedStores
 from cluster.replication.replica_messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.delivery import Deliveries
+from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
 from cluster.tests.replication.checkpoint_links import CheckpointLinks
 from cluster.tests.replication.coordination import HostLeadership
@@ -30,7 +31,7 @@ from storage.engines.store import StoreFailed
 from storage.log.disk import Done, Work
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.model import Request
-from visibility.contract.operations import ReturnMessages
+from visibility.rules.acknowledge import ReturnMessages
 from visibility.state.waiters import Ticket
 
 if TYPE_CHECKING:
@@ -117,12 +118,14 @@ class Process:
         """Carries messages to other shards, if there are several."""
         self.shard = Shard(
             cluster.number,
-            open_store=self._open,
-            clock=self.clock,
-            entropy=entropy,
-            definitions=cluster.queues,
-            remembers=True,
-            shared_catalog=cluster,
+            ShardParts(
+                open_store=self._open,
+                clock=self.clock,
+                entropy=entropy,
+                definitions=cluster.queues,
+                remembers=True,
+                shared_catalog=cluster,
+            ),
         )
         self._submit = self.shard.submit
         self.shard.submit = self._watched_submit  # type: ignore[method-assign]

@@ -13,10 +13,10 @@ from cluster.tests.replication.test_shards import Q, bodies, received, sent, sta
 from storage.engines.store_options import Replication
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt, Request
-from visibility.contract.operations import ReadOutbox, SealArchive
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import SendMessageResult
-from visibility.rules.archive_batches import the_shard
+from visibility.rules.archive_batches import SealArchive, the_shard
+from visibility.rules.departures import ReadOutbox
 from visibility.tests import prepared
 
 GONE = Receipt(1_000, 1)

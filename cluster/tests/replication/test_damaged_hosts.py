@@ -8,7 +8,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.peers.settings import CheckpointSettings
+from cluster.peers.peer_settings import CheckpointSettings
 from cluster.replication.replacement import Ways
 from cluster.shards.shard_report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
@@ -20,8 +20,8 @@ from storage.copies.replaced_rows import Replaced
 from storage.copies.scrub import ScrubTimes
 from storage.engines.store_options import log_folder
 from storage.log.entry import BEGINNING
-from storage.rows.row_keys import DEPARTURE, message_key, queue_key, row_key
-from visibility.state.events import THE_SHARD
+from visibility.rows.row_keys import DEPARTURE, message_key, queue_key, row_key
+from visibility.rows.row_values import THE_SHARD
 from visibility.tests import prepared
 
 _LONG_S = 120.0

@@ -5,9 +5,9 @@ from __future__ import annotations
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
 from cluster.tests.world import pass_time
-from visibility.contract.held_messages import HoldMessages, ReleaseMessages
-from visibility.contract.operations import BrowseMessages
 from visibility.contract.outcomes import BrowsedPage, SelectedChanged
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
 from visibility.tests import prepared
 
 

@@ -14,11 +14,12 @@ from random import Random
 import pytest
 
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.peers.settings import CheckpointSettings, PeerSettings
+from cluster.peers.peer_settings import CheckpointSettings, PeerSettings
 from cluster.replication import Timing
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
 from cluster.shards.answers import NotDecided
+from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import Phase
 from cluster.tests.peers.peers import Peer
@@ -30,11 +31,11 @@ from storage.copies.replaced_rows import Replaced, make_incoming, replace_rows
 from storage.copies.scrub import ScrubTimes
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
-from storage.rows.row_keys import message_key
 from storage.tests.places import SEGMENT_BYTES
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Deliveries
+from visibility.rows.row_keys import message_key
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -134,10 +135,12 @@ class Cluster:
     async def start(self, name: str) -> None:
         shard = self.shards[name] = Shard(
             0,
-            open_store=partial(self.stores[name].open, 0, self.rows_folder(name)),
-            clock=SystemClock(),
-            entropy=SystemEntropy(),
-            definitions=KnownQueues(Q),
+            ShardParts(
+                open_store=partial(self.stores[name].open, 0, self.rows_folder(name)),
+                clock=SystemClock(),
+                entropy=SystemEntropy(),
+                definitions=KnownQueues(Q),
+            ),
         )
         await shard.start()
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cluster.peers.holds import HoldLimits
-from cluster.peers.settings import CheckpointSettings
+from cluster.peers.log_retention import RetentionLimits
+from cluster.peers.peer_settings import CheckpointSettings
 from cluster.replication import checkpointing
 from cluster.replication.replica import Replica
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
@@ -137,7 +137,7 @@ async def test_a_new_disk_is_brought_up_under_a_load_that_never_ends(cluster: Sh
     host.replace_disk(Random(7))
     for each in cluster.hosts.values():
         if each is not host:
-            each.store.holds._limits = HoldLimits(bytes_max=80_000)
+            each.store.holds._limits = RetentionLimits(bytes_max=80_000)
     host.start()
 
     def counts() -> bool:

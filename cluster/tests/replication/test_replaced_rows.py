@@ -30,7 +30,7 @@ from storage.engines.kept_files import note_of
 from storage.engines.rocks import RocksRows
 from storage.log import BEGINNING, LogMismatch, Position, SystemDisk
 from storage.log.entry import encode_entry
-from storage.rows.row_changes import Ops
+from visibility.rows.row_changes import Ops
 
 LOG_ID = b"l" * 16
 SEGMENT_BYTES = 64 << 10

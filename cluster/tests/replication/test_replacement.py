@@ -9,7 +9,7 @@ from random import Random
 
 import structlog
 
-from cluster.peers.settings import PeerSettings
+from cluster.peers.peer_settings import PeerSettings
 from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic
 from cluster.replication.replacement import Replacement, Ways
 from cluster.tests.peers.peers import Peer

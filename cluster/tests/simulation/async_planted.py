@@ -3,19 +3,19 @@ of a test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import pytest
 
 from cluster.replication import replicated_store
 from cluster.replication.replicated_store import Proposal, ReplicatedStore
-from cluster.shards import early_answers
-from cluster.shards.early_answers import EARLY, EarlyAnswers
+from cluster.shards.answers import EarlyAnswers
 from cluster.tests.simulation.cluster_run import APART, Shape
+from cluster.tests.simulation.planting import Plant, change_operation
 from storage.engines.store_options import Replication
-from visibility.contract.operations import AcceptMessages, ClearOutbox, ReadOutbox, ReceiveMessage
-
-Plant = Callable[[pytest.MonkeyPatch], None]
+from visibility.contract.operations import ReceiveMessage
+from visibility.rules.arrivals import AcceptMessages
+from visibility.rules.departures import ClearOutbox, ReadOutbox
 
 
 def rows_at_the_local_sync(patch: pytest.MonkeyPatch) -> None:
@@ -56,12 +56,13 @@ def forget_the_bound(patch: pytest.MonkeyPatch) -> None:
 
 def receive_what_may_be_lost(patch: pytest.MonkeyPatch) -> None:
     """Receives do not wait for a majority either."""
-    patch.setattr(early_answers, "EARLY", EARLY | {ReceiveMessage})
+    change_operation(patch, ReceiveMessage, is_early=True)
 
 
 def cross_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """Messages change the shard although either side may be lost."""
-    patch.setattr(early_answers, "EARLY", EARLY | {ReadOutbox, AcceptMessages, ClearOutbox})
+    for operation in (ReadOutbox, AcceptMessages, ClearOutbox):
+        change_operation(patch, operation, is_early=True)
 
 
 _ASYNC = Shape(often=APART, replication=Replication.ASYNC)

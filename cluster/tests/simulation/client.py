@@ -13,18 +13,15 @@ from cluster.tests.simulation.simulation import Call, Reply, Simulation
 from compat_tests.faults.history import Change, Delete, Delivery, Outcome, Removal, Send
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Receipt, Request
-from visibility.contract.operations import (
-    BrowseMessages,
-    MoveSelected,
-    SendMessageBatch,
-    SendMessageBatchRequestEntry,
-)
+from visibility.contract.operations import SendMessageBatch, SendMessageBatchRequestEntry
 from visibility.contract.outcomes import BrowsedPage, Deliveries, Progress
 from visibility.contract.results import (
     DeleteMessageBatchResult,
     SendMessageBatchResult,
     SendMessageResult,
 )
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.move_tasks import MoveSelected
 from visibility.tests import prepared
 
 _IN_TIME_S = 3.0

@@ -8,12 +8,14 @@ from collections.abc import Callable
 import pytest
 
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.shards.answers import NotDecided
-from cluster.shards.shard import Shard
+from cluster.shards.answers import NotDecided, RefusedReceives
+from cluster.shards.lead import Lead
+from cluster.shards.shard_report import Phase
+from cluster.shards.tenure import Tenure
 from cluster.tests.replication import test_shards as stories
 from cluster.tests.simulation.cluster_run import Shape
+from cluster.tests.simulation.planting import Plant
 
-Plant = Callable[[pytest.MonkeyPatch], None]
 Story = Callable[[], None]
 
 
@@ -40,47 +42,47 @@ def apply_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 def answer_when_deposed(patch: pytest.MonkeyPatch) -> None:
     """A deposed leader answers what it decided."""
-    on_deposed = Shard.on_deposed
+    end = Lead.end
 
-    def answer_first(self: Shard) -> None:
-        for entry in self._under_way:
-            self._answer_all(entry.answers)
-            entry.answers.clear()
-        on_deposed(self)
+    def answer_first(self: Lead, refused: RefusedReceives | None = None) -> None:
+        if self._owner.phase is Phase.FOLLOWING:  # type: ignore[attr-defined]
+            for entry in self._under_way:
+                self._answer_all(entry.answers)
+                entry.answers.clear()
+        end(self, refused)
 
-    patch.setattr(Shard, "on_deposed", answer_first)
+    patch.setattr(Lead, "end", answer_first)
 
 
 def keep_memory_when_deposed(patch: pytest.MonkeyPatch) -> None:
     """A shard that leads again goes on with what it remembers."""
-    on_deposed, on_leading = Shard.on_deposed, Shard.on_leading
+    on_deposed, on_leading = Tenure.on_deposed, Tenure.on_leading
+    kept: dict[Tenure, Lead | None] = {}
 
-    def keep(self: Shard) -> None:
-        rows, state = self._rows, self._state
+    def keep(self: Tenure) -> None:
+        kept[self] = self.lead
         on_deposed(self)
-        self._kept = rows, state  # type: ignore[attr-defined]
 
-    def go_on(self: Shard) -> None:
-        rows, state = getattr(self, "_kept", (None, None))
-        if rows is None or state is None:
+    def go_on(self: Tenure) -> None:
+        lead = kept.get(self)
+        if lead is None or self._store is None:
             on_leading(self)
             return
-        del rows.store.layers[:-1]
-        self._rows, self._state = rows, state
-        self.phase = type(self.phase)("leading")
+        del lead._rows.store.layers[:-1]
+        self._begin_lead(self._store, lead._rows, lead._state)
 
-    patch.setattr(Shard, "on_deposed", keep)
-    patch.setattr(Shard, "on_leading", go_on)
+    patch.setattr(Tenure, "on_deposed", keep)
+    patch.setattr(Tenure, "on_leading", go_on)
 
 
 def say_not_decided_of_everything(patch: pytest.MonkeyPatch) -> None:
     """A deposed leader says of Entries under way that they were not decided."""
-    refuse = Shard._refuse
+    refuse = Lead.refuse
 
-    def refuse_all(self: Shard, tickets: list, refusal: object = None) -> None:  # type: ignore[type-arg]
+    def refuse_all(self: Lead, tickets: list, refusal: object = None) -> None:  # type: ignore[type-arg]
         refuse(self, tickets, NotDecided())
 
-    patch.setattr(Shard, "_refuse", refuse_all)
+    patch.setattr(Lead, "refuse", refuse_all)
 
 
 PLANTS: tuple[tuple[Plant, Shape | Story], ...] = (

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
+from cluster.shards.shard_report import OnNews
 from cluster.tests.replication.shard_hosts import ShardCluster
 from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.worker import SimulatedEntropy
@@ -30,7 +31,8 @@ _ANSWER_S = 10.0
 class Elsewhere:
     """A shard of another host."""
 
-    on_departure: Any = None
+    def subscribe(self, on_news: OnNews) -> None:
+        """See Shard. There is no news."""
 
 
 class Routes:

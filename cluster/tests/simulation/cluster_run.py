@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, NamedTuple
 
-from cluster.peers.settings import CheckpointSettings
+from cluster.peers.peer_settings import CheckpointSettings
 from cluster.replication import Timing
 from cluster.tests.consistency import check_rows
 from cluster.tests.replication.host import TIMING
@@ -34,7 +34,7 @@ from compat_tests.faults.judge import judge
 from storage.copies.scrub import ScrubTimes
 from storage.engines.memory import MemoryStore
 from storage.engines.store_options import Replication, StoreOptions
-from storage.rows.row_keys import ARRIVAL, DEPARTURE
+from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 
 STEPS = 12
@@ -227,7 +227,7 @@ def _check(cluster: ShardCluster) -> None:
     it."""
     leader = cluster.leading()
     assert leader is not None
-    state = leader.shard._state
+    state = leader.shard._tenure.state
     check_shard(state)
     memory = MemoryStore()
     memory.rows = leader.rows

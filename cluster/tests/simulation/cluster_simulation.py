@@ -11,7 +11,6 @@ from random import Random
 import msgspec
 
 from cluster.shards.answers import NotDecided
-from cluster.shards.early_answers import EARLY
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.simulation import Call, ConnectionLost, Simulation
@@ -19,8 +18,10 @@ from cluster.tests.simulation.worker import Machine
 from compat_tests.faults.history import Outcome, Send
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
-from visibility.contract.operations import ContinueQueue, DropQueue, UndoReceive
 from visibility.contract.outcomes import Answer
+from visibility.rules.acknowledge import UndoReceive
+from visibility.rules.features import OPERATIONS
+from visibility.rules.kept_queues import ContinueQueue, DropQueue
 
 _PATIENCE_S = 10.0
 """Time after which an undecided request is given up."""
@@ -55,7 +56,7 @@ class ClusterSimulation(Simulation):
     def is_moving(self) -> bool:
         """See Simulation."""
         leaders = [cluster.leading() for cluster in self.clusters]
-        states = [leader.shard._state for leader in leaders if leader is not None]
+        states = [leader.shard._tenure.state for leader in leaders if leader is not None]
         return len(states) < len(leaders) or any(
             state.outbox.departures
             or any(
@@ -163,7 +164,8 @@ class ClusterSimulation(Simulation):
                 self._again(call, request, until_s)
                 return
             is_known = not isinstance(answer, ServiceUnavailable)
-            if process.early is not None and is_known and type(request.operation) in EARLY:
+            is_early = OPERATIONS[type(request.operation)].is_early
+            if process.early is not None and is_known and is_early:
                 call.early = process.early.of(call.ticket)
             self._answer(call, answer)
 

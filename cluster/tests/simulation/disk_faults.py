@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from msgspec.msgpack import decode
 
-from cluster.peers.settings import CheckpointSettings
+from cluster.peers.peer_settings import CheckpointSettings
 from cluster.tests.replication.shard_hosts import ShardHost
 from cluster.tests.replication.shard_process import Checkpointing
 from cluster.tests.simulation.cluster_faults import ShardFaults
@@ -26,8 +26,8 @@ from storage.copies.scrub import ScrubTimes
 from storage.engines.store_options import log_folder
 from storage.log import Promise
 from storage.log.promise import PROMISE_FILE, read_promises
-from storage.rows.row_keys import APPLIED_KEY
 from storage.tests.simulated_disk import PAGE_BYTES
+from visibility.rows.row_keys import APPLIED_KEY
 
 _PAUSES_S = (0.5, 2.0, 5.0)
 _SHARE = 0.5

@@ -11,13 +11,13 @@ from cluster.peers.checkpoint_fetch import CheckpointFetch
 from cluster.peers.checkpoint_messages import Checked
 from cluster.replication import Journal
 from cluster.replication.replicated_store import ReplicatedStore
-from cluster.tests.simulation.cluster_planted import Plant
 from cluster.tests.simulation.cluster_run import Shape
 from cluster.tests.simulation.disk_faults import DiskShape
+from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.rows import SimulatedRows
 from storage.log import Position, Promise
 from storage.log.disk import Disk
-from storage.rows.row_keys import APPLIED_KEY
+from visibility.rows.row_keys import APPLIED_KEY
 
 
 def count_a_damaged_replica(patch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,14 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from cluster.tests.simulation.cluster_planted import Plant
+from cluster.tests.simulation.planting import Plant, change_operation
 from storage.rows.stored_rows import StoredRows
-from visibility.contract.held_messages import ReleaseMessages
 from visibility.contract.model import Request
-from visibility.contract.operations import Operation
 from visibility.contract.stored_message import Lease
 from visibility.rules import hold_messages
-from visibility.rules.decide import DECIDE, Decide
 from visibility.rules.decided import Outcome
 from visibility.rules.groups import FifoBook
+from visibility.rules.hold_messages import ReleaseMessages
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -47,9 +45,7 @@ def undelete_in_words_only(patch: pytest.MonkeyPatch) -> None:
         assert isinstance(operation, ReleaseMessages)
         return (outcome[0], ()) if operation.deleting else outcome
 
-    changed: dict[type[Operation], Decide] = {**DECIDE, ReleaseMessages: release}
-    patch.setattr("visibility.rules.turn.DECIDE", changed)
-    patch.setattr("visibility.rules.retries.DECIDE", changed)
+    change_operation(patch, ReleaseMessages, decide=release)
 
 
 def leave_groups_open(patch: pytest.MonkeyPatch) -> None:

@@ -8,10 +8,11 @@ import msgspec
 
 from cluster.tests.simulation.client import Client, name_of
 from compat_tests.faults.history import Hold, Outcome
-from visibility.contract.held_messages import HoldMessages, ReleaseMessages
 from visibility.contract.move_task import MessageFilter
-from visibility.contract.operations import BrowseMessages, MoveSelected
 from visibility.contract.outcomes import Browsed, BrowsedPage, SelectedChanged
+from visibility.rules.browse import BrowseMessages
+from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
+from visibility.rules.move_tasks import MoveSelected
 from visibility.tests import prepared
 
 _MOST = 3

@@ -2,46 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 import pytest
 
 from cluster.shards.delivery import Deliveries
-from cluster.shards.shard import Shard
+from cluster.shards.lead import Lead
+from cluster.shards.tenure import Tenure
+from cluster.tests.simulation.planting import Plant, change_operation
 from storage.engines.store import Store
-from storage.rows.stored_rows import StoredRows
 from visibility.contract.model import Request
-from visibility.contract.operations import AcceptMessages, ClearOutbox, Operation, ReadOutbox
 from visibility.contract.outcomes import Accepted, OutboxPage
-from visibility.rules.decide import DECIDE, Decide
-from visibility.rules.decided import Decided, Outcome
-from visibility.rules.departures import decide_read_outbox
-from visibility.rules.groups import FifoBook
-from visibility.state.events import Event
-from visibility.state.outbox import (
+from visibility.rules import arrivals
+from visibility.rules.arrivals import (
+    AcceptMessages,
     ArrivalsForgotten,
     ArrivalsRefused,
     MessagesArrived,
-    Outbox,
 )
+from visibility.rules.decided import Decided, Outcome
+from visibility.rules.departures import ClearOutbox, ReadOutbox, decide_read_outbox
+from visibility.rules.events import Event
+from visibility.rules.groups import FifoBook
+from visibility.rules.turn import Turn
+from visibility.state.outbox import Outbox
+from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-
-Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def deliver_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """Messages are read from the outbox while their departure may still be lost."""
-    commit = Shard._commit
+    commit = Lead._commit
 
-    def commit_late(self: Shard, decided: Decided, stamp: Stamp) -> None:
+    def commit_late(self: Lead, decided: Decided, stamp: Stamp) -> None:
         reads = [each for each in decided.answers if type(each[0].request.operation) is ReadOutbox]
         self._answer_all(reads)
         others = [each for each in decided.answers if each not in reads]
         commit(self, decided._replace(answers=others), stamp)
 
-    patch.setattr(Shard, "_commit", commit_late)
+    patch.setattr(Lead, "_commit", commit_late)
 
 
 def forget_before_the_clear(patch: pytest.MonkeyPatch) -> None:
@@ -63,13 +63,13 @@ def forget_before_the_clear(patch: pytest.MonkeyPatch) -> None:
         return False
 
     patch.setattr(Deliveries, "_deliver", deliver)
-    patch.setattr(StoredRows, "arrivals_floor", lambda self, origin: 0)
+    patch.setattr(arrivals, "floor_of", lambda rows, origin: 0)
 
 
 def remember_nothing(patch: pytest.MonkeyPatch) -> None:
     """A message that comes again is a new one."""
-    patch.setattr(StoredRows, "arrival", lambda self, origin, number: None)
-    patch.setattr(StoredRows, "arrivals_floor", lambda self, origin: 0)
+    patch.setattr(arrivals, "answer_to", lambda rows, origin, number: None)
+    patch.setattr(arrivals, "floor_of", lambda rows, origin: 0)
 
 
 def forget_what_is_under_way(patch: pytest.MonkeyPatch) -> None:
@@ -105,8 +105,7 @@ def unlock_at_the_delivery(patch: pytest.MonkeyPatch) -> None:
                 events += book.events()
         return answer, tuple(events)
 
-    changed: dict[type[Operation], Decide] = {**DECIDE, ReadOutbox: read_and_unlock}
-    patch.setattr("visibility.rules.turn.DECIDE", changed)
+    change_operation(patch, ReadOutbox, decide=read_and_unlock)
 
 
 def clear_without_delivery(patch: pytest.MonkeyPatch) -> None:
@@ -132,41 +131,39 @@ def clear_without_delivery(patch: pytest.MonkeyPatch) -> None:
 
 def forget_names_at_a_failover(patch: pytest.MonkeyPatch) -> None:
     """A new leader knows neither the messages that came to its predecessor nor their floors."""
-    record = StoredRows.record
-    own: WeakKeyDictionary[StoredRows, dict[object, object]] = WeakKeyDictionary()
+    do = Turn.do
+    own: WeakKeyDictionary[Rows, dict[object, object]] = WeakKeyDictionary()
 
-    def note(self: StoredRows, event: Event) -> None:
-        known = own.setdefault(self, {})
+    def note(self: Turn, event: Event) -> None:
+        known = own.setdefault(self.state.rows, {})
         if isinstance(event, MessagesArrived):
             known |= {(origin, number): "" for origin, number, *_ in event.arrivals}
         elif isinstance(event, ArrivalsRefused):
             known |= {(origin, number): reason for origin, number, reason in event.refusals}
         elif isinstance(event, ArrivalsForgotten):
             known |= dict(event.floors)
-        record(self, event)
+        do(self, event)
 
-    patch.setattr(StoredRows, "record", note)
-    patch.setattr(StoredRows, "arrival", lambda self, *name: own.get(self, {}).get(name))
-    patch.setattr(
-        StoredRows, "arrivals_floor", lambda self, origin: own.get(self, {}).get(origin, 0)
-    )
+    patch.setattr(Turn, "do", note)
+    patch.setattr(arrivals, "answer_to", lambda rows, *name: own.get(rows, {}).get(name))
+    patch.setattr(arrivals, "floor_of", lambda rows, origin: own.get(rows, {}).get(origin, 0))
 
 
 def drop_the_outbox_at_adoption(patch: pytest.MonkeyPatch) -> None:
     """A new leader goes on with an empty outbox; what was in it stays in no queue."""
-    load = Shard._load
+    load = Tenure._load
 
-    async def load_without(self: Shard, store: Store, highest_queue_id: int | None = None) -> None:
+    async def load_without(self: Tenure, store: Store, highest_queue_id: int | None = None) -> None:
         await load(self, store, highest_queue_id)
-        outbox = self._state.outbox
+        outbox = self.state.outbox
         for number in list(outbox.departures):
             departure = outbox.remove(number)
-            queue = self._state.queues.get(departure.queue_id)
+            queue = self.state.queues.get(departure.queue_id)
             if queue is not None:
                 queue.departed -= 1
                 queue.in_flight_by_group.pop(departure.locked, None)
 
-    patch.setattr(Shard, "_load", load_without)
+    patch.setattr(Tenure, "_load", load_without)
 
 
 PLANTS: tuple[Plant, ...] = (

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 
-from cluster.shards.shard import Shard
+from cluster.shards.lead import Lead
+from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.run import Shape
 from storage.engines import opening as engine_opening
 from storage.engines.durable import DurableStore
@@ -19,12 +19,10 @@ from storage.log.header import Header
 from storage.log.identity import write_identity
 from storage.log.scan import Scan
 from storage.rows.entry_body import decode_body
-from storage.rows.row_changes import Changes
 from storage.rows.stored_rows import StoredRows
+from visibility.rows.row_changes import Changes
 from visibility.rules.decided import Decided
 from visibility.state.stamp import Stamp
-
-Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def replay_from_one_entry_too_late(patch: pytest.MonkeyPatch) -> None:
@@ -94,30 +92,29 @@ def answer_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
 def answer_unchanged_turns_at_once(patch: pytest.MonkeyPatch) -> None:
     """A Turn that changed nothing does not wait for the Entries that it saw."""
-    commit = Shard._commit
+    commit = Lead._commit
 
-    def commit_or_answer(self: Shard, decided: Decided, stamp: Stamp) -> None:
-        assert self._rows is not None
+    def commit_or_answer(self: Lead, decided: Decided, stamp: Stamp) -> None:
         if not self._rows.changes:
             self._answer_all(decided.answers)
             decided = decided._replace(answers=[])
         commit(self, decided, stamp)
 
-    patch.setattr(Shard, "_commit", commit_or_answer)
+    patch.setattr(Lead, "_commit", commit_or_answer)
 
 
 def apply_rows_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """Rows have an Entry before it is synced, and keep it if that fails."""
-    commit = Shard._commit
+    commit = Lead._commit
     apply = DurableStore.apply
 
-    def commit_early(self: Shard, decided: Decided, stamp: Stamp) -> None:
+    def commit_early(self: Lead, decided: Decided, stamp: Stamp) -> None:
         before = len(self._under_way)
         commit(self, decided, stamp)
-        if len(self._under_way) > before and self._store is not None:
+        if len(self._under_way) > before:
             apply(self._store, self._under_way[-1].changes)  # type: ignore[arg-type]
 
-    patch.setattr(Shard, "_commit", commit_early)
+    patch.setattr(Lead, "_commit", commit_early)
     patch.setattr(DurableStore, "apply", lambda self, changes: None)
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.shards.refused_receives import RefusedReceives
-from cluster.tests.simulation.cluster_planted import Plant
-from visibility.contract.operations import UndoReceive
-from visibility.rules import retries
-from visibility.rules.retries import MEMORABLE
+from cluster.shards.answers import RefusedReceives
+from cluster.tests.simulation.planting import Plant, change_operation
+from visibility.rules import acknowledge
+from visibility.rules.acknowledge import UndoReceive
 
 
 def keep_what_was_refused(patch: pytest.MonkeyPatch) -> None:
@@ -19,13 +18,12 @@ def keep_what_was_refused(patch: pytest.MonkeyPatch) -> None:
 
 def undo_nothing(patch: pytest.MonkeyPatch) -> None:
     """A leader does not look for a receive that is to be undone."""
-    known = {kind: row for kind, row in MEMORABLE.items() if kind is not UndoReceive}
-    patch.setattr(retries, "MEMORABLE", known)
+    change_operation(patch, UndoReceive, replay=None)
 
 
 def undo_the_answer_only(patch: pytest.MonkeyPatch) -> None:
     """A leader forgets what it answered, and leaves the messages hidden."""
-    patch.setattr(retries, "give_back", lambda *given: (None, ()))
+    patch.setattr(acknowledge, "give_back", lambda *given: (None, ()))
 
 
 PLANTS: tuple[Plant, ...] = (keep_what_was_refused,)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.tests.simulation.planted import Plant
+from cluster.tests.simulation.planting import Plant
 from visibility.contract.stored_message import Lease
 from visibility.rules.retention import TooOld
 from visibility.state import window

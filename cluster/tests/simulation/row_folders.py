@@ -20,7 +20,7 @@ from storage.engines.store import StoreFailed
 from storage.log import Position
 from storage.rows.sound_values import check_stored
 from storage.tests.simulated_disk import PowerCut
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_codec import DamagedRecord
 
 _FREE_BYTES = 1 << 40
 _INCOMING = ".incoming"

@@ -12,10 +12,10 @@ from storage.engines.store import StoreFailed
 from storage.healing.rebuild import Healed, rebuild
 from storage.log import BEGINNING, Position
 from storage.rows.damage import END
-from storage.rows.row_changes import Ops
-from storage.rows.row_codec import AppliedRow, decode_row, encode_row
-from storage.rows.row_keys import APPLIED_KEY
-from visibility.state.rows import DamagedRecord
+from visibility.rows.row_changes import Ops
+from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
+from visibility.rows.row_keys import APPLIED_KEY
+from visibility.rows.row_values import AppliedRow
 
 Rows = dict[bytes, bytes]
 

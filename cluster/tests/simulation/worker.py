@@ -11,19 +11,21 @@ from zlib import crc32
 
 from cluster.clock import SystemClock
 from cluster.shards.delivery import Deliveries
+from cluster.shards.lead import ShardParts
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.tests.consistency import check_rows
 from cluster.tests.simulation.disk import LifeDisk, WatchedDisk
 from cluster.tests.simulation.rows import RowFiles, SimulatedRows
 from cluster.tests.simulation.time import WallClock
+from cluster.tests.world import lead_of
 from storage.engines import opening
 from storage.engines.durable import DurableStore
 from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
 from storage.log import Position
-from storage.rows.row_keys import ARRIVAL, DEPARTURE
+from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 from visibility.tests.prepared import KnownQueues
 
@@ -162,11 +164,13 @@ class WorkerShard:
         self._rows: SimulatedRows | None = None
         self.shard = Shard(
             files.number,
-            open_store=self._open_store,
-            clock=clock,
-            entropy=SimulatedEntropy(Random(machine.random.getrandbits(64))),
-            definitions=machine.queues,
-            under_way_max=machine.under_way_max,
+            ShardParts(
+                open_store=self._open_store,
+                clock=clock,
+                entropy=SimulatedEntropy(Random(machine.random.getrandbits(64))),
+                definitions=machine.queues,
+                under_way_max=machine.under_way_max,
+            ),
         )
 
     def end(self) -> None:
@@ -252,16 +256,16 @@ class WorkerShard:
     @property
     def is_at_rest(self) -> bool:
         """True if memory, rows and log say the same: nothing is under way."""
-        return self.shard.ready and not self.shard._under_way
+        return self.shard.ready and not lead_of(self.shard)._under_way
 
     def check(self) -> None:
         """Assert that memory is sound, and that the rows agree with it."""
         assert self._rows is not None
-        check_shard(self.shard._state)
+        check_shard(self.shard._tenure.state)
         if self.is_at_rest:
             memory = MemoryStore()
             memory.rows = self._rows.rows
-            check_rows(memory, self.shard._state)
+            check_rows(memory, self.shard._tenure.state)
 
     def check_end(self) -> None:
         """Assert that nothing is in the outbox, nor remembered of others."""
@@ -272,7 +276,7 @@ class WorkerShard:
     @property
     def is_moving(self) -> bool:
         """See Worker."""
-        state = self.shard._state
+        state = self.shard._tenure.state
         return bool(state.outbox.departures) or any(
             task.is_active for queue in state.queues.values() for task in queue.tasks.values()
         )

@@ -5,7 +5,6 @@ import { el, link, row, table } from "./dom.js";
 import { bytes, count, nameOf } from "./format.js";
 
 const COLUMNS = [["To", "name"], ["Messages", "number"], ["Bytes", "number"], ["Note", ""]];
-const COUNTS = ["passed", "expiring", "overtaking"];
 const REASONS = {
   InFlight: "in flight: a consumer has them",
   Held: "held, or about to be deleted: release them first",
@@ -29,50 +28,35 @@ export function reasonText(code) {
 
 /** Plan step by step; `show` gets the sums so far, and true while more steps follow. */
 export async function planned(name, wanted, signal, show) {
-  const sums = { targets: {}, refused: {}, passed: 0, expiring: 0, overtaking: 0, messages: 0 };
-  let at = /** @type {number | null} */ (0);
-  while (at !== null) {
-    const content = { ...wanted, from_sequence: at, planned: sums.messages };
-    const step = await question(ofQueue(name, "/redrives/plan"), content, signal);
-    add(sums, step);
-    at = step.next;
-    show(sums, at !== null);
+  /** @type {any} */
+  let content = wanted;
+  for (;;) {
+    const plan = await question(ofQueue(name, "/redrives/plan"), content, signal);
+    show(plan, plan.next !== null);
+    if (plan.next === null) return plan;
+    content = { ...wanted, token: plan.next };
   }
-  return sums;
 }
 
-function add(sums, step) {
-  for (const [arn, target] of Object.entries(step.targets)) {
-    const known = (sums.targets[arn] ??= { ...target, messages: 0, bytes: 0, too_large: 0 });
-    known.messages += target.messages;
-    known.bytes += target.bytes;
-    known.too_large += target.too_large;
-    sums.messages += target.messages;
-  }
-  for (const [reason, messages] of Object.entries(step.refused))
-    sums.refused[reason] = (sums.refused[reason] ?? 0) + messages;
-  for (const name of COUNTS) sums[name] += step[name];
-}
-
-export function planTable(sums, isUnfinished) {
-  const targets = Object.entries(sums.targets).map(([arn, target]) =>
+export function planTable(plan, isUnfinished) {
+  const targets = Object.entries(plan.targets).map(([arn, target]) =>
     row(COLUMNS, [
       link(nameOf(arn), `#/queues/${nameOf(arn)}`),
       count(target.messages),
       bytes(target.bytes),
       notes(target),
     ]));
-  const refused = Object.entries(sums.refused).map(([reason, messages]) =>
+  const refused = Object.entries(plan.refused).map(([reason, messages]) =>
     row(COLUMNS, [el("em", {}, "they stay"), count(messages), "", reasonText(reason)]));
-  if (sums.passed > 0)
-    refused.push(row(COLUMNS, [el("em", {}, "they stay"), count(sums.passed), "", "do not match"]));
+  if (plan.passed > 0)
+    refused.push(row(COLUMNS, [el("em", {}, "they stay"), count(plan.passed), "", "do not match"]));
   if (targets.length + refused.length === 0)
     return el("p", { class: "empty" }, isUnfinished ? "…" : "Nothing would move.");
   return [
     el("h2", {}, isUnfinished ? "What would move, so far" : "What would move"),
     table(COLUMNS, [...targets, ...refused], "What would move"),
     Object.entries(WARNINGS).map(([name, text]) =>
-      sums[name] > 0 && el("p", { class: "notice warning" }, `${count(sums[name])} ${text}.`)),
+      plan[name] > 0 && el("p", { class: "notice warning" }, `${count(plan[name])} ${text}.`)),
   ];
 }
 

@@ -53,9 +53,9 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
     const mine = begin();
     try {
       const show = (sums, isUnfinished) => fill(dryRun, planTable(sums, isUnfinished));
-      const sums = await planned(name, wanted(), mine, show);
-      fill(dryRun, planTable(sums, false), hint(), same());
-      counted = sums.messages;
+      const whole = await planned(name, wanted(), mine, show);
+      fill(dryRun, planTable(whole, false), hint(), same());
+      counted = whole.messages;
       start.disabled = counted === 0;
     } catch (error) {
       if (!mine.aborted) fill(dryRun);

@@ -1,0 +1,436 @@
+"""Lead: one loaded memory of a shard, and the loop of Turns that decides requests over it.
+
+    inbox → run a Turn → append its Entry → sync → (committed) answers leave → rows
+
+Only this order counts. While an Entry is under way, the inbox fills. Every answer, even a refusal
+or one without changes, leaves only when all Entries that its Turn could see are committed (in a
+cluster with asynchronous replication see `EarlyAnswers`). The next Turn runs at the next pass of
+the event loop after the last one's answers, so that it finds the requests that they cause; with
+peers it waits while more of them come (`TurnBatching`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from enum import Enum
+from functools import partial
+from typing import Final, NamedTuple, Protocol
+
+import structlog
+
+from cluster.clock import Clock, Entropy
+from cluster.shards.answers import (
+    GIVING_BACK,
+    EarlyAnswers,
+    ReadBarrier,
+    RefusedReceives,
+    UnderWay,
+    answer_all,
+    in_time,
+    log_notice,
+)
+from cluster.shards.issued_ids import SharedCatalog
+from cluster.shards.shard_report import ArchiveLimits, News
+from storage.engines.store import Store, StoreFailed
+from storage.histogram import Histogram
+from storage.rows.entry_body import EntryBody, encode_body
+from storage.rows.stored_rows import StoredRows
+from visibility.content.sealing import Sealing
+from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.model import Definitions, Request
+from visibility.rules.decided import NO_MESSAGES, Damage, DamageMet, Decided, TurnFailed
+from visibility.rules.kept_queues import unfinished_purges
+from visibility.rules.turn import begin, run
+from visibility.state.shard_state import ShardState
+from visibility.state.stamp import Stamp
+from visibility.state.waiters import OnAnswer, Room, Ticket
+
+TURN_REQUESTS_MAX = 512
+"""Requests of one Turn; bounds the time for which the event loop is held."""
+PASSES_MAX = 4
+"""Passes of the event loop for which a Turn waits."""
+_TIMES_S = (0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1)
+_REQUESTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+
+OpenStore = Callable[[], Awaitable[Store]]
+
+
+class ShardParts(NamedTuple):
+    """The parts that a shard is made of."""
+
+    open_store: OpenStore
+    clock: Clock
+    entropy: Entropy
+    definitions: Definitions
+    """The catalog's view of queues."""
+    archive: ArchiveLimits | None = None
+    """Without it, nothing is archived."""
+    sealing: Sealing | None = None
+    """Without it, messages that move between queues keep their seals."""
+    under_way_max: int = 1
+    """Entries that may be appended and not committed."""
+    remembers: bool = False
+    """Answers are kept for retries."""
+    shared_catalog: SharedCatalog | None = None
+    """Over a replicated store a new leader asks it: `definitions` may lag behind."""
+
+
+class TurnTimes:
+    """Histograms of a shard's Turns."""
+
+    def __init__(self) -> None:
+        self.seconds = Histogram(_TIMES_S)
+        """Time that deciding took."""
+        self.requests = Histogram(_REQUESTS)
+
+
+class Takes(Enum):
+    """The requests that a Lead takes."""
+
+    ALL = 1
+    GIVING_BACK = 2
+    """The shard stops: other hosts ask for as long as this one leads."""
+    NOTHING = 3
+    """It is over."""
+
+
+_ALL: Final = Takes.ALL
+"""Read for each request: from the class it takes 0.2 µs."""
+_NOTHING: Final = Takes.NOTHING
+
+
+class LeadOwner(Protocol):
+    """The shard's tenure. It ends a Lead that reports a failure or damage."""
+
+    def on_failure(self, error: StoreFailed, tickets: Sequence[Ticket] = ()) -> None:
+        """The store failed, or a Turn with these tickets."""
+
+    def on_damage(self, error: DamageMet, new: Sequence[Ticket]) -> None:
+        """A Turn met damage that another host heals; its `new` tickets changed nothing."""
+
+    def report(self, news: News) -> None:
+        """Tell the news of the shard."""
+
+    def undecided(self) -> QueueError:
+        """The answer to a request that was not decided."""
+
+
+class Lead:
+    """Belongs to the event loop's thread. `begin` it, then `submit`; `end` it once."""
+
+    def __init__(
+        self,
+        owner: LeadOwner,
+        store: Store,
+        rows: StoredRows,
+        state: ShardState,
+        parts: ShardParts,
+        *,
+        times: TurnTimes,
+        rebuilt: set[Damage],
+        log: structlog.stdlib.BoundLogger,
+    ) -> None:
+        """`state` is loaded from `rows`, which are those of the store. `rebuilt` is the damage for
+        which a reopening of the store rebuilt a queue: that is tried once."""
+        self._rows = rows
+        self._state = state
+        self._under_way: deque[UnderWay] = deque()
+        self._under_way_max = parts.under_way_max
+        self._owner = owner
+        self._store = store
+        self._clock = parts.clock
+        self._entropy = parts.entropy
+        self._archive = parts.archive
+        self._times = times
+        self._rebuilt = rebuilt
+        self._log = log
+        self._answer_all = partial(answer_all, log)
+        self._takes = Takes.ALL
+        self._inbox: deque[Ticket] = deque()
+        self._deferred: list[Ticket] = []
+        """Tickets to decide in the next Turn, before the inbox."""
+        self._is_planned = False
+        """True while a Turn is planned: soon, or once an Entry under way is committed."""
+        self._alarm = Alarm(self._plan_turn)
+        self._damage: Damage | None = None
+        """The next Turn gives way to a rebuild of the queue."""
+        self._shared = shared = store.shared
+        """The store if other hosts have its log too; only then there are the next three."""
+        self._batching: TurnBatching | None = None
+        self._barrier: ReadBarrier | None = None
+        self._early: EarlyAnswers | None = None
+        """None also if all answers wait for a majority."""
+        if shared is not None:
+            self._under_way_max = max(parts.under_way_max, shared.under_way_max)
+            self._batching = TurnBatching(self._run_turn)
+            self._barrier = ReadBarrier(shared, self._under_way, self._answer_all)
+            if shared.answers_early:
+                self._early = EarlyAnswers(shared, self._answer_all)
+        rows.bytes_max = store.turn_bytes_max
+        store.on_room = self._go_on
+
+    # -- begin and end -----------------------------------------------------------------------------
+
+    def begin(self, now_ms: int, *, is_older: bool) -> None:
+        """Commit the events that a crash prevented, and plan the first Turn.
+
+        An older store gets a new source and a new origin: it would repeat numbers of batches that
+        the archive has, and of messages that other shards know.
+        """
+        state, archive = self._state, self._state.archive
+        stamp = self._stamp(now_ms)
+        if is_older:
+            state.outbox.renew_origin()
+        if self._archive is not None:
+            archive.is_on = True
+            archive.size_max, archive.retains = self._archive
+            if is_older or not archive.source:
+                archive.source = f"{self._entropy.bits128():032x}"
+                self._commit(begin(state, stamp, []), stamp)
+        while self._takes is not _NOTHING and (unfinished := unfinished_purges(state)):
+            # One at a time: the next may continue from its result.
+            self._commit(begin(state, stamp, [unfinished[0]]), stamp)
+        self._plan_turn()
+
+    def end_long_polls(self) -> None:
+        """Answer every parked receive now, empty, and park no more."""
+        self._state.waits.is_open = False
+        self._answer_all([(ticket, NO_MESSAGES) for ticket in self._state.waits.take_all()])
+
+    def stop_taking(self) -> None:
+        """Take no more requests but those that give messages back."""
+        self._takes = Takes.GIVING_BACK
+
+    @property
+    def is_pending(self) -> bool:
+        """True while there are requests that are not answered, besides long polls."""
+        return bool(self._inbox or self._deferred or self._under_way or self._barrier)
+
+    def end(self, refused: RefusedReceives | None = None) -> None:
+        """Refuse everything unreleased. The outcome of what was decided is unknown: `refused` notes
+        its receives."""
+        self._takes = Takes.NOTHING
+        tickets = [ticket for entry in self._under_way for ticket, _ in entry.answers]
+        for held in (self._barrier, self._early):
+            if held is not None:
+                tickets += [ticket for ticket, _ in held.take_all()]
+        tickets += [*self._state.waits.take_all(), *self._deferred]
+        undecided = list(self._inbox)
+        if refused is not None:
+            refused.note(self._under_way)
+        self._under_way.clear()
+        self._deferred = []
+        self._inbox.clear()
+        self._is_planned = False
+        self._alarm.cancel()
+        self.refuse(tickets)
+        self.refuse(undecided, self._owner.undecided())
+
+    def refuse(self, tickets: Sequence[Ticket], refusal: QueueError | None = None) -> None:
+        """Refuse each ticket once, although a failed Turn may have parked or answered some."""
+        for ticket in {id(ticket): ticket for ticket in tickets}.values():
+            self._state.waits.remove(ticket.number)
+            self._answer_all([(ticket, refusal or ServiceUnavailable())])
+
+    # -- requests ----------------------------------------------------------------------------------
+
+    def submit(
+        self, request: Request, on_answer: OnAnswer, age_ms: int = 0, room: Room | None = None
+    ) -> Ticket:
+        """See `Shard.submit`."""
+        ticket = Ticket(request, on_answer, age_ms=age_ms, room=room)
+        if self._takes is not _ALL and type(request.operation) not in GIVING_BACK:
+            refused = [(ticket, self._owner.undecided())]
+            asyncio.get_running_loop().call_soon(self._answer_all, refused)
+            return ticket
+        self._inbox.append(ticket)
+        if not self._is_planned:
+            self._plan_turn()
+        return ticket
+
+    # -- the Turn ----------------------------------------------------------------------------------
+
+    def _plan_turn(self) -> None:
+        """Run a Turn once the loop has read the input, and an Entry may be appended."""
+        if not self._is_planned:
+            self._is_planned = True
+            if len(self._under_way) < self._under_way_max:
+                asyncio.get_running_loop().call_soon(self._run_turn)
+
+    def _go_on(self) -> None:
+        """Run the Turn that waited for a commit, or for the end of a flush."""
+        if self._is_planned:
+            asyncio.get_running_loop().call_soon(self._run_turn)
+
+    def _run_turn(self) -> None:
+        if not self._is_planned or len(self._under_way) >= self._under_way_max:
+            return  # a commit runs the planned Turn
+        if self._takes is _NOTHING:
+            return
+        if not self._store.has_room:
+            return  # the end of a flush runs it
+        if self._batching is not None and self._batching.goes_on(len(self._inbox)):
+            return
+        self._is_planned = False
+        if self._damage is not None:
+            self._rebuild(self._damage)
+            return
+        state = self._state
+        now_ms = self._clock.now_ms()
+        stamp = self._stamp(now_ms)
+        deferred, self._deferred = self._deferred, []
+        tickets = self._take_inbox()
+        begun_s = self._clock.monotonic_s()
+        state.quarantines = self._shared is None or self._shared.quarantines
+        try:
+            decided = run(state, stamp, deferred, tickets)
+        except DamageMet as error:
+            self._owner.on_damage(error, tickets)
+            return
+        except TurnFailed as error:
+            self._log.exception("turn_failed")
+            self._owner.on_failure(StoreFailed(str(error)), error.tickets)
+            return
+        self._deferred = decided.deferred
+        self._inbox.extendleft(reversed(decided.untaken))
+        if decided.deferred or decided.untaken or state.due or state.to_wake:
+            self._plan_turn()
+        self._alarm.set(state.deadlines.next_at_ms(), now_ms)
+        self._commit(decided, stamp)
+        if decided.departs:
+            self._owner.report(News.DEPARTURES)
+        if decided.damage is not None and self._shared is None:
+            self._meet(decided.damage)
+        self._times.seconds.observe(self._clock.monotonic_s() - begun_s)
+        self._times.requests.observe(len(tickets) - len(decided.untaken))
+
+    def _stamp(self, now_ms: int) -> Stamp:
+        return Stamp(now_ms, self._entropy.bits128, self._clock.trusted_ms(now_ms))
+
+    def _take_inbox(self) -> list[Ticket]:
+        if len(self._inbox) <= TURN_REQUESTS_MAX:
+            tickets = list(self._inbox)
+            self._inbox.clear()
+            return tickets
+        self._plan_turn()
+        return [self._inbox.popleft() for _ in range(TURN_REQUESTS_MAX)]
+
+    def _meet(self, damage: Damage) -> None:
+        """Have the next opening rebuild a queue whose damage no event can avoid."""
+        self._log.error("damage_found", queue_id=damage.queue_id, reason=damage.reason)
+        self._damage = None if damage in self._rebuilt else damage
+        self._plan_turn()
+
+    def _rebuild(self, damage: Damage) -> None:
+        self._rebuilt.add(damage)
+        failure = StoreFailed(f"queue {damage.queue_id} is rebuilt: {damage.reason}")
+        try:
+            self._store.note_damage(*damage)
+        except StoreFailed as error:
+            failure = error
+        self._owner.on_failure(failure)
+
+    # -- the Entry, and its answers ----------------------------------------------------------------
+
+    def _commit(self, decided: Decided, stamp: Stamp) -> None:
+        """Append the Entry, and hold the Turn's answers until it is committed."""
+        for notice in decided.notices:
+            log_notice(notice, self._log)
+        changes, answers = self._rows.take_changes(), decided.answers
+        if self._early is not None:
+            answers = self._early.hold(answers, has_entry=bool(changes))
+        if not changes:
+            if self._barrier is not None and decided.answers:  # also if all of them left early:
+                self._barrier.hold(answers)  # without peers it must not lead on
+            elif self._under_way:
+                self._under_way[-1].answers.extend(answers)
+            else:
+                self._answer_all(answers)
+            return
+        self._under_way.append(UnderWay(changes, answers, stamp.now_ms))
+        body = EntryBody(stamp.now_ms, decided.request_ids, changes.ops)
+        try:
+            self._store.append(encode_body(body), decided.queue_ids)
+            self._store.sync(self._committed)
+            if self._early is not None:
+                self._early.appended()
+        except Exception as error:
+            if not isinstance(error, StoreFailed):
+                self._log.exception("append_failed")
+                error = StoreFailed("an append failed; the shard is loaded anew")
+            if self._takes is not _NOTHING:  # a replica that failed was deposed before
+                self._owner.on_failure(error)
+
+    def _committed(self, failure: StoreFailed | None) -> None:
+        """Release the answers of the oldest Entry, now committed; then apply it to the rows."""
+        if self._takes is _NOTHING:
+            return
+        if failure is not None:
+            self._owner.on_failure(failure)
+            return
+        entry = self._under_way.popleft()
+        if self._shared is None:
+            self._answer_all(entry.answers)
+        else:
+            self._answer_all(in_time(entry, self._clock.now_ms(), self.submit))
+        try:
+            self._store.apply(entry.changes)
+        except StoreFailed as error:
+            self._owner.on_failure(error)
+            return
+        self._rows.forget(entry.changes)
+        self._go_on()
+
+
+class TurnBatching:
+    """Lets the Turn of a leader with peers wait for requests that are just coming.
+
+    An Entry costs such a leader as much as some thirty requests: a sync, a write to each peer,
+    their answers. The requests that the last Entry's answers cause take several passes of the event
+    loop to read, so a Turn at the first of them would decide few.
+    """
+
+    def __init__(self, run_turn: Callable[[], None]) -> None:
+        self._run_turn = run_turn
+        self._seen = self._passes = 0
+
+    def goes_on(self, waiting: int) -> bool:
+        """True if this pass brought requests: `run_turn` is called again in the next one."""
+        if self._passes < PASSES_MAX and self._seen < waiting < TURN_REQUESTS_MAX:
+            self._seen = waiting
+            self._passes += 1
+            asyncio.get_running_loop().call_soon(self._run_turn)
+            return True
+        self._seen = self._passes = 0
+        return False
+
+
+class Alarm:
+    """Calls `on_time` at the earliest deadline it was set to."""
+
+    def __init__(self, on_time: Callable[[], None]) -> None:
+        self._on_time = on_time
+        self._timer: asyncio.TimerHandle | None = None
+        self._at_ms = 0
+
+    def set(self, at_ms: int | None, now_ms: int) -> None:
+        """Go off at this time too; None for never."""
+        if at_ms is None or (self._timer is not None and self._at_ms <= at_ms):
+            return
+        self.cancel()
+        self._at_ms = at_ms
+        delay_s = max(0, at_ms - now_ms) / 1000 + 0.0005
+        self._timer = asyncio.get_running_loop().call_later(delay_s, self._go_off)
+
+    def cancel(self) -> None:
+        """Do not go off."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _go_off(self) -> None:
+        self._timer = None
+        self._on_time()

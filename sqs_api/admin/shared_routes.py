@@ -1,0 +1,116 @@
+"""SharedRoutes: answers that lie on other hosts of the cluster.
+
+    merge       of the leaders of all shards, merged: what waits for the archive, deleted queues
+    of_shard    of the leader of one shard: an acknowledgement of its batches
+
+They are held while a shard has no leader or its leader does not answer, for a bounded time and then
+answered 503: half of an answer would be wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from cluster.peers.forwarded import Leaders
+from cluster.peers.questions import Question, Questions, Said
+from sqs_api.admin.admin_access import AdminRequest
+from sqs_api.admin.routes import Merge, Refused, Route
+
+_HOLD_S = 5.0
+"""Time for another host to lead."""
+
+_PAUSE_S = 0.1
+"""Between two attempts."""
+
+AnswerHere = Callable[[Route, AdminRequest], Awaitable[Any]]
+"""The answer of this host alone. Raises Refused."""
+
+
+class _NoLeader(Refused):
+    """A shard has no leader that answers, which changes when another host leads it."""
+
+
+class SharedRoutes:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, questions: Questions, leaders: Leaders, shards: Collection[int]) -> None:
+        self._questions = questions
+        self._leaders = leaders
+        self._shards = shards
+
+    def serve(self, routes: Iterable[Route], answer: AnswerHere) -> None:
+        """Answer for this host alone when others ask."""
+        for route in routes:
+            if route.action is not None and (route.merge is not None or route.of_shard):
+                self._questions.serve(route.action, partial(_answered, answer, route))
+
+    async def ask(self, route: Route, sent: AdminRequest) -> Any:
+        """The answer of a route with `merge` or `of_shard`. Raises Refused."""
+        merge = route.merge
+        if merge is not None:
+            return await self._held(partial(self._of_leaders, route, sent, merge))
+        return await self._held(partial(self._of_one, route, sent))
+
+    async def _of_one(self, route: Route, sent: AdminRequest) -> Any:
+        try:
+            shard = msgspec.json.decode(sent.body, type=_Shard).shard
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            shard = -1
+        if shard not in self._shards:  # this host says what is wrong
+            return await self._asked(self._questions.host, route, sent)
+        return await self._asked(self._leader(shard), route, sent)
+
+    async def _of_leaders(self, route: Route, sent: AdminRequest, merge: Merge) -> Any:
+        leaders = {shard: self._leader(shard) for shard in self._shards}
+        hosts = sorted(set(leaders.values()))
+        answers = await asyncio.gather(*(self._asked(host, route, sent) for host in hosts))
+        for shard, host in leaders.items():
+            if self._leader(shard) != host:
+                raise _NoLeader(503, f"shard {shard} changes its leader; try again")
+        return merge(dict(zip(hosts, answers, strict=True)), self._leaders.leader_of)
+
+    async def _held(self, ask: Callable[[], Awaitable[Any]]) -> Any:
+        """Ask until the leaders answer, or the time is over."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + _HOLD_S
+        while True:
+            try:
+                return await ask()
+            except _NoLeader:
+                if loop.time() >= until:
+                    raise
+            await asyncio.sleep(_PAUSE_S)
+
+    async def _asked(self, host: str, route: Route, sent: AdminRequest) -> Any:
+        assert route.action is not None
+        question = Question(route.action, sent.target, sent.body)
+        said = await self._questions.ask(host, question, route.wait_s)
+        if said is None:
+            raise _NoLeader(503, f"host {host} does not answer; try again")
+        content = msgspec.json.decode(said.body)
+        if said.status != 200:
+            raise Refused(said.status, content["error"])
+        return content
+
+    def _leader(self, shard: int) -> str:
+        leader = self._leaders.leader_of(shard)
+        if leader is None:
+            raise _NoLeader(503, f"no host leads shard {shard} now; try again")
+        return leader
+
+
+async def _answered(answer: AnswerHere, route: Route, question: Question) -> Said:
+    sent = AdminRequest("", question.target, {}, question.body, "", True)
+    try:
+        return Said(200, msgspec.json.encode(await answer(route, sent)))
+    except Refused as refusal:
+        return Said(refusal.status, msgspec.json.encode({"error": str(refusal)}))
+
+
+class _Shard(msgspec.Struct):
+    shard: int

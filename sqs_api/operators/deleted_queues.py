@@ -1,0 +1,172 @@
+"""Answers about deleted and purged queues: lists, restoration, and the commands that delete or
+purge a queue, protected ones too."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypedDict
+
+import msgspec
+
+from auth.auth_errors import AccessDenied
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import (
+    DELETE_QUEUE,
+    LIST_DELETED_QUEUES,
+    PURGE_QUEUE,
+    RESTORE_QUEUE,
+    Leads,
+    Refused,
+    Route,
+)
+from sqs_api.operators.desk import Desk
+from visibility.contract.errors import (
+    PurgeQueueInProgress,
+    QueueDoesNotExist,
+    QueueNameExists,
+    ServiceUnavailable,
+)
+from visibility.contract.model import QueueDefinition
+
+Remove = Callable[..., Awaitable[None]]
+"""`Deletions.delete` or `Deletions.purge`."""
+
+
+class NamedQueue(msgspec.Struct, forbid_unknown_fields=True):
+    """A queue to be removed; `force` overrides a protection."""
+
+    account: str
+    region: str
+    name: str
+    force: bool = False
+
+
+class ShownQueueId(TypedDict):
+    """A queue."""
+
+    queue_id: int
+    account: str
+    region: str
+    name: str
+
+
+class RestorableQueue(ShownQueueId):
+    """A deleted queue, or the messages of a purged one."""
+
+    purged: bool
+    messages: int
+    deleted_at_ms: int
+    restorable_until_ms: int
+
+
+class KeptQueue(msgspec.Struct, forbid_unknown_fields=True):
+    """A deleted queue, or the messages of a purged one, by the id that it had."""
+
+    queue_id: int
+
+
+class RestoredQueue(TypedDict):
+    """The name of the queue that has the messages now."""
+
+    restored: str
+
+
+async def list_deleted_queues(desk: Desk, asked: Asked) -> list[RestorableQueue]:
+    """List deleted and purged queues that can be restored, the latest first."""
+    deletions = desk.deletions
+    restorable = deletions.all()
+    return [
+        {
+            **_shown(kept.queue),
+            "purged": bool(kept.continued_as),
+            "messages": messages,
+            "deleted_at_ms": kept.deleted_at_ms,
+            "restorable_until_ms": deletions.restorable_until_ms(kept),
+        }
+        for kept, messages in zip(restorable, deletions.messages(restorable), strict=True)
+    ]
+
+
+def _merged(answers: Mapping[str, Any], leads: Leads) -> Any:
+    """The queues, which all hosts know, with the counts of those that lead their shards: the
+    others count none."""
+    messages: dict[int, int] = {}
+    listed: list[dict[str, Any]] = []
+    for said in answers.values():
+        listed = said
+        for queue in said:
+            queue_id = queue["queue_id"]
+            messages[queue_id] = max(queue["messages"], messages.get(queue_id, 0))
+    return [queue | {"messages": messages[queue["queue_id"]]} for queue in listed]
+
+
+async def restore_queue(desk: Desk, asked: Asked, kept: KeptQueue) -> RestoredQueue:
+    """Restore a deleted queue, or the messages of a purged one; those in flight follow."""
+    asked.noted["queue_id"] = kept.queue_id
+    queue = await desk.deletions.restore(kept.queue_id)
+    asked.noted["restored"] = queue.arn
+    return {"restored": queue.name}
+
+
+async def restore_deleted_queue(desk: Desk, asked: Asked) -> ShownQueueId:
+    """Restore a deleted queue, or the messages of a purged one; answers with their queue."""
+    queue_id = int(asked.parts[0])
+    try:
+        queue = await desk.deletions.restore(queue_id)
+    except QueueDoesNotExist as refusal:
+        text = f"No deleted queue with the id {queue_id} can be restored."
+        is_plain = refusal.message == QueueDoesNotExist.default_message
+        raise Refused(404, text if is_plain else refusal.message) from refusal
+    except QueueNameExists as refusal:
+        raise Refused(409, refusal.message) from refusal
+    return _shown(queue)
+
+
+async def delete_queue(desk: Desk, asked: Asked, named: NamedQueue) -> ShownQueueId:
+    """Delete a queue, also a protected one."""
+    return await _removed(desk, asked, named, desk.deletions.delete)
+
+
+async def purge_protected_queue(desk: Desk, asked: Asked, named: NamedQueue) -> ShownQueueId:
+    """Purge a queue, also a protected one."""
+    return await _removed(desk, asked, named, desk.deletions.purge)
+
+
+async def _removed(desk: Desk, asked: Asked, named: NamedQueue, remove: Remove) -> ShownQueueId:
+    asked.noted["queue"] = f"arn:aws:sqs:{named.region}:{named.account}:{named.name}"
+    try:
+        queue = desk.catalog.queue(named.account, named.region, named.name)
+        await remove(queue, force=named.force)
+    except QueueDoesNotExist as refusal:
+        raise Refused(404, f"There is no queue {named.name}.") from refusal
+    except (AccessDenied, PurgeQueueInProgress) as refusal:
+        raise Refused(409, refusal.message) from refusal
+    except ServiceUnavailable as refusal:
+        raise Refused(503, refusal.message) from refusal
+    return _shown(queue)
+
+
+def _shown(queue: QueueDefinition) -> ShownQueueId:
+    return {
+        "queue_id": queue.queue_id,
+        "account": queue.account,
+        "region": queue.region,
+        "name": queue.name,
+    }
+
+
+ROUTES = (
+    Route("POST", "api/deleted-queues/restore", RESTORE_QUEUE, restore_queue),
+    Route("GET", "deleted-queues", LIST_DELETED_QUEUES, list_deleted_queues, merge=_merged),
+    Route(
+        "POST",
+        "deleted-queues/{queue_id}/restore",
+        RESTORE_QUEUE,
+        restore_deleted_queue,
+        "restore-queue",
+    ),
+    Route("POST", "queues/delete", DELETE_QUEUE, delete_queue, "delete-queue", root_only=True),
+    Route(
+        "POST", "queues/purge", PURGE_QUEUE, purge_protected_queue, "purge-queue", root_only=True
+    ),
+)

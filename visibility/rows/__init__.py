@@ -1,0 +1,1 @@
+"""Rows: their keys and values, and the changes of one Entry."""

@@ -1,0 +1,175 @@
+"""The values of rows, except those that are part of the contract (`stored_message.py`).
+
+They are arrays: new fields go to the end and have a default, so older rows stay readable.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+
+NOWHERE = 1 << 52
+"""Takes the place of a span for quarantined messages of unknown sequence; spans are lower."""
+THE_SHARD = 0
+"""Takes the place of a queue's id for data of the shard; real ids start at 1."""
+REMEMBER_BUCKET_MS = 300_000
+"""Ids are remembered in buckets of this many milliseconds, so that forgetting deletes one range."""
+
+
+class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A queue's own row: fields as in `visibility.state.queue_state.QueueState`.
+
+    `listed` is the number of groups that may give messages, `stamp_ms` is the shard's time at which
+    the row was written. `purged_at_ms` is no longer used.
+    """
+
+    next_sequence: int
+    low_water: int
+    waiting: int
+    purged_at_ms: int
+    delayed: int = 0
+    listed: int = 0
+    aliases: int = 0
+    remembered_ms: int = 0
+    fifo: bool = False
+    stamp_ms: int = 0
+    continues: int = 0
+    first_sequence: int = 1
+    departed: int = 0
+
+
+class ArchiveRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A shard's archive state: fields as in `visibility.state.archive_state.ArchiveState`."""
+
+    source: str
+    next_position: int
+    next_batch: int
+    archived: int
+    open_first: int
+    open_size: int
+    open_since_ms: int
+    discarded: int
+
+
+class OutboxRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """An outbox's state: fields as in `visibility.state.outbox.Outbox`."""
+
+    origin: bytes
+    next_number: int
+
+
+class AppliedRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The log position of the last Entry applied to the rows."""
+
+    term: int
+    index: int
+    checksum: int
+
+
+class GroupRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The waiting messages of one group.
+
+    `first`: none of them has a lower sequence. `order`: the group's place among those that may give
+    messages, 0 while it is blocked or empty. `delayed` messages are not counted in `count`.
+    """
+
+    count: int = 0
+    first: int = 0
+    order: int = 0
+    delayed: int = 0
+
+
+class Remembered(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The meaning of an id: a sent message, or the deliveries of a receive attempt.
+
+    A delivery is (sequence, receive_count, visible_at_ms).
+    """
+
+    at_ms: int
+    message_id: str = ""
+    sequence: int = 0
+    deliveries: list[tuple[int, int, int]] = []
+
+
+class ArchivedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message that left its queue and waits for the archive. `sequence` is 0 in standard
+    queues."""
+
+    queue_arn: str
+    reason: str
+    removed_at_ms: int
+    sequence: int
+    receive_count: int
+    first_received_at_ms: int
+    message: StoredMessage
+
+
+class SealedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A numbered batch of the shard's archived messages: positions `first` to before `until`.
+
+    It never changes. `size` is the approximate size on disk, in bytes.
+    """
+
+    number: int
+    first: int
+    until: int
+    size: int
+    sealed_at_ms: int
+
+
+class Quarantined(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The damage in one span of a queue's sequences, or (`span` is NOWHERE) among its delayed
+    messages.
+
+    `messages` is the number of messages that are stored according to the counters, but cannot be
+    served. Reads skip the rows of `damaged` sequences, and `gaps`, stretches (first, until) without
+    readable rows; some of these sequences held no message. `delayed` holds such stretches of
+    delayed messages, in the storage's form. `since_ms` is 0 if the instant is unknown.
+    """
+
+    span: int
+    messages: int
+    since_ms: int
+    damaged: list[int] = []
+    gaps: list[tuple[int, int]] = []
+    delayed: list[tuple[bytes, bytes]] = []
+
+
+class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message in the outbox. Invariant: never changes once written.
+
+    `lease` and `message` are those of its place, to which it returns if it is refused; `arriving`
+    is the message at its destination, without its content unless `resealed`. `fifo` locks its
+    group meanwhile; `task` is the id of the move task that moves it, empty for none.
+    """
+
+    origin: bytes
+    queue_id: int
+    departed_at_ms: int
+    lease: Lease
+    message: StoredMessage
+    to_shard: int
+    target_queue_id: int
+    target_arn: str
+    arriving: StoredMessage
+    resealed: bool = False
+    fifo: bool = False
+    task: str = ""
+
+    @property
+    def size(self) -> int:
+        """Bytes of content."""
+        return len(self.message.data) + len(self.arriving.data)
+
+    @property
+    def locked(self) -> bytes:
+        """The group of its queue that waits for it; empty for none."""
+        return self.lease.group if self.fifo else b""
+
+    def arrival(self, number: int) -> Arrival:
+        """The message as the other shard gets it."""
+        message = self.arriving
+        if not self.resealed:
+            message = msgspec.structs.replace(message, data=self.message.data)
+        return Arrival(self.origin, number, self.target_queue_id, self.target_arn, message)

@@ -1,0 +1,58 @@
+"""LIST: the features of a shard. Each has its operations, events and tables in its own file."""
+
+from __future__ import annotations
+
+from visibility.contract.actions import ACTIONS, Owner
+from visibility.contract.operations import Operation
+from visibility.rules import (
+    acknowledge,
+    archive_batches,
+    arrivals,
+    browse,
+    delete_selected,
+    departures,
+    hold_messages,
+    kept_queues,
+    move_plans,
+    move_tasks,
+    queues,
+    read_queues,
+    receive,
+    resend,
+    send,
+)
+from visibility.rules.operation_kinds import Operations
+
+
+def _combined(*features: Operations) -> Operations:
+    """All operations. Raises TypeError for one in two features, or in none."""
+    combined: Operations = {}
+    for operations in features:
+        for twice in combined.keys() & operations.keys():
+            raise TypeError(f"two features decide {twice.__name__}")
+        combined |= operations
+    elsewhere = {row.request for row in ACTIONS.values() if row.owner is not Owner.SHARD}
+    for operation in Operation.__subclasses__():
+        is_ours = operation.__module__.startswith("visibility.")
+        if is_ours and operation not in combined and operation not in elsewhere:
+            raise TypeError(f"no feature decides {operation.__name__}")
+    return combined
+
+
+OPERATIONS = _combined(
+    send.OPERATIONS,
+    receive.OPERATIONS,
+    acknowledge.OPERATIONS,
+    move_tasks.OPERATIONS,
+    move_plans.OPERATIONS,
+    browse.OPERATIONS,
+    delete_selected.OPERATIONS,
+    resend.OPERATIONS,
+    hold_messages.OPERATIONS,
+    queues.OPERATIONS,
+    read_queues.OPERATIONS,
+    kept_queues.OPERATIONS,
+    archive_batches.OPERATIONS,
+    departures.OPERATIONS,
+    arrivals.OPERATIONS,
+)

@@ -1,0 +1,70 @@
+"""Ids of deduplication and of receive attempts: remembered for five minutes, then forgotten."""
+
+from __future__ import annotations
+
+from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
+from visibility.contract.model import QueueDefinition
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import REMEMBERED, remembered_key, row_key, table_range
+from visibility.rows.row_values import REMEMBER_BUCKET_MS, Remembered
+from visibility.rules.events import Event
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
+from visibility.state.stamp import Stamp
+
+_REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
+
+
+class DeduplicationRecorded(Event, frozen=True):
+    """Deduplication or attempt ids, by digest, have this meaning from now on."""
+
+    ids: list[tuple[bytes, Remembered]]
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queue(self.queue_id)
+        at_ms = self.ids[0][1].at_ms
+        if not queue.remembered_ms:
+            shard.plan_pulse(queue, at_ms + 2 * DEDUPLICATION_WINDOW_SECONDS * 1000)
+        queue.remembered_ms = at_ms
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        for digest, remembered in self.ids:
+            bucket_ms = remembered.at_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
+            key = remembered_key(self.queue_id, REMEMBERED, bucket_ms, digest)
+            changes.put(key, encode_row(remembered))
+
+
+class DeduplicationForgotten(Event, frozen=True, gc=False):
+    """Ids remembered before this instant expired; it is a multiple of REMEMBER_BUCKET_MS."""
+
+    before_ms: int
+
+    def apply(self, shard: ShardState) -> None:
+        """See `Event.apply`."""
+        queue = shard.queue(self.queue_id)
+        queue.forgotten_ms = self.before_ms
+        if queue.remembered_ms < self.before_ms:
+            queue.remembered_ms = 0
+
+    def record(self, changes: Changes) -> None:
+        """See `Event.record`."""
+        begin, _ = table_range(self.queue_id, REMEMBERED)
+        changes.delete_range(begin, row_key(self.queue_id, REMEMBERED, self.before_ms))
+
+
+def forget_ids(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
+) -> tuple[tuple[Event, ...], int | None]:
+    """Forget ids five minutes after their use, by buckets; see `pulse.Step`."""
+    if not queue.remembered_ms:
+        return (), None
+    now_ms = stamp.now_ms
+    before_ms = (now_ms - _REMEMBERED_MS) // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
+    over = queue.remembered_ms < before_ms
+    again = None if over else before_ms + _REMEMBERED_MS + 2 * REMEMBER_BUCKET_MS
+    if before_ms <= queue.forgotten_ms and not over:
+        return (), again
+    return (DeduplicationForgotten(queue.queue_id, before_ms),), again
