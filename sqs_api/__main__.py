@@ -20,9 +20,8 @@ from sqs_api.commands.credentials_command import credentials
 from sqs_api.commands.folders import convert, restore, salvage, verify
 from sqs_api.commands.jobs import jobs
 from sqs_api.commands.keys_command import keys
-from sqs_api.commands.lake_archived import lake_archived
+from sqs_api.commands.lake_commands import lake_archived, lake_search
 from sqs_api.commands.lake_export_command import lake_export
-from sqs_api.commands.lake_search_command import lake_search
 from sqs_api.commands.messages_command import messages
 from sqs_api.commands.policy_command import policy
 from sqs_api.commands.queues_command import queues

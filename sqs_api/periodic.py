@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import structlog
 
 _Item = TypeVar("_Item")
+Work = Callable[[], Awaitable[object] | None]
 
 
 async def in_slices(items: Sequence[_Item], size: int) -> AsyncIterator[Sequence[_Item]]:
@@ -22,6 +23,15 @@ async def in_slices(items: Sequence[_Item], size: int) -> AsyncIterator[Sequence
         yield items[begin : begin + size]
 
 
+class Every(NamedTuple):
+    """Work that is repeated every `period_s`, the first time after `first_s`; by default after one
+    period."""
+
+    period_s: float
+    work: Work
+    first_s: float | None = None
+
+
 class Periodic:
     """The repeated work of a node."""
 
@@ -30,21 +40,13 @@ class Periodic:
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("watches")
 
-    def every(
-        self,
-        period_s: float,
-        work: Callable[[], Awaitable[object] | None],
-        *,
-        first_s: float | None = None,
-    ) -> None:
-        """Run `work` every `period_s`, the first time after `first_s`; by default after one
-        period."""
+    def begin(self, repeated: Every) -> None:
+        """Repeat this from now on."""
+        period_s, work, first_s = repeated
         wait_s = period_s if first_s is None else first_s
         self._tasks.append(asyncio.create_task(self._run(period_s, work, wait_s)))
 
-    async def _run(
-        self, period_s: float, work: Callable[[], Awaitable[object] | None], wait_s: float
-    ) -> None:
+    async def _run(self, period_s: float, work: Work, wait_s: float) -> None:
         while not await self._stops_within(wait_s):
             wait_s = period_s
             try:

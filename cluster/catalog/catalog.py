@@ -61,6 +61,8 @@ _NO_SPACE = "The service has no space for this change. Please try again."
 OnQueueChange = Callable[[QueueChange], None]
 Spread = Callable[[int], Awaitable[None]]
 """Waits until the other hosts show a revision, for a bounded time."""
+IdsRaised = Callable[[], Awaitable[None]]
+"""Waits until the ids of all shards' queues count as issued. Raises ServiceUnavailable."""
 
 
 class Catalog(QueueView):
@@ -80,8 +82,14 @@ class Catalog(QueueView):
         shards: Iterable[int],
         waits: Waits = Waits(),  # noqa: B008  a value
         restore_window_ms: int = 0,
+        spread: Spread | None = None,
+        ids_raised: IdsRaised | None = None,
     ) -> None:
-        """`open` makes one. The coordination is closed with it."""
+        """`open` makes one. The coordination is closed with it.
+
+        In a cluster `spread` is called with the revision of each change before its action returns,
+        and `ids_raised` before the first new id is issued.
+        """
         super().__init__(restore_window_ms)
         self._coordination = coordination
         self._codec = RecordCodec(secrets)
@@ -91,11 +99,9 @@ class Catalog(QueueView):
         self._waits = waits
         self._writing = asyncio.Lock()
         self._listeners: list[OnQueueChange] = []
-        self.spread: Spread | None = None
-        """In a cluster: called with the revision of each change before its action returns."""
-        self.ids_raised: Callable[[], Awaitable[None]] | None = None
-        """In a cluster, until it has returned once: waits until the ids of all shards' queues count
-        as issued. Raises ServiceUnavailable."""
+        self._spread = spread
+        self._ids_raised = ids_raised
+        """None once it has returned."""
         self._written = self._shown_by_others = 0
         """The revision of the last change by this host, and the one that others show."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
@@ -118,6 +124,8 @@ class Catalog(QueueView):
         shards: Iterable[int],
         waits: Waits = Waits(),  # noqa: B008  a value
         restore_window_ms: int = 0,
+        spread: Spread | None = None,
+        ids_raised: IdsRaised | None = None,
     ) -> Catalog:
         """Load all records and watch them. Raises CatalogUnreadable, with the coordination
         closed."""
@@ -129,6 +137,8 @@ class Catalog(QueueView):
             shards=shards,
             waits=waits,
             restore_window_ms=restore_window_ms,
+            spread=spread,
+            ids_raised=ids_raised,
         )
         try:
             await catalog._begin()
@@ -154,6 +164,11 @@ class Catalog(QueueView):
             self._marking.cancel()
             await asyncio.wait([self._marking])
         await self._coordination.close()
+
+    @property
+    def is_shared(self) -> bool:
+        """True in a cluster: other hosts change queues, too."""
+        return self._spread is not None
 
     # -- the watch ---------------------------------------------------------------------------------
 
@@ -245,21 +260,21 @@ class Catalog(QueueView):
         finally:
             self._writing.release()
         # Also if it changed nothing: it may repeat a change that is not shown there yet.
-        if self.spread is not None and revision != self._shown_by_others:
-            await self.spread(revision)
+        if self._spread is not None and revision != self._shown_by_others:
+            await self._spread(revision)
             if revision == self._written:
                 self._shown_by_others = revision
         return queue
 
     async def _issue(self, decide: Callable[[], Decision]) -> QueueDefinition:
         """The same for what may give a queue a new id: none that a shard has already."""
-        if self.ids_raised is not None and decide().entries:
-            await self.ids_raised()
-            self.ids_raised = None
+        if self._ids_raised is not None and decide().entries:
+            await self._ids_raised()
+            self._ids_raised = None
 
         def decide_again() -> Decision:
             decision = decide()
-            if decision.entries and self.ids_raised is not None:  # the queue went meanwhile
+            if decision.entries and self._ids_raised is not None:  # the queue went meanwhile
                 raise ServiceUnavailable()
             return decision
 
@@ -272,7 +287,7 @@ class Catalog(QueueView):
         that counts."""
         while True:
             decision = decide()
-            if not decision.entries and self.spread is not None:
+            if not decision.entries and self._spread is not None:
                 # The view may show what is no more. Without etcd it is all there is to go by.
                 await self.caught_up()
                 decision = decide()

@@ -1,4 +1,5 @@
-"""LeaderBalance: spreads the leaders of shards over the hosts, one shard at a time."""
+"""LeaderBalance: spreads the leaders of shards over the hosts, one shard at a time; LeaderPlan:
+the hosts that can lead, as this host sees them."""
 
 from __future__ import annotations
 
@@ -26,37 +27,59 @@ _LOOK_S = 0.05
 """Between two looks at the shards of a host that leaves."""
 
 
-class LeaderBalance:
-    """Belongs to one event loop; `tick` is due about once a second."""
+class LeaderPlan:
+    """Belongs to one event loop. A host without space for messages leads nothing that others can
+    lead, nor does one that leaves."""
 
     def __init__(
-        self,
-        membership: Membership,
-        leaders: LeaderView,
-        replicas: Callable[[], Mapping[int, Replica]],
-        monotonic_s: Callable[[], float],
-        has_space: Callable[[], bool] = lambda: True,
+        self, membership: Membership, leaders: LeaderView, has_space: Callable[[], bool]
     ) -> None:
-        """`replicas` are this host's as of now, by shard; each needs `reluctance_s`. Without space
-        this host hands over all that others can take."""
+        """`has_space` is of this host."""
         self._membership = membership
         self._leaders = leaders
-        self._replicas = replicas
-        self._monotonic_s = monotonic_s
         self._has_space = has_space
-        self._not_before_s = 0.0
         self._is_leaving = False
 
+    def leave(self) -> None:
+        """Lead nothing from now on."""
+        self._is_leaving = True
+
+    def able_to_lead(self) -> list[str]:
+        """The names of the hosts that can lead."""
+        able = self._membership.shown.able_to_lead()
+        is_able = self._has_space() and not self._is_leaving
+        return [name for name in able if is_able or name != self._membership.name]
+
     def reluctance_s(self, shard: int) -> float:
-        """See `Succession`."""
+        """Seconds for which this host leaves a free shard to others."""
         members, name = self._membership.shown, self._membership.name
         own = members.hosts.get(name)
         if own is None or own.is_drained or self._is_leaving:
             return _DRAINED_S
         if not self._has_space():
             return _SHORT_S
-        chosen = next_leaders(self._leaders.leaders(), self._able_to_lead())
+        chosen = next_leaders(self._leaders.leaders(), self.able_to_lead())
         return 0.0 if chosen.get(shard, name) == name else _ASIDE_S
+
+
+class LeaderBalance:
+    """Belongs to one event loop; `tick` is due about once a second."""
+
+    def __init__(
+        self,
+        plan: LeaderPlan,
+        membership: Membership,
+        leaders: LeaderView,
+        replicas: Callable[[], Mapping[int, Replica]],
+        monotonic_s: Callable[[], float],
+    ) -> None:
+        """`replicas` are this host's as of now, by shard; they wait as `plan` says."""
+        self._plan = plan
+        self._membership = membership
+        self._leaders = leaders
+        self._replicas = replicas
+        self._monotonic_s = monotonic_s
+        self._not_before_s = 0.0
 
     def tick(self) -> None:
         """Hand over a shard if another host should lead it."""
@@ -69,7 +92,7 @@ class LeaderBalance:
 
         The others are told first: of hosts that stop at the same time none takes a shard.
         """
-        self._is_leaving = True
+        self._plan.leave()
         end_s = self._monotonic_s() + limit_s
         telling = asyncio.create_task(self._membership.tell_leaving())
         await asyncio.wait((telling,), timeout=_TELL_S)
@@ -84,7 +107,7 @@ class LeaderBalance:
         """True once this host leads nothing, or has nothing under way that nobody could take."""
         serving = [replica for replica in self._replicas().values() if replica.serving]
         return not any(serving) or (
-            not self._able_to_lead() and all(replica.is_idle for replica in serving)
+            not self._plan.able_to_lead() and all(replica.is_idle for replica in serving)
         )
 
     def _hand_over(self) -> bool:
@@ -96,12 +119,7 @@ class LeaderBalance:
             if replica.serving and not replica.is_handing_over
         }
         leaders = self._leaders.leaders()
-        move = next_move(self._membership.name, leaders, self._able_to_lead(), serving)
+        move = next_move(self._membership.name, leaders, self._plan.able_to_lead(), serving)
         if move is not None:
             replicas[move.shard].hand_over(move.to)
         return move is not None
-
-    def _able_to_lead(self) -> list[str]:
-        able = self._membership.shown.able_to_lead()
-        is_able = self._has_space() and not self._is_leaving
-        return [name for name in able if is_able or name != self._membership.name]

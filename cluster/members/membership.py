@@ -95,18 +95,18 @@ class Membership:
         entropy: Entropy,
         save: Callable[[Identity], None],
         replica_ids: Callable[[int], Sequence[str]],
+        on_removed: Callable[[], None],
         restored_records: Callable[[], Mapping[str, bytes]] = dict,
     ) -> None:
         """`root` has all records of the cluster, `records` those below `members/`. `save` keeps the
         identity in the data folder. `replica_ids` gives the ids in the folders of that many shards;
-        it is called only before there are stores. `restored_records` gives the records of the
-        backup that the folder was restored from, or raises MembershipRefused. Raises ValueError for
-        a peer address that is none."""
+        it is called only before there are stores. `on_removed` is called when this host is not a
+        member any more, and has to stop. `restored_records` gives the records of the backup that
+        the folder was restored from, or raises MembershipRefused. Raises ValueError for a peer
+        address that is none."""
         assert is_host_id(me.name)
         parse_address(me.peer_address)
         self.name = me.name
-        self.on_removed: Callable[[], None] = _nothing
-        """Called when this host is no member any more, and has to stop."""
         self._me = me
         self._identity = identity
         self._root = root
@@ -117,6 +117,7 @@ class Membership:
         self._read_ids = replica_ids
         self._ids: tuple[str, ...] = ()
         """Of the replicas as of this start: only the founding needs them."""
+        self._on_removed = on_removed
         self._restored_records = restored_records
         self._values: dict[str, bytes] = {}
         self._revisions: dict[str, int] = {}
@@ -327,10 +328,10 @@ class Membership:
         self._show_peers(peers)
         if members.formats > self._me.formats:
             self._log.error("formats_too_new", formats=members.formats, known=self._me.formats)
-            self.on_removed()
+            self._on_removed()
         if was_member and not self._is_member():
             self._log.error("no_member_any_more")
-            self.on_removed()
+            self._on_removed()
 
     def _show_peers(self, peers: dict[str, Address]) -> None:
         if peers != self._peers:

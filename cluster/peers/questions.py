@@ -35,6 +35,9 @@ class Said(msgspec.Struct, frozen=True):
 
 
 Answer = Callable[[Question], Awaitable[Said]]
+_UNKNOWN = Said(
+    404, b'{"error": "not found on this host; do all hosts have the same version and settings?"}'
+)
 _decode_question = msgspec.msgpack.Decoder(Question).decode
 _decode_said = msgspec.msgpack.Decoder(Said).decode
 
@@ -44,13 +47,14 @@ class Questions:
 
     def __init__(self, transport: Transport) -> None:
         self.host = transport.host
-        self.answer: Answer | None = None
-        """Answers here, once this host can."""
-        self.answers: dict[str, Answer] = {}
-        """Answers to single actions, before `answer` is asked."""
+        self._answers: dict[str, Answer] = {}
         self._transport = transport
         self._tasks: set[asyncio.Task[None]] = set()
         transport.serve(Channel.PAGES, Service(on_request=self._asked))
+
+    def serve(self, action: str, answer: Answer) -> None:
+        """Answer an action on this host. All are to be known once other hosts can ask."""
+        self._answers[action] = answer
 
     @property
     def peers(self) -> list[str]:
@@ -61,15 +65,14 @@ class Questions:
         """The answer of a host, which may be this one; None if it cannot be reached, or does not
         answer in time."""
         if host == self.host:
-            answer = self._answer_of(question)
-            assert answer is not None
-            return await answer(question)
+            return await self._answer_of(question)
         body = msgspec.msgpack.encode(question)
         outcome = await ask(self._transport, host, Channel.PAGES, body, wait_s)
         return _decode_said(outcome) if isinstance(outcome, bytes) else None
 
-    def _answer_of(self, question: Question) -> Answer | None:
-        return self.answers.get(question.action) or self.answer
+    async def _answer_of(self, question: Question) -> Said:
+        answer = self._answers.get(question.action)
+        return _UNKNOWN if answer is None else await answer(question)
 
     @property
     def hosts(self) -> list[str]:
@@ -89,16 +92,12 @@ class Questions:
         except msgspec.MsgspecError as error:
             call.refuse(Refusal.UNREADABLE, str(error))
             return
-        answer = self._answer_of(question)
-        if answer is None:
-            call.refuse(Refusal.NOT_LEADER, "this host starts")
-            return
-        task = asyncio.get_running_loop().create_task(self._answer(call, answer, question))
+        task = asyncio.get_running_loop().create_task(self._answer(call, question))
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, call))
 
-    async def _answer(self, call: Call, answer: Answer, question: Question) -> None:
-        call.answer(msgspec.msgpack.encode(await answer(question)))
+    async def _answer(self, call: Call, question: Question) -> None:
+        call.answer(msgspec.msgpack.encode(await self._answer_of(question)))
 
     def _ended(self, call: Call, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

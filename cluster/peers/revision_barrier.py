@@ -34,18 +34,19 @@ class Shown(Protocol):
         """Wait until it shows this revision. Raises ServiceUnavailable if it does not soon."""
 
 
-class RevisionBarrier:
-    """Belongs to the event loop's thread."""
+async def spread(transport: Transport, revision: int) -> None:
+    """Wait until the other hosts show a revision, for a bounded time."""
+    await ask_all(transport, Channel.CATALOG, _REVISION.pack(revision), _WAIT_S)
 
-    def __init__(self, transport: Transport, view: Shown) -> None:
-        self._transport = transport
+
+class RevisionBarrier:
+    """Answers other hosts. Belongs to the event loop's thread."""
+
+    def __init__(self, view: Shown) -> None:
         self._view = view
         self._tasks: set[asyncio.Task[None]] = set()
-        transport.serve(Channel.CATALOG, Service(on_request=self._asked))
-
-    async def spread(self, revision: int) -> None:
-        """Wait until the other hosts show a revision, for a bounded time."""
-        await ask_all(self._transport, Channel.CATALOG, _REVISION.pack(revision), _WAIT_S)
+        self.service = Service(on_request=self._asked)
+        """Of `Channel.CATALOG`."""
 
     def _asked(self, call: Call) -> None:
         if len(call.body) != _REVISION.size:

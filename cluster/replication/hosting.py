@@ -83,6 +83,16 @@ def _prepared(files: CheckpointFiles, folder: Path) -> bool:
         raise StoreFailed(f"cannot open {folder}: {error}") from error
 
 
+def _eager(shard: int) -> float:
+    """The default: any shard is taken at once."""
+    return 0.0
+
+
+def _spacious() -> bool:
+    """The default: the disk is never short."""
+    return True
+
+
 class _Port:
     """One shard's way to its peers. A message that cannot be sent is lost."""
 
@@ -113,10 +123,15 @@ class ReplicatedStores:
         checkpoints: CheckpointTraffic | None = None,
         written_as: Callable[[], int] = lambda: OLDEST_FORMAT,
         place: RowsPlace = ON_THIS_MACHINE,
+        reluctance_s: Callable[[int], float] = _eager,
+        has_space: Callable[[], bool] = _spacious,
+        has_much_space: Callable[[], bool] = _spacious,
     ) -> None:
         """`peers` are the names of the other hosts as of now; they may change. Without
         `checkpoints`, a host that no log reaches back to stays behind. `written_as` is the format
-        of Entries that all members read."""
+        of Entries that all members read. `reluctance_s`: the seconds for which a free shard is left
+        to other hosts. `has_space` is False while this host's disk is short; for `has_much_space`
+        see `LogRetention`."""
         self._written_as = written_as
         self._place = place
         assert options.durability is Durability.FSYNC, "peers count on what is synced"
@@ -132,12 +147,9 @@ class ReplicatedStores:
         if timing is None and options.replication is Replication.ASYNC:
             self._timing = ASYNC_TIMING
         self._checkpoints = checkpoints
-        self.reluctance_s: Callable[[int], float] = _eager
-        """Seconds for which a free shard is left to other hosts."""
-        self.has_space: Callable[[], bool] = _spacious
-        """False while this host's disk is short."""
-        self.has_much_space: Callable[[], bool] = _spacious
-        """See `LogRetention.has_much_space`."""
+        self._reluctance_s = reluctance_s
+        self._has_space = has_space
+        self._has_much_space = has_much_space
         self._opened: dict[int, ReplicatedStore] = {}
         self._log = structlog.get_logger("replicas")
 
@@ -210,10 +222,10 @@ class ReplicatedStores:
             owner=store,
             times=Times(self._clock.monotonic_s, self._clock.wall_s),
             timing=self._timing,
-            has_space=lambda: self.has_space(),
-            reluctance_s=lambda: self.reluctance_s(number),
+            has_space=self._has_space,
+            reluctance_s=partial(self._reluctance_s, number),
         )
-        store.holds.has_much_space = lambda: self.has_much_space()
+        store.holds.has_much_space = self._has_much_space
         store.replica, store.peers = replica, self._peers
         store.on_closing = partial(self._messages.leave, number)
         self._messages.join(number, partial(self._received, number, replica))
@@ -262,13 +274,3 @@ class ReplicatedStores:
     def reports(self) -> dict[int, ReplicaReport]:
         """The replicas of this host by shard."""
         return {number: store.report() for number, store in self._opened.items()}
-
-
-def _eager(shard: int) -> float:
-    """The default: any shard is taken at once."""
-    return 0.0
-
-
-def _spacious() -> bool:
-    """The default: the disk is never short."""
-    return True

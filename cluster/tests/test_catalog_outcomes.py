@@ -7,7 +7,7 @@ import asyncio
 
 import pytest
 
-from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog import Catalog, IdsRaised, Spread
 from cluster.catalog.catalog_records import queue_key
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import Kind, QueueChange
@@ -28,7 +28,11 @@ NO_WAITS = Waits(0, 0)
 
 
 async def opened(
-    coordination: MemoryCoordination, clock: SettableClock | None = None, waits: Waits = NO_WAITS
+    coordination: MemoryCoordination,
+    clock: SettableClock | None = None,
+    waits: Waits = NO_WAITS,
+    spread: Spread | None = None,
+    ids_raised: IdsRaised | None = None,
 ) -> Catalog:
     return await Catalog.open(
         coordination,
@@ -38,6 +42,8 @@ async def opened(
         shards=[0],
         waits=waits,
         restore_window_ms=60_000,
+        spread=spread,
+        ids_raised=ids_raised,
     )
 
 
@@ -136,8 +142,7 @@ async def _spread(revision: int) -> None:
 
 async def test_a_host_of_a_cluster_does_not_name_a_queue_that_another_one_deleted() -> None:
     coordination = MemoryCoordination()
-    one, other = await opened(coordination), await opened(coordination)
-    one.spread = other.spread = _spread
+    one, other = [await opened(coordination, spread=_spread) for _ in range(2)]
     queue = await one.create_queue(owner("q"), {}, {})
     coordination.held_back = []
     deleted = asyncio.create_task(one.delete_queue(queue))
@@ -154,8 +159,7 @@ async def test_a_host_of_a_cluster_does_not_name_a_queue_that_another_one_delete
 
 async def test_a_queue_that_exists_is_named_while_etcd_is_away() -> None:
     coordination = MemoryCoordination()
-    catalog = await opened(coordination)
-    catalog.spread = _spread
+    catalog = await opened(coordination, spread=_spread)
     queue = await catalog.create_queue(owner("q"), {}, {})
     coordination.is_away = True
 
@@ -194,14 +198,13 @@ async def test_a_wait_of_a_minute_holds_for_a_clock_that_is_behind() -> None:
 
 
 async def test_a_change_that_other_hosts_do_not_show_yet_holds_up_no_other() -> None:
-    catalog = await opened(MemoryCoordination())
     shown = asyncio.Event()
 
     async def spread(revision: int) -> None:
         if revision == 1:
             await shown.wait()
 
-    catalog.spread = spread
+    catalog = await opened(MemoryCoordination(), spread=spread)
 
     first = asyncio.create_task(catalog.create_queue(owner("q"), {}, {}))
     await settled()
@@ -369,15 +372,16 @@ async def test_ids_that_cannot_be_raised_stay() -> None:
 
 
 async def test_no_id_is_issued_before_those_of_all_shards_are_raised() -> None:
-    one = await opened(MemoryCoordination())
-    queue = await one.create_queue(owner("a"), {}, {})
+    coordination = MemoryCoordination()
+    other = await opened(coordination)
+    queue = await other.create_queue(owner("a"), {}, {})
     heard = asyncio.Event()
 
     async def ids_raised() -> None:
         await heard.wait()
         await one.raise_ids(max(7, one.highest_queue_id))
 
-    one.ids_raised = ids_raised
+    one = await opened(coordination, ids_raised=ids_raised)
     making = asyncio.create_task(one.create_queue(owner("b"), {}, {}))
     purging = asyncio.create_task(one.purge_queue(queue))
     await settled()
@@ -387,16 +391,12 @@ async def test_no_id_is_issued_before_those_of_all_shards_are_raised() -> None:
     heard.set()
 
     assert {(await making).queue_id, (await purging).queue_id} == {8, 9}
-    await one.close()
+    for each in (one, other):
+        await each.close()
 
 
 async def test_no_id_is_issued_unheard_for_a_queue_that_went_meanwhile() -> None:
     coordination = MemoryCoordination()
-    one, other = await opened(coordination), await opened(coordination)
-    queue = await one.create_queue(owner("a"), {}, {})
-    coordination.held_back = []
-    deleting = asyncio.create_task(other.delete_queue(queue))
-    await settled()
 
     async def no_leader() -> None:
         raise ServiceUnavailable
@@ -404,7 +404,12 @@ async def test_no_id_is_issued_unheard_for_a_queue_that_went_meanwhile() -> None
     async def spread(revision: int) -> None:
         pass
 
-    one.ids_raised, one.spread = no_leader, spread
+    other = await opened(coordination)
+    one = await opened(coordination, spread=spread, ids_raised=no_leader)
+    queue = await other.create_queue(owner("a"), {}, {})
+    coordination.held_back = []
+    deleting = asyncio.create_task(other.delete_queue(queue))
+    await settled()
     making = asyncio.create_task(one.create_queue(owner("a"), {}, {}))
     await settled()
     coordination.report()

@@ -37,7 +37,7 @@ class EveryHost:
         """Answer an action for this host, also when others ask."""
         self._own[action] = answer
         if self._questions is not None:
-            self._questions.answers[action] = self._said
+            self._questions.serve(action, self._said)
 
     async def _said(self, question: Question) -> Said:
         return Said(_OK, await self._own[question.action](question.body))

@@ -21,12 +21,11 @@ from cluster.shards.shard_report import ShardReport
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.measures import Measures
 from sqs_api.gateway.metrics import add_histogram
 from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.sealer import Sealer
-from sqs_api.gateway.stalls import StallWatch
 from sqs_api.settings.logs import EVENTS, OUTPUT
-from storage.histogram import Histogram
 
 
 class Parts(msgspec.Struct):
@@ -36,13 +35,11 @@ class Parts(msgspec.Struct):
     access: Access
     disk: DiskSpace
     sealer: Sealer
-    stalls: StallWatch
+    measures: Measures
     rates: Rates
-    sync_s: Histogram
     outstanding: Callable[[], int]
     queues: Callable[[], int]
     deletions: Deletions
-    clock_leaps: Callable[[], int]
     wall_s: Callable[[], float]
     version: str
     durability: str
@@ -80,7 +77,7 @@ class ServiceMetrics:
             (
                 "loop_late_seconds_max",
                 "The longest the event loop was late.",
-                parts.stalls.longest_s,
+                parts.measures.stalls.longest_s,
             ),
         ):
             yield GaugeMetricFamily(f"holdfast_{name}", text, value=float(gauge))
@@ -90,7 +87,7 @@ class ServiceMetrics:
             ("messages_unreadable", "Messages that could not be opened.", parts.sealer.broken),
             ("store_failures", "How often a shard's disk failed.", _sum_of(reports, "failures")),
             ("log_lines_dropped", "Log lines that could not be written.", OUTPUT.dropped),
-            ("clock_leaps", "Leaps of the wall clock.", parts.clock_leaps()),
+            ("clock_leaps", "Leaps of the wall clock.", parts.measures.clock_leaps),
         ):
             yield CounterMetricFamily(f"holdfast_{name}", text, value=float(count))
         logged = CounterMetricFamily(
@@ -117,11 +114,11 @@ class ServiceMetrics:
     def _histograms(self, reports: list[ShardReport]) -> Iterator[Metric]:
         parts = self._parts
         for name, text, histogram in (
-            ("sync_seconds", "Time of a sync of the log.", parts.sync_s),
+            ("sync_seconds", "Time of a sync of the log.", parts.measures.sync_s),
             (
                 "loop_late_seconds",
                 "How late the event loop was, ten times a second.",
-                parts.stalls.late_s,
+                parts.measures.stalls.late_s,
             ),
         ):
             family = HistogramMetricFamily(f"holdfast_{name}", text)

@@ -47,7 +47,7 @@ class SharedRoutes:
         """Answer for this host alone when others ask."""
         for route in routes:
             if route.action is not None and (route.merge is not None or route.of_shard):
-                self._questions.answers[route.action] = partial(_answered, answer, route)
+                self._questions.serve(route.action, partial(_answered, answer, route))
 
     async def ask(self, route: Route, sent: AdminRequest) -> Any:
         """The answer of a route with `merge` or `of_shard`. Raises Refused."""

@@ -19,8 +19,8 @@ from sqs_api.admin.routes import (
     Refused,
     Route,
 )
-from sqs_api.archiving.archived_table import ArchivedTable, NotInTable, TableUnreadable
 from sqs_api.archiving.exporter import Exporter, ExportFailed, InLake
+from sqs_api.archiving.lake_questions import ArchivedTable, NotInTable, TableUnreadable
 from storage.lake.archived_batch import Claimed
 from visibility.contract.errors import InvalidParameterValue, QueueError
 

@@ -27,11 +27,18 @@ _LINES_KEPT = 3
 class Schedule:
     """Belongs to the event loop's thread. Each job is a group of processes, which end together."""
 
-    def __init__(self, lake: str, data: Path, clock: Clock, umask: str = OWNER_ONLY) -> None:
+    def __init__(
+        self,
+        lake: str,
+        data: Path,
+        clock: Clock,
+        umask: str = OWNER_ONLY,
+        is_ours: Callable[[], bool] = lambda: True,
+    ) -> None:
         """`data` has this service's note, from which the archive job takes address and key;
-        `umask` is that of the lake."""
-        self.is_ours: Callable[[], bool] = lambda: True
-        """False while another host of the cluster runs the jobs."""
+        `umask` is that of the lake. `is_ours` is False while another host of the cluster runs the
+        jobs."""
+        self._is_ours = is_ours
         self._options = ("--lake", lake, "--data", str(data))
         self._variables = {UMASK_VARIABLE: umask}
         self._clock = clock
@@ -49,12 +56,12 @@ class Schedule:
         A failure is logged; the next run does the rest.
         """
         for job in _JOBS:
-            if not self._is_stopping and self.is_ours():
+            if not self._is_stopping and self._is_ours():
                 await self._run(job)
 
     async def look(self) -> None:
         """End the job that runs here while another host runs the jobs."""
-        if self._process is not None and not self.is_ours():
+        if self._process is not None and not self._is_ours():
             await self._end(self._process)
 
     async def _run(self, job: str) -> None:
@@ -74,7 +81,7 @@ class Schedule:
         output, errors = await process.communicate()
         if self._is_stopping:
             return
-        if not self.is_ours():
+        if not self._is_ours():
             self._log.info("job_left_to_the_next_leader", job=job)
             return
         took_s = self.took_s[job] = round(self._clock.monotonic_s() - begun_s, 1)

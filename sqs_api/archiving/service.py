@@ -1,4 +1,4 @@
-"""Archiving: the exporter, scheduled jobs, pages and metrics of a node with a lake."""
+"""Archiving: the exporter, scheduled jobs, pages and metrics of the archive."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cluster.shards.router import Router
 from cluster.shards.shard_report import ArchiveLimits
 from sqs_api.archiving.archive_metrics import ArchiveMetrics
 from sqs_api.archiving.archive_pages import ArchivePages
-from sqs_api.archiving.archived_table import ArchivedTable
 from sqs_api.archiving.exporter import EXPORT_CHECK_S, Exporter
+from sqs_api.archiving.lake_questions import ArchivedTable
 from sqs_api.archiving.schedule import Schedule
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.metrics import Metrics
-from sqs_api.periodic import Periodic
+from sqs_api.parts import Feature
+from sqs_api.periodic import Every
 from sqs_api.settings.config import Settings, WhenFull, seconds_of
 from storage.engines.flushed_rows import FlushedRows
 from storage.lake.permissions import make_folder, read_umask
@@ -61,6 +61,10 @@ def archive_limits(settings: Settings) -> ArchiveLimits | None:
     return ArchiveLimits(settings.archive_max_mib << 20, retains)
 
 
+def _always() -> bool:
+    return True
+
+
 class Archiving:
     """Belongs to the event loop's thread."""
 
@@ -74,36 +78,33 @@ class Archiving:
         store_of: Callable[[int], FlushedRows],
         disk: DiskSpace,
     ) -> None:
-        """The settings name a lake; `store_of` gives the store that a shard uses now."""
-        self._settings = settings
-        self._router = router
-        self._clock = clock
-        self._exporter = Exporter(settings, router, catalog, clock, store_of=store_of, disk=disk)
+        """`store_of` gives the store that a shard uses now. Without a lake nothing is archived."""
+        self._exporter: Exporter | None = None
         self._schedule: Schedule | None = None
-
-    def begin(self, metrics: Metrics, periodic: Periodic) -> None:
-        """Start periodic work. The node's note must be in its data folder, since jobs read it."""
-        every, lake = self._settings.archive_every, self._settings.lake
-        periodic.every(EXPORT_CHECK_S, self._exporter.look)
-        if every is not None and lake is not None:
-            schedule = self._schedule = Schedule(
-                lake, self._settings.data, self._clock, self._settings.lake_umask
-            )
-            periodic.every(seconds_of(every), schedule.run)
-            if self._settings.etcd is not None:
-                # Of all hosts, the one that leads the first shard runs the jobs.
-                schedule.is_ours = partial(self._router.leads, 0)
-                periodic.every(_SCHEDULE_CHECK_S, schedule.look)
-        now_ms = self._clock.now_ms
-        metrics.attach(ArchiveMetrics(self._exporter, self._router, self._schedule, now_ms))
-
-    def pages(self) -> ArchivePages:
-        """The part that answers about the archive."""
-        lake = self._settings.lake or ""
-        return ArchivePages(self._exporter, self._router, lake, ArchivedTable(lake))
+        self.feature = Feature()
+        """Begins once the node's note is in its data folder, since jobs read it."""
+        every, lake = settings.archive_every, settings.lake
+        if lake is None:
+            return
+        exporter = Exporter(settings, router, catalog, clock, store_of=store_of, disk=disk)
+        self._exporter = exporter
+        periodic = [Every(EXPORT_CHECK_S, exporter.look)]
+        if every is not None:
+            # Of the hosts of a cluster, the one that leads the first shard runs the jobs.
+            is_ours = partial(router.leads, 0) if settings.etcd is not None else _always
+            schedule = Schedule(lake, settings.data, clock, settings.lake_umask, is_ours)
+            periodic.append(Every(seconds_of(every), schedule.run))
+            periodic.append(Every(_SCHEDULE_CHECK_S, schedule.look))
+            self._schedule = schedule
+        self.feature = Feature(
+            parts={ArchivePages: ArchivePages(exporter, router, lake, ArchivedTable(lake))},
+            metrics=(ArchiveMetrics(exporter, router, self._schedule, clock.now_ms),),
+            periodic=periodic,
+        )
 
     async def stop(self) -> None:
         """End the processes that work for the node."""
-        await self._exporter.stop()
+        if self._exporter is not None:
+            await self._exporter.stop()
         if self._schedule is not None:
             await self._schedule.stop()

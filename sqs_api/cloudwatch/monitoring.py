@@ -15,8 +15,10 @@ import structlog
 
 from auth.auth_errors import AuthError
 from auth.caller import Caller
+from cluster.catalog.queue_view import QueueView
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.cloudwatch.history import History
+from sqs_api.admin.queue_samples import QueueSamples
+from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
 from sqs_api.cloudwatch.metric_actions import (
     Found,
     Wanted,
@@ -47,6 +49,8 @@ from sqs_api.cloudwatch.wires import (
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.other_service import OtherAnswer, OtherRequest
+from sqs_api.parts import Feature
+from sqs_api.periodic import Every
 from visibility.contract.actions import Action, Owner
 from visibility.contract.errors import InternalError
 
@@ -92,13 +96,16 @@ class Monitoring:
 
     def __init__(
         self,
-        history: History,
+        queues: QueueView,
+        samples: QueueSamples,
         hosts: EveryHost,
         authenticate: Authenticate,
         access: Access,
         wall_s: Callable[[], float],
+        queues_max: int,
     ) -> None:
-        self._history = history
+        """`queues_max`: number of queues with a history."""
+        self._history = History(queues, samples, wall_s, queues_max)
         self._hosts = hosts
         self._authenticate = authenticate
         self._access = access
@@ -106,6 +113,13 @@ class Monitoring:
         self._log = structlog.get_logger("monitoring")
         hosts.serve(_POINTS, self._points_here)
         hosts.serve(_NAMES, self._names_here)
+        self.feature = Feature(
+            services=(self,), periodic=(Every(HISTORY_CHECK_S, self._history.look),)
+        )
+
+    def reader(self, account: str, region: str) -> HistoryReader:
+        """Reads the queues of an account in a region."""
+        return HistoryReader(self._history, self._hosts, account, region)
 
     def answer(self, request: OtherRequest) -> Awaitable[OtherAnswer] | None:
         """See `OtherService.answer`."""
@@ -158,9 +172,7 @@ class Monitoring:
             f"cloudwatch:{action}", caller, request.sender, request.headers, caller.account
         )
         asked = read_request(action, read(), from_text=protocol is Protocol.QUERY)
-        result = await self._result(
-            asked, HistoryReader(self._history, self._hosts, caller.account, caller.region)
-        )
+        result = await self._result(asked, self.reader(caller.account, caller.region))
         return write_result(protocol, action, result, request.request_id)
 
     async def _result(self, asked: MonitoringRequest, reader: HistoryReader) -> Members:

@@ -154,8 +154,8 @@ def _run(settings: Settings) -> int:
     return uvloop.run(_serve(settings))
 
 
-async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, str]) -> str | None:
-    """The address, None if a signal came first: a member waits for etcd and the other hosts."""
+async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, Node]) -> Node | None:
+    """The running service, None if a signal came first: a member waits for etcd and the others."""
     starting = asyncio.create_task(start)
     asked = asyncio.create_task(stopping.wait())
     await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
@@ -167,36 +167,36 @@ async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, str]) -> s
     return None
 
 
-def _announce(settings: Settings, node: Node, address: str) -> None:
+def _announce(settings: Settings, node: Node) -> None:
     """Say on standard output that the service listens, with a new access key. Raises OSError."""
     from sqs_api.settings.service_note import local_url
 
     if node.first_key is not None:
         click.echo("# A new access key; its secret is shown only now:")
         show_key(node.first_key)
-        show_place(settings.region, local_url(address))
+        show_place(settings.region, local_url(node.address))
     elif settings.etcd is not None and settings.auth is AuthMode.SIGV4:
         click.echo("# Access keys are the cluster's; another one: holdfast credentials add")
-    click.echo(f"listening on {address}")
+    click.echo(f"listening on {node.address}")
     sys.stdout.flush()
 
 
 async def _serve(settings: Settings) -> int:
-    from sqs_api.node import Node, NodeRefused
+    from sqs_api.node import start_node
+    from sqs_api.start_refusals import NodeRefused
 
     stopping = asyncio.Event()
-    node = Node(settings, on_removed=stopping.set)
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     try:
-        address = await _unless(stopping, node.start())
+        node = await _unless(stopping, start_node(settings, on_removed=stopping.set))
     except NodeRefused as error:
         raise Failed(str(error)) from error
-    if address is None:
+    if node is None:
         return 0
     try:
-        _announce(settings, node, address)
+        _announce(settings, node)
     except OSError as error:  # a full disk must not end the service, now or by a flush at its end
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         structlog.get_logger("serve").warning("start_not_shown", error=str(error))

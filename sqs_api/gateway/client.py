@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import Protocol
 
 from auth.caller import Caller
+from auth.sigv4 import Verifier
+from auth.unverified import open_caller, refuse_browsers
 from sqs_api.gateway.access import Sender
+from sqs_api.settings.config import AuthMode, Settings
+from sqs_api.settings.origins import AllowedOrigins
 
 _HOST = re.compile(rb"[A-Za-z0-9._~:\[\]-]{1,255}")
 
@@ -24,6 +29,36 @@ class Authenticate(Protocol):
         now_s: float,
     ) -> Caller:
         """The caller. Raises AuthError."""
+
+
+def authentication(settings: Settings, verifier: Verifier, service: str = "") -> Authenticate:
+    """The check that the settings ask for; `service` is another one than SQS, for which the same
+    keys sign."""
+    if settings.auth is AuthMode.SIGV4:
+        return partial(_verified, verifier, service) if service else verifier.verify
+    origins = AllowedOrigins(settings.browser_origins).names
+    claimed = partial(open_caller, account=settings.account, region=settings.region)
+
+    def authenticate(
+        method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+    ) -> Caller:
+        refuse_browsers(headers, origins)
+        return claimed(method, target, headers)
+
+    return authenticate
+
+
+def _verified(
+    known: Verifier,
+    service: str,
+    method: bytes,
+    target: bytes,
+    headers: dict[bytes, bytes],
+    body: bytes,
+    now_s: float,
+) -> Caller:
+    verifier = Verifier(known.credentials, service, used=known.used)
+    return verifier.verify(method, target, headers, body, now_s)
 
 
 class Client(Sender, Protocol):

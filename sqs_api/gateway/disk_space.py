@@ -7,7 +7,6 @@ of another shard waits at its source until there is space.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -40,22 +39,15 @@ def _takes_space(operation: Operation) -> bool:
 class DiskSpace:
     """Watches the file system of the data folder."""
 
-    def __init__(
-        self, folder: Path, reserve_bytes: int, can_grow: Callable[[], bool] = lambda: True
-    ) -> None:
-        """`reserve_bytes` 0: space is never short.
-
-        `can_grow` returns False when a log finds no space to grow.
-        """
-        self._can_grow = can_grow
+    def __init__(self, folder: Path, reserve_bytes: int) -> None:
+        """`reserve_bytes` 0: space is never short."""
         self._folder = folder
         self._reserve_bytes = reserve_bytes
         self._log = structlog.get_logger("disk")
         self.is_short = False
         """True while less than the reserve is free."""
         self.free_bytes = 0
-        self.is_half_free = True
-        """True while at least half of the file system is free."""
+        self._is_half_free = True
         self.refused = 0
         """Requests that were refused for lack of space."""
 
@@ -78,17 +70,26 @@ class DiskSpace:
         is_refused = self.refuses(type(operation)) and _takes_space(operation)
         return self.refuse() if is_refused else None
 
-    def look(self) -> None:
-        """Read the free space: some microseconds."""
+    def has_space(self) -> bool:
+        """False while it is short."""
+        return not self.is_short
+
+    def has_much_space(self) -> bool:
+        """True while at least half of the file system is free."""
+        return self._is_half_free
+
+    def look(self, *, can_grow: bool = True) -> None:
+        """Read the free space: some microseconds. `can_grow` is False when a log finds no space to
+        grow."""
         try:
             there = os.statvfs(self._folder)
         except OSError as error:
             self._log.error("disk_unreadable", error=str(error))
             return
         self.free_bytes = there.f_bavail * there.f_frsize
-        self.is_half_free = 2 * there.f_bavail >= there.f_blocks
+        self._is_half_free = 2 * there.f_bavail >= there.f_blocks
         needed = self._reserve_bytes * (_ENOUGH_AGAIN if self.is_short else 1.0)
-        is_short = self.free_bytes < needed or not self._can_grow()
+        is_short = self.free_bytes < needed or not can_grow
         if is_short is not self.is_short:
             self.is_short = is_short
             say = self._log.error if is_short else self._log.warning

@@ -8,7 +8,7 @@ by a callback once the shard releases it. Actions on queues run as tasks of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
 from typing import Any
 
@@ -81,10 +81,14 @@ class Gateway:
         access: Access,
         disk: DiskSpace | None,
         memory: RequestMemory,
+        counts: QueueCounts,
         waiting_polls_max: int = 100_000,
         origins: AllowedOrigins | None = None,
+        rates: Rates | None = None,
+        late_news: LateNews | None = None,
+        services: Sequence[OtherService] = (),
     ) -> None:
-        """`disk` None: the leaders of the shards refuse what finds no space."""
+        """`disk` None: leaders refuse what finds no space. `services` are those beside SQS."""
         self._authenticate = authenticate
         self._queues = queues
         self._router = router
@@ -101,7 +105,7 @@ class Gateway:
         self._access = access
         self._disk = disk
         self.memory = memory
-        self._rates: Rates | None = None
+        self._rates = rates if rates is not None and rates.is_needed else None
         self._log = structlog.get_logger("gateway")
         self._date = b""
         """The Date header's value of the second before `_next_second`."""
@@ -111,16 +115,10 @@ class Gateway:
         self._id_prefix = f"{bits >> 96:08x}-{bits >> 80 & 0xFFFF:04x}-4{bits >> 68 & 0xFFF:03x}-8"
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
-        self.counts = QueueCounts()
-        self.others: list[OtherService] = []
-        """Services that have their requests on the same endpoint."""
-        self.late_news: LateNews | None = None
+        self._counts = counts
+        self._services, self._late_news = services, late_news
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
-
-    def limit(self, rates: Rates) -> None:
-        """Refuse requests above these rates from now on."""
-        self._rates = rates if rates.is_needed else None
 
     def begin(
         self, client: Client, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes
@@ -136,7 +134,7 @@ class Gateway:
         except (QueueError, AuthError) as refusal:
             if exchange.action is None:
                 exchange.wire = detect_wire(method, target, headers)
-            if self.late_news is not None and self.late_news.may_lift(refusal):
+            if self._late_news is not None and self._late_news.may_lift(refusal):
                 again = self._dispatch_again(refusal, exchange, given)
                 self._start_task(self._finish(exchange, again))
             elif exchange.action is not None or not self._begin_other(exchange, given):
@@ -226,9 +224,9 @@ class Gateway:
         self, refusal: QueueError | AuthError, exchange: Exchange, given: _Given
     ) -> None:
         """Dispatch a request that was refused once more, after the news."""
-        assert self.late_news is not None
+        assert self._late_news is not None
         self._access.denied -= isinstance(refusal, AccessDenied)
-        await self.late_news.hear(refusal)
+        await self._late_news.hear(refusal)
         self._dispatch(exchange, given)
 
     def _submit(
@@ -272,10 +270,9 @@ class Gateway:
         return self._access.nobody_may(decoded.operation, client, headers)
 
     def _begin_other(self, exchange: Exchange, given: _Given) -> bool:
-        """Hand a request that is not SQS's to the first other service whose it is; False if it is
-        none's."""
+        """Hand a request that is not SQS's to the service that it is for, if there is one."""
         request = OtherRequest(*given, exchange.client, exchange.request_id)
-        for service in self.others:
+        for service in self._services:
             answer = service.answer(request)
             if answer is not None:
                 self._start_task(self._answer_other(exchange, answer))
@@ -318,7 +315,7 @@ class Gateway:
         assert isinstance(operation, ReceiveMessage)
         assert queue is not None
         if not deliveries.leases:
-            empty = self.counts.empty_receives
+            empty = self._counts.empty_receives
             empty[queue.queue_id] = empty.get(queue.queue_id, 0) + 1
             if exchange.does_not_wait:
                 self.polls_not_waited += 1
@@ -339,14 +336,14 @@ class Gateway:
             return
         written = self._write(exchange, 200, kind, body)
         if deliveries.leases and written:
-            self.counts.received(queue.queue_id, deliveries)
+            self._counts.received(queue.queue_id, deliveries)
         elif deliveries.leases:
             self._give_back(exchange, ticket, deliveries)
 
     def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
         """Answer a send that repeats messages; the client sees no difference."""
         assert exchange.queue is not None
-        queue_id, counts = exchange.queue.queue_id, self.counts.deduplicated
+        queue_id, counts = exchange.queue.queue_id, self._counts.deduplicated
         counts[queue_id] = counts.get(queue_id, 0) + answer.duplicates
         self.succeed(exchange, answer.result)
 

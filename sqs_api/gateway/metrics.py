@@ -8,7 +8,7 @@ something, and read them then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from prometheus_client import (
@@ -50,17 +50,13 @@ class _Only(Collector):
 class Metrics:
     """The page of all sources, and of answered requests."""
 
-    def __init__(self, accounting: Accounting) -> None:
+    def __init__(self, accounting: Accounting, sources: Sequence[Source]) -> None:
         self._accounting = accounting
-        self._sources: list[Source] = []
+        self._sources = sources
         self._reading = asyncio.Lock()
         self._process = CollectorRegistry()
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=self._process)
-
-    def attach(self, *sources: Source) -> None:
-        """Add sources to the page."""
-        self._sources += sources
 
     async def page(self) -> bytes:
         """The Prometheus text format, written family by family so that requests are answered in

@@ -6,7 +6,7 @@ are made and messages are opened and unpacked.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from auth.caller import Caller
@@ -50,11 +50,11 @@ _RECEIPT_KEYS_MAX = 50_000
 class Payloads:
     """Makes payloads with the keys of messages and receipt handles."""
 
-    def __init__(self, sealer: Sealer) -> None:
+    def __init__(self, sealer: Sealer, on_opened: Sequence[OnOpened] = ()) -> None:
+        """`on_opened` see each message that is handed out."""
         self._sealer = sealer
         self._receipt_keys: dict[bytes, ReceiptKey] = {}
-        self.on_opened: OnOpened | None = None
-        """Sees each message that is handed out; None unless something traces them."""
+        self._on_opened = on_opened
 
     def received(
         self,
@@ -78,8 +78,8 @@ class Payloads:
             data = self._sealer.open(message, admit)
             if data is None:
                 continue
-            if self.on_opened is not None:
-                self.on_opened(queue, lease, message, data)
+            for see in self._on_opened:
+                see(queue, lease, message, data)
             handle = key.handle(lease.original_sequence or lease.sequence, lease.receive_count)
             if selection is NOTHING:
                 messages.append(plain_message_of(message.message_id, handle, data))

@@ -90,7 +90,7 @@ class QueueActions:
     @property
     def may_lack_queues(self) -> bool:
         """True in a cluster: a queue that another host made may not be known here yet."""
-        return self._catalog.spread is not None
+        return self._catalog.is_shared
 
     async def learn_all(self) -> None:
         """Wait until all queues that were made before are known here. Raises ServiceUnavailable if

@@ -1,9 +1,10 @@
 """Rates: requests a second for each account and queue, and AWS's quotas of FIFO queues. Off unless
 configured.
 
-The rules come from `limits`; its memory storage starts threads and keeps keys for ever, so the
-storage is our own: one thread, one clock, and no trace of past windows. Windows are fixed, so twice
-the rate may pass at their border.
+The rules come from `limits`. Its memory storage counts by the wall clock, which may be set back by
+an hour, starts a thread for each expiry and costs about twice the time, so the storage is our own:
+one thread, the monotonic clock, and no trace of past windows. Windows are fixed, so twice the rate
+may pass at their border.
 Source: SQS quotas: 300 calls a second for each API action of a FIFO queue, or for each message
 group of one whose FifoThroughputLimit is perMessageGroupId; a batch is one call.
 """

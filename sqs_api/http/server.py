@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from ipaddress import ip_address
 from typing import Any, cast
@@ -11,9 +11,9 @@ from typing import Any, cast
 import structlog
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
+from prometheus_client.core import Metric
 
 from sqs_api.gateway.gateway import Gateway
-from sqs_api.gateway.metrics import Metrics
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.fallback import Fallback, OtherPages
 from sqs_api.http.http_limits import (
@@ -66,6 +66,10 @@ class SqsServer(web.Server):
         """The protocol of a new connection."""
         return SqsConnection(self, self._state, self._gateway, loop=self._loop, **self._kwargs)
 
+    def polls_not_waited(self) -> int:
+        """See `Gateway`."""
+        return self._gateway.polls_not_waited
+
     async def sweep(self) -> None:
         """Hang up on clients that take too long; to be called once a second."""
         self._state.seconds += 1
@@ -98,7 +102,8 @@ class _Request(BaseRequest):
 
 
 class Server:
-    """The open ports with their servers. Belongs to the event loop's thread."""
+    """The open ports with their servers, a source of `Metrics`. Belongs to the event loop's
+    thread."""
 
     def __init__(self, settings: Settings, wall_s: Callable[[], float]) -> None:
         """Raises TlsUnusable."""
@@ -113,7 +118,7 @@ class Server:
             self._tls = Tls(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         self._log = structlog.get_logger("front")
 
-    async def open(self, gateway: Gateway, pages: OtherPages, metrics: Metrics) -> str:
+    async def open(self, gateway: Gateway, pages: OtherPages) -> str:
         """Listen. Returns the address. Raises OSError."""
         settings, tls = self._settings, self._tls
         limits = ListenerLimits(
@@ -130,12 +135,6 @@ class Server:
         origins = AllowedOrigins(settings.browser_origins)
         server = SqsServer(gateway, pages, limits, proxies, origins)
         port = await self._listen(server, settings.host, settings.port, tls)
-        counters, memory = server.counters, server.memory
-        metrics.attach(
-            ListenerMetrics(
-                counters, memory, tls, lambda: gateway.polls_not_waited, wall_s=self._wall_s
-            )
-        )
         self._report_expiry()
         loopback = loopback_of(settings.host)
         if tls is not None or loopback is None:
@@ -163,6 +162,16 @@ class Server:
         self._servers.append(server)
         self._listeners.append(listener)
         return port
+
+    async def read(self) -> None:
+        """See `Source.read`: these are all in memory."""
+
+    def collect(self) -> Iterator[Metric]:
+        """See `Source.collect`; a port is open."""
+        server, *_ = self._servers
+        yield from ListenerMetrics(
+            server.counters, server.memory, self._tls, server.polls_not_waited, wall_s=self._wall_s
+        ).collect()
 
     async def look(self) -> None:
         """Hang up on clients that let the service wait, and take over a new certificate.

@@ -9,7 +9,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.shards.router import Router
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.archiving.archived_messages import ArchivedMessages
+from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.cloudwatch.metric_actions import Reader
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.payload import Payloads

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
-from sqs_api.archiving import archived_messages
+from sqs_api.archiving import lake_questions
 from sqs_api.archiving.archive_search import ArchiveSearch
 from sqs_api.archiving.lake_search import search
 from storage.lake.archive_schema import (
@@ -42,7 +42,7 @@ def search_here(monkeypatch: pytest.MonkeyPatch) -> None:
     async def ask(command: str, lake: str, wanted: ArchiveSearch) -> bytes:
         return msgspec.json.encode(await asyncio.to_thread(search, Lake(lake), wanted))
 
-    monkeypatch.setattr(archived_messages, "ask_lake", ask)
+    monkeypatch.setattr(lake_questions, "ask_lake", ask)
 
 
 def archived(position: int, **given: Any) -> Row:

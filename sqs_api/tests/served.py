@@ -15,7 +15,7 @@ from typing import Any
 
 from auth.signing import SigningKey, signed_headers
 from cluster.clock import SystemClock
-from sqs_api.node import Node
+from sqs_api.node import Node, start_node
 from sqs_api.operators.api import routes_at
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.tests.commands import Said, run
@@ -26,13 +26,13 @@ from sqs_api.tests.serving import Answer, Client, json_request
 class Served:
     """A node on a data folder, and a client of it."""
 
-    def __init__(self, node: Node, address: str) -> None:
+    def __init__(self, node: Node, data: Path, address: str = "") -> None:
         self.node = node
-        self.address = address
+        self.data = data
+        self.address = address or node.address
 
     async def ask(self, request: bytes) -> Answer:
-        host, port = self.address.removeprefix("http://").split(":")
-        client = Client(*await asyncio.open_connection(host, int(port)))
+        client = await Client.connected(self.address)
         answer = await client.ask(request)
         await client.close()
         return answer
@@ -108,10 +108,9 @@ async def serving(data: Path, **changed: Any) -> AsyncIterator[Served]:
         "auth": AuthMode.OPEN,
         "aws_waits": Switch.OFF,
     }
-    node = Node(Settings(**(given | changed)))
-    address = await node.start()
+    node = await start_node(Settings(**(given | changed)))
     try:
-        yield Served(node, address)
+        yield Served(node, data)
     finally:
         await node.stop()
 

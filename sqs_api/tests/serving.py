@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,6 +38,8 @@ from sqs_api.gateway.memory import RequestMemory
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
+from sqs_api.gateway.queue_counts import QueueCounts
+from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.server import SqsServer
@@ -87,6 +89,12 @@ class Client:
         self.reader = reader
         self.writer = writer
 
+    @classmethod
+    async def connected(cls, address: str) -> Client:
+        """A client of a service at this address."""
+        host, port = address.removeprefix("http://").split(":")
+        return cls(*await asyncio.open_connection(host, int(port)))
+
     async def send(self, *parts: bytes) -> None:
         """Write the parts one by one; a server that reads has read each before the next is
         written."""
@@ -127,11 +135,15 @@ class Client:
 class Service:
     """A running service and its parts."""
 
-    def __init__(self, gateway: Gateway, shard: Shard, catalog: Catalog, metrics: Metrics) -> None:
+    def __init__(
+        self, gateway: Gateway, shard: Shard, catalog: Catalog, counts: QueueCounts
+    ) -> None:
         self.gateway = gateway
         self.shard = shard
         self.catalog = catalog
-        self.metrics = metrics
+        self.counts = counts
+        self.metrics: Metrics
+        self.late_news: LateNews
         self.pages: AdminPages
         self.servers: list[SqsServer] = []
         self._listeners: list[asyncio.Server] = []
@@ -146,11 +158,9 @@ class Service:
 
     def queue_metrics(self, queues_max: int) -> QueueMetrics:
         """The metrics of the queues, of which `queues_max` have labels of their own."""
-        counts = self.gateway.counts
-        samples = QueueSamples(self.catalog, self.gateway._router, counts)
-        return QueueMetrics(
-            self.catalog, samples, counts.send_to_receive_s, SystemClock().wall_s, queues_max
-        )
+        samples = QueueSamples(self.catalog, self.gateway._router, self.counts)
+        sent_s = self.counts.send_to_receive_s
+        return QueueMetrics(self.catalog, samples, sent_s, SystemClock().wall_s, queues_max)
 
     async def listen(self, server: SqsServer) -> int:
         """Open a port for the server."""
@@ -212,6 +222,10 @@ def open_authenticate(
     return open_caller(method, target, headers, ACCOUNT, REGION)
 
 
+async def _spread(revision: int) -> None:
+    """All other hosts show it."""
+
+
 def open_admin_access() -> AdminAccess:
     """Access control of `--auth open`."""
     return AdminAccess(
@@ -235,8 +249,11 @@ async def running(
     waiting_polls_max: int = 1000,
     browser_origins: str = "",
     accounting: Accounting | None = None,
+    rates: Rates | None = None,
+    catch_up: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Service]:
-    """A service on two ports: one with the short cut, one without."""
+    """A service on two ports: one with the short cut, one without. A host of a cluster has
+    `catch_up`, see `LateNews`."""
     clock, entropy = SystemClock(), SystemEntropy()
     records = await SqliteCoordination.open(Path(":memory:"))
     keyring = await Keyring.open(records.below("keyring/"), bytes(32), clock, entropy)
@@ -247,6 +264,7 @@ async def running(
         secrets=keyring.secrets,
         shards=[0],
         waits=Waits(0, 0),
+        spread=None if catch_up is None else _spread,
     )
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
@@ -264,13 +282,15 @@ async def running(
     deletions = Deletions(catalog, router, watch)
     await shard.start()
     accounting = accounting or Accounting()
-    metrics = Metrics(accounting)
+    counts = QueueCounts()
     disk = DiskSpace(Path("/"), 0)
     access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
     origins = AllowedOrigins(browser_origins)
+    queues = QueueActions(catalog, router, deletions, watch)
+    late_news = LateNews(queues, sealer, catch_up or keyring.catch_up)
     gateway = Gateway(
         authenticate=authenticate,
-        queues=QueueActions(catalog, router, deletions, watch),
+        queues=queues,
         router=router,
         accounting=accounting,
         clock=clock,
@@ -280,19 +300,21 @@ async def running(
         disk=disk,
         payloads=Payloads(sealer),
         memory=RequestMemory(256 << 20),
+        counts=counts,
+        rates=rates,
+        late_news=late_news,
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )
-    gateway.late_news = LateNews(gateway._queues, sealer, keyring.catch_up)
     await sealer.prepare(catalog)
-    service = Service(gateway, shard, catalog, metrics)
-    service.sealer = sealer
-    metrics.attach(service.queue_metrics(500))
+    service = Service(gateway, shard, catalog, counts)
+    service.late_news = late_news
+    service.metrics = Metrics(accounting, [service.queue_metrics(500)])
     service.keyring = keyring
     service.deletions = deletions
     service.access = access
     service.pages = AdminPages(
-        metrics,
+        service.metrics,
         lambda: shard.ready,
         answers_anyone=False,
         access=open_admin_access(),

@@ -291,7 +291,9 @@ async def test_commands_on_this_machine_need_no_options_with_tls(
         note = _note(data)
         said = await asyncio.to_thread(run, "backup", tmp_path / "b", "--data", data)
         unsigned, sqs, metrics = [
-            await Served(served.node, note.admin_url).ask(page_request(method, path, HOST, b""))
+            await Served(served.node, data, note.admin_url).ask(
+                page_request(method, path, HOST, b"")
+            )
             for method, path in (
                 ("POST", "/_holdfast/backups"),
                 ("POST", "/?Action=ListQueues"),

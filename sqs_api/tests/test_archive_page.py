@@ -15,8 +15,8 @@ import pytest
 import pytest_asyncio
 from deltalake import write_deltalake
 
-from sqs_api.archiving import archived_table, lake_process
-from sqs_api.archiving.archived_table import ArchivedTable, TableUnreadable
+from sqs_api.archiving import lake_questions
+from sqs_api.archiving.lake_questions import ArchivedTable, TableUnreadable
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import until
 from storage.lake.archive_schema import ARCHIVE, BatchId
@@ -147,8 +147,8 @@ async def test_the_process_that_reads_ends_with_who_asked(monkeypatch: pytest.Mo
 
 
 async def test_a_lake_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lake_process, "_PYTHON", ["sh", "-c", "exec sleep 600"])
-    monkeypatch.setattr(archived_table, "_CHECK_S", 0.05)
+    monkeypatch.setattr(lake_questions, "_PYTHON", ["sh", "-c", "exec sleep 600"])
+    monkeypatch.setattr(lake_questions, "_CHECK_S", 0.05)
 
     with pytest.raises(TableUnreadable, match="does not answer"):
         await ArchivedTable("/lake").check(CLAIMED)

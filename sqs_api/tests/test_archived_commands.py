@@ -33,7 +33,7 @@ async def served(
 
 
 async def say(served: Served, *arguments: object) -> Said:
-    data = served.node._settings.data
+    data = served.data
     return await asyncio.to_thread(
         run, "archive", *arguments, "--data", data, "--region", "us-east-1"
     )

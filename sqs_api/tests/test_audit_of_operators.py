@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from auth.signing import SigningKey
-from sqs_api.node import Node, NodeRefused
+from sqs_api.node import start_node
 from sqs_api.settings.config import AuthMode, Settings, load
 from sqs_api.settings.service_note import login_name, read_note
+from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import run
 from sqs_api.tests.served import filled, serving
 
@@ -99,7 +100,7 @@ async def test_commands_that_purge_and_delete_are_found_by_their_queue(data: Pat
 async def test_who_was_denied_a_page_is_noted(data: Path) -> None:
     tenant = run("credentials", "--data", data, "add", "--account", "2" * 12).out
     async with serving(data, auth=AuthMode.SIGV4) as served:
-        key = served.node.owner.credentials.find(tenant.split("=")[1].split()[0])
+        key = served.node.owner.identities.credentials().find(tenant.split("=")[1].split()[0])
         assert key is not None
         await served.ask_page("POST", "backups", b"{}")
         tenants = SigningKey(key.access_key_id, key.secret_access_key, "us-east-1")
@@ -120,8 +121,7 @@ async def test_what_is_declared_is_noted_once(tmp_path: Path, monkeypatch: Any) 
 
     async def start(text: str) -> None:
         file.write_text(text)
-        node = Node(load({"data": data, "port": 0}, file))
-        await node.start()
+        node = await start_node(load({"data": data, "port": 0}, file))
         await node.stop()
 
     await start(FILE)
@@ -173,4 +173,4 @@ def test_a_service_without_its_audit_log_does_not_start(tmp_path: Path) -> None:
     (data / "audit.log").mkdir()
 
     with pytest.raises(NodeRefused, match="cannot open the audit log: Is a directory"):
-        asyncio.run(Node(Settings(port=0, data=data)).start())
+        asyncio.run(start_node(Settings(port=0, data=data)))

@@ -52,7 +52,7 @@ class Host:
         self.stores = {number: _Store(number) for number in (0, 1)}
         self.questions = Questions(peer.transport)
         self.still = Still(self._hold_still, self._opened, lambda number: number in self.led)
-        self.questions.answers[ACTION] = self.still.answer
+        self.questions.serve(ACTION, self.still.answer)
 
     def _opened(self) -> Any:
         return self.stores

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from cluster.clock import SystemEntropy
-from sqs_api.node import Node, NodeRefused
+from sqs_api.node import start_node
 from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.settings.service_note import make_local_key, remove_note, write_note
+from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import Served, filled, names, serving
 from sqs_api.tests.serving import until
@@ -228,7 +229,7 @@ async def test_backup_without_the_master_key_is_unreadable_until_it_is_put_back(
     contents = [(target / name).read_bytes() for name in files_below(target)]
     assert not any(secret in content or b"look for" in content for content in contents)
     with pytest.raises(NodeRefused, match="master key"):
-        await Node(Settings(port=0, data=new, auth=AuthMode.OPEN)).start()
+        await start_node(Settings(port=0, data=new, auth=AuthMode.OPEN))
     shutil.copy(data / "master.key", new)
     async with serving(new) as served:
         assert list(await served.receive()) == ["a body to look for"]

@@ -12,8 +12,9 @@ import pytest
 from cluster.clock import SystemClock
 from compat_tests.certificates import Authority, Pair
 from sqs_api.http.tls import Tls
-from sqs_api.node import Node, NodeRefused
+from sqs_api.node import start_node
 from sqs_api.settings.config import Settings, load
+from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import filled, serving
 
@@ -25,7 +26,7 @@ def pair(tmp_path: Path) -> Pair:
 
 async def _refusal(settings: Settings) -> str:
     with pytest.raises(NodeRefused) as refused:
-        await Node(settings).start()
+        await start_node(settings)
     return str(refused.value)
 
 

@@ -18,8 +18,9 @@ from cryptography.fernet import Fernet
 
 from cluster.clock import SystemEntropy
 from cluster.keys.master_key import folder_master_key
-from sqs_api.node import Node, NodeRefused
+from sqs_api.node import start_node
 from sqs_api.settings.config import Settings
+from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import Said, run
 from storage.files.folder import open_folder
 from storage.rows.stored_rows import StoredRows
@@ -267,9 +268,8 @@ KINDS = (
 
 async def _refusal(data: Path) -> str:
     """The reason for which a service does not start on this folder."""
-    node = Node(Settings(port=0, data=data))
     try:
-        await node.start()
+        node = await start_node(Settings(port=0, data=data))
     except NodeRefused as refusal:
         return str(refusal)
     await node.stop()
@@ -359,10 +359,9 @@ async def test_a_start_that_cannot_listen_makes_no_key_that_is_never_shown(tmp_p
         port = taken.getsockname()[1]
         wanted = rf"cannot listen on 127\.0\.0\.1:{port}: .*; choose another with --port$"
         with pytest.raises(NodeRefused, match=wanted):
-            await Node(Settings(data=tmp_path / "data", port=port)).start()
+            await start_node(Settings(data=tmp_path / "data", port=port))
 
-    node = Node(Settings(data=tmp_path / "data", port=0))
-    await node.start()
+    node = await start_node(Settings(data=tmp_path / "data", port=0))
     key = node.first_key
     known = key is not None and node.worker.verifier.credentials.find(key.access_key_id)
     await node.stop()

@@ -27,7 +27,7 @@ async def test_a_deleted_queue_survives_a_start_with_a_clock_that_is_ahead(
     ahead = partial(SystemClock, wall=lambda: time.time() + DAY_S)
     monkeypatch.setattr("sqs_api.node.SystemClock", ahead)
     async with serving(tmp_path / "data", restore_deleted_s=3600) as served:
-        await served.node.owner._look_at_deletions()
+        await served.node.owner.look_at_deletions()
 
         (kept,) = served.node.owner.catalog.kept
         assert kept.state is KeptState.KEPT
@@ -41,6 +41,6 @@ async def test_one_leap_is_counted_once(tmp_path: Path, monkeypatch: pytest.Monk
         await served.call("CreateQueue", QueueName="q")
         ahead_s = DAY_S
         await served.send("a")
-        await served.node.owner._look_at_deletions()
+        await served.node.owner.look_at_deletions()
 
-        assert served.node._clock_leaps == 1
+        assert served.node.worker.measures.clock_leaps == 1

@@ -26,7 +26,7 @@ from cluster.members.host_folder import open_identity
 from cluster.tests.coordinations import until
 from cluster.tests.etcd_processes import etcd_program, running_etcd
 from cluster.tests.stores import found
-from sqs_api.node import Node, NodeRefused
+from sqs_api.node import start_node
 from sqs_api.operators.people import People
 from sqs_api.settings.cluster_records import (
     open_coordination,
@@ -34,6 +34,7 @@ from sqs_api.settings.cluster_records import (
 )
 from sqs_api.settings.config import Settings, load
 from sqs_api.settings.key_stores import open_keyring
+from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import KEY, Said, run
 from storage.files.folder import open_folder
 from visibility.contract.errors import InvalidParameterValue
@@ -280,7 +281,7 @@ async def test_the_folder_of_a_member_is_not_used_without_its_etcd(tmp_path: Pat
     open_identity(tmp_path, SystemEntropy())
 
     with pytest.raises(NodeRefused, match=r"of a cluster: give the host.s --config"):
-        await Node(load({"data": tmp_path, "port": 0}, None)).start()
+        await start_node(load({"data": tmp_path, "port": 0}, None))
     said = run("credentials", "--data", tmp_path, "add")
 
     assert said.status == 2

@@ -14,8 +14,9 @@ import pytest
 
 import storage.tests
 from cluster.clock import SystemClock
-from sqs_api.node import Node, NodeRefused
+from sqs_api.node import start_node
 from sqs_api.settings.config import Settings
+from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import Served, filled, serving
 from storage.engines.store_options import log_folder
@@ -56,7 +57,7 @@ def _hint(data: Path) -> str:
 
 async def test_serve_says_how_to_convert(old: Path) -> None:
     with pytest.raises(NodeRefused) as refused:
-        await Node(Settings(port=0, data=old)).start()
+        await start_node(Settings(port=0, data=old))
 
     assert str(refused.value) == _hint(old)
 

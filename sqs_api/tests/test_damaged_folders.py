@@ -13,8 +13,9 @@ import structlog
 from cluster.copies.backup import back_up_closed
 from cluster.copies.restore import restore
 from cluster.copies.verify import FolderCheck
-from sqs_api.node import Node, NodeRefused
+from sqs_api.node import start_node
 from sqs_api.settings.config import Settings
+from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import run
 from sqs_api.tests.served import Served, filled, names, serving
 from storage.copies.manifest import BackupRefused
@@ -30,7 +31,7 @@ def _refusal(data: Path) -> str:
 
 async def _start(data: Path) -> str:
     with pytest.raises(NodeRefused) as refused:
-        await Node(Settings(port=0, data=data)).start()
+        await start_node(Settings(port=0, data=data))
     return str(refused.value)
 
 

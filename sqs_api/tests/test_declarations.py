@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from sqs_api.node import Node, NodeRefused
+from sqs_api.node import Node, start_node
 from sqs_api.settings.config import ConfigRefused, Settings, load
+from sqs_api.start_refusals import NodeRefused
 from visibility.tests import prepared
 
 FILE = """
@@ -59,8 +60,7 @@ def _settings(folder: Path, text: str = FILE, **flags: Any) -> Settings:
 
 @asynccontextmanager
 async def _running(settings: Settings) -> AsyncIterator[Node]:
-    node = Node(settings)
-    await node.start()
+    node = await start_node(settings)
     yield node
     await node.stop()
 
@@ -216,7 +216,7 @@ async def test_what_cannot_be_made_stops_the_start_in_one_line(
     monkeypatch.setenv("HOME", "/root")
 
     with pytest.raises(NodeRefused, match=reason) as refused:
-        await Node(_settings(tmp_path, text)).start()
+        await start_node(_settings(tmp_path, text))
     assert "\n" not in str(refused.value)
 
 
@@ -244,7 +244,7 @@ async def test_a_declared_queue_never_gets_the_id_of_a_queue_that_a_shard_has(
     older = (data / "records.sqlite").read_bytes()
     async with _running(_settings(tmp_path, '[[queues]]\nname = "orders"\n')) as node:
         orders = _queues(node)["orders"]
-        await node.worker.router.ask(prepared.send(orders, "an order"))
+        await node.shards.router.ask(prepared.send(orders, "an order"))
     for file in data.glob("records.sqlite*"):
         file.unlink()
     (data / "records.sqlite").write_bytes(older)
@@ -252,4 +252,4 @@ async def test_a_declared_queue_never_gets_the_id_of_a_queue_that_a_shard_has(
     settings = _settings(tmp_path, '[[queues]]\nname = "audit"\n')
     for _ in range(2):
         with pytest.raises(NodeRefused, match="holds queue 1, but the catalog has issued ids up"):
-            await Node(settings).start()
+            await start_node(settings)

@@ -69,7 +69,9 @@ def _note(made: list[str], event: str, **fields: Any) -> None:
 
 
 async def _opened_catalog(
-    coordination: Coordination, clock: SettableClock | None = None
+    coordination: Coordination,
+    clock: SettableClock | None = None,
+    leader: Leader | None = None,
 ) -> Catalog:
     return await Catalog.open(
         coordination,
@@ -78,6 +80,7 @@ async def _opened_catalog(
         secrets=some_secrets(),
         shards=[0],
         waits=Waits(),
+        ids_raised=None if leader is None else leader.raises_ids,
     )
 
 
@@ -106,13 +109,18 @@ ACCOUNT, REGION = "000000000000", "us-east-1"
 THERE_AND_LATE = '[[queues]]\nname = "there"\n[[queues]]\nname = "late"\n'
 
 
-async def no_leader() -> None:
-    raise ServiceUnavailable
+class Leader:
+    """The leader of a shard, which there is not yet."""
+
+    is_there = False
+
+    async def raises_ids(self) -> None:
+        if not self.is_there:
+            raise ServiceUnavailable
 
 
 def _late(settings: Settings, catalog: Catalog) -> DeclaredQueues:
-    """Those of a host of a cluster in which a shard has no leader."""
-    catalog.ids_raised = no_leader
+    """Those of a host of a cluster."""
     on_cluster = settings.model_copy(update={"etcd": "http://127.0.0.1:2379"})
     return DeclaredQueues(on_cluster, catalog, _no_note)
 
@@ -120,9 +128,11 @@ def _late(settings: Settings, catalog: Catalog) -> DeclaredQueues:
 async def test_queues_that_a_cluster_cannot_make_yet_are_made_once_it_can(
     settings_of: Callable[[str], Settings],
 ) -> None:
-    catalog = await _opened_catalog(simulated_hosts().host())
-    there = (ACCOUNT, REGION, "there")
-    queue = await catalog.create_queue(there, {}, {})
+    hosts, leader, there = simulated_hosts(), Leader(), (ACCOUNT, REGION, "there")
+    before = await _opened_catalog(hosts.host())
+    queue = await before.create_queue(there, {}, {})
+    await before.close()
+    catalog = await _opened_catalog(hosts.host(), leader=leader)
     declared = _late(settings_of(THERE_AND_LATE), catalog)
     with capture_logs() as logs:
         await declared.make()
@@ -132,7 +142,7 @@ async def test_queues_that_a_cluster_cannot_make_yet_are_made_once_it_can(
     assert [each.name for each in catalog] == ["there"]
 
     await catalog.set_attributes(queue, {"DelaySeconds": "9"})
-    catalog.ids_raised = None
+    leader.is_there = True
     await declared.make_late()
     assert sorted(each.name for each in catalog) == ["late", "there"]
     delay = catalog.queue(*there).attributes["DelaySeconds"]
@@ -144,10 +154,11 @@ async def test_a_late_queue_waits_until_its_name_is_free(
     settings_of: Callable[[str], Settings],
 ) -> None:
     clock = SettableClock()
-    catalog = await _opened_catalog(simulated_hosts().host(), clock)
+    leader = Leader()
+    catalog = await _opened_catalog(simulated_hosts().host(), clock, leader)
     declared = _late(settings_of(THERE_AND_LATE), catalog)
     await declared.make()
-    catalog.ids_raised = None
+    leader.is_there = True
     await catalog.delete_queue(await catalog.create_queue((ACCOUNT, REGION, "there"), {}, {}))
 
     await declared.make_late()
@@ -161,12 +172,13 @@ async def test_a_late_queue_waits_until_its_name_is_free(
 async def test_a_late_queue_that_is_refused_is_logged_once_and_does_not_hold_up_others(
     settings_of: Callable[[str], Settings],
 ) -> None:
-    catalog = await _opened_catalog(simulated_hosts().host())
+    leader = Leader()
+    catalog = await _opened_catalog(simulated_hosts().host(), leader=leader)
     wrong = '[[queues]]\nname = "wrong"\ndead_letter_queue = "nowhere"\n'
     file = f'[[queues]]\nname = "late"\n{wrong}[[queues]]\nname = "later"\n'
     declared = _late(settings_of(file), catalog)
     await declared.make()
-    catalog.ids_raised = None
+    leader.is_there = True
     with capture_logs() as logs:
         await declared.make_late()
         await declared.make_late()

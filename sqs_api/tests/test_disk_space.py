@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.gateway.stalls import StallWatch
+from sqs_api.gateway.measures import StallWatch
 from sqs_api.settings.config import Settings
 from sqs_api.settings.reserve import check_reserve, flush_bytes
 from sqs_api.tests.serving import json_request, running
@@ -66,7 +66,7 @@ def test_it_knows_if_half_of_the_disk_is_free(disk: Disk) -> None:
     halves = []
     for disk.free in (1500, 1499, 1500):
         space.look()
-        halves.append(space.is_half_free)
+        halves.append(space.has_much_space())
 
     assert halves == [True, False, True]
 

@@ -212,9 +212,8 @@ async def test_a_job_runs_only_where_it_is_to_and_ends_when_that_changes(
         return made[-1]
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", started)
-    schedule = Schedule(str(tmp_path), tmp_path, SystemClock(), "027")
     ours = [False]
-    schedule.is_ours = lambda: ours[-1]
+    schedule = Schedule(str(tmp_path), tmp_path, SystemClock(), "027", lambda: ours[-1])
 
     async with asyncio.timeout(_PATIENCE_S):
         await schedule.run()

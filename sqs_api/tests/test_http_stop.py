@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from sqs_api import node as node_module
-from sqs_api.node import Node
+from sqs_api.node import start_node
 from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.tests.serving import WAIT_S, Client, json_request, request_bytes, until
 from storage.engines.store_options import Durability
@@ -32,8 +32,8 @@ class Served:
 
     async def start(self) -> None:
         """Start, or start again."""
-        self.node = Node(self._settings)
-        self.port = int((await self.node.start()).rsplit(":", 1)[1])
+        self.node = await start_node(self._settings)
+        self.port = int(self.node.address.rsplit(":", 1)[1])
 
     async def connect(self) -> Client:
         """A new connection."""

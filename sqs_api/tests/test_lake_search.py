@@ -11,7 +11,7 @@ import pytest
 
 from sqs_api.archiving import lake_search
 from sqs_api.archiving.archive_search import ArchiveSearch, Place, read_place
-from sqs_api.archiving.archived_messages import ArchivedMessages
+from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.archiving.lake_search import search
 from sqs_api.tests.archived import (
     BEGUN,

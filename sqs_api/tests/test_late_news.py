@@ -10,11 +10,9 @@ import pytest
 from auth.auth_errors import InvalidClientTokenId
 from auth.caller import Caller
 from cluster.keys.identity_records import IdentitiesUnreadable
-from sqs_api.gateway.late_news import LateNews
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,
-    Service,
     json_request,
     open_authenticate,
     query_request,
@@ -55,25 +53,12 @@ class Elsewhere:
         return open_authenticate(method, target, headers, body, now_s)
 
 
-def in_a_cluster(
-    service: Service, monkeypatch: pytest.MonkeyPatch, elsewhere: Elsewhere
-) -> LateNews:
-    async def spread(revision: int) -> None:
-        """All other hosts show it."""
-
-    monkeypatch.setattr(service.catalog, "spread", spread)
-    news = LateNews(service.gateway._queues, service.sealer, elsewhere.catch_up)
-    service.gateway.late_news = news
-    return news
-
-
 @pytest.mark.parametrize("make_request", [json_request, query_request])
 async def test_a_key_that_another_host_made_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, make_request: Any
 ) -> None:
     elsewhere, request = Elsewhere(), make_request("ListQueues")
-    async with running(authenticate=elsewhere.authenticate) as service:
-        in_a_cluster(service, monkeypatch, elsewhere)
+    async with running(authenticate=elsewhere.authenticate, catch_up=elsewhere.catch_up) as service:
         unknown = await service.ask(request)
         elsewhere.is_away = True
         away = await service.ask(request)
@@ -97,7 +82,7 @@ async def test_a_key_that_another_host_made_is_asked_for(
 async def test_a_queue_that_another_host_made_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, action: str, members: dict[str, Any]
 ) -> None:
-    async with running() as service:
+    async with running(catch_up=Elsewhere().catch_up) as service:
         is_made = False
 
         async def caught_up() -> bool:
@@ -105,7 +90,6 @@ async def test_a_queue_that_another_host_made_is_asked_for(
                 await service.catalog.create_queue((ACCOUNT, REGION, "q"), {}, {})
             return not is_away
 
-        in_a_cluster(service, monkeypatch, Elsewhere())
         monkeypatch.setattr(service.catalog, "caught_up", caught_up)
         request = json_request(action, **members)
         is_away = True
@@ -123,7 +107,7 @@ async def test_a_change_is_refused_once_what_other_hosts_changed_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     policy = f'{{"deadLetterTargetArn":"arn:aws:sqs:{REGION}:{ACCOUNT}:dlq","maxReceiveCount":1}}'
-    async with running() as service:
+    async with running(catch_up=Elsewhere().catch_up) as service:
         await service.make_queue()
         is_made = False
 
@@ -132,7 +116,6 @@ async def test_a_change_is_refused_once_what_other_hosts_changed_is_known(
                 await service.catalog.create_queue((ACCOUNT, REGION, "dlq"), {}, {})
             return True
 
-        in_a_cluster(service, monkeypatch, Elsewhere())
         monkeypatch.setattr(service.catalog, "caught_up", caught_up)
         request = json_request(
             "SetQueueAttributes", QueueUrl="q", Attributes={"RedrivePolicy": policy}
@@ -149,7 +132,7 @@ async def test_a_queue_of_another_account_that_another_host_made_may_be_sent_to(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Without its policy it looks like one that does not exist, which must not be told."""
-    async with running(enforced=True) as service:
+    async with running(enforced=True, catch_up=Elsewhere().catch_up) as service:
         is_made = False
 
         async def caught_up() -> bool:
@@ -158,7 +141,6 @@ async def test_a_queue_of_another_account_that_another_host_made_may_be_sent_to(
                 await service.catalog.create_queue(place, {"Policy": EVERYONE_SENDS}, {})
             return True
 
-        in_a_cluster(service, monkeypatch, Elsewhere())
         monkeypatch.setattr(service.catalog, "caught_up", caught_up)
         request = json_request("SendMessage", QueueUrl="/222222222222/q", MessageBody="x")
         denied = await service.ask(request)
@@ -172,8 +154,7 @@ async def test_a_queue_of_another_account_that_another_host_made_may_be_sent_to(
 
 async def test_hosts_that_are_right_do_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = Elsewhere()
-    async with running() as service:
-        in_a_cluster(service, monkeypatch, elsewhere)
+    async with running(catch_up=elsewhere.catch_up) as service:
         await service.make_queue()
         wrong = await service.ask(json_request("SendMessage", QueueUrl=f"/{ACCOUNT}/q"))
 
@@ -183,8 +164,8 @@ async def test_hosts_that_are_right_do_not_ask(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_all_who_wait_share_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere, unknown = Elsewhere(), InvalidClientTokenId()
-    async with running() as service:
-        news = in_a_cluster(service, monkeypatch, elsewhere)
+    async with running(catch_up=elsewhere.catch_up) as service:
+        news = service.late_news
         await asyncio.gather(*(news.hear(unknown) for _ in range(50)))
         assert elsewhere.questions == 1
         elsewhere.is_made = True

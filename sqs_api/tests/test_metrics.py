@@ -13,6 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.clock import SystemClock
 from cluster.shards.shard import Shard
+from sqs_api.gateway.accounting import Accounting
+from sqs_api.gateway.metrics import Metrics
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,
@@ -188,7 +190,7 @@ async def test_queues_beyond_the_cap_are_summed_up_and_the_fullest_are_shown(
         url = await service.make_queue(f"q{number}")
         for _ in range(number + 1):
             await service.call("SendMessage", QueueUrl=url, MessageBody="x")
-    service.metrics._sources[:] = [service.queue_metrics(2)]
+    service.metrics = Metrics(Accounting(), [service.queue_metrics(2)])
 
     visible = (await _samples(service))["holdfast_queue_messages_visible"]
 

@@ -174,7 +174,7 @@ async def test_a_step_that_stops_says_where_to_go_on(
     operators: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await operators.served.call("CreateQueue", QueueName="q")
-    router = operators.served.node.worker.router
+    router = operators.served.node.shards.router
     ask, sent = router.ask, []
 
     async def ask_four(request: Any, age_ms: int = 0) -> Any:

@@ -27,7 +27,7 @@ async def served(data: Path) -> AsyncIterator[Served]:
 
 
 async def say(served: Served, *arguments: object) -> Said:
-    data = served.node._settings.data
+    data = served.data
     return await asyncio.to_thread(run, *arguments, "--data", data, "--region", "us-east-1")
 
 

@@ -213,7 +213,7 @@ async def test_the_old_command_and_state_work_and_say_their_new_names(served: Se
 
 
 async def say(served: Served, *arguments: object) -> Said:
-    data = served.node._settings.data
+    data = served.data
     said = await asyncio.to_thread(
         run, "messages", *arguments, "--data", data, "--region", "us-east-1"
     )

@@ -257,7 +257,7 @@ async def test_an_edited_copy_is_sent_beside_or_instead(operators: Operators) ->
 
 async def test_nothing_is_sent_while_the_disk_is_short(operators: Operators) -> None:
     await operators.served.send("a")
-    disk = operators.served.node.worker.disk
+    disk = operators.served.node.shards.disk
     disk._reserve_bytes = 1 << 62
     disk.look()
 

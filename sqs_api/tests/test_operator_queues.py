@@ -154,7 +154,7 @@ async def test_a_purge_needs_the_name_again(operators: Operators) -> None:
 async def test_readings_of_a_shard_without_leader_are_null(operators: Operators) -> None:
     await operators.served.call("CreateQueue", QueueName="q")
     await operators.served.send("a")
-    await operators.served.node.worker.router.shards[0].stop()
+    await operators.served.node.shards.router.shards[0].stop()
 
     shown = await queue(operators, "q")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 
 from cluster.tests.virtual_time import virtual
-from sqs_api.gateway.stalls import STALL_CHECK_S, StallWatch
-from sqs_api.periodic import Periodic
+from sqs_api.gateway.measures import STALL_CHECK_S, StallWatch
+from sqs_api.periodic import Every, Periodic
 
 
 @virtual
@@ -18,7 +18,7 @@ async def test_work_is_repeated_also_after_a_failure() -> None:
         done.append(asyncio.get_running_loop().time())
         raise RuntimeError("one of many")
 
-    periodic.every(10.0, work, first_s=0.0)
+    periodic.begin(Every(10.0, work, first_s=0.0))
     await asyncio.sleep(25.0)
     await periodic.stop(1.0)
     await asyncio.sleep(100.0)
@@ -35,7 +35,7 @@ async def test_a_stop_waits_for_work_that_is_under_way() -> None:
         await asyncio.sleep(5.0)
         ended.append("work")
 
-    periodic.every(1.0, work)
+    periodic.begin(Every(1.0, work))
     await asyncio.sleep(1.5)
     await periodic.stop(10.0)
 
@@ -45,7 +45,7 @@ async def test_a_stop_waits_for_work_that_is_under_way() -> None:
 @virtual
 async def test_work_that_never_ends_is_cancelled_after_a_while() -> None:
     periodic = Periodic()
-    periodic.every(1.0, asyncio.Event().wait)
+    periodic.begin(Every(1.0, asyncio.Event().wait))
     await asyncio.sleep(2.0)
     before_s = asyncio.get_running_loop().time()
 

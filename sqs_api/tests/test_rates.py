@@ -136,10 +136,11 @@ def test_what_is_no_rate_is_refused(text: str) -> None:
 
 
 async def test_both_protocols_answer_what_clients_back_off_for() -> None:
-    async with running() as service:
+    seconds = Seconds()
+    limited = rates(seconds, queue_rate="1/second", account_rate="3/second")
+    async with running(rates=limited) as service:
         url = await service.make_queue("q")
-        limited = rates(Seconds(), queue_rate="1/second", account_rate="3/second")
-        service.gateway.limit(limited)
+        seconds.now_s += 1.0
         await service.call("SendMessage", QueueUrl=url, MessageBody="x")
 
         for make in (json_request, query_request):

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from sqs_api.node import Node
+from sqs_api.node import start_node
 from sqs_api.settings.config import AuthMode, Settings, Switch
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.serving import Client, Service, json_request
@@ -26,10 +26,9 @@ async def _serving(
     settings = Settings(
         port=0, data=data, auth=AuthMode.OPEN, restore_deleted_s=window_s, aws_waits=aws_waits
     )
-    node = Node(settings)
-    address = await node.start()
+    node = await start_node(settings)
     try:
-        yield address
+        yield node.address
     finally:
         await node.stop()
 

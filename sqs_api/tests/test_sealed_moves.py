@@ -335,7 +335,7 @@ async def test_node_seals_what_moves_to_a_sealed_queue(tmp_path: Path) -> None:
         await served.send("kept", queue="source")
         for _ in range(3):  # the second time its key is made
             await served.call("ReceiveMessage", QueueUrl="source", VisibilityTimeout=0)
-            await served.node.worker.sealer.made()
+            await served.node.shards.sealer.made()
 
         await served.node.owner.keyring.set_enabled("orders", False)
         refused = await served.ask(json_request("ReceiveMessage", QueueUrl="dead"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cluster.shards.delivery import Deliveries
-from sqs_api.node import NodeRefused
+from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import Operators
 from sqs_api.tests.served import Served, serving
@@ -96,7 +96,7 @@ async def test_messages_wait_at_their_source_while_the_destination_has_no_space(
     async with serving(tmp_path / "data", shards=2, lake=lake, snapshot_every_s=0) as served:
         await _make_queues(served)
         await served.send("a")
-        disk = served.node.worker.disk
+        disk = served.node.shards.disk
         disk._reserve_bytes = 1 << 62
         disk.look()
 
@@ -177,7 +177,7 @@ async def test_an_undo_waits_for_messages_that_are_under_way(
         await _make_queues(served)
         operators = Operators(served)
         await served.send("a", "b", queue="letters")
-        async with served.node.worker.deliveries.paused():
+        async with served.node.shards.deliveries.paused():
             started = await operators.done("queues/letters/redrives", {"destination": "q"})
 
             async def has_left() -> bool:
@@ -285,7 +285,7 @@ async def test_a_backup_waits_for_what_is_between_shards(tmp_path: Path, monkeyp
     async with serving(tmp_path / "data", shards=2) as served:
         await _make_queues(served)
         await served.send("a")
-        async with served.node.worker.deliveries.paused():
+        async with served.node.shards.deliveries.paused():
             del asked[:]
             await served.receive()
             assert await served.count("letters") == 0

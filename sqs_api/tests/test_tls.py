@@ -14,6 +14,8 @@ import uvloop
 from structlog.testing import capture_logs
 
 from compat_tests.certificates import Authority, Pair
+from sqs_api.gateway.accounting import Accounting
+from sqs_api.gateway.metrics import Metrics
 from sqs_api.http.http_limits import Refused, TimedOut
 from sqs_api.http.listener_metrics import ListenerMetrics
 from sqs_api.http.server import Server
@@ -396,7 +398,7 @@ async def test_a_front_reports_an_expired_certificate_at_start_and_while_it_runs
         front = Server(settings, partial(now_s.__getitem__, 0))
         async with running() as service:
             with capture_logs() as lines:
-                await front.open(service.gateway, service.pages, service.metrics)
+                await front.open(service.gateway, service.pages)
                 assert bool(lines) is late
                 now_s[0] = at_s
                 await front.look()
@@ -418,18 +420,16 @@ async def test_metrics_say_what_was_turned_away_and_whether_the_certificate_is_s
     with pytest.raises(TlsUnusable):
         tls.reload_if_changed()
     async with running() as service, listening(service, tls=tls) as port:
-        service.metrics.attach(
-            ListenerMetrics(
-                port.counters,
-                port.server.memory,
-                tls,
-                lambda: 3,
-                wall_s=lambda: tls.expires_at_s,
-            )
+        source = ListenerMetrics(
+            port.counters,
+            port.server.memory,
+            tls,
+            lambda: 3,
+            wall_s=lambda: tls.expires_at_s,
         )
         await (await port.connect()).ask(LIST)
 
-        page = (await service.metrics.page()).decode()
+        page = (await Metrics(Accounting(), [source]).page()).decode()
 
     for line in (
         "holdfast_connections 0.0",

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from sqs_api.node import Node, NodeRefused
+from sqs_api.node import start_node
 from sqs_api.settings.config import AuthMode, Settings
+from sqs_api.start_refusals import NodeRefused
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.served import filled, names, serving
 from storage.checks import readable_rows
@@ -101,7 +102,7 @@ def test_service_does_not_start_on_a_backup(closed: Path, target: Path) -> None:
     with pytest.raises(
         NodeRefused, match="is a backup: make a data folder of it with holdfast restore"
     ):
-        asyncio.run(Node(Settings(port=0, data=target, auth=AuthMode.OPEN)).start())
+        asyncio.run(start_node(Settings(port=0, data=target, auth=AuthMode.OPEN)))
     assert run("verify", target).status == 0
 
 

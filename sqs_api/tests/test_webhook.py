@@ -84,13 +84,19 @@ async def receiver() -> AsyncIterator[Receiver]:
 
 @pytest.fixture(autouse=True)
 def _looks_of_the_tests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqs_api.node.WATCH_S", 3600.0)
+    monkeypatch.setattr("sqs_api.webhook.dead_letter_watch.WATCH_S", 3600.0)
+
+
+def watches(served: Served) -> list[DeadLetterWatch]:
+    """The watch of the service; none without a webhook."""
+    repeated = [each for feature in served.node.worker.features for each in feature.periodic]
+    owners = [getattr(each.work, "__self__", None) for each in repeated]
+    return [each for each in owners if isinstance(each, DeadLetterWatch)]
 
 
 async def look(served: Served) -> int:
     """Look at the dead-letter queues now; the number of queues that are announced."""
-    watch = served.node.dead_letters
-    assert watch is not None
+    (watch,) = watches(served)
     deliver, announced = watch._deliver, list[str]()
 
     def counting(event_id: str, body: bytes) -> None:
@@ -140,7 +146,7 @@ async def test_a_queue_that_holds_messages_is_announced_after_a_start(
     data: Path, receiver: Receiver
 ) -> None:
     async with serving(data) as served:
-        assert served.node.dead_letters is None
+        assert not watches(served)
         await make_dead_letters(served, "a")
     async with serving(data, webhook_url=receiver.url, webhook_secret=SECRET) as served:
         assert await look(served) == 1

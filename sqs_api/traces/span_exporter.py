@@ -6,13 +6,16 @@ Bounded and off the path of requests: what does not fit, or is not taken in time
 from __future__ import annotations
 
 from collections import deque
+from importlib import metadata
 
 import aiohttp
 import msgspec
 import structlog
 
-from sqs_api.traces.spans import Span
-from sqs_api.webhook.webhook_delivery import Post
+from sqs_api.parts import Feature, Process
+from sqs_api.periodic import Every
+from sqs_api.traces.spans import Span, Spans
+from sqs_api.webhook.webhook_delivery import HttpPost, Post
 
 TRACES_PATH = "/v1/traces"
 EXPORT_S = 2.0
@@ -76,3 +79,17 @@ class SpanExporter:
         except (aiohttp.ClientError, OSError) as error:
             return str(error) or type(error).__name__
         return "" if 200 <= status < 300 else f"status {status}"
+
+
+def tracing(process: Process) -> Feature:
+    """Export spans of messages, if there is a collector; a stop exports what is left."""
+    settings, _, entropy, opened = process
+    if settings.otlp_endpoint is None:
+        return Feature()
+    post = HttpPost(settings.otlp_endpoint.rstrip("/") + TRACES_PATH, ANSWER_S)
+    exporter = SpanExporter(post, metadata.version("holdfast"), settings.host_name or "")
+    opened.push_async_callback(exporter.export)
+    return Feature(
+        on_opened=(Spans(exporter.add, entropy.bits128).received,),
+        periodic=(Every(EXPORT_S, exporter.export),),
+    )

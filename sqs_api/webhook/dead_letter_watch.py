@@ -18,7 +18,10 @@ import msgspec
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
 from cluster.shards.shard_report import QueueReport
-from sqs_api.periodic import in_slices
+from sqs_api.parts import Feature, Process
+from sqs_api.periodic import Every, in_slices
+from sqs_api.settings.outgoing_settings import secret_of
+from sqs_api.webhook.webhook_delivery import ATTEMPT_S, HttpPost, WebhookDelivery
 from visibility.contract.model import QueueDefinition
 
 WATCH_S = 5.0
@@ -102,3 +105,16 @@ class DeadLetterWatch:
             },
         }
         self._deliver(f"msg_{self._bits128():032x}", msgspec.json.encode(body))
+
+
+def announcements(process: Process, queues: QueueView, router: Router) -> Feature:
+    """Announce the first message of a dead-letter queue, if there is an address for that."""
+    settings, clock, entropy, opened = process
+    url, secret = settings.webhook_url, settings.webhook_secret
+    if url is None or secret is None:
+        return Feature()
+    signing = secret_of(secret.get_secret_value())
+    delivery = WebhookDelivery(HttpPost(url, ATTEMPT_S), signing, clock.wall_s)
+    opened.push_async_callback(delivery.stop)
+    watch = DeadLetterWatch(queues, router, delivery.deliver, clock.wall_s, entropy.bits128)
+    return Feature(periodic=(Every(WATCH_S, watch.look),))

@@ -84,10 +84,10 @@ class Host:
             entropy=SystemEntropy(),
             save=lambda saved: world.folders.update({folder: saved}),
             replica_ids=self._replica_ids,
+            on_removed=self._removed,
         )
         self._folder = folder
         self._is_running = False
-        self.membership.on_removed = self._removed
         self.membership.subscribe(self.heard.append)
 
     def _replica_ids(self, shards: int) -> list[str]:

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from cluster.coordination.coordination import Done
-from cluster.members.balancing import LeaderBalance
+from cluster.members.balancing import LeaderBalance, LeaderPlan
 from cluster.members.leader_view import LeaderView
 from cluster.members.member_operations import set_drained
 from cluster.members.shard_keys import ShardKeys
@@ -49,12 +49,13 @@ class Leading:
         self.wanted: list[int] = []
         self.has_space = True
         self.replicas = {shard: FakeReplica(self, shard) for shard in range(SHARDS)}
+        self.plan = LeaderPlan(host.membership, self.view, lambda: self.has_space)
         self.balance = LeaderBalance(
+            self.plan,
             host.membership,
             self.view,
             lambda: cast(Any, self.replicas),
             asyncio.get_running_loop().time,
-            lambda: self.has_space,
         )
 
     async def take(self, shard: int) -> None:
@@ -66,7 +67,7 @@ class Leading:
         self.led[shard] = candidate.holder(term)
 
     def reluctance_s(self, shard: int) -> float:
-        return self.balance.reluctance_s(shard)
+        return self.plan.reluctance_s(shard)
 
 
 async def led_by_a(world: SimulatedWorld) -> dict[str, Leading]:

@@ -6,7 +6,7 @@ import asyncio
 
 from cluster.peers.peer_outcomes import Refusal, Refused
 from cluster.peers.peer_settings import Channel
-from cluster.peers.revision_barrier import RevisionBarrier
+from cluster.peers.revision_barrier import RevisionBarrier, spread
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
@@ -41,10 +41,8 @@ class Cluster:
         self.network = SimulatedNetwork()
         self.peers = [Peer(name, self.network, SETTINGS) for name in "abc"]
         self.views = [ShownSoFar() for _ in self.peers]
-        self.barriers = [
-            RevisionBarrier(peer.transport, view)
-            for peer, view in zip(self.peers, self.views, strict=True)
-        ]
+        for peer, view in zip(self.peers, self.views, strict=True):
+            peer.transport.serve(Channel.CATALOG, RevisionBarrier(view).service)
 
     async def stop(self) -> None:
         for peer in self.peers:
@@ -56,14 +54,14 @@ async def test_a_change_waits_for_every_host_that_can_be_reached() -> None:
     cluster = Cluster()
     await start(cluster.peers)
 
-    spread = asyncio.create_task(cluster.barriers[0].spread(7))
+    spreading = asyncio.create_task(spread(cluster.peers[0].transport, 7))
     await pass_time(0.01)
     cluster.views[1].show(7)
     await pass_time(0.01)
-    assert not spread.done()
+    assert not spreading.done()
     cluster.views[2].show(8)
     await pass_time(0.01)
-    assert spread.done()
+    assert spreading.done()
     await cluster.stop()
 
 
@@ -72,12 +70,12 @@ async def test_a_change_does_not_wait_for_a_host_without_a_connection() -> None:
     cluster = Cluster()
     await start(cluster.peers[:2])
 
-    spread = asyncio.create_task(cluster.barriers[0].spread(7))
+    spreading = asyncio.create_task(spread(cluster.peers[0].transport, 7))
     await pass_time(0.01)
-    assert not spread.done()
+    assert not spreading.done()
     cluster.views[1].show(7)
     await pass_time(0.01)
-    assert spread.done()
+    assert spreading.done()
     await cluster.stop()
 
 
@@ -86,11 +84,11 @@ async def test_a_change_waits_for_a_bounded_time() -> None:
     cluster = Cluster()
     await start(cluster.peers)
 
-    spread = asyncio.create_task(cluster.barriers[0].spread(7))
+    spreading = asyncio.create_task(spread(cluster.peers[0].transport, 7))
     await pass_time(2.9)
-    assert not spread.done()
+    assert not spreading.done()
     await pass_time(1.0)
-    assert spread.done()
+    assert spreading.done()
     for view in cluster.views:
         view.show(7)
     await cluster.stop()

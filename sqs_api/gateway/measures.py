@@ -1,4 +1,5 @@
-"""Delays of the event loop, which every request shares."""
+"""Measures: the numbers of a process itself: delays of its event loop, leaps of the clock, syncs of
+its logs."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
-from storage.histogram import Histogram
+from storage.histogram import SYNC_BOUNDS_S, Histogram
 
 STALL_CHECK_S = 0.1
 _BOUNDS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
@@ -14,7 +15,8 @@ _STALL_S = 1.0
 
 
 class StallWatch:
-    """Wakes ten times a second and measures the delay."""
+    """Wakes ten times a second and measures the delay of the event loop, which every request
+    shares."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self._now_s = monotonic_s
@@ -37,3 +39,18 @@ class StallWatch:
         self.longest_s = max(self.longest_s, late_s)
         if late_s >= _STALL_S:
             self._log.warning("loop_stalled", late_s=round(late_s, 3))
+
+
+class Measures:
+    """Belongs to the event loop's thread, but for `sync_s`."""
+
+    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+        self.stalls = StallWatch(monotonic_s)
+        self.sync_s = Histogram(SYNC_BOUNDS_S)
+        """Times of syncs of the logs."""
+        self.clock_leaps = 0
+
+    def clock_leapt(self, leap_s: float) -> None:
+        """Count a leap of the wall clock."""
+        self.clock_leaps += 1
+        structlog.get_logger("node").warning("clock_leapt", leap_s=round(leap_s, 3))
