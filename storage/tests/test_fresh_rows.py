@@ -27,7 +27,7 @@ from visibility.rows.row_keys import (
     row_key,
     table_range,
 )
-from visibility.state.events import THE_SHARD
+from visibility.rows.row_values import THE_SHARD
 
 QUEUE = 1
 MESSAGES, LATE = 2_000, 500
