@@ -311,8 +311,7 @@ class ReplicatedStore(FlushedRows):
         self.damaged.applied(ops)
         self.unflushed_rows += len(ops) // 2
         self._applied_bytes += size
-        if self._files_timer is None:
-            self._check_files_later()
+        self._check_files_later()
         if self._flushing is None and self._wants_flush():
             self._flush_applied()
 
@@ -340,6 +339,7 @@ class ReplicatedStore(FlushedRows):
         self.replica.log.give_back()
         if self.unflushed_rows and self._flushing is None:
             self._flush_applied()
+        self._check_files_later()  # a compaction may have left files
 
     def _has_flushed_enough(self) -> bool:
         options = self._options

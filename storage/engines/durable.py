@@ -94,8 +94,7 @@ class DurableStore(FlushedRows):
         self._applied = position
         self.unflushed_rows += len(changes)
         self._want_note()
-        if self._files_timer is None:
-            self._check_files_later()
+        self._check_files_later()
         if self._wants_flush() and self._flushing is None:
             self._begin_flush(position)
 
@@ -122,6 +121,7 @@ class DurableStore(FlushedRows):
         self._log.give_back()
         if self.unflushed_rows and self._flushing is None:
             self._begin_flush(self._applied if self._under_way else self._log.last)
+        self._check_files_later()  # a compaction may have left files
 
     def _wants_flush(self) -> bool:
         options = self._options

@@ -77,8 +77,9 @@ class FlushedRows:
             self.on_room()
 
     def _check_files_later(self) -> None:
-        loop = asyncio.get_running_loop()
-        self._files_timer = loop.call_later(_FILES_CHECK_S, self._check_files)
+        if self._files_timer is None:
+            loop = asyncio.get_running_loop()
+            self._files_timer = loop.call_later(_FILES_CHECK_S, self._check_files)
 
     def _check_files(self) -> None:
         """Note the files again if a compaction changed them."""
