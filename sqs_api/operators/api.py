@@ -54,7 +54,7 @@ from sqs_api.operators import (
     user_answers,
     user_changes,
 )
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.errors import (
     KmsAccessDenied,
     QueueDoesNotExist,
@@ -107,9 +107,9 @@ class AdminApi:
         audit: AuditLog | None,
         now_s: Callable[[], float],
     ) -> None:
-        """`parts` has a Desk; `now_s` is a monotonic clock."""
+        """`parts` has a OperatorContext; `now_s` is a monotonic clock."""
         self._parts = parts
-        self._desk: Desk = parts[Desk]
+        self._desk: OperatorContext = parts[OperatorContext]
         self._shared: SharedRoutes | None = parts.get(SharedRoutes)
         self._admin = admin
         self._access = access

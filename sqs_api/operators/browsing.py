@@ -13,7 +13,7 @@ import msgspec
 
 from sqs_api.admin.asked import Asked
 from sqs_api.gateway.sealer import Admit
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_messages import Opened, opened
 from visibility.content.filters import matches_inside, matches_outside
 from visibility.contract.errors import InvalidParameterValue
@@ -61,7 +61,7 @@ class Scan:
 
     def __init__(
         self,
-        desk: Desk,
+        context: OperatorContext,
         asked: Asked,
         queue: QueueDefinition,
         *,
@@ -69,7 +69,7 @@ class Scan:
         search: MessageFilter,
         admit: Admit | None,
     ) -> None:
-        self._desk = desk
+        self._desk = context
         self._asked = asked
         self._queue = queue
         self._state = state

@@ -1,4 +1,4 @@
-"""Desk: the parts of the service that the operators' API works with."""
+"""OperatorContext: the parts of the service that the operators' API works with."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
 
 
-class Desk(NamedTuple):
+class OperatorContext(NamedTuple):
     """Belongs to the event loop's thread."""
 
     catalog: Catalog
