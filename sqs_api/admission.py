@@ -20,8 +20,8 @@ from sqs_api.operators.api import AdminApi
 from sqs_api.operators.audit_lines import AuditReader
 from sqs_api.operators.openapi import DOCUMENT, DocumentPage
 from sqs_api.operators.operator_context import OperatorContext
-from sqs_api.operators.people import People
 from sqs_api.operators.readings import Readings
+from sqs_api.operators.user_admin import UserAdmin
 from sqs_api.owner import Owner
 from sqs_api.parts import Process
 from sqs_api.settings.config import Audience, AuthMode
@@ -73,7 +73,7 @@ class AdminSide:
             actions=worker.queue_actions,
             history=worker.monitoring.reader,
             archive=ArchivedMessages(settings.lake),
-            people=People(owner.identities, worker.verifier.used),
+            user_admin=UserAdmin(owner.identities, worker.verifier.used),
             find_key=owner.keyring.find,
         )
         hosts.serve(READ_AUDIT, AuditReader(settings.data, settings.host_name).answer)

@@ -138,7 +138,7 @@ class WantedUser(msgspec.Struct):
 
 async def list_users(context: OperatorContext, asked: Asked) -> ListedUsers:
     """All users with their keys, and the keys of accounts themselves; no secrets."""
-    users, keys = context.people.read(IdentityStore.stored)
+    users, keys = context.user_admin.read(IdentityStore.stored)
     shown = _shown_keys(context, keys)
     return {
         "users": [
@@ -159,7 +159,7 @@ async def show_user(
     context: OperatorContext, asked: Asked, wanted_user: WantedUser
 ) -> DetailedUser:
     """One user with the text of each policy."""
-    users, keys = context.people.read(IdentityStore.stored)
+    users, keys = context.user_admin.read(IdentityStore.stored)
     owner = (account_of(context, wanted_user.account), wanted_user.user)
     for user in users:
         if (user.account, user.name) == owner:
@@ -205,7 +205,7 @@ def _shown_user(user: StoredUser) -> ShownUser:
 
 def _shown_keys(context: OperatorContext, keys: list[StoredKey]) -> dict[str, ShownKey]:
     """The keys as JSON by id, in that order."""
-    days, now_ms = context.people.key_uses(), context.now_ms
+    days, now_ms = context.user_admin.key_uses(), context.now_ms
     return {
         key.access_key_id: {
             "access_key_id": key.access_key_id,
@@ -244,7 +244,7 @@ async def check_permission(
         name = question.user
         if name is None:
             raise InvalidParameterValue("user: name a user.")
-        user = context.people.read(lambda store: user_of(store, account, name))
+        user = context.user_admin.read(lambda store: user_of(store, account, name))
     try:
         asked_for = wanted(question.action, question.queue, context.account, asked.caller.region)
         caller = Caller(account, asked_for.region, "")

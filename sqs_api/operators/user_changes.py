@@ -118,7 +118,7 @@ def _noted(context: OperatorContext, asked: Asked, given: NamedUser) -> str:
 async def add_user(context: OperatorContext, asked: Asked, given: NewUser) -> AddedUser:
     """Make a user, who may do nothing until a policy says so."""
     account = _noted(context, asked, given)
-    user = await context.people.change(
+    user = await context.user_admin.change(
         lambda store: store.add_user(account, given.name, given.tags)
     )
     return {"arn": user.arn, "user_id": user.user_id}
@@ -133,7 +133,7 @@ async def remove_user(context: OperatorContext, asked: Asked, given: NamedUser) 
         await store.remove_user(user)
         return user.arn
 
-    return {"removed": await context.people.change(remove)}
+    return {"removed": await context.user_admin.change(remove)}
 
 
 async def put_policy(context: OperatorContext, asked: Asked, given: NewPolicy) -> PutPolicy:
@@ -142,7 +142,7 @@ async def put_policy(context: OperatorContext, asked: Asked, given: NewPolicy) -
     asked.noted["policy"] = given.policy
     if not given.policy:
         raise InvalidParameterValue("policy: name the policy.")
-    await context.people.change(
+    await context.user_admin.change(
         lambda store: store.put_policy(
             user_of(store, account, given.name), given.policy, given.document
         )
@@ -154,7 +154,7 @@ async def remove_policy(context: OperatorContext, asked: Asked, given: NamedPoli
     """Take a policy from a user."""
     account = _noted(context, asked, given)
     asked.noted["policy"] = given.policy
-    was_there = await context.people.change(
+    was_there = await context.user_admin.change(
         lambda store: store.remove_policy(user_of(store, account, given.name), given.policy)
     )
     if not was_there:
@@ -171,7 +171,7 @@ async def add_key(context: OperatorContext, asked: Asked, given: NewKey) -> Adde
         user = None if given.user is None else user_of(store, account, given.user)
         return await store.add_key(account, user, lifetime_s=given.expires_in_s)
 
-    key = await context.people.change(add)
+    key = await context.user_admin.change(add)
     asked.noted["made"] = key.access_key_id
     return {"access_key_id": key.access_key_id, "secret_access_key": key.secret_access_key}
 
@@ -182,7 +182,7 @@ async def rotate_key(context: OperatorContext, asked: Asked, given: ReplacedKey)
     asked.noted |= {"of_key": old_id, "overlap_s": overlap_s}
     if not overlap_s:
         _check_not_own(asked, old_id)
-    key = await context.people.change(lambda store: store.rotate_key(old_id, overlap_s))
+    key = await context.user_admin.change(lambda store: store.rotate_key(old_id, overlap_s))
     if key is None:
         raise _no_key(old_id)
     asked.noted["made"] = key.access_key_id
@@ -193,7 +193,7 @@ async def enable_key(context: OperatorContext, asked: Asked, given: KeyState) ->
     """Refuse or allow a key from now on."""
     asked.noted |= {"of_key": given.access_key_id, "enabled": given.enabled}
     _check_not_own(asked, given.access_key_id)
-    is_there = await context.people.change(
+    is_there = await context.user_admin.change(
         lambda store: store.set_key_enabled(given.access_key_id, given.enabled)
     )
     _check_there(is_there, given.access_key_id)
@@ -205,7 +205,7 @@ async def remove_key(context: OperatorContext, asked: Asked, given: NamedKey) ->
     key_id = given.access_key_id
     asked.noted["of_key"] = key_id
     _check_not_own(asked, key_id)
-    _check_there(await context.people.change(lambda store: store.remove_key(key_id)), key_id)
+    _check_there(await context.user_admin.change(lambda store: store.remove_key(key_id)), key_id)
     return {"removed": key_id}
 
 
