@@ -24,13 +24,13 @@ from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate, Client, reached_at
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.exchange import JSON, Exchange
-from sqs_api.gateway.late_news import LateNews
 from sqs_api.gateway.memory import COUNTED_BYTES_MIN, RequestMemory
 from sqs_api.gateway.other_service import OtherAnswer, OtherRequest, OtherService
 from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
+from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.protocol.codec import (
     Decoded,
     content_type,
@@ -85,7 +85,7 @@ class Gateway:
         waiting_polls_max: int = 100_000,
         origins: AllowedOrigins | None = None,
         rates: Rates | None = None,
-        late_news: LateNews | None = None,
+        recheck_refusal: RecheckRefusal | None = None,
         services: Sequence[OtherService] = (),
     ) -> None:
         """`disk` None: leaders refuse what finds no space. `services` are those beside SQS."""
@@ -116,7 +116,7 @@ class Gateway:
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
         self._counts = counts
-        self._services, self._late_news = services, late_news
+        self._services, self._recheck_refusal = services, recheck_refusal
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -134,7 +134,7 @@ class Gateway:
         except (QueueError, AuthError) as refusal:
             if exchange.action is None:
                 exchange.wire = detect_wire(method, target, headers)
-            if self._late_news is not None and self._late_news.may_lift(refusal):
+            if self._recheck_refusal is not None and self._recheck_refusal.may_lift(refusal):
                 again = self._dispatch_again(refusal, exchange, given)
                 self._start_task(self._finish(exchange, again))
             elif exchange.action is not None or not self._begin_other(exchange, given):
@@ -224,9 +224,9 @@ class Gateway:
         self, refusal: QueueError | AuthError, exchange: Exchange, given: _Given
     ) -> None:
         """Dispatch a request that was refused once more, after the news."""
-        assert self._late_news is not None
+        assert self._recheck_refusal is not None
         self._access.denied -= isinstance(refusal, AccessDenied)
-        await self._late_news.hear(refusal)
+        await self._recheck_refusal.hear(refusal)
         self._dispatch(exchange, given)
 
     def _submit(
