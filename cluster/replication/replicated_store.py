@@ -409,11 +409,11 @@ class ReplicatedStore(FlushedRows):
 
     @property
     def needs_rows(self) -> bool:
-        """See `Needy`."""
+        """See `NeedsRows`."""
         return self.quarantines or not self.replica.is_whole
 
     def rows_fetched(self) -> None:
-        """See `Needy`: the shard opens the store anew, which puts the rows in place."""
+        """See `NeedsRows`: the shard opens the store anew, which puts the rows in place."""
         self._fail(StoreFailed("a checkpoint replaces the rows"))
 
     @property
