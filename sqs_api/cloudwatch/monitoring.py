@@ -51,10 +51,10 @@ from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.other_service import OtherAnswer, OtherRequest
 from sqs_api.parts import Feature
 from sqs_api.periodic import Every
-from visibility.contract.actions import Action, Owner
+from visibility.contract.actions import Action, AnsweredBy
 from visibility.contract.errors import InternalError
 
-_ACTIONS = {name: Action(request, None, Owner.BOTH, ()) for name, request in REQUESTS.items()}
+_ACTIONS = {name: Action(request, None, AnsweredBy.BOTH, ()) for name, request in REQUESTS.items()}
 _BODY_BYTES_MAX = 512 << 10
 """Several times as much as 500 metrics take."""
 _POINTS = "cloudwatch:points"

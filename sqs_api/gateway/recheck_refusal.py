@@ -1,5 +1,5 @@
-"""RecheckRefusal: a request is refused for a key, a policy or a queue only once this host knows what
-other hosts changed, and not at all for a key that is being made.
+"""RecheckRefusal: a request is refused for a key, a policy or a queue only once this host knows
+what other hosts changed, and not at all for a key that is being made.
 
 A new access key is good for the very next request, and a host of a cluster whose watch of etcd lags
 does not refuse what its neighbours would answer.

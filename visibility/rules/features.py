@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from visibility.contract.actions import ACTIONS, Owner
+from visibility.contract.actions import ACTIONS, AnsweredBy
 from visibility.contract.operations import Operation
 from visibility.rules import (
     acknowledge,
@@ -31,7 +31,7 @@ def _combined(*features: Operations) -> Operations:
         for twice in combined.keys() & operations.keys():
             raise TypeError(f"two features decide {twice.__name__}")
         combined |= operations
-    elsewhere = {row.request for row in ACTIONS.values() if row.owner is not Owner.SHARD}
+    elsewhere = {row.request for row in ACTIONS.values() if row.answered_by is not AnsweredBy.SHARD}
     for operation in Operation.__subclasses__():
         is_ours = operation.__module__.startswith("visibility.")
         if is_ours and operation not in combined and operation not in elsewhere:
