@@ -11,7 +11,7 @@ import click
 from sqs_api.commands.command_options import Refused
 from sqs_api.commands.filtering import filtered, taken_from
 from sqs_api.commands.messages_command import body_of, print_message
-from sqs_api.commands.operators import QUEUE, Service, asks, part, show_json
+from sqs_api.commands.operators import QUEUE, OperatorClient, asks, part, show_json
 from sqs_api.commands.tables import instant, number, show_table
 from sqs_api.commands.times import AT
 
@@ -38,7 +38,7 @@ def _spanned(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--limit", type=click.IntRange(1, 100), default=50, show_default=True)
 @click.option("--token", help="Go on where the last page ended.")
 @asks
-def search(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
+def search(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) -> None:
     """List archived messages of QUEUE that match; QUEUE may be deleted."""
     page = service.get(f"archive/{part(queue)}/messages", **given)
     if as_json:
@@ -65,7 +65,7 @@ def _line(message: dict[str, Any]) -> tuple[str, ...]:
 @QUEUE
 @click.argument("place")
 @asks
-def show(service: Service, *, queue: str, place: str, as_json: bool) -> None:
+def show(service: OperatorClient, *, queue: str, place: str, as_json: bool) -> None:
     """Show one archived message with its attributes and its whole body."""
     message = service.get(f"archive/{part(queue)}/messages/{part(place)}")
     if as_json:
@@ -85,7 +85,13 @@ def show(service: Service, *, queue: str, place: str, as_json: bool) -> None:
 @click.option("--dry-run", is_flag=True, help="Count what would be sent, and send nothing.")
 @asks
 def replay(
-    service: Service, *, queue: str, takes_all: bool, dry_run: bool, as_json: bool, **given: Any
+    service: OperatorClient,
+    *,
+    queue: str,
+    takes_all: bool,
+    dry_run: bool,
+    as_json: bool,
+    **given: Any,
 ) -> None:
     """Send copies of archived messages, in the order in which they were sent: those at up to 100
     PLACES, those that match, or all.
@@ -112,7 +118,7 @@ def _wanted(takes_all: bool, given: dict[str, Any]) -> dict[str, Any]:
     return chosen | {name: value for name, value in given.items() if value is not None}
 
 
-def _planned(service: Service, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
+def _planned(service: OperatorClient, path: str, wanted: dict[str, Any]) -> dict[str, Any]:
     """The sums of all steps of a plan."""
     sums: Counter[str] = Counter()
     while True:
@@ -134,7 +140,7 @@ def _show_plan(plan: dict[str, Any], as_json: bool) -> None:
 
 
 def _replayed(
-    service: Service, path: str, wanted: dict[str, Any]
+    service: OperatorClient, path: str, wanted: dict[str, Any]
 ) -> tuple[list[Any], list[Any], str | None]:
     """The copies, the messages left out, and None or what to tell about an early end."""
     copies, left_out = list[Any](), list[Any]()

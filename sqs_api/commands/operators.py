@@ -25,7 +25,7 @@ _OPTIONS = (
 )
 
 
-class Service:
+class OperatorClient:
     """Asks the API in one account and region."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Service:
 
 
 def asks(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the common options, and a Service and `as_json` in place of them."""
+    """Give a command the common options, and an OperatorClient and `as_json` in place of them."""
 
     @wraps(command)
     def run(
@@ -80,7 +80,7 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
         settings = load(config_file, {"data": data, "account": account, "region": region})
         if config_file is not None and "data" in settings.model_fields_set:
             data = settings.data
-        command(Service(url, data, account=account, region=settings.region), **given)
+        command(OperatorClient(url, data, account=account, region=settings.region), **given)
 
     for option in reversed(_OPTIONS):
         run = option(run)

@@ -19,7 +19,7 @@ from auth.auth_errors import AccessDenied
 from auth.caller import Caller, anonymous
 from auth.conditions import Keys
 from auth.identities import Identities, User
-from auth.policy import Asked, Authorizer, Decision, Principal
+from auth.policy import AccessQuestion, Authorizer, Decision, Principal
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
 from cluster.catalog.queue_view import QueueView
 from cluster.clock import Clock
@@ -305,7 +305,7 @@ class Access:
         """See `auth.policy.decide`. A removed user may do nothing."""
         principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
         user = self.user_of(caller)
-        asked = Asked(principal, permission, arn, account, keys)
+        asked = AccessQuestion(principal, permission, arn, account, keys)
         policies = user.policies if user is not None else ()
         return self._authorizer.decide(asked, policies, policy, self._identities.generation)
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from auth.caller import Caller
 from auth.conditions import Keys
 from auth.identities import User
-from auth.policy import Asked, Authorizer, Principal, Rule
+from auth.policy import AccessQuestion, Authorizer, Principal, Rule
 from auth.policy_document import Kind, Policy, read_policy
 from cluster.keys.key_owners import NamedKey, key_place
 from cluster.keys.keyring import Keyring
@@ -102,7 +102,7 @@ class KeyAccess:
         principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
         policies = () if user is None else user.policies
         for permission in permissions:
-            asked = Asked(principal, permission, arn, named.account, asker.keys)
+            asked = AccessQuestion(principal, permission, arn, named.account, asker.keys)
             decision = self._authorizer.decide(asked, policies, named.policy, asker.generation)
             if decision.rule is Rule.NO_QUEUE_ALLOW:
                 raise _denied(caller, permission, arn)
