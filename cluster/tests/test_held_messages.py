@@ -28,12 +28,12 @@ from visibility.contract.stored_message import Hold
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import HOLD, row_key, table_range
 from visibility.rules.browse import BrowseMessages
-from visibility.rules.delete_selected import DeleteSelected
 from visibility.rules.hold_messages import LOOK_MS, HoldMessages, ReleaseMessages
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import MoveSelected
-from visibility.rules.read_queues import ReadQueues
+from visibility.rules.queues import ReadQueues
 from visibility.rules.resend import ResendMessage
+from visibility.rules.selected import DeleteSelected
 from visibility.tests import prepared
 
 MINUTE_MS = 60_000

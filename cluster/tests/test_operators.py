@@ -9,10 +9,10 @@ from cluster.tests.driver import Driver
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MovePlan, Planned, QueuesRead, SelectedDeleted
-from visibility.rules.delete_selected import DeleteSelected
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import MoveSelected
-from visibility.rules.read_queues import ReadQueues
+from visibility.rules.queues import ReadQueues
+from visibility.rules.selected import DeleteSelected
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

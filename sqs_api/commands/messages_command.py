@@ -8,8 +8,15 @@ from typing import Any
 import click
 
 from sqs_api.commands.command_options import Lifetime, Refused
-from sqs_api.commands.filtering import filtered
-from sqs_api.commands.operators import QUEUE, SEQUENCES, OperatorClient, asks, part, show_json
+from sqs_api.commands.operators import (
+    QUEUE,
+    SEQUENCES,
+    OperatorClient,
+    asks,
+    filtered,
+    part,
+    show_json,
+)
 from sqs_api.commands.tables import instant, number, plain, show_table
 
 _BODY_CHARACTERS = 60

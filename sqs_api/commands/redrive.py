@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sqs_api.commands.command_options import Refused
-from sqs_api.commands.filtering import filtered, taken_from
-from sqs_api.commands.operators import QUEUE, OperatorClient, asks, part, show_json
+from sqs_api.commands.operators import (
+    QUEUE,
+    OperatorClient,
+    asks,
+    filtered,
+    part,
+    show_json,
+    taken_from,
+)
 from sqs_api.commands.tables import instant, number, plain, show_table
 
 if TYPE_CHECKING:

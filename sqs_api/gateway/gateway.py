@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -19,13 +19,12 @@ from auth.auth_errors import AccessDenied, AuthError, MissingAuthenticationToken
 from auth.caller import Caller
 from cluster.clock import Clock, Entropy
 from cluster.shards.router import Router
-from sqs_api.gateway.access import Access
+from sqs_api.gateway.access import Access, Sender
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate, Client, reached_at
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.exchange import JSON, Exchange
 from sqs_api.gateway.memory import COUNTED_BYTES_MIN, RequestMemory
-from sqs_api.gateway.other_service import OtherAnswer, OtherRequest, OtherService
 from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
@@ -43,7 +42,7 @@ from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.reply import HeaderLines, date_line, reply
 from sqs_api.protocol.wire_names import CONTENT_TYPE_AWS_JSON
 from sqs_api.settings.origins import AllowedOrigins
-from visibility.contract.actions import ACTIONS
+from visibility.contract.actions import ACTIONS, Action
 from visibility.contract.errors import (
     InternalError,
     QueueError,
@@ -58,6 +57,39 @@ from visibility.rules.acknowledge import ReturnMessages
 from visibility.rules.handing_out import NO_ROOM
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import Ticket
+
+
+class OtherRequest(NamedTuple):
+    """A request that SQS refused; header names are in lower case."""
+
+    method: bytes
+    target: bytes
+    headers: dict[bytes, bytes]
+    body: bytes
+    sender: Sender
+    request_id: str
+
+
+class OtherAnswer(NamedTuple):
+    """An answer, and what is counted of it."""
+
+    action: Action | None
+    """None of an action that does not exist."""
+    status: int
+    kind: bytes
+    """The content type."""
+    body: bytes
+    headers: HeaderLines
+    refusal: str | None
+    """The error code; None if the request was not refused."""
+
+
+class OtherService(Protocol):
+    """Belongs to the event loop's thread."""
+
+    def answer(self, request: OtherRequest) -> Awaitable[OtherAnswer] | None:
+        """The answer to come, which raises nothing; None if the request is not for this service."""
+
 
 _Given = tuple[bytes, bytes, dict[bytes, bytes], bytes]
 """Method, target, headers and body of a request."""

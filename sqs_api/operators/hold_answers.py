@@ -16,8 +16,8 @@ from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.limits import DELETE_UNDO_SECONDS_MAX
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import SelectedChanged, SelectedDeleted
-from visibility.rules.delete_selected import DeleteSelected
 from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
+from visibility.rules.selected import DeleteSelected
 
 
 class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):

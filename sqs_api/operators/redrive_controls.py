@@ -23,12 +23,11 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import QueueDefinition
-from visibility.contract.move_task import MessageFilter, MoveTask
+from visibility.contract.move_task import MessageFilter, MoveTask, decode_handle
 from visibility.contract.operations import CancelMessageMoveTask
 from visibility.contract.results import CancelMessageMoveTaskResult
-from visibility.contract.task_handles import decode_handle
+from visibility.rules.move_pace import prefix_of
 from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected
-from visibility.rules.moved_ids import prefix_of
 
 _LOOK_S = 0.05
 _LOOKS = 60

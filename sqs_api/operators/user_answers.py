@@ -10,9 +10,8 @@ from msgspec import Meta
 
 from auth.caller import Caller, anonymous
 from auth.identities import User
-from cluster.keys.identity_records import StoredKey, StoredUser
+from cluster.keys.identity_records import StoredKey, StoredUser, day_text
 from cluster.keys.identity_store import IdentityStore
-from cluster.keys.key_uses import day_text
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import (
     DRAIN_HOST,

@@ -15,6 +15,7 @@ import msgspec
 
 from auth.caller import Caller
 from visibility.contract import errors, limits, results, validate
+from visibility.contract.move_task import decode_handle
 from visibility.contract.naming import check_label, is_account
 from visibility.contract.operations import (
     AddPermission,
@@ -42,7 +43,6 @@ from visibility.contract.operations import (
     TagQueue,
     UntagQueue,
 )
-from visibility.contract.task_handles import decode_handle
 
 MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """Further permissions that StartMessageMoveTask needs on the source."""
