@@ -27,13 +27,13 @@ from sqs_api.gateway.client import authentication
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.gateway import Gateway
 from sqs_api.gateway.measures import Measures
-from sqs_api.gateway.memory import RequestMemory
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
+from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.gateway.used_keys import UsedKeys
 from sqs_api.host_metrics import host_metrics
 from sqs_api.http.fallback import OtherPages

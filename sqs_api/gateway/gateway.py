@@ -24,12 +24,12 @@ from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate, Client, reached_at
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.exchange import JSON, Exchange
-from sqs_api.gateway.memory import COUNTED_BYTES_MIN, RequestMemory
 from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
+from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN, RequestMemory
 from sqs_api.protocol.codec import (
     Decoded,
     content_type,

@@ -41,7 +41,7 @@ from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
     archive_answers,
     audit_answers,
-    deleted_queues,
+    deleted_queue_answers,
     group_answers,
     history_answers,
     hold_answers,
@@ -77,7 +77,7 @@ ROUTES: tuple[Route, ...] = (
     *audit_answers.ROUTES,
     *user_answers.ROUTES,
     *user_changes.ROUTES,
-    *deleted_queues.ROUTES,
+    *deleted_queue_answers.ROUTES,
     *cluster_pages.ROUTES,
     *archive_pages.ROUTES,
     *backup_page.ROUTES,

@@ -30,7 +30,7 @@ from sqs_api.settings.proxies import TrustedProxies
 from sqs_api.settings.refusals import placed, reason_of
 from sqs_api.settings.service_place import DEFAULT_DATA
 from storage.engines.store_options import Durability
-from storage.lake.permissions import OWNER_ONLY, UMASK
+from storage.lake.lake_permissions import OWNER_ONLY, UMASK
 from visibility.contract.limits import DAY
 from visibility.contract.naming import is_account
 
