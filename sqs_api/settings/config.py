@@ -18,8 +18,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from sqs_api.settings.cluster_settings import ClusterSettings, wrong_combination
 from sqs_api.settings.declarations import TABLES, DeclaredQueue, DeclaredUser, in_order
@@ -171,11 +170,11 @@ def _rate(text: str | None) -> str | None:
     return text
 
 
-class _ServiceSettings(BaseSettings):
+class _ServiceSettings(BaseModel):
     """Everything that can be configured of any host."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
     )
 
     host: str = "127.0.0.1"
@@ -298,18 +297,6 @@ class _ServiceSettings(BaseSettings):
     waiting_polls_max: Annotated[int, Field(ge=1)] = 100_000
     """Requests under way above which long polls do not wait; those that find nothing get
     RequestThrottled."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """`load` passes flags and file as one; the environment stands between them there."""
-        return (init_settings,)
 
 
 class Settings(ClusterSettings, TraceSettings, WebhookSettings, _ServiceSettings):
