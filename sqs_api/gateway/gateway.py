@@ -19,7 +19,7 @@ from auth.auth_errors import AccessDenied, AuthError, MissingAuthenticationToken
 from auth.caller import Caller
 from cluster.clock import Clock, Entropy
 from cluster.shards.router import Router
-from sqs_api.gateway.access import Access, Sender
+from sqs_api.gateway.access import Access, Asker, Sender
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate, Client, reached_at
 from sqs_api.gateway.disk_space import DiskSpace
@@ -246,7 +246,7 @@ class Gateway:
             raise disk.refuse()
         make_payload = PAYLOADS.get(action.request)
         if make_payload is None:
-            self._access.admit(operation, caller, exchange.client, headers)
+            self._access.admit(operation, Asker(caller, exchange.client, headers))
             answer = self._answer_queue_action(exchange, operation, caller, headers)
             self._start_task(self._finish(exchange, answer))
         else:

@@ -29,7 +29,7 @@ _NOT_GRANTED = (
 )
 
 
-class Asker(NamedTuple):
+class KeyAsker(NamedTuple):
     """The caller; `keys` gives the condition keys when needed, `generation` changes with the user's
     policies."""
 
@@ -74,7 +74,7 @@ class KeyAccess:
         return found is not None and found.key_id == named.key_id
 
     def check_queue(
-        self, permissions: tuple[str, ...], queue: QueueDefinition, asker: Asker
+        self, permissions: tuple[str, ...], queue: QueueDefinition, asker: KeyAsker
     ) -> None:
         """Raise KmsAccessDenied unless the queue's key may be used.
 
@@ -90,7 +90,7 @@ class KeyAccess:
             raise _denied(asker.caller, permissions[0], reference)
 
     def check_key(
-        self, permissions: tuple[str, ...], named: NamedKey, queue: QueueDefinition, asker: Asker
+        self, permissions: tuple[str, ...], named: NamedKey, queue: QueueDefinition, asker: KeyAsker
     ) -> None:
         """Raise KmsAccessDenied unless a key may be used for messages of the queue."""
         caller, user = asker.caller, asker.user

@@ -69,7 +69,7 @@ def _url(asked: Asked) -> str:
 async def _change(context: OperatorContext, asked: Asked, operation: Operation) -> ChangedQueue:
     check(operation)
     if not asked.is_trusted:  # conditions on tags, and keys
-        asked.access.admit(operation, asked.caller, asked.sent, asked.sent.headers)
+        asked.access.admit(operation, asked.asker)
     await context.actions.answer(operation, asked.caller, "", f"{context.bits128():032x}")
     queue = asked.queue(asked.parts[0])
     return {"attributes": queue.attributes, "tags": queue.tags}

@@ -249,7 +249,7 @@ def _ends(context: OperatorContext, asked: Asked, wanted: GivenRedrive) -> _Ends
     ACTIONS["StartMessageMoveTask"].check(operation)
     if asked.is_trusted:
         return _Ends(source, destination, None, chosen)
-    asked.access.check_move(operation, asked.caller, asked.sent, asked.sent.headers)
+    asked.access.check_move(operation, asked.asker)
     # Only these were checked: meanwhile, a message's source may name another dead-letter queue.
     return _Ends(source, destination, tuple(queue.arn for queue in sources), chosen)
 
