@@ -109,13 +109,13 @@ class AdminApi:
     ) -> None:
         """`parts` has a OperatorContext; `now_s` is a monotonic clock."""
         self._parts = parts
-        self._desk: OperatorContext = parts[OperatorContext]
+        self._context: OperatorContext = parts[OperatorContext]
         self._shared: SharedRoutes | None = parts.get(SharedRoutes)
         self._admin = admin
         self._access = access
         self._queues = queues
         self._audit = audit
-        self._remembered = RememberedAnswers(now_s, self._desk.router.age_s_max)
+        self._remembered = RememberedAnswers(now_s, self._context.router.age_s_max)
         if self._shared is not None:
             self._shared.serve(ROUTES, self._answer_here)
 
@@ -162,7 +162,7 @@ class AdminApi:
         if route.action is None:
             return
         if route.is_of_service:
-            asked.administer(route.action, self._desk.account, root_only=route.root_only)
+            asked.administer(route.action, self._context.account, root_only=route.root_only)
         else:
             asked.check(route.action, asked.parts[0] if asked.parts else "*")
 
