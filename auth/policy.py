@@ -61,7 +61,7 @@ class Principal(msgspec.Struct, frozen=True):
         return not self.arn
 
 
-class Asked(NamedTuple):
+class AccessQuestion(NamedTuple):
     """The requested access. `action` is in AWS's form, `sqs:SendMessage`; `keys` gives the
     condition keys when needed."""
 
@@ -101,7 +101,9 @@ class NamedPolicy(NamedTuple):
     policy: Policy
 
 
-def decide(asked: Asked, identity: Sequence[NamedPolicy], queue: Policy | None) -> Decision:
+def decide(
+    asked: AccessQuestion, identity: Sequence[NamedPolicy], queue: Policy | None
+) -> Decision:
     """Decide a request. `identity` holds the user's policies, `queue` is the queue's policy."""
     principal = asked.principal
     is_own = principal.account == asked.resource_account
@@ -133,7 +135,11 @@ def decide(asked: Asked, identity: Sequence[NamedPolicy], queue: Policy | None) 
 
 
 def _first(
-    asked: Asked, policies: Sequence[NamedPolicy], *, allows: bool, leaves_to_account: bool = True
+    asked: AccessQuestion,
+    policies: Sequence[NamedPolicy],
+    *,
+    allows: bool,
+    leaves_to_account: bool = True,
 ) -> str:
     """The policy and statement that apply, empty if none do."""
     for name, policy in policies:
@@ -143,7 +149,7 @@ def _first(
     return ""
 
 
-def _applies(asked: Asked, statement: Statement, leaves_to_account: bool) -> bool:
+def _applies(asked: AccessQuestion, statement: Statement, leaves_to_account: bool) -> bool:
     action = asked.action.lower()
     if any(matches(action) for matches in statement.actions) is statement.not_actions:
         return False
@@ -165,7 +171,7 @@ def _applies(asked: Asked, statement: Statement, leaves_to_account: bool) -> boo
     )
 
 
-def _filling(asked: Asked) -> Callable[[str], str | None]:
+def _filling(asked: AccessQuestion) -> Callable[[str], str | None]:
     return lambda text: fill(text, asked.keys())
 
 
@@ -191,7 +197,7 @@ def _is_spared(principals: Principals, principal: Principal) -> bool:
     return principal.user is None or listed
 
 
-def _refused(asked: Asked, rule: Rule, source: str = "") -> Decision:
+def _refused(asked: AccessQuestion, rule: Rule, source: str = "") -> Decision:
     action = asked.action.lower() if asked.action.startswith("sqs:") else asked.action
     if asked.principal.is_anonymous:
         message = f"Access to the resource {asked.resource} is denied."
@@ -216,7 +222,7 @@ class Authorizer:
 
     def decide(
         self,
-        asked: Asked,
+        asked: AccessQuestion,
         identity: tuple[NamedPolicy, ...],
         queue_policy: str | None,
         version: object,

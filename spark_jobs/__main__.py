@@ -79,7 +79,7 @@ def main() -> None:
 
 def _umask(variables: Mapping[str, str]) -> int:
     """The lake's umask, which the process gets, too: delta-rs and Java know no other."""
-    from storage.lake.permissions import OWNER_ONLY, UMASK_VARIABLE, read_umask
+    from storage.lake.lake_permissions import OWNER_ONLY, UMASK_VARIABLE, read_umask
 
     try:
         umask = read_umask(variables.get(UMASK_VARIABLE) or OWNER_ONLY)

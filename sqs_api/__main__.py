@@ -11,14 +11,13 @@ from importlib import metadata
 
 import click
 
-from sqs_api.commands.archive_command import archive
+from sqs_api.commands.archive_command import archive, jobs
 from sqs_api.commands.audit_command import audit
 from sqs_api.commands.backup_command import backup
 from sqs_api.commands.cluster_command import cluster
 from sqs_api.commands.command_options import Failed
 from sqs_api.commands.credentials_command import credentials
 from sqs_api.commands.folders import convert, restore, salvage, verify
-from sqs_api.commands.jobs import jobs
 from sqs_api.commands.keys_command import keys
 from sqs_api.commands.lake_commands import lake_archived, lake_search
 from sqs_api.commands.lake_export_command import lake_export

@@ -18,10 +18,10 @@ from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.console.console_pages import CONSOLE, ConsolePages
 from sqs_api.operators.api import AdminApi
 from sqs_api.operators.audit_lines import AuditReader
-from sqs_api.operators.desk import Desk
 from sqs_api.operators.openapi import DOCUMENT, DocumentPage
-from sqs_api.operators.people import People
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.readings import Readings
+from sqs_api.operators.user_admin import UserAdmin
 from sqs_api.owner import Owner
 from sqs_api.parts import Process
 from sqs_api.settings.config import Audience, AuthMode
@@ -59,7 +59,7 @@ class AdminSide:
             region=settings.region,
             wall_s=clock.wall_s,
         )
-        desk = Desk(
+        context = OperatorContext(
             catalog=owner.catalog,
             router=shards.router,
             deletions=owner.deletions,
@@ -73,7 +73,7 @@ class AdminSide:
             actions=worker.queue_actions,
             history=worker.monitoring.reader,
             archive=ArchivedMessages(settings.lake),
-            people=People(owner.identities, worker.verifier.used),
+            user_admin=UserAdmin(owner.identities, worker.verifier.used),
             find_key=owner.keyring.find,
         )
         hosts.serve(READ_AUDIT, AuditReader(settings.data, settings.host_name).answer)
@@ -88,7 +88,7 @@ class AdminSide:
             queues_max=settings.metrics_queues_max,
         )
         api = AdminApi(
-            {**parts, Desk: desk},
+            {**parts, OperatorContext: context},
             access,
             worker.access,
             owner.catalog,

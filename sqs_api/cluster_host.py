@@ -28,8 +28,8 @@ from cluster.shards.shard import Shard
 from sqs_api.admin.backup_points import ClusterPoint
 from sqs_api.admin.cluster_metrics import ClusterMetrics
 from sqs_api.admin.cluster_pages import ClusterPages
+from sqs_api.admin.quiesce import ACTION, Quiesce, QuiescedHost
 from sqs_api.admin.shared_routes import SharedRoutes
-from sqs_api.admin.still import ACTION, HoldStill, Still
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.joined import PEERS, Joined
 from sqs_api.parts import Feature, Process
@@ -93,11 +93,11 @@ class ClusterHost(NamedTuple):
         self.ids.set_result(RaisedIds(router.shards, router.ask))
         return router
 
-    def backup_point(self, hold_still: HoldStill, router: Router) -> ClusterPoint:
+    def backup_point(self, quiesce: Quiesce, router: Router) -> ClusterPoint:
         """The point of a backup that this host makes; it also holds still for those of others."""
-        still = Still(hold_still, self.replicas.opened, router.leads)
-        self.process.opened.push_async_callback(still.stop)
-        self.questions.serve(ACTION, still.answer)
+        quiesced = QuiescedHost(quiesce, self.replicas.opened, router.leads)
+        self.process.opened.push_async_callback(quiesced.stop)
+        self.questions.serve(ACTION, quiesced.answer)
         cluster, root = self.joined.member.cluster, self.joined.root
         entropy = self.process.entropy
         return ClusterPoint(cluster, self.questions, root, self.replicas.opened, entropy)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from auth.credentials import AccessKey
 from cluster.clock import SystemClock, SystemEntropy
-from sqs_api.admin.backup_points import hold_still
+from sqs_api.admin.backup_points import quiesce
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide
 from sqs_api.archiving.service import archive_limits
@@ -104,8 +104,8 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
             shard_clock=partial(SystemClock, on_leap=measures.clock_leapt),
         )
         hosts = EveryHost(host.questions)
-        still = partial(hold_still, shards.deliveries, records.catalog)
-        point = host.backup_point(still, shards.router)
+        quiesced = partial(quiesce, shards.deliveries, records.catalog)
+        point = host.backup_point(quiesced, shards.router)
         owner = Owner(process, records, shards, point, hosts)
         worker = Worker(
             process,

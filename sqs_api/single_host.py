@@ -15,7 +15,7 @@ from cluster.peers.questions import Questions
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from sqs_api.admin.backup_points import BackupPoint, OwnPoint
-from sqs_api.admin.still import HoldStill
+from sqs_api.admin.quiesce import Quiesce
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.parts import Feature, Process
 from storage.engines.durable import DurableStore
@@ -92,9 +92,9 @@ class SingleHost(NamedTuple):
         """The router over the shards."""
         return Router(shards, refusal=self.disk.refusal)
 
-    def backup_point(self, hold_still: HoldStill, router: Router) -> BackupPoint:
+    def backup_point(self, quiesce: Quiesce, router: Router) -> BackupPoint:
         """The point of a backup."""
-        return OwnPoint(hold_still)
+        return OwnPoint(quiesce)
 
     async def connect(self) -> None:
         """There is no other host."""

@@ -26,14 +26,14 @@ from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import authentication
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.gateway import Gateway
-from sqs_api.gateway.late_news import LateNews
 from sqs_api.gateway.measures import Measures
-from sqs_api.gateway.memory import RequestMemory
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
+from sqs_api.gateway.recheck_refusal import RecheckRefusal
+from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.gateway.used_keys import UsedKeys
 from sqs_api.host_metrics import host_metrics
 from sqs_api.http.fallback import OtherPages
@@ -171,7 +171,7 @@ class Worker:
             waiting_polls_max=settings.waiting_polls_max,
             origins=AllowedOrigins(settings.browser_origins),
             rates=rates,
-            late_news=LateNews(self.queue_actions, shards.sealer, owner.catch_up),
+            recheck_refusal=RecheckRefusal(self.queue_actions, shards.sealer, owner.catch_up),
             services=[service for feature in self.features for service in feature.services],
         )
         sources = [source for feature in self.features for source in feature.metrics]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from auth.policy import Asked, Authorizer, Decision, NamedPolicy, Rule, decide
+from auth.policy import AccessQuestion, Authorizer, Decision, NamedPolicy, Rule, decide
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
 from auth.tests.policy_cases import (
     ANN,
@@ -44,9 +44,9 @@ def _text(statements: Iterable[Statement], version: str = "2012-10-17") -> str:
     return json.dumps({"Version": version, "Statement": list(statements)})
 
 
-def _asked(case: Case) -> Asked:
+def _asked(case: Case) -> AccessQuestion:
     account = case.resource.split(":")[4]
-    return Asked(case.who, case.action, case.resource, account, lambda: case.says)
+    return AccessQuestion(case.who, case.action, case.resource, account, lambda: case.says)
 
 
 def _decided(case: Case) -> Decision:
@@ -177,7 +177,7 @@ def test_a_decision_without_conditions_asks_nothing_of_the_request() -> None:
     def fail() -> Any:
         raise AssertionError("not needed")
 
-    asked = Asked(ANN, SEND, QUEUE, HOME, fail)
+    asked = AccessQuestion(ANN, SEND, QUEUE, HOME, fail)
     policy = read_policy(
         _text([allow(RECEIVE_ONLY, **when("Bool", "k", "true")), allow()]), Kind.IDENTITY
     )
@@ -192,8 +192,10 @@ def test_what_is_remembered_is_bounded_in_size() -> None:
     authorizer = Authorizer(lambda text: read_policy(text, Kind.QUEUE))
     for number in range(600):
         text = _text([grant(Sid=f"{number}")]) + " " * 10_000
-        assert authorizer.decide(Asked(NOBODY, SEND, QUEUE, HOME, dict), (), text, 1).allowed
-        asked = Asked(ANN, SEND, f"{number}" * 1000, HOME, dict)
+        assert authorizer.decide(
+            AccessQuestion(NOBODY, SEND, QUEUE, HOME, dict), (), text, 1
+        ).allowed
+        asked = AccessQuestion(ANN, SEND, f"{number}" * 1000, HOME, dict)
         assert not authorizer.decide(asked, (), None, 1).allowed
 
     assert sum(map(len, authorizer._policies)) < 5_000_000
@@ -317,7 +319,7 @@ def test_any_json_is_a_policy_or_refused(value: Any, kind: Kind) -> None:
             policy = read_policy(msgspec.json.encode(document).decode(), kind)
         except PolicyRefused:
             continue
-        asked = Asked(ANN, SEND, QUEUE, HOME, lambda: {"a": ("x",), "k": ("1",)})
+        asked = AccessQuestion(ANN, SEND, QUEUE, HOME, lambda: {"a": ("x",), "k": ("1",)})
         decide(asked, [NamedPolicy("p", policy)], policy)
 
 
@@ -352,7 +354,9 @@ def test_no_pattern_takes_long(part: str) -> None:
     wildcards = part * 30 + "b"
     liked = _policy((allow(**when("StringLike", "aws:UserAgent", wildcards)),), Kind.IDENTITY)
     named = _policy((allow(resource="arn:aws:sqs:*:*:" + wildcards),), Kind.IDENTITY)
-    asked = Asked(ANN, SEND, QUEUE + "a" * 80, HOME, lambda: {"aws:useragent": ("a" * 2000,)})
+    asked = AccessQuestion(
+        ANN, SEND, QUEUE + "a" * 80, HOME, lambda: {"aws:useragent": ("a" * 2000,)}
+    )
 
     for policy in (liked, named):
         assert not decide(asked, [NamedPolicy("p", policy)], None).allowed

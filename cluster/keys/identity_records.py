@@ -8,12 +8,12 @@ first                 the id of the access key that the first host made at its f
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from typing import TypeVar
 
 import msgspec
 
 from cluster.coordination.records import Draft, View
-from cluster.keys.key_uses import day_of
 
 PREFIX = "identities/"
 """Prefix of all these records among those of a host or a cluster."""
@@ -141,3 +141,17 @@ def _decode(key: str, value: bytes, kind: type[T]) -> T:
     except (ValueError, TypeError) as error:
         reason = " ".join(str(error).split())
         raise IdentitiesUnreadable(f"{PREFIX}{key} cannot be read: {reason}") from error
+
+
+_DAY_DIGITS = 5
+"""Later days are damage."""
+
+
+def day_of(value: bytes | None) -> int | None:
+    """A day, numbered since 1970, from its digits; None if there is none, or if it is damage."""
+    return int(value) if value and value.isdigit() and len(value) <= _DAY_DIGITS else None
+
+
+def day_text(day: int | None) -> str | None:
+    """A day as text, such as 2026-11-23; None if there is none."""
+    return None if day is None else (date(1970, 1, 1) + timedelta(day)).isoformat()

@@ -103,7 +103,7 @@ class IdentityStore:
         return [key for _, key in opened.values()]
 
     def key_uses(self) -> dict[str, int]:
-        """The days on which keys were used last, see `key_uses.py`."""
+        """The days on which keys were used last, see `day_of`."""
         return days_in(self._records.view)
 
     async def note_uses(self, days: Mapping[str, int]) -> None:

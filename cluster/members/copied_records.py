@@ -2,11 +2,14 @@
 
 They are in a file of a cluster's backup, and of the data folders restored from it until the new
 cluster is founded: then they lie in its etcd. A single host has a SQLite file instead.
+
+Each founding host has them in its folder and writes what is missing; none does once the cluster is
+founded, since clients may have changed them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from zlib import crc32
 
@@ -15,10 +18,11 @@ import msgspec
 from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.catalog.host_records import read_host_records
 from cluster.catalog.record_codec import CatalogUnreadable
-from cluster.coordination.coordination import Record
+from cluster.coordination.coordination import RECORDS_MAX, Record, Snapshot, Transaction
 from cluster.coordination.etcd_coordination import WRITERS
 from cluster.keys.identity_records import PREFIX as IDENTITIES
 from cluster.keys.key_records import PREFIX as KEYRING
+from cluster.members.member_records import CLUSTER, MEMBERS, MembershipRefused
 from storage.files.copying import write_file
 from storage.log import OLDEST_FORMAT
 
@@ -97,3 +101,39 @@ def catalog_in(folder: Path) -> list[Record]:
 def formats_in(folder: Path) -> int:
     """The newest formats that the rows may have. Raises OSError, CatalogUnreadable."""
     return int(read_copied(folder).get(FORMATS_KEY, b"%d" % OLDEST_FORMAT))
+
+
+_BYTES_MAX = 1 << 20
+"""Of the values of a transaction; etcd takes 1.5 MB."""
+
+
+def put_back(records: Mapping[str, bytes], there: Snapshot) -> Iterator[Transaction]:
+    """The transactions that are still to be made, on the cluster's records as they are; none once
+    it is founded.
+
+    Raises MembershipRefused if these are another cluster's.
+    """
+    if any(each.key == MEMBERS + CLUSTER for each in there.records):
+        return
+    known = copied(there.records)
+    for key, value in known.items():
+        if records.get(key) != value:
+            raise MembershipRefused(
+                f"etcd has a record {key} that is not of the restored backup: found the cluster "
+                "under another name, or in an etcd without records of it"
+            )
+    part: dict[str, bytes | None] = {}
+    size = 0
+    for key in sorted(records.keys() - known.keys()):
+        size += len(records[key])
+        if part and (size > _BYTES_MAX or len(part) == RECORDS_MAX - 1):
+            yield _new(part)
+            part, size = {}, len(records[key])
+        part[key] = records[key]
+    if part:
+        yield _new(part)
+
+
+def _new(part: dict[str, bytes | None]) -> Transaction:
+    """Write new records while there is no cluster yet."""
+    return Transaction(dict.fromkeys([*part, MEMBERS + CLUSTER], 0), part)

@@ -23,6 +23,7 @@ from cluster.coordination.coordination import (
     Snapshot,
     Unavailable,
 )
+from cluster.members.copied_records import put_back
 from cluster.members.host_lease import HostLease
 from cluster.members.member_records import (
     ALIVE,
@@ -40,7 +41,6 @@ from cluster.members.member_records import (
     read_members,
     registration,
 )
-from cluster.members.restored import put_back
 from cluster.peers.hello import is_host_id
 from cluster.peers.peer_settings import Address
 from storage.log import OLDEST_FORMAT

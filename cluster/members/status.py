@@ -11,7 +11,7 @@ from cluster.coordination.etcd_client import MemberState
 from cluster.members.leader_view import LeaderView
 from cluster.members.membership import Membership
 from cluster.members.removal import change_of, reason_to_keep
-from cluster.peers.incoming import Call, Service
+from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport, ask_all
 from cluster.replication.contract import ReplicaReport, Timing
@@ -126,7 +126,7 @@ class StatusPage:
         self._membership = membership
         self._leaders = leaders
         self._own = own
-        transport.serve(Channel.STATUS, Service(on_request=self._asked))
+        transport.serve(Channel.STATUS, ChannelService(on_request=self._asked))
 
     def _asked(self, call: Call) -> None:
         call.answer(msgspec.msgpack.encode(self._own()))

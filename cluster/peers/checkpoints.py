@@ -31,7 +31,7 @@ from cluster.peers.checkpoint_messages import (
     decode_request,
     encode,
 )
-from cluster.peers.incoming import Call, Service
+from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.log_retention import LogRetention
 from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.peer_settings import Channel, CheckpointSettings
@@ -117,7 +117,7 @@ class Checkpoints:
         """By shard."""
         self._timer: asyncio.TimerHandle | None = None
         self._log = structlog.get_logger("checkpoints")
-        transport.serve(Channel.CHECKPOINTS, Service(on_request=self._received))
+        transport.serve(Channel.CHECKPOINTS, ChannelService(on_request=self._received))
 
     def join(self, shard: int, source: Source) -> None:
         """Give checkpoints of a shard from now on."""

@@ -21,7 +21,7 @@ from cluster.encoded_requests import (
     decode_request,
     encode_answer,
 )
-from cluster.peers.incoming import Call, Service
+from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_outcomes import Refusal
 from cluster.shards.answers import NotDecided, returning
 from cluster.shards.router import RefusalOf, takes_all
@@ -79,7 +79,7 @@ class ForwardedRequests:
         self._leaders = leaders
         self._view = view
         self._refusal = refusal
-        self.service = Service(on_request=self._decide)
+        self.service = ChannelService(on_request=self._decide)
 
     def _decide(self, call: Call, *, may_wait: bool = True) -> None:
         """Submit a request, or refuse it."""

@@ -58,7 +58,7 @@ OnMessage = Callable[[str, bytes], None]
 """Gets the host that sent a message, and its bytes."""
 
 
-class Service:
+class ChannelService:
     """Serves a channel: what to do with the messages of each shard, and with requests. A bug costs
     that message or request only."""
 
@@ -74,7 +74,7 @@ class Acceptor(Protocol):
     def is_member(self, host: str) -> bool:
         """True for the hosts of the cluster."""
 
-    def answer_to(self, theirs: Hello) -> tuple[Hello, Service]:
+    def answer_to(self, theirs: Hello) -> tuple[Hello, ChannelService]:
         """This host's word to a Hello, and the one who serves the channel."""
 
     def begun(self, incoming: Incoming) -> None:
@@ -104,7 +104,7 @@ class Incoming:
         self._settings = settings
         self._acceptor = acceptor
         self._loop = asyncio.get_running_loop()
-        self._service = Service()
+        self._service = ChannelService()
         self._serving: dict[int, Call] = {}
         self.is_closing = False
         self._timer: asyncio.TimerHandle | None = None

@@ -13,7 +13,7 @@ from functools import partial
 
 import msgspec
 
-from cluster.peers.incoming import Call, Service
+from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_outcomes import Refusal
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport, ask
@@ -50,7 +50,7 @@ class Questions:
         self._answers: dict[str, Answer] = {}
         self._transport = transport
         self._tasks: set[asyncio.Task[None]] = set()
-        transport.serve(Channel.PAGES, Service(on_request=self._asked))
+        transport.serve(Channel.PAGES, ChannelService(on_request=self._asked))
 
     def serve(self, action: str, answer: Answer) -> None:
         """Answer an action on this host. All are to be known once other hosts can ask."""

@@ -16,7 +16,7 @@ from collections.abc import Coroutine
 from struct import Struct
 from typing import Any, Protocol
 
-from cluster.peers.incoming import Call, Service
+from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_outcomes import Refusal
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport, ask_all
@@ -45,7 +45,7 @@ class RevisionBarrier:
     def __init__(self, view: Shown) -> None:
         self._view = view
         self._tasks: set[asyncio.Task[None]] = set()
-        self.service = Service(on_request=self._asked)
+        self.service = ChannelService(on_request=self._asked)
         """Of `Channel.CATALOG`."""
 
     def _asked(self, call: Call) -> None:

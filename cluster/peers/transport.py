@@ -16,7 +16,7 @@ import structlog
 from cluster.clock import Clock, Entropy
 from cluster.peers.breaker import Breaker, Pause
 from cluster.peers.hello import VERSIONS, Hello, is_host_id
-from cluster.peers.incoming import Incoming, OnMessage, Service
+from cluster.peers.incoming import ChannelService, Incoming, OnMessage
 from cluster.peers.link import Link
 from cluster.peers.peer_log import PeerLog
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
@@ -68,8 +68,8 @@ class Transport:
         self._versions = versions
         self._addresses: dict[str, Address] = {}
         self._dialers: dict[tuple[str, Channel], Dialer] = {}
-        self._replicas = Service()
-        self._services: dict[str, Service] = {Channel.REPLICATION: self._replicas}
+        self._replicas = ChannelService()
+        self._services: dict[str, ChannelService] = {Channel.REPLICATION: self._replicas}
         self._incoming: set[Incoming] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -79,7 +79,7 @@ class Transport:
         self.on_lost: list[Callable[[str, Channel], None]] = []
         """Called each time it has ended, unless this host stops."""
 
-    def serve(self, channel: Channel, service: Service) -> None:
+    def serve(self, channel: Channel, service: ChannelService) -> None:
         """Serve a channel from now on."""
         self._services[channel] = service
 
@@ -181,11 +181,11 @@ class Transport:
         """See `Acceptor`."""
         return host in self._addresses
 
-    def answer_to(self, theirs: Hello) -> tuple[Hello, Service]:
+    def answer_to(self, theirs: Hello) -> tuple[Hello, ChannelService]:
         """See `Acceptor`."""
         service = self._services.get(theirs.channel)
         if service is None:
-            return self._hello(theirs.host, ""), Service()
+            return self._hello(theirs.host, ""), ChannelService()
         return self._hello(theirs.host, theirs.channel), service
 
     def begun(self, incoming: Incoming) -> None:

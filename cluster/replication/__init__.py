@@ -1,6 +1,6 @@
 """Replication of one shard's log: `Replica` is one host's part of it."""
 
-from cluster.replication.contract import Network, NotServing, Owner, Role, Times, Timing
+from cluster.replication.contract import Network, NotServing, ReplicaOwner, Role, Times, Timing
 from cluster.replication.journal import Journal, OtherLog
 from cluster.replication.leadership import Holder, Leadership, Seen, TermRecord
 from cluster.replication.replica import Replica
@@ -12,8 +12,8 @@ __all__ = [
     "Network",
     "NotServing",
     "OtherLog",
-    "Owner",
     "Replica",
+    "ReplicaOwner",
     "Role",
     "Seen",
     "TermRecord",

@@ -18,8 +18,12 @@ from cluster.peers.log_retention import LogRetention
 from cluster.peers.peer_settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication.replicated_store import ReplicatedStore
-from storage.copies.checkpoint import check_rows_of, make_checkpoint
-from storage.copies.checkpoint_files import CheckpointFiles, SystemFiles
+from storage.copies.checkpoint_files import (
+    CheckpointFiles,
+    SystemFiles,
+    check_rows_of,
+    make_checkpoint,
+)
 from storage.copies.replaced_rows import Replaced
 from storage.copies.scrub import (
     InThread,

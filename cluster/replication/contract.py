@@ -85,7 +85,7 @@ class Network(Protocol):
         """Send to the host of this name."""
 
 
-class Owner(Protocol):
+class ReplicaOwner(Protocol):
     """The shard whose log this is."""
 
     def first_body(self) -> bytes:

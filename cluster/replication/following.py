@@ -13,7 +13,7 @@ from typing import Any
 import structlog
 
 from cluster.replication.clocks import Clocks
-from cluster.replication.contract import Network, Owner, Role, Times, Timing
+from cluster.replication.contract import Network, ReplicaOwner, Role, Times, Timing
 from cluster.replication.journal import Journal
 from cluster.replication.leader_key import LeaderKey
 from cluster.replication.leadership import Leadership
@@ -80,7 +80,7 @@ class Follower:
         journal: Journal,
         network: Network,
         leadership: Leadership,
-        owner: Owner,
+        owner: ReplicaOwner,
         times: Times,
         timing: Timing | None = None,
         has_space: Callable[[], bool] = _spacious,

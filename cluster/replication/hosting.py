@@ -16,7 +16,7 @@ from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic
 from cluster.replication.contract import ASYNC_TIMING, ReplicaReport, Times, Timing
 from cluster.replication.journal import Journal, OtherLog
 from cluster.replication.leadership import Leadership
-from cluster.replication.replacement import Ways
+from cluster.replication.replacement import RowSource
 from cluster.replication.replica import Replica
 from cluster.replication.replica_messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
@@ -175,7 +175,7 @@ class ReplicatedStores:
         """Have the store give rows to other hosts, and get theirs."""
         if self._checkpoints is not None:
             place, folder = self._place, store.folder
-            store.replacement.ways = Ways(
+            store.replacement.source = RowSource(
                 fetch=partial(self._checkpoints.fetch, number, store),
                 replace=partial(replace_rows, place.files, folder),
                 leave=partial(self._checkpoints.leave, number),

@@ -16,8 +16,8 @@ from visibility.rows.row_changes import Ops
 from visibility.rows.row_keys import BLOCKED, QUARANTINED
 
 
-class Ways(NamedTuple):
-    """Ways to the rows of other hosts."""
+class RowSource(NamedTuple):
+    """The rows of other hosts."""
 
     fetch: Callable[[], Awaitable[Replaced]]
     """Gets them."""
@@ -29,7 +29,7 @@ class Ways(NamedTuple):
     """Removes rows that were fetched and are of no use. Raises OSError."""
 
 
-class Needy(Protocol):
+class NeedsRows(Protocol):
     """A store that may need rows of other hosts."""
 
     @property
@@ -47,8 +47,8 @@ class Needy(Protocol):
 class Replacement:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, store: Needy, log: structlog.stdlib.BoundLogger) -> None:
-        self.ways: Ways | None = None
+    def __init__(self, store: NeedsRows, log: structlog.stdlib.BoundLogger) -> None:
+        self.source: RowSource | None = None
         """None if no rows can be fetched."""
         self._store = store
         self._log = log
@@ -57,16 +57,16 @@ class Replacement:
 
     def begin(self) -> None:
         """Fetch rows, unless that is under way."""
-        if self.ways is not None and self._task is None:
-            self._task = asyncio.create_task(self._fetch(self.ways))
+        if self.source is not None and self._task is None:
+            self._task = asyncio.create_task(self._fetch(self.source))
             self._task.add_done_callback(self._ended)
 
-    async def _fetch(self, ways: Ways) -> None:
+    async def _fetch(self, source: RowSource) -> None:
         """Fetch until the rows are of use: meanwhile the store may have caught up by a log, and
         released its own beyond them. Older rows under that log would lose what it acknowledged."""
         store = self._store
         while store.needs_rows:
-            fetched = await ways.fetch()
+            fetched = await source.fetch()
             if store.needs_rows and fetched.position.index >= store.log_start:
                 self._fetched = fetched
                 store.rows_fetched()
@@ -74,7 +74,7 @@ class Replacement:
             self._log.info(
                 "rows_came_too_late", index=fetched.position.index, log_start=store.log_start
             )
-            await ways.drop()
+            await source.drop()
         self._task = None
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -93,17 +93,17 @@ class Replacement:
         """Wait until the rows are no longer used, and no others are being fetched."""
         if self._task is not None:
             await asyncio.wait([self._task])
-        if self.ways is not None:
-            await self.ways.leave()
+        if self.source is not None:
+            await self.source.leave()
 
     async def put_in_place(
         self, in_thread: Callable[[Callable[[], object]], Awaitable[None]]
     ) -> None:
         """The rows are closed: replace them, if others were fetched."""
-        if self.ways is None or self._fetched is None:
+        if self.source is None or self._fetched is None:
             return
         try:
-            await in_thread(partial(self.ways.replace, self._fetched))
+            await in_thread(partial(self.source.replace, self._fetched))
         except OSError as error:  # the next opening finishes it
             self._log.error("rows_not_replaced", error=str(error))
 

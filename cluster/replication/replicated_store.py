@@ -199,8 +199,8 @@ class ReplicatedStore(FlushedRows):
         return timing.under_way_max if self.answers_early else timing.waiting_max
 
     def on_synced(self) -> None:
-        """See `Owner.on_synced`. Tell the shard, if it leads and answers early, which Entries this
-        host has durably and may answer."""
+        """See `ReplicaOwner.on_synced`. Tell the shard, if it leads and answers early, which
+        Entries this host has durably and may answer."""
         if not self.answers_early or not self._is_leading:
             return
         synced_index, bytes_max = self.replica.log.synced_index, self.replica.timing.under_way_bytes
@@ -356,18 +356,18 @@ class ReplicatedStore(FlushedRows):
                 self.holds.hold(self.replica.name, log.start.index)
             self.replica.release(self.holds.limit(reached.index, log.bytes_above))
 
-    # -- Owner -------------------------------------------------------------------------------------
+    # -- ReplicaOwner ------------------------------------------------------------------------------
 
     def first_body(self) -> bytes:
-        """See `Owner.first_body`: it changes no rows."""
+        """See `ReplicaOwner.first_body`: it changes no rows."""
         return encode_body(EntryBody(self._now_ms(), [], []))
 
     def on_committed(self, index: int) -> None:
-        """See `Owner.on_committed`."""
+        """See `ReplicaOwner.on_committed`."""
         self._apply_more()
 
     def on_serving(self, term: int) -> None:
-        """See `Owner.on_serving`. A leader that took another term goes on where it was."""
+        """See `ReplicaOwner.on_serving`. A leader that took another term goes on where it was."""
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         for done in unconfirmed:
             self.replica.confirm(done)
@@ -392,7 +392,7 @@ class ReplicatedStore(FlushedRows):
             self.on_room()
 
     def on_deposed(self) -> None:
-        """See `Owner.on_deposed`."""
+        """See `ReplicaOwner.on_deposed`."""
         was_leading, self._is_leading = self._is_leading, False
         self._proposals.clear()
         unconfirmed, self._unconfirmed = self._unconfirmed, []
@@ -402,18 +402,18 @@ class ReplicatedStore(FlushedRows):
             self._leader.on_deposed()
 
     def on_behind(self, leader: str) -> None:
-        """See `Owner.on_behind`."""
+        """See `ReplicaOwner.on_behind`."""
         self.replacement.begin()
 
     # -- rows of another host ----------------------------------------------------------------------
 
     @property
     def needs_rows(self) -> bool:
-        """See `Needy`."""
+        """See `NeedsRows`."""
         return self.quarantines or not self.replica.is_whole
 
     def rows_fetched(self) -> None:
-        """See `Needy`: the shard opens the store anew, which puts the rows in place."""
+        """See `NeedsRows`: the shard opens the store anew, which puts the rows in place."""
         self._fail(StoreFailed("a checkpoint replaces the rows"))
 
     @property

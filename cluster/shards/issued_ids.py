@@ -18,7 +18,7 @@ from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer
 from visibility.rules.archive_batches import the_shard
-from visibility.rules.read_queues import ReadQueues
+from visibility.rules.queues import ReadQueues
 
 _CALLER = Caller("", "", "raised-ids")
 _NO_QUEUES = ReadQueues()

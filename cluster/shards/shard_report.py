@@ -106,7 +106,8 @@ class ShardReport(msgspec.Struct, frozen=True):
 
 
 class QueueReport(msgspec.Struct, frozen=True):
-    """A queue that holds or held messages; counts are those of `visibility.state.counts.Counts`."""
+    """A queue that holds or held messages; counts are those of
+    `visibility.state.queue_state.Counts`."""
 
     queue_id: int
     visible: int

@@ -26,9 +26,10 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from cluster.tests.driver import Driver, Reply
-from visibility.content.sequence_numbers import sequence_number
+from visibility.content.receipts import sequence_number
 from visibility.contract.limits import VISIBILITY_TIMEOUT
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.contract.move_task import encode_handle
 from visibility.contract.operations import (
     CancelMessageMoveTask,
     ListMessageMoveTasks,
@@ -46,7 +47,6 @@ from visibility.contract.results import (
 )
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.tags import ARCHIVE_TAG
-from visibility.contract.task_handles import encode_handle
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.message_events import MessagesReceived
 from visibility.rules.queues import QueueChanged

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.tests.histories import seeds
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked, World, pass_time
+from cluster.tests.world import AskedShard, World, pass_time
 from visibility.contract.errors import InternalError
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.outcomes import Deliveries
@@ -51,7 +51,7 @@ class History:
         await self.restart()
         self.check()
 
-    async def ask(self, *requests: object) -> list[Asked]:
+    async def ask(self, *requests: object) -> list[AskedShard]:
         asked = await self.world.asked(*requests)  # type: ignore[arg-type]
         assert InternalError not in [each.refusal for each in asked]
         return asked

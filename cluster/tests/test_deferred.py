@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked, AsSubmitted, World, pass_time, settled
+from cluster.tests.world import AskedShard, AsSubmitted, World, pass_time, settled
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.results import SendMessageResult
@@ -31,7 +31,7 @@ class Waking:
         self.waits_in = waits_in
         self.wake = wake
 
-    async def begin(self, world: World, bodies: str = "a") -> Asked:
+    async def begin(self, world: World, bodies: str = "a") -> AskedShard:
         """The long poll, about to be woken."""
         await world.asked(prepared.send_batch(self.queue, list(bodies)))
         await world.sync()
@@ -51,7 +51,7 @@ class Waking:
         """The content of the queues after the shard is reloaded."""
         await pass_time(REOPENED_S)
         target = SELF if self.queue is SELF else DEAD
-        received: list[Asked] = []
+        received: list[AskedShard] = []
         for _ in range(2):  # the first may move what the second takes
             received += await world.asked(
                 prepared.receive(self.queue, 10, timeout_s=30, dead_letter_queue=target),
@@ -72,7 +72,7 @@ class WakingByMove(Waking):
     def __init__(self) -> None:
         super().__init__(SPENT, DEAD, prepared.receive(SPENT, dead_letter_queue=DEAD))
 
-    async def begin(self, world: World, bodies: str = "a") -> Asked:
+    async def begin(self, world: World, bodies: str = "a") -> AskedShard:
         await world.asked(prepared.send_batch(SPENT, list(bodies)))
         await world.sync()
         await world.asked(prepared.receive(SPENT, 10, dead_letter_queue=DEAD))

@@ -24,10 +24,10 @@ from visibility.contract.results import (
 )
 from visibility.contract.tags import ARCHIVE_ALL, ARCHIVE_TAG
 from visibility.rules.browse import BrowseMessages
-from visibility.rules.delete_selected import DeleteSelected
 from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import MoveSelected
+from visibility.rules.selected import DeleteSelected
 from visibility.tests import prepared
 
 LARGE = "x" * ((1 << 20) - 10)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
-from cluster.coordination.etcd_outage import EtcdOutage
+from cluster.coordination.etcd_client import EtcdOutage
 
 
 def test_it_is_said_once_for_all_watches() -> None:

@@ -12,8 +12,7 @@ import pytest
 from auth.credentials import AccessKey
 from auth.envelope import WrappingKey
 from auth.policy_document import PolicyRefused
-from cluster.keys.identity_records import IdentitiesUnreadable
-from cluster.keys.key_uses import day_of
+from cluster.keys.identity_records import IdentitiesUnreadable, day_of
 from cluster.keys.keyring import Secrets
 from cluster.tests.stores import ACCOUNT, KINDS, Place, opened_place
 from cluster.tests.virtual_time import CountingEntropy

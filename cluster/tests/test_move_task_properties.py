@@ -17,10 +17,9 @@ from cluster.tests.consistency import check_rows, rows_by_queue
 from cluster.tests.driver import Driver
 from cluster.tests.model_rules import model_settings
 from storage.engines.memory import MemoryStore
-from visibility.contract import task_handles
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Receipt, Request
-from visibility.contract.move_task import MessageFilter, MoveTask, Pace
+from visibility.contract.move_task import MessageFilter, MoveTask, Pace, encode_handle
 from visibility.contract.operations import CancelMessageMoveTask, ListMessageMoveTasks, Operation
 from visibility.contract.results import (
     CancelMessageMoveTaskResult,
@@ -199,7 +198,7 @@ class MoveTasks(RuleBasedStateMachine):
         task = self.latest()
         if task is None or (change != "undo" and task.status != "RUNNING"):
             return
-        operation: Operation = ChangeMoveTask(task_handles.encode_handle(task), change)
+        operation: Operation = ChangeMoveTask(encode_handle(task), change)
         self.driver.submit(prepared.prepared(self.queue(DEAD_ID), operation))
         if change == "undo":
             wanted = MessageFilter(message_id=task.task_id[:13], received_max=0)
@@ -225,7 +224,7 @@ class MoveTasks(RuleBasedStateMachine):
         tasks = self.driver.state.queue(DEAD_ID).tasks
         if newest and newest[0].status == "RUNNING":
             handle = newest[0].task_handle
-            assert handle == task_handles.encode_handle(tasks[max(tasks)])
+            assert handle == encode_handle(tasks[max(tasks)])
             operation = CancelMessageMoveTask(task_handle=handle)
             reply = self.driver.submit(prepared.prepared(self.queue(DEAD_ID), operation))
             assert isinstance(reply.answer, CancelMessageMoveTaskResult)

@@ -9,15 +9,15 @@ from cluster.tests.driver import Driver
 from visibility.contract.model import QueueDefinition, Receipt, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MovePlan, Planned, QueuesRead, SelectedDeleted
-from visibility.rules.delete_selected import DeleteSelected
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import MoveSelected
-from visibility.rules.read_queues import ReadQueues
+from visibility.rules.queues import ReadQueues
+from visibility.rules.selected import DeleteSelected
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
 
-class Desk:
+class OperatorBench:
     """A dead-letter queue with one source, and another queue."""
 
     def __init__(self, suffix: str = "") -> None:
@@ -56,106 +56,106 @@ class Desk:
 
 
 @pytest.fixture(params=["", ".fifo"], ids=["standard", "fifo"])
-def desk(request: pytest.FixtureRequest) -> Desk:
-    return Desk(request.param)
+def bench(request: pytest.FixtureRequest) -> OperatorBench:
+    return OperatorBench(request.param)
 
 
 # -- delete ----------------------------------------------------------------------------------------
 
 
-def test_selected_messages_are_deleted_and_others_stay(desk: Desk) -> None:
-    desk.send(desk.dead, "a", "b", "c", "d")
+def test_selected_messages_are_deleted_and_others_stay(bench: OperatorBench) -> None:
+    bench.send(bench.dead, "a", "b", "c", "d")
 
-    answer = desk.ask(DeleteSelected([2, 3, 3, 9]))
+    answer = bench.ask(DeleteSelected([2, 3, 3, 9]))
 
     assert answer == SelectedDeleted(2, 1)
-    assert desk.bodies(desk.dead) == ["a", "d"]
+    assert bench.bodies(bench.dead) == ["a", "d"]
 
 
-def test_a_message_in_flight_stays(desk: Desk) -> None:
-    desk.send(desk.dead, "a", "b")
-    desk.bodies(desk.dead, 1)
+def test_a_message_in_flight_stays(bench: OperatorBench) -> None:
+    bench.send(bench.dead, "a", "b")
+    bench.bodies(bench.dead, 1)
 
-    assert desk.ask(DeleteSelected([1, 2])) == SelectedDeleted(1, 1)
+    assert bench.ask(DeleteSelected([1, 2])) == SelectedDeleted(1, 1)
 
-    assert desk.driver.state.queues[1].counters().in_flight == 1
+    assert bench.driver.state.queues[1].counters().in_flight == 1
 
 
-def test_a_message_that_is_visible_again_is_deleted(desk: Desk) -> None:
-    desk.send(desk.dead, "a", "b")
-    deliveries = desk.driver.submit(prepared.receive(desk.dead, 2)).deliveries
+def test_a_message_that_is_visible_again_is_deleted(bench: OperatorBench) -> None:
+    bench.send(bench.dead, "a", "b")
+    deliveries = bench.driver.submit(prepared.receive(bench.dead, 2)).deliveries
     for lease in deliveries.leases:
         receipt = Receipt(lease.sequence, lease.receive_count)
-        desk.driver.submit(prepared.change(desk.dead, receipt, 0))
+        bench.driver.submit(prepared.change(bench.dead, receipt, 0))
 
-    assert desk.ask(DeleteSelected([1])) == SelectedDeleted(1, 0)
+    assert bench.ask(DeleteSelected([1])) == SelectedDeleted(1, 0)
 
-    assert desk.bodies(desk.dead) == ["b"]
+    assert bench.bodies(bench.dead) == ["b"]
 
 
 # -- plan ------------------------------------------------------------------------------------------
 
 
 def test_a_plan_tells_messages_and_bytes_by_target() -> None:
-    desk = Desk()
-    desk.let_die("a", "bb", "ccc")
+    bench = OperatorBench()
+    bench.let_die("a", "bb", "ccc")
 
-    own = desk.ask(PlanMove())
-    chosen = desk.ask(PlanMove(sequences=[1, 3, 7]), to=desk.other)
+    own = bench.ask(PlanMove())
+    chosen = bench.ask(PlanMove(sequences=[1, 3, 7]), to=bench.other)
 
-    assert own == MovePlan({desk.source.arn: Planned(3, 6)}, {})
-    assert chosen == MovePlan({desk.other.arn: Planned(2, 4)}, {"MessageGone": 1})
+    assert own == MovePlan({bench.source.arn: Planned(3, 6)}, {})
+    assert chosen == MovePlan({bench.other.arn: Planned(2, 4)}, {"MessageGone": 1})
 
 
 def test_a_plan_tells_what_would_stay_and_why() -> None:
-    desk = Desk()
-    desk.send(desk.dead, "sent here")
-    desk.let_die("dead")
-    desk.bodies(desk.dead, 1)
+    bench = OperatorBench()
+    bench.send(bench.dead, "sent here")
+    bench.let_die("dead")
+    bench.bodies(bench.dead, 1)
 
-    plan = desk.ask(PlanMove())
+    plan = bench.ask(PlanMove())
 
-    assert plan == MovePlan({desk.source.arn: Planned(1, 4)}, {"InFlight": 1})
-    stays = desk.ask(PlanMove(sequences=[1]))
+    assert plan == MovePlan({bench.source.arn: Planned(1, 4)}, {"InFlight": 1})
+    stays = bench.ask(PlanMove(sequences=[1]))
     assert stays == MovePlan({}, {"InFlight": 1})
 
 
 def test_a_plan_of_many_messages_goes_on_by_steps() -> None:
-    desk = Desk()
+    bench = OperatorBench()
     for number in range(1, 1002):
-        desk.send(desk.dead, f"{number}")
+        bench.send(bench.dead, f"{number}")
 
-    first = desk.ask(PlanMove(), to=desk.other)
+    first = bench.ask(PlanMove(), to=bench.other)
     assert isinstance(first, MovePlan)
-    assert first.targets[desk.other.arn].messages == 1000
+    assert first.targets[bench.other.arn].messages == 1000
     assert first.next_sequence is not None
-    rest = desk.ask(PlanMove(from_sequence=first.next_sequence), to=desk.other)
+    rest = bench.ask(PlanMove(from_sequence=first.next_sequence), to=bench.other)
 
-    assert rest == MovePlan({desk.other.arn: Planned(1, 4)}, {})
+    assert rest == MovePlan({bench.other.arn: Planned(1, 4)}, {})
 
 
-def test_what_a_plan_says_is_what_moves(desk: Desk) -> None:
-    desk.send(desk.dead, "a", "b", "c")
-    plan = desk.ask(PlanMove(sequences=[1, 3]), to=desk.other)
+def test_what_a_plan_says_is_what_moves(bench: OperatorBench) -> None:
+    bench.send(bench.dead, "a", "b", "c")
+    plan = bench.ask(PlanMove(sequences=[1, 3]), to=bench.other)
 
-    desk.ask(MoveSelected([1, 3]), to=desk.other)
-    desk.driver.pass_time(1000)
+    bench.ask(MoveSelected([1, 3]), to=bench.other)
+    bench.driver.pass_time(1000)
 
-    assert plan == MovePlan({desk.other.arn: Planned(2, 2)}, {})
-    assert (desk.bodies(desk.other), desk.bodies(desk.dead)) == (["a", "c"], ["b"])
+    assert plan == MovePlan({bench.other.arn: Planned(2, 2)}, {})
+    assert (bench.bodies(bench.other), bench.bodies(bench.dead)) == (["a", "c"], ["b"])
 
 
 # -- read ------------------------------------------------------------------------------------------
 
 
 def test_queues_are_read_with_counts_ages_and_the_latest_task() -> None:
-    desk = Desk()
-    desk.send(desk.dead, "a", "b")
-    desk.bodies(desk.dead, 1)
-    desk.ask(MoveSelected([2]), to=desk.other)
-    desk.driver.pass_time(1000)
+    bench = OperatorBench()
+    bench.send(bench.dead, "a", "b")
+    bench.bodies(bench.dead, 1)
+    bench.ask(MoveSelected([2]), to=bench.other)
+    bench.driver.pass_time(1000)
 
-    answer = desk.ask(ReadQueues([1, 2, 3]))
+    answer = bench.ask(ReadQueues([1, 2, 3]))
 
     assert isinstance(answer, QueuesRead)
     dead, *_, other = answer.queues

@@ -6,11 +6,10 @@ import pytest
 
 from cluster.tests.shard_pair import ShardPair
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.move_task import MessageFilter, MoveTask, Pace
+from visibility.contract.move_task import MessageFilter, MoveTask, Pace, encode_handle
 from visibility.contract.operations import Operation
-from visibility.contract.task_handles import encode_handle
+from visibility.rules.move_pace import prefix_of
 from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected
-from visibility.rules.moved_ids import prefix_of
 from visibility.tests import prepared
 
 

@@ -12,10 +12,9 @@ from cluster.tests.driver import Driver
 from visibility.content.content import unpack
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.move_task import MessageFilter, MoveTask, Pace
+from visibility.contract.move_task import MessageFilter, MoveTask, Pace, encode_handle
 from visibility.contract.operations import CancelMessageMoveTask, Operation
 from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
-from visibility.contract.task_handles import encode_handle
 from visibility.rules import move_tasks
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.move_plans import PlanMove

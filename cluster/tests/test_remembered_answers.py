@@ -38,16 +38,15 @@ from visibility.rules.archive_batches import AcknowledgeArchive, SealArchive, th
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.dead_letters import MOVES_MAX
-from visibility.rules.delete_selected import DeleteSelected
 from visibility.rules.departures import ClearOutbox, ReadOutbox
 from visibility.rules.features import OPERATIONS
 from visibility.rules.hold_messages import HoldMessages
 from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessages
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import MoveSelected, ReadMoveTasks
-from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters
-from visibility.rules.read_queues import ReadQueues
+from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters, ReadQueues
 from visibility.rules.resend import ResendMessage
+from visibility.rules.selected import DeleteSelected
 from visibility.state.short_answers import ShortFailures
 from visibility.tests import prepared
 

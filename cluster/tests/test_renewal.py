@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked, World, lead_of, pass_time
+from cluster.tests.world import AskedShard, World, lead_of, pass_time
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.outcomes import Progress
@@ -22,7 +22,7 @@ def known() -> KnownQueues:
     return KnownQueues(SPENT, DEAD)
 
 
-async def spent_with_a_poll(world: World) -> Asked:
+async def spent_with_a_poll(world: World) -> AskedShard:
     """A message in its last allowed flight for 3 s, and a long poll that waits for it."""
     await world.asked(
         prepared.send(SPENT, "a"), prepared.receive(SPENT, timeout_s=3, dead_letter_queue=DEAD)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked, World, pass_time, settled
+from cluster.tests.world import AskedShard, World, pass_time, settled
 from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Deduplicated, Progress
@@ -28,7 +28,7 @@ def send_fifo(body: str, group: str = "g", queue: QueueDefinition = FIFO) -> Req
     return prepared.send(queue, body, group=group)
 
 
-def sent(asked: Asked) -> SendMessageResult:
+def sent(asked: AskedShard) -> SendMessageResult:
     (answer,) = asked.answers
     answer = answer.result if isinstance(answer, Deduplicated) else answer
     assert isinstance(answer, SendMessageResult)

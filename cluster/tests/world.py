@@ -104,7 +104,7 @@ class AsSubmitted(KnownQueues):
         return request
 
 
-class Asked:
+class AskedShard:
     """A request and all that was answered to it."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class World:
         self.opened = 0
         self.may_open = asyncio.Event()
         self.may_open.set()
-        self.order: list[Asked] = []
+        self.order: list[AskedShard] = []
         """Answered requests, in order."""
         self.queues = AsSubmitted()
         self.shard = Shard(
@@ -172,9 +172,9 @@ class World:
         self.opened += 1
         return self.store
 
-    def ask(self, request: Request, age_ms: int = 0) -> Asked:
+    def ask(self, request: Request, age_ms: int = 0) -> AskedShard:
         """`age_ms` makes it a retry."""
-        asked = Asked()
+        asked = AskedShard()
         self.queues.define(request.queue)
 
         def on_answer(answer: Answer | QueueError) -> None:
@@ -184,7 +184,7 @@ class World:
         asked.ticket = self.shard.submit(request, on_answer, age_ms)
         return asked
 
-    async def asked(self, *requests: Request) -> list[Asked]:
+    async def asked(self, *requests: Request) -> list[AskedShard]:
         """Send requests, and let the shard do what it can do now."""
         all_asked = [self.ask(request) for request in requests]
         await settled()

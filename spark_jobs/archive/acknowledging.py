@@ -11,14 +11,14 @@ from collections.abc import Mapping
 
 from deltalake import DeltaTable
 
+from spark_jobs.archive.archive_client import ArchiveClient, Refused, TableVersion
 from spark_jobs.archive.segment_files import SegmentFile, ShardId, Warn, find_segments
-from spark_jobs.archive.service_client import Refused, Service, TableVersion
 from storage.lake.archive_schema import ARCHIVE, BatchId
 from storage.lake.archive_table import archived_batch, confirm, load_archive, table_id
 from storage.lake.table import Lake
 
 
-def acknowledge(lake: Lake, service: Service, warn: Warn, tell: Warn) -> int:
+def acknowledge(lake: Lake, service: ArchiveClient, warn: Warn, tell: Warn) -> int:
     """Tell the service which batches are in the table, then remove their segments; their number.
 
     Raises LakeUnusable, ServiceUnusable.

@@ -19,12 +19,12 @@ import click
 from pyspark.sql import SparkSession
 
 from spark_jobs.archive.acknowledging import acknowledge, find_absent
+from spark_jobs.archive.archive_client import ArchiveClient, ServiceUnusable
 from spark_jobs.archive.delta_archive import Seen, add_action, commit, open_archive, seen
 from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.archive.parts import Part
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segment_files import Segment, ShardId, Warn, find_segments, waiting_segments
-from spark_jobs.archive.service_client import Service, ServiceUnusable
 from spark_jobs.archive.shuffle import write_shuffled
 from spark_jobs.archive.tasks import SMALL, Small
 from spark_jobs.lib.failures import JobFailed
@@ -186,7 +186,7 @@ class Summary(NamedTuple):
 
 def run_archive(
     lake: Lake,
-    service: Service,
+    service: ArchiveClient,
     open_session: OpenSession,
     *,
     seal: bool,
@@ -242,7 +242,7 @@ def command(
     output = Output("archive")
     summary = run_archive(
         lake,
-        Service(place),
+        ArchiveClient(place),
         lambda: spark_session("archive", master),
         seal=seal,
         warn=output.warn,

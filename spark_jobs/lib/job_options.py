@@ -18,7 +18,7 @@ from botocore.exceptions import BotoCoreError
 from auth.signing import SigningKey
 from spark_jobs.lib.master import WrongMaster, addresses_of
 from sqs_api.settings.service_place import DEFAULT_REGION, Place, PlaceUnknown, find_place
-from storage.lake.permissions import OWNER_ONLY, read_umask
+from storage.lake.lake_permissions import OWNER_ONLY, read_umask
 from storage.lake.table import Lake, LakeUnusable, ObjectStore
 
 

@@ -10,8 +10,8 @@ from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from spark_jobs.archive.archive_client import ArchiveClient
 from spark_jobs.archive.archive_job import Summary, run_archive
-from spark_jobs.archive.service_client import Service
 from spark_jobs.archive.tasks import SMALL
 from spark_jobs.lib.spark import OpenSession
 from sqs_api.settings.service_place import Place
@@ -114,7 +114,7 @@ class ArchiveJob:
         self.warnings, self.told = [], []
         return run_archive(
             self.lake,
-            Service(self.service.place),
+            ArchiveClient(self.service.place),
             self.open_session,
             seal=seal,
             warn=self.warnings.append,

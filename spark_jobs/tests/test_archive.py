@@ -11,12 +11,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
+from spark_jobs.archive.archive_client import ArchiveClient
 from spark_jobs.archive.archive_job import archive, commit_parts, plan, run_archive
 from spark_jobs.archive.delta_archive import open_archive
 from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segment_files import Segment
-from spark_jobs.archive.service_client import Service
 from spark_jobs.lib.failures import JobFailed
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.faults import FailingAlways, FailingOnce, KilledOnce
@@ -223,7 +223,7 @@ def test_service_that_is_away_does_not_keep_the_lake_from_being_archived(
 
     run_archive(
         lake,
-        Service(place_of("http://127.0.0.1:9")),
+        ArchiveClient(place_of("http://127.0.0.1:9")),
         open_session,
         seal=True,
         warn=warnings.append,

@@ -15,11 +15,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from compat_tests.ports import free_ports
+from spark_jobs.archive.archive_client import ArchiveClient
 from spark_jobs.archive.archive_job import commit_parts, plan, run_archive
 from spark_jobs.archive.compact import Keep, run_compact
 from spark_jobs.archive.delta_archive import commit_to, fence, open_archive
 from spark_jobs.archive.runs import Run
-from spark_jobs.archive.service_client import Service
 from spark_jobs.archive.shuffle import write_shuffled
 from spark_jobs.lib.delta import NotCommitted
 from spark_jobs.lib.spark import OpenSession
@@ -85,7 +85,7 @@ def test_archive_and_compact_work_in_an_object_store(
     large = message(61, batch=4, body="x" * (9 << 20))
     write_segment(s3, [large])
     service.sealed[SOURCE, 0] = 5
-    client = Service(service.place)
+    client = ArchiveClient(service.place)
     warnings: list[str] = []
 
     def run() -> str:
@@ -131,7 +131,7 @@ def test_one_of_two_runs_commits_and_the_others_files_are_swept(
 
     with Run(s3, "archive") as refused:
         refused.leaves_orphans = True
-    client = Service(service.place)
+    client = ArchiveClient(service.place)
     summary = run_archive(s3, client, open_session, seal=True, warn=print, tell=print)
     assert summary.orphans == len(parts[1])
     assert orphans(s3) == []

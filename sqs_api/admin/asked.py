@@ -15,7 +15,7 @@ from auth.caller import Caller
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin.admin_access import AdminRequest, Operator
 from sqs_api.admin.remembered import Repeatable
-from sqs_api.gateway.access import Access
+from sqs_api.gateway.access import Access, Asker
 from visibility.contract.errors import InvalidParameterValue, KmsAccessDenied
 from visibility.contract.model import QueueDefinition
 from visibility.contract.operations import Operation, SendMessage
@@ -33,6 +33,7 @@ class Asked:
     ) -> None:
         self.sent = sent
         self.caller: Caller = operator.caller
+        self.asker = Asker(self.caller, sent, sent.headers)
         self.is_trusted = operator.is_trusted
         self.access = access
         self.parts = sent.parts
@@ -110,9 +111,7 @@ class Asked:
     def check(self, action: str, name: str) -> None:
         """Raise AccessDenied unless the caller may do this to the queue of that name."""
         if not self.is_trusted:
-            self.access.check_action(
-                action, self.arn(name), self.account, self.caller, self.sent, self.sent.headers
-            )
+            self.access.check_action(action, self.arn(name), self.account, self.asker)
 
     def administer(self, action: str, account: str, *, root_only: bool = False) -> None:
         """Raise AccessDenied unless the caller may do this to the service of the account.
@@ -122,19 +121,17 @@ class Asked:
         if not self.is_trusted:
             if root_only and self.caller.user is not None:
                 raise AccessDenied("This is for the root of the account only.")
-            self.access.administer(action, self.caller, self.sent, self.sent.headers, account)
+            self.access.administer(action, self.asker, account)
 
     def check_on(self, action: str, queue: QueueDefinition) -> None:
         """Raise AccessDenied unless the caller may do this to the queue, whosever it is."""
         if not self.is_trusted:
-            self.access.check_action(
-                action, queue.arn, queue.account, self.caller, self.sent, self.sent.headers
-            )
+            self.access.check_action(action, queue.arn, queue.account, self.asker)
 
     def may(self, action: str, name: str) -> bool:
         """True if `check` lets the caller pass."""
         return self.is_trusted or self.access.allows_action(
-            action, self.arn(name), self.account, self.caller, self.sent, self.sent.headers
+            action, self.arn(name), self.account, self.asker
         )
 
     def may_administer(self, action: str, account: str, *, root_only: bool = False) -> bool:
@@ -143,16 +140,14 @@ class Asked:
             return True
         if root_only and self.caller.user is not None:
             return False
-        return self.access.allows_action(
-            action, "*", account, self.caller, self.sent, self.sent.headers
-        )
+        return self.access.allows_action(action, "*", account, self.asker)
 
     def may_open(self, queue: QueueDefinition) -> bool:
         """True if the caller may use the key of the queue's messages."""
         if self.is_trusted:
             return True
         try:
-            self.access.check_reading(queue, self.caller, self.sent, self.sent.headers)
+            self.access.check_reading(queue, self.asker)
         except KmsAccessDenied:
             return False
         return True

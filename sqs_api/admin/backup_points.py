@@ -2,9 +2,9 @@
 
 In a cluster the host that was asked copies its own rows, once they have all that the leaders had
 committed. What makes the copies one point: while they are made no message that another shard took
-is cleared, and no queue changes. All hosts hold still (`still.py`), and what happened all the same,
-on a host that could not be asked, shows: in the terms of the copied rows and in the records. Then
-the copies are made again.
+is cleared, and no queue changes. All hosts hold still (`quiesce.py`). What happened
+all the same, on a host that could not be asked, shows in the terms of the copied rows and in the
+records. Then the copies are made again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cluster.members.copied_records import copied
 from cluster.peers.questions import Question, Questions
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.delivery import Deliveries
-from sqs_api.admin.still import ACTION, HoldStill, LedShard, Step, StepDone
+from sqs_api.admin.quiesce import ACTION, LedShard, Quiesce, Step, StepDone
 from storage.copies.manifest import BackupRefused
 from storage.engines.flushed_rows import FlushedRows
 
@@ -54,19 +54,19 @@ class OwnPoint:
 
     cluster = ""
 
-    def __init__(self, hold_still: HoldStill) -> None:
-        self._hold_still = hold_still
+    def __init__(self, quiesce: Quiesce) -> None:
+        self._quiesce = quiesce
 
     async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, FlushedRows]]) -> int:
         """See `BackupPoint`."""
-        async with self._hold_still():
+        async with self._quiesce():
             checkpoints = {name: store.checkpoint for name, store in stores.values()}
             await asyncio.to_thread(draft.take, checkpoints)
         return 0
 
 
 @asynccontextmanager
-async def hold_still(deliveries: Deliveries, catalog: Catalog) -> AsyncIterator[None]:
+async def quiesce(deliveries: Deliveries, catalog: Catalog) -> AsyncIterator[None]:
     """Meanwhile no message goes from shard to shard, and this host changes no queue."""
     async with deliveries.paused(), catalog.unchanging():
         yield

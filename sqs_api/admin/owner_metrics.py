@@ -25,7 +25,7 @@ from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.queue_metrics import capped, dead_letter_queue_ids, families, fullest
 from sqs_api.admin.queue_samples import QueueSample, QueueSamples, add_up_all
 from sqs_api.admin.routes import READ_METRICS, RESERVED
-from sqs_api.gateway.access import Access
+from sqs_api.gateway.access import Access, Asker
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.gateway.metrics import METRICS_TYPE, written
 from visibility.contract.model import QueueDefinition
@@ -88,19 +88,16 @@ class OwnerMetrics:
         own = [queue for queue in self._queues if queue.account == caller.account]
         if operator.is_trusted or caller.user is None:
             return own
+        asker = Asker(caller, sent, sent.headers)
         readable: list[QueueDefinition] = []
         for number, queue in enumerate(own, 1):
-            if self._access.allows_action(
-                READ_METRICS, queue.arn, queue.account, caller, sent, sent.headers
-            ):
+            if self._access.allows_action(READ_METRICS, queue.arn, queue.account, asker):
                 readable.append(queue)
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
         if not readable:
             every = f"arn:aws:sqs:{caller.region}:{caller.account}:*"
-            self._access.check_action(
-                READ_METRICS, every, caller.account, caller, sent, sent.headers
-            )
+            self._access.check_action(READ_METRICS, every, caller.account, asker)
         return readable
 
     async def _families(self, account: str, readable: list[QueueDefinition]) -> Iterator[Metric]:

@@ -36,7 +36,7 @@ from storage.copies.export_task import (
 )
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import StoreFailed
-from storage.lake.permissions import read_umask
+from storage.lake.lake_permissions import read_umask
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.rules.archive_batches import AcknowledgeArchive, SealArchive, the_shard

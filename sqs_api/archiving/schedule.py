@@ -15,7 +15,7 @@ import structlog
 
 from cluster.clock import Clock
 from sqs_api.settings.config import without_secrets
-from storage.lake.permissions import OWNER_ONLY, UMASK_VARIABLE
+from storage.lake.lake_permissions import OWNER_ONLY, UMASK_VARIABLE
 
 JOBS = [sys.executable, "-EP", "-m", "spark_jobs"]
 """Isolated as `holdfast` is, see `sqs_api.__main__`."""

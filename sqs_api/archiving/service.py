@@ -22,7 +22,7 @@ from sqs_api.parts import Feature
 from sqs_api.periodic import Every
 from sqs_api.settings.config import Settings, WhenFull, seconds_of
 from storage.engines.flushed_rows import FlushedRows
-from storage.lake.permissions import make_folder, read_umask
+from storage.lake.lake_permissions import make_folder, read_umask
 
 _SCHEDULE_CHECK_S = 1.0
 """Interval of finding out that another host runs the jobs now."""

@@ -46,15 +46,15 @@ from sqs_api.cloudwatch.wires import (
     write_refusal,
     write_result,
 )
-from sqs_api.gateway.access import Access
+from sqs_api.gateway.access import Access, Asker
 from sqs_api.gateway.client import Authenticate
-from sqs_api.gateway.other_service import OtherAnswer, OtherRequest
+from sqs_api.gateway.gateway import OtherAnswer, OtherRequest
 from sqs_api.parts import Feature
 from sqs_api.periodic import Every
-from visibility.contract.actions import Action, Owner
+from visibility.contract.actions import Action, AnsweredBy
 from visibility.contract.errors import InternalError
 
-_ACTIONS = {name: Action(request, None, Owner.BOTH, ()) for name, request in REQUESTS.items()}
+_ACTIONS = {name: Action(request, None, AnsweredBy.BOTH, ()) for name, request in REQUESTS.items()}
 _BODY_BYTES_MAX = 512 << 10
 """Several times as much as 500 metrics take."""
 _POINTS = "cloudwatch:points"
@@ -168,9 +168,8 @@ class Monitoring:
         if action not in REQUESTS:
             text = f"The action {action[:100]} is not valid for this web service."
             raise MonitoringRefusal("InvalidAction", text, "UnknownOperationException")
-        self._access.administer(
-            f"cloudwatch:{action}", caller, request.sender, request.headers, caller.account
-        )
+        asker = Asker(caller, request.sender, request.headers)
+        self._access.administer(f"cloudwatch:{action}", asker, caller.account)
         asked = read_request(action, read(), from_text=protocol is Protocol.QUERY)
         result = await self._result(asked, self.reader(caller.account, caller.region))
         return write_result(protocol, action, result, request.request_id)

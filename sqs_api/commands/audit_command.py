@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.command_options import Refused
-from sqs_api.commands.operators import Service, asks, show_json
+from sqs_api.commands.command_options import AT, Refused
+from sqs_api.commands.operators import OperatorClient, asks, show_json
 from sqs_api.commands.tables import plain, show_table
-from sqs_api.commands.times import AT
 
 _PAGE = 500
 _HEAD = ("time", "who", "action", "queue", "outcome", "from", "details")
@@ -26,7 +25,9 @@ _DETAIL_CHARACTERS = 80
 @click.option("--denied", is_flag=True, help="Only calls refused because of their caller.")
 @click.option("--limit", type=click.IntRange(1), default=100, show_default=True)
 @asks
-def audit(service: Service, *, denied: bool, limit: int, as_json: bool, **given: Any) -> None:
+def audit(
+    service: OperatorClient, *, denied: bool, limit: int, as_json: bool, **given: Any
+) -> None:
     """Show the audit log of all hosts, the latest lines first."""
     wanted = {**given, "denied": "true" if denied else None, "limit": min(limit, _PAGE)}
     missing: set[str] = set()
@@ -39,7 +40,7 @@ def audit(service: Service, *, denied: bool, limit: int, as_json: bool, **given:
         raise Refused(f"without the lines of {', '.join(sorted(missing))}: no answer")
 
 
-def _entries(service: Service, wanted: dict[str, Any], missing: set[str]) -> Any:
+def _entries(service: OperatorClient, wanted: dict[str, Any], missing: set[str]) -> Any:
     token = None
     while True:
         page = service.get("audit", **wanted, before=token)

@@ -1,5 +1,5 @@
-"""Shared parts of the commands: refusals in one line, and settings from flags, environment and
-file."""
+"""Shared parts of the commands: refusals in one line, settings from flags, environment and file,
+and times as options."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import sqlite3
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -18,9 +19,36 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cluster.clock import SystemClock
 from sqs_api.settings import config
 from sqs_api.settings.config import ConfigRefused, Settings, Switch, scalar_fields, shards_of
 from visibility.contract.naming import is_account
+
+
+class _At(click.ParamType[int]):
+    """A duration such as 2h, which ended now, or a date and time of UTC; in milliseconds."""
+
+    name = "time"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> int:
+        """See click."""
+        if isinstance(value, int):
+            return value
+        try:
+            return int((SystemClock().wall_s() - config.seconds_of(value)) * 1000)
+        except ValueError:
+            pass
+        try:
+            at = datetime.fromisoformat(value)
+        except ValueError:
+            self.fail(f"{value} is neither a duration such as 2h nor a time", param, context)
+        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+AT = _At()
+
 
 if TYPE_CHECKING:
     from auth.identities import User

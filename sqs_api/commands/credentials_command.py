@@ -55,7 +55,7 @@ def credentials(context: click.Context, data: Path | None, config_file: Path | N
 async def list_keys(obj: Any) -> None:
     """List keys, without secrets, and the days (of UTC) on which they were used last."""
     from cluster.clock import SystemClock
-    from cluster.keys.key_uses import day_text
+    from cluster.keys.identity_records import day_text
 
     now_s = SystemClock().wall_s()
     store = obj[0]

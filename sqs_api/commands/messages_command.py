@@ -8,8 +8,15 @@ from typing import Any
 import click
 
 from sqs_api.commands.command_options import Lifetime, Refused
-from sqs_api.commands.filtering import filtered
-from sqs_api.commands.operators import QUEUE, SEQUENCES, Service, asks, part, show_json
+from sqs_api.commands.operators import (
+    QUEUE,
+    SEQUENCES,
+    OperatorClient,
+    asks,
+    filtered,
+    part,
+    show_json,
+)
 from sqs_api.commands.tables import instant, number, plain, show_table
 
 _BODY_CHARACTERS = 60
@@ -44,7 +51,7 @@ def messages() -> None:
 @click.option("--limit", type=click.IntRange(1, 100), default=50, show_default=True)
 @click.option("--token", help="Go on where the last page ended.")
 @asks
-def browse(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
+def browse(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) -> None:
     """List messages of QUEUE that match, without receiving them."""
     page = service.get(f"queues/{part(queue)}/messages", **given)
     if as_json:
@@ -82,7 +89,9 @@ def _unread(message: dict[str, Any]) -> str:
 @click.argument("sequence", type=int)
 @click.option("--due-ms", type=int, help="End of the delay of a delayed message.")
 @asks
-def show(service: Service, *, queue: str, sequence: int, due_ms: int | None, as_json: bool) -> None:
+def show(
+    service: OperatorClient, *, queue: str, sequence: int, due_ms: int | None, as_json: bool
+) -> None:
     """Show one message with its attributes and its whole body."""
     message = service.get(f"queues/{part(queue)}/messages/{sequence}", due_ms=due_ms)
     if as_json:
@@ -121,7 +130,9 @@ def print_message(message: dict[str, Any]) -> None:
 @click.option("--deduplication-id", help="For FIFO queues.")
 @click.option("--delay", "delay_s", type=int, help="Seconds until it can be received.")
 @asks
-def send(service: Service, *, queue: str, body: str | None, as_json: bool, **given: Any) -> None:
+def send(
+    service: OperatorClient, *, queue: str, body: str | None, as_json: bool, **given: Any
+) -> None:
     """Send a message to QUEUE."""
     message = {name: value for name, value in given.items() if value is not None}
     if body is None:
@@ -136,7 +147,7 @@ def send(service: Service, *, queue: str, body: str | None, as_json: bool, **giv
 @click.option("--undo", type=Lifetime(), default="0s", help="Time for undelete, at most 1h [none].")
 @asks
 def delete(
-    service: Service, *, queue: str, sequences: tuple[int, ...], undo: float, as_json: bool
+    service: OperatorClient, *, queue: str, sequences: tuple[int, ...], undo: float, as_json: bool
 ) -> None:
     """Delete messages of QUEUE by their sequences; those in flight and held ones stay."""
     answer = _post(service, queue, "delete", sequences, undo_s=int(undo))
@@ -147,7 +158,9 @@ def delete(
 @QUEUE
 @SEQUENCES
 @asks
-def undelete(service: Service, *, queue: str, sequences: tuple[int, ...], as_json: bool) -> None:
+def undelete(
+    service: OperatorClient, *, queue: str, sequences: tuple[int, ...], as_json: bool
+) -> None:
     """Bring back messages that were deleted with --undo, while that lasts."""
     answer = _post(service, queue, "undelete", sequences)
     gone = f", {answer['gone']} gone" if answer["gone"] else ""
@@ -161,7 +174,7 @@ def undelete(service: Service, *, queue: str, sequences: tuple[int, ...], as_jso
 @click.option("--reference", default="", help="Such as a ticket.")
 @asks
 def hold(
-    service: Service,
+    service: OperatorClient,
     *,
     queue: str,
     sequences: tuple[int, ...],
@@ -186,14 +199,16 @@ def _quarantine(context: click.Context, /, **given: Any) -> None:
 @QUEUE
 @SEQUENCES
 @asks
-def release(service: Service, *, queue: str, sequences: tuple[int, ...], as_json: bool) -> None:
+def release(
+    service: OperatorClient, *, queue: str, sequences: tuple[int, ...], as_json: bool
+) -> None:
     """Make held messages of QUEUE visible again."""
     answer = _post(service, queue, "release", sequences)
     _tell(answer, as_json, f"released {answer['released']}{_kept(answer['kept'])}")
 
 
 def _post(
-    service: Service, queue: str, what: str, sequences: tuple[int, ...], **more: object
+    service: OperatorClient, queue: str, what: str, sequences: tuple[int, ...], **more: object
 ) -> Any:
     content = {"sequences": list(sequences), **more}
     return service.post(f"queues/{part(queue)}/messages/{what}", content)
@@ -212,7 +227,7 @@ def _kept(kept: int) -> str:
 @click.option("--replace", is_flag=True, help="Remove the message in the same step.")
 @asks
 def resend(
-    service: Service,
+    service: OperatorClient,
     *,
     queue: str,
     sequence: int,

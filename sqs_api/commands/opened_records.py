@@ -25,8 +25,7 @@ from cluster.coordination.coordination import (
     Unavailable,
     Unknown,
 )
-from cluster.coordination.fixed import Fixed
-from cluster.coordination.part import Part
+from cluster.coordination.part import Fixed, Part
 from sqs_api.commands.page_client import AdminClient, AdminRefused, NoAnswer, ServiceAway
 from sqs_api.settings.cluster_records import COMMANDS, open_coordination, read_once
 from sqs_api.settings.config import Settings

@@ -1,4 +1,5 @@
-"""Shared parts of the commands that ask the operators' API of a running service."""
+"""Shared parts of the commands that ask the operators' API of a running service: options, also
+those that choose messages, and the client."""
 
 from __future__ import annotations
 
@@ -13,6 +14,34 @@ import click
 
 from sqs_api.commands.command_options import CONFIG, DATA, URL, Refused, admin_client, load
 
+_CONDITIONS = {
+    "id": ("--id", str, "The beginning of the message's id."),
+    "group": ("--group", str, "The message group's id."),
+    "source": ("--source", str, "The queue that a dead letter came from."),
+    "received_min": ("--received-min", int, "Received this often at least."),
+    "received_max": ("--received-max", int, "Received this often at most."),
+    "older_s": ("--older", int, "Sent more than these seconds ago."),
+    "newer_s": ("--newer", int, "Sent within these last seconds."),
+    "text": ("--text", str, "A part of the body."),
+    "attribute": ("--attribute", str, "NAME or NAME=VALUE of a message attribute."),
+    "json": ("--field", str, "PATH or PATH=VALUE of a JSON body, such as items[0].sku=A1."),
+}
+"""Flag, type and help of each condition, by the API's name."""
+
+
+def filtered(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command the options; it gets them under the API's names."""
+    for name, (flag, kind, text) in reversed(_CONDITIONS.items()):
+        command = click.option(flag, name, type=kind, help=text)(command)
+    return command
+
+
+def taken_from(given: dict[str, Any]) -> dict[str, Any]:
+    """The conditions that were given, taken out of a command's options."""
+    conditions = {name: given.pop(name) for name in _CONDITIONS}
+    return {name: value for name, value in conditions.items() if value is not None}
+
+
 QUEUE = click.argument("queue")
 SEQUENCES = click.argument("sequences", type=int, nargs=-1, required=True)
 _OPTIONS = (
@@ -25,7 +54,7 @@ _OPTIONS = (
 )
 
 
-class Service:
+class OperatorClient:
     """Asks the API in one account and region."""
 
     def __init__(
@@ -65,7 +94,7 @@ class Service:
 
 
 def asks(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command the common options, and a Service and `as_json` in place of them."""
+    """Give a command the common options, and an OperatorClient and `as_json` in place of them."""
 
     @wraps(command)
     def run(
@@ -80,7 +109,7 @@ def asks(command: Callable[..., None]) -> Callable[..., None]:
         settings = load(config_file, {"data": data, "account": account, "region": region})
         if config_file is not None and "data" in settings.model_fields_set:
             data = settings.data
-        command(Service(url, data, account=account, region=settings.region), **given)
+        command(OperatorClient(url, data, account=account, region=settings.region), **given)
 
     for option in reversed(_OPTIONS):
         run = option(run)

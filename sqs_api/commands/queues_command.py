@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.operators import QUEUE, Service, asks, part, show_json
+from sqs_api.commands.operators import QUEUE, OperatorClient, asks, part, show_json
 from sqs_api.commands.tables import number, plain, show_table, span
 
 _SORTS = ("name", "visible", "in_flight", "delayed", "oldest", "expires")
@@ -24,7 +24,7 @@ def queues() -> None:
 @click.option("--dead-letters", is_flag=True, help="Dead-letter queues, the worst first.")
 @asks
 def list_queues(
-    service: Service, *, search: str | None, sort: str, dead_letters: bool, as_json: bool
+    service: OperatorClient, *, search: str | None, sort: str, dead_letters: bool, as_json: bool
 ) -> None:
     """List the queues with their counters and ages."""
     path = "dead-letters" if dead_letters else "queues"
@@ -55,7 +55,7 @@ def _line(queue: dict[str, Any]) -> tuple[str, ...]:
 @queues.command()
 @QUEUE
 @asks
-def show(service: Service, *, queue: str, as_json: bool) -> None:
+def show(service: OperatorClient, *, queue: str, as_json: bool) -> None:
     """Show one queue: counters, attributes, tags, dead letters, the latest redrive."""
     found = service.get(f"queues/{part(queue)}")
     if as_json:

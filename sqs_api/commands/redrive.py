@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sqs_api.commands.command_options import Refused
-from sqs_api.commands.filtering import filtered, taken_from
-from sqs_api.commands.operators import QUEUE, Service, asks, part, show_json
+from sqs_api.commands.operators import (
+    QUEUE,
+    OperatorClient,
+    asks,
+    filtered,
+    part,
+    show_json,
+    taken_from,
+)
 from sqs_api.commands.tables import instant, number, plain, show_table
 
 if TYPE_CHECKING:
@@ -39,7 +46,7 @@ def redrive() -> None:
 @_TO
 @_RATE
 @asks
-def plan(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
+def plan(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) -> None:
     """Show how many messages would move where, and which would stay, without moving any.
 
     Without SEQUENCES or options that choose messages, it is about all.
@@ -65,7 +72,7 @@ def plan(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
             click.echo(f"{messages} {text}")
 
 
-def _plan(service: Service, queue: str, wanted: dict[str, Any]) -> RedrivePlan:
+def _plan(service: OperatorClient, queue: str, wanted: dict[str, Any]) -> RedrivePlan:
     """The plan, with the sums of all its steps."""
     planned: RedrivePlan = service.post(f"queues/{part(queue)}/redrives/plan", wanted)
     while planned["next"] is not None:
@@ -113,7 +120,7 @@ def _wanted(given: dict[str, Any]) -> dict[str, Any]:
 @click.option("--wait", is_flag=True, help="Show the progress until it ends or pauses.")
 @asks
 def start(
-    service: Service, *, queue: str, takes_all: bool, wait: bool, as_json: bool, **given: Any
+    service: OperatorClient, *, queue: str, takes_all: bool, wait: bool, as_json: bool, **given: Any
 ) -> None:
     """Begin to move messages of QUEUE to their sources, or to another queue."""
     wanted = _wanted(given)
@@ -149,7 +156,7 @@ def _moved(task: Mapping[str, Any]) -> str:
     return f"{number(task['moved'])} of {number(task['moved'] + task['stayed'])} that match{so_far}"
 
 
-def _watch(service: Service, queue: str) -> dict[str, Any]:
+def _watch(service: OperatorClient, queue: str) -> dict[str, Any]:
     """The latest redrive, once it has ended or pauses."""
     latest = _latest(service, queue)
     with click.progressbar(length=latest["to_move"] or 1, label=queue, file=sys.stderr) as bar:
@@ -163,7 +170,7 @@ def _watch(service: Service, queue: str) -> dict[str, Any]:
             latest = _latest(service, queue)
 
 
-def _latest(service: Service, queue: str) -> dict[str, Any]:
+def _latest(service: OperatorClient, queue: str) -> dict[str, Any]:
     latest: dict[str, Any] = service.get(f"queues/{part(queue)}/redrives", limit=1)["redrives"][0]
     return latest
 
@@ -176,7 +183,7 @@ def _latest(service: Service, queue: str) -> dict[str, Any]:
 @click.option("--limit", type=click.IntRange(1, 100), default=10, show_default=True)
 @click.option("--before", type=int, help="Those with lower numbers.")
 @asks
-def list_redrives(service: Service, *, queue: str, as_json: bool, **given: Any) -> None:
+def list_redrives(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) -> None:
     """List the latest redrives of QUEUE, newest first; also those that other clients started."""
     found = service.get(f"queues/{part(queue)}/redrives", **given)["redrives"]
     if as_json:
@@ -224,7 +231,7 @@ def _control(
     @QUEUE
     @_ID
     @asks
-    def control(service: Service, *, queue: str, id_: str | None, as_json: bool) -> None:
+    def control(service: OperatorClient, *, queue: str, id_: str | None, as_json: bool) -> None:
         task = _named(service, queue, id_, of_active=of_active)
         answer = service.post(f"queues/{part(queue)}/redrives/{change}", {"handle": task["handle"]})
         if as_json:
@@ -236,7 +243,7 @@ def _control(
     return control
 
 
-def _named(service: Service, queue: str, id_: str | None, *, of_active: bool) -> _Task:
+def _named(service: OperatorClient, queue: str, id_: str | None, *, of_active: bool) -> _Task:
     """The redrive whose id begins so, by default the latest. Raises Refused."""
     task: _Task
     for task in service.pages(f"queues/{part(queue)}/redrives", "redrives", "before", limit=100):

@@ -140,7 +140,7 @@ def _check_membership(settings: Settings) -> None:
 @click.command("example-config")
 def example_config() -> None:
     """Print a configuration file with every key and its default."""
-    from sqs_api.settings.example import example_config as text
+    from sqs_api.settings.config import example_config as text
 
     click.echo(text(), nl=False)
 

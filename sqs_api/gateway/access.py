@@ -13,32 +13,23 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
 from typing import Protocol
 
+import msgspec
 import structlog
 
 from auth.auth_errors import AccessDenied
 from auth.caller import Caller, anonymous
 from auth.conditions import Keys
 from auth.identities import Identities, User
-from auth.policy import Asked, Authorizer, Decision, Principal
+from auth.policy import AccessQuestion, Authorizer, Decision, Principal
 from auth.policy_document import Kind, Policy, PolicyRefused, read_policy
 from cluster.catalog.queue_view import QueueView
 from cluster.clock import Clock
 from cluster.keys.key_owners import NamedKey
 from cluster.keys.keyring import Keyring
 from sqs_api.gateway.condition_keys import said_of_caller, said_of_tags
-from sqs_api.gateway.key_access import (
-    Asker,
-    KeyAccess,
-    is_own_key,
-    said_to_key,
-)
+from sqs_api.gateway.key_access import KeyAccess, KeyAsker, is_own_key, said_to_key
 from visibility.contract import operations as op
-from visibility.contract.actions import (
-    ACTIONS,
-    KEY_TO_RECEIVE,
-    KEY_TO_SEND,
-    MOVE_DESTINATION,
-)
+from visibility.contract.actions import ACTIONS, KEY_TO_RECEIVE, KEY_TO_SEND, MOVE_DESTINATION
 from visibility.contract.errors import KmsAccessDenied, QueueDoesNotExist
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn, queue_address
@@ -59,6 +50,14 @@ class Sender(Protocol):
     @property
     def is_secure(self) -> bool:
         """True if it came over TLS."""
+
+
+class Asker(msgspec.Struct, frozen=True, gc=False):
+    """The caller of a request, its origin, and its headers by lower-case name."""
+
+    caller: Caller
+    sender: Sender
+    headers: Mapping[bytes, bytes]
 
 
 class Access:
@@ -103,21 +102,22 @@ class Access:
     ) -> QueueDefinition:
         """The queue that a QueueUrl names, by its path alone; a bare name is the caller's own.
 
-        Raises QueueDoesNotExist, InvalidAddress, AccessDenied.
+        Takes the parts of an Asker, which the hot path does not need. Raises QueueDoesNotExist,
+        InvalidAddress, AccessDenied.
         """
         address = queue_address(url)
         account = address.account or caller.account
         try:
             queue = self._catalog.queue(account, caller.region, address.name)
         except QueueDoesNotExist:
-            self._check_missing(operation, account, address.name, caller, sender, headers)
+            self._check_missing(operation, account, address.name, Asker(caller, sender, headers))
             raise
         if self._enforced and (
             caller.user is not None or account != caller.account or "Policy" in queue.attributes
         ):
             key = (caller, type(operation), queue.queue_id, queue.version)
             if key not in self._admitted:
-                request = _Request(self, caller, sender, headers, operation)
+                request = _Request(self, Asker(caller, sender, headers), operation)
                 depends = request.check(_permission(operation), queue.arn, account, queue)
                 if not depends:
                     self._admit(key)
@@ -125,7 +125,8 @@ class Access:
             action = ACTIONS.get(type(operation).__name__)
             needs = () if action is None else action.key_permissions
             if needs and not is_own_key(queue, caller):
-                _Request(self, caller, sender, headers, operation).check_key(needs, queue)
+                request = _Request(self, Asker(caller, sender, headers), operation)
+                request.check_key(needs, queue)
         return queue
 
     def check_opening(
@@ -139,44 +140,31 @@ class Access:
         if not self._enforced or (caller.user is None and caller.account == named.account):
             return
         if not self._keys.is_key_of(queue, named):
-            request = _Request(self, caller, sender, {}, op.ReceiveMessage())
+            request = _Request(self, Asker(caller, sender, {}), op.ReceiveMessage())
             request.check_key(KEY_TO_RECEIVE, queue, named)
 
-    def _check_missing(
-        self,
-        operation: Operation,
-        account: str,
-        name: str,
-        caller: Caller,
-        sender: Sender,
-        headers: Mapping[bytes, bytes],
-    ) -> None:
+    def _check_missing(self, operation: Operation, account: str, name: str, asker: Asker) -> None:
         """Do not reveal whether the queue exists: refuse as for a queue without a policy."""
+        caller = asker.caller
         if self._enforced and (caller.user is not None or account != caller.account):
             arn = f"arn:aws:sqs:{caller.region}:{account}:{name}"
-            request = _Request(self, caller, sender, headers, operation)
+            request = _Request(self, asker, operation)
             request.check(_permission(operation), arn, account)
 
-    def admit(
-        self,
-        operation: Operation,
-        caller: Caller,
-        sender: Sender,
-        headers: Mapping[bytes, bytes],
-    ) -> None:
+    def admit(self, operation: Operation, asker: Asker) -> None:
         """Check an action of the catalog. Raises AccessDenied, and the errors of `queue`."""
         if not self._enforced:
             return
         needs = ACTIONS[type(operation).__name__].needs
         if needs is None:
             url: str = operation.queue_url or ""  # type: ignore[attr-defined]
-            self.queue(operation, url, caller, sender, headers)
+            self.queue(operation, url, asker.caller, asker.sender, asker.headers)
             return
-        request = _Request(self, caller, sender, headers, operation)
-        for permission, arn in needs(operation, caller):
-            self._check_arn(request, permission, arn, caller)
+        request = _Request(self, asker, operation)
+        for permission, arn in needs(operation, asker.caller):
+            self._check_arn(request, permission, arn, asker.caller)
         if isinstance(operation, op.StartMessageMoveTask):
-            self._check_move(request, operation, caller)
+            self._check_move(request, operation, asker.caller)
 
     def _check_move(
         self, request: _Request, operation: op.StartMessageMoveTask, caller: Caller
@@ -200,73 +188,38 @@ class Access:
             if "KmsMasterKeyId" in queue.attributes and not is_own_key(queue, caller):
                 request.check_key(needs, queue)
 
-    def administer(
-        self,
-        action: str,
-        caller: Caller,
-        sender: Sender,
-        headers: Mapping[bytes, bytes],
-        account: str,
-    ) -> None:
+    def administer(self, action: str, asker: Asker, account: str) -> None:
         """Raise AccessDenied unless the caller may do this to the service as a whole, which belongs
         to the account."""
-        _Request(self, caller, sender, headers, None).check(action, "*", account)
+        _Request(self, asker, None).check(action, "*", account)
 
-    def check_action(
-        self,
-        action: str,
-        arn: str,
-        account: str,
-        caller: Caller,
-        sender: Sender,
-        headers: Mapping[bytes, bytes],
-    ) -> None:
+    def check_action(self, action: str, arn: str, account: str, asker: Asker) -> None:
         """Raise AccessDenied unless the caller may do this to a queue of the account."""
         if self._enforced:
             queue = self._catalog.queue_of_arn(arn)
-            _Request(self, caller, sender, headers, None).check(action, arn, account, queue)
+            _Request(self, asker, None).check(action, arn, account, queue)
 
-    def allows_action(
-        self,
-        action: str,
-        arn: str,
-        account: str,
-        caller: Caller,
-        sender: Sender,
-        headers: Mapping[bytes, bytes],
-    ) -> bool:
+    def allows_action(self, action: str, arn: str, account: str, asker: Asker) -> bool:
         """True if `check_action` lets the caller pass. Counts no refusal."""
-        request = _Request(self, caller, sender, headers, None)
+        request = _Request(self, asker, None)
         queue = self._catalog.queue_of_arn(arn)
         return not self._enforced or request.decide(action, arn, account, queue)[0].allowed
 
-    def check_reading(
-        self,
-        queue: QueueDefinition,
-        caller: Caller,
-        sender: Sender,
-        headers: Mapping[bytes, bytes],
-    ) -> None:
+    def check_reading(self, queue: QueueDefinition, asker: Asker) -> None:
         """Raise KmsAccessDenied unless the caller may use the queue's key to read messages."""
         if self._enforced and "KmsMasterKeyId" in queue.attributes:
-            if not is_own_key(queue, caller):
-                request = _Request(self, caller, sender, headers, op.ReceiveMessage())
+            if not is_own_key(queue, asker.caller):
+                request = _Request(self, asker, op.ReceiveMessage())
                 request.check_key(KEY_TO_RECEIVE, queue)
 
-    def check_move(
-        self,
-        operation: op.StartMessageMoveTask,
-        caller: Caller,
-        sender: Sender,
-        headers: Mapping[bytes, bytes],
-    ) -> None:
+    def check_move(self, operation: op.StartMessageMoveTask, asker: Asker) -> None:
         """Raise AccessDenied or KmsAccessDenied unless the caller may send to the destinations of a
         move and use the keys of its queues."""
         if self._enforced:
-            request = _Request(self, caller, sender, headers, operation)
+            request = _Request(self, asker, operation)
             if operation.destination_arn is not None:
-                self._check_arn(request, MOVE_DESTINATION, operation.destination_arn, caller)
-            self._check_move(request, operation, caller)
+                self._check_arn(request, MOVE_DESTINATION, operation.destination_arn, asker.caller)
+            self._check_move(request, operation, asker.caller)
 
     def _check_arn(self, request: _Request, permission: str, arn: str, caller: Caller) -> None:
         """Policies name a queue by one ARN, regardless of the partition in the client's."""
@@ -278,10 +231,7 @@ class Access:
         request.check(permission, arn, parsed.account, self._catalog.queue_of_arn(arn))
 
     def nobody_may(
-        self,
-        operation: Operation,
-        sender: Sender,
-        headers: Mapping[bytes, bytes],
+        self, operation: Operation, sender: Sender, headers: Mapping[bytes, bytes]
     ) -> Caller:
         """The caller of an unsigned request, if a queue's policy lets everyone do this.
 
@@ -305,7 +255,7 @@ class Access:
         """See `auth.policy.decide`. A removed user may do nothing."""
         principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
         user = self.user_of(caller)
-        asked = Asked(principal, permission, arn, account, keys)
+        asked = AccessQuestion(principal, permission, arn, account, keys)
         policies = user.policies if user is not None else ()
         return self._authorizer.decide(asked, policies, policy, self._identities.generation)
 
@@ -323,7 +273,7 @@ class Access:
     ) -> None:
         """Raise KmsAccessDenied unless the caller may use a key for the queue's messages, by
         default the queue's own."""
-        asker = Asker(caller, self.user_of(caller), self._identities.generation, keys)
+        asker = KeyAsker(caller, self.user_of(caller), self._identities.generation, keys)
         try:
             if named is None:
                 self._keys.check_queue(permissions, queue, asker)
@@ -341,18 +291,10 @@ class Access:
 class _Request:
     """A request to be decided on; its condition keys are worked out at most once."""
 
-    def __init__(
-        self,
-        access: Access,
-        caller: Caller,
-        sender: Sender,
-        headers: Mapping[bytes, bytes],
-        operation: Operation | None,
-    ) -> None:
+    def __init__(self, access: Access, asker: Asker, operation: Operation | None) -> None:
         self._access = access
-        self._caller = caller
-        self._sender = sender
-        self._headers = headers
+        self._asker = asker
+        self._caller = asker.caller
         self._operation = operation
 
     def check(
@@ -375,10 +317,7 @@ class _Request:
         return decision, keys.cache_info().currsize > 0
 
     def check_key(
-        self,
-        permissions: tuple[str, ...],
-        queue: QueueDefinition,
-        named: NamedKey | None = None,
+        self, permissions: tuple[str, ...], queue: QueueDefinition, named: NamedKey | None = None
     ) -> None:
         """See `Access.check_key`."""
         keys = lru_cache(maxsize=1)(partial(self._keys_for_key, queue))
@@ -390,10 +329,7 @@ class _Request:
     def _keys_for_key(self, queue: QueueDefinition) -> Keys:
         """A key sees this service, and a message of the queue; the queue's tags are not the
         key's."""
-        return {
-            **self._keys(None),
-            **said_to_key(self._caller.account, queue.region, queue.arn),
-        }
+        return {**self._keys(None), **said_to_key(self._caller.account, queue.region, queue.arn)}
 
     def _said(self, queue: QueueDefinition | None) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Condition keys by lower-case name."""
@@ -401,10 +337,10 @@ class _Request:
         yield from said_of_caller(
             caller, user, {} if queue is None else queue.tags, self._access.now_s()
         )
-        yield "aws:sourceip", (self._sender.source_ip,)
-        yield "aws:securetransport", ("true" if self._sender.is_secure else "false",)
-        yield "aws:useragent", (self._headers.get(b"user-agent", b"").decode("latin-1"),)
-        yield "aws:referer", (self._headers.get(b"referer", b"").decode("latin-1"),)
+        yield "aws:sourceip", (self._asker.sender.source_ip,)
+        yield "aws:securetransport", ("true" if self._asker.sender.is_secure else "false",)
+        yield "aws:useragent", (self._asker.headers.get(b"user-agent", b"").decode("latin-1"),)
+        yield "aws:referer", (self._asker.headers.get(b"referer", b"").decode("latin-1"),)
         yield from said_of_tags(self._operation)
 
 

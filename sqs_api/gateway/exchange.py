@@ -9,7 +9,7 @@ import msgspec
 from auth.auth_errors import AuthError
 from auth.caller import Caller
 from sqs_api.gateway.client import Client
-from sqs_api.gateway.memory import RequestMemory
+from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.protocol.codec import Wire
 from sqs_api.protocol.reply import HeaderLines
 from visibility.contract.actions import Action

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -19,18 +19,17 @@ from auth.auth_errors import AccessDenied, AuthError, MissingAuthenticationToken
 from auth.caller import Caller
 from cluster.clock import Clock, Entropy
 from cluster.shards.router import Router
-from sqs_api.gateway.access import Access
+from sqs_api.gateway.access import Access, Asker, Sender
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import Authenticate, Client, reached_at
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.exchange import JSON, Exchange
-from sqs_api.gateway.late_news import LateNews
-from sqs_api.gateway.memory import COUNTED_BYTES_MIN, RequestMemory
-from sqs_api.gateway.other_service import OtherAnswer, OtherRequest, OtherService
 from sqs_api.gateway.payload import PAYLOADS, MakePayload, Payloads, receipts_of
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
+from sqs_api.gateway.recheck_refusal import RecheckRefusal
+from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN, RequestMemory
 from sqs_api.protocol.codec import (
     Decoded,
     content_type,
@@ -43,7 +42,7 @@ from sqs_api.protocol.json_codec import encode_json
 from sqs_api.protocol.reply import HeaderLines, date_line, reply
 from sqs_api.protocol.wire_names import CONTENT_TYPE_AWS_JSON
 from sqs_api.settings.origins import AllowedOrigins
-from visibility.contract.actions import ACTIONS
+from visibility.contract.actions import ACTIONS, Action
 from visibility.contract.errors import (
     InternalError,
     QueueError,
@@ -58,6 +57,39 @@ from visibility.rules.acknowledge import ReturnMessages
 from visibility.rules.handing_out import NO_ROOM
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import Ticket
+
+
+class OtherRequest(NamedTuple):
+    """A request that SQS refused; header names are in lower case."""
+
+    method: bytes
+    target: bytes
+    headers: dict[bytes, bytes]
+    body: bytes
+    sender: Sender
+    request_id: str
+
+
+class OtherAnswer(NamedTuple):
+    """An answer, and what is counted of it."""
+
+    action: Action | None
+    """None of an action that does not exist."""
+    status: int
+    kind: bytes
+    """The content type."""
+    body: bytes
+    headers: HeaderLines
+    refusal: str | None
+    """The error code; None if the request was not refused."""
+
+
+class OtherService(Protocol):
+    """Belongs to the event loop's thread."""
+
+    def answer(self, request: OtherRequest) -> Awaitable[OtherAnswer] | None:
+        """The answer to come, which raises nothing; None if the request is not for this service."""
+
 
 _Given = tuple[bytes, bytes, dict[bytes, bytes], bytes]
 """Method, target, headers and body of a request."""
@@ -85,7 +117,7 @@ class Gateway:
         waiting_polls_max: int = 100_000,
         origins: AllowedOrigins | None = None,
         rates: Rates | None = None,
-        late_news: LateNews | None = None,
+        recheck_refusal: RecheckRefusal | None = None,
         services: Sequence[OtherService] = (),
     ) -> None:
         """`disk` None: leaders refuse what finds no space. `services` are those beside SQS."""
@@ -116,7 +148,7 @@ class Gateway:
         self._id_prefix += f"{bits >> 56 & 0xFFF:03x}-"
         self._ids = 0
         self._counts = counts
-        self._services, self._late_news = services, late_news
+        self._services, self._recheck_refusal = services, recheck_refusal
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -134,7 +166,7 @@ class Gateway:
         except (QueueError, AuthError) as refusal:
             if exchange.action is None:
                 exchange.wire = detect_wire(method, target, headers)
-            if self._late_news is not None and self._late_news.may_lift(refusal):
+            if self._recheck_refusal is not None and self._recheck_refusal.may_lift(refusal):
                 again = self._dispatch_again(refusal, exchange, given)
                 self._start_task(self._finish(exchange, again))
             elif exchange.action is not None or not self._begin_other(exchange, given):
@@ -214,7 +246,7 @@ class Gateway:
             raise disk.refuse()
         make_payload = PAYLOADS.get(action.request)
         if make_payload is None:
-            self._access.admit(operation, caller, exchange.client, headers)
+            self._access.admit(operation, Asker(caller, exchange.client, headers))
             answer = self._answer_queue_action(exchange, operation, caller, headers)
             self._start_task(self._finish(exchange, answer))
         else:
@@ -224,9 +256,9 @@ class Gateway:
         self, refusal: QueueError | AuthError, exchange: Exchange, given: _Given
     ) -> None:
         """Dispatch a request that was refused once more, after the news."""
-        assert self._late_news is not None
+        assert self._recheck_refusal is not None
         self._access.denied -= isinstance(refusal, AccessDenied)
-        await self._late_news.hear(refusal)
+        await self._recheck_refusal.hear(refusal)
         self._dispatch(exchange, given)
 
     def _submit(

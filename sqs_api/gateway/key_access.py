@@ -16,7 +16,7 @@ from typing import NamedTuple
 from auth.caller import Caller
 from auth.conditions import Keys
 from auth.identities import User
-from auth.policy import Asked, Authorizer, Principal, Rule
+from auth.policy import AccessQuestion, Authorizer, Principal, Rule
 from auth.policy_document import Kind, Policy, read_policy
 from cluster.keys.key_owners import NamedKey, key_place
 from cluster.keys.keyring import Keyring
@@ -29,7 +29,7 @@ _NOT_GRANTED = (
 )
 
 
-class Asker(NamedTuple):
+class KeyAsker(NamedTuple):
     """The caller; `keys` gives the condition keys when needed, `generation` changes with the user's
     policies."""
 
@@ -74,7 +74,7 @@ class KeyAccess:
         return found is not None and found.key_id == named.key_id
 
     def check_queue(
-        self, permissions: tuple[str, ...], queue: QueueDefinition, asker: Asker
+        self, permissions: tuple[str, ...], queue: QueueDefinition, asker: KeyAsker
     ) -> None:
         """Raise KmsAccessDenied unless the queue's key may be used.
 
@@ -90,7 +90,7 @@ class KeyAccess:
             raise _denied(asker.caller, permissions[0], reference)
 
     def check_key(
-        self, permissions: tuple[str, ...], named: NamedKey, queue: QueueDefinition, asker: Asker
+        self, permissions: tuple[str, ...], named: NamedKey, queue: QueueDefinition, asker: KeyAsker
     ) -> None:
         """Raise KmsAccessDenied unless a key may be used for messages of the queue."""
         caller, user = asker.caller, asker.user
@@ -102,7 +102,7 @@ class KeyAccess:
         principal = Principal(caller.account, caller.arn, caller.principal, caller.user)
         policies = () if user is None else user.policies
         for permission in permissions:
-            asked = Asked(principal, permission, arn, named.account, asker.keys)
+            asked = AccessQuestion(principal, permission, arn, named.account, asker.keys)
             decision = self._authorizer.decide(asked, policies, named.policy, asker.generation)
             if decision.rule is Rule.NO_QUEUE_ALLOW:
                 raise _denied(caller, permission, arn)

@@ -19,8 +19,7 @@ from visibility.content.content import (
     plain_message_of,
     selection_of,
 )
-from visibility.content.receipts import ReceiptKey
-from visibility.content.sequence_numbers import sequence_number
+from visibility.content.receipts import ReceiptKey, sequence_number
 from visibility.contract import actions
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Content, QueueDefinition, Receipt

@@ -29,10 +29,10 @@ from visibility.contract.errors import (
 )
 from visibility.contract.limits import LIST_RESULTS
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.move_task import decode_handle
 from visibility.contract.naming import queue_address, queue_url
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
-from visibility.contract.task_handles import decode_handle
 from visibility.rules.move_tasks import check_start
 from visibility.rules.queues import ReadCounters
 

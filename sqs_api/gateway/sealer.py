@@ -2,8 +2,8 @@
 
 A data key seals for a day, or for KmsDataKeyReusePeriodSeconds; then the node replaces it in the
 background, where it also makes those for keys of new queues. A request that needs a key which was
-just added waits while its data key is made (`late_news.py`), and a message that moves stays where
-it is meanwhile. So does one that another host sealed under a data key that is not here yet.
+just added waits while its data key is made (`recheck_refusal.py`), and a message that moves stays
+where it is meanwhile. So does one that another host sealed under a data key that is not here yet.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ from aiohttp.web_protocol import RequestPayloadError
 
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.gateway import Gateway
-from sqs_api.gateway.memory import COUNTED_BYTES_MIN
+from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN
 from sqs_api.http.http_limits import Refused, ServerState
 from sqs_api.http.timeouts import BoundedConnection
 from sqs_api.protocol.reply import closing

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from sqs_api.gateway.memory import RequestMemory
+from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.settings.proxies import TrustedProxies
 
 BODY_BYTES_MAX = 7 << 20

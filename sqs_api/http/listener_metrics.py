@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from sqs_api.gateway.memory import RequestMemory
+from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.http.http_limits import ListenerCounters
 from sqs_api.http.tls import Tls
 

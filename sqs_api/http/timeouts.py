@@ -22,7 +22,7 @@ from aiohttp.web_protocol import RequestHandler, RequestPayloadError
 from aiohttp.web_request import BaseRequest
 
 from auth.caller import Caller
-from sqs_api.gateway.memory import COUNTED_BYTES_MIN, PAGES
+from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN, PAGES
 from sqs_api.http.http_limits import Refused, ServerState, TimedOut, TooLarge
 
 _HEAD_BYTES_MAX = 64 << 10

@@ -41,7 +41,7 @@ from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
     archive_answers,
     audit_answers,
-    deleted_queues,
+    deleted_queue_answers,
     group_answers,
     history_answers,
     hold_answers,
@@ -54,7 +54,7 @@ from sqs_api.operators import (
     user_answers,
     user_changes,
 )
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.errors import (
     KmsAccessDenied,
     QueueDoesNotExist,
@@ -77,7 +77,7 @@ ROUTES: tuple[Route, ...] = (
     *audit_answers.ROUTES,
     *user_answers.ROUTES,
     *user_changes.ROUTES,
-    *deleted_queues.ROUTES,
+    *deleted_queue_answers.ROUTES,
     *cluster_pages.ROUTES,
     *archive_pages.ROUTES,
     *backup_page.ROUTES,
@@ -107,15 +107,15 @@ class AdminApi:
         audit: AuditLog | None,
         now_s: Callable[[], float],
     ) -> None:
-        """`parts` has a Desk; `now_s` is a monotonic clock."""
+        """`parts` has a OperatorContext; `now_s` is a monotonic clock."""
         self._parts = parts
-        self._desk: Desk = parts[Desk]
+        self._context: OperatorContext = parts[OperatorContext]
         self._shared: SharedRoutes | None = parts.get(SharedRoutes)
         self._admin = admin
         self._access = access
         self._queues = queues
         self._audit = audit
-        self._remembered = RememberedAnswers(now_s, self._desk.router.age_s_max)
+        self._remembered = RememberedAnswers(now_s, self._context.router.age_s_max)
         if self._shared is not None:
             self._shared.serve(ROUTES, self._answer_here)
 
@@ -162,7 +162,7 @@ class AdminApi:
         if route.action is None:
             return
         if route.is_of_service:
-            asked.administer(route.action, self._desk.account, root_only=route.root_only)
+            asked.administer(route.action, self._context.account, root_only=route.root_only)
         else:
             asked.check(route.action, asked.parts[0] if asked.parts else "*")
 

@@ -13,8 +13,8 @@ from msgspec import Meta
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import BROWSE_MESSAGES, GET_QUEUE, READ_BODIES, REDRIVE_MESSAGES, Route
 from sqs_api.archiving.archive_search import ArchivedRow, ArchiveSearch, Place, read_place
-from sqs_api.operators.desk import Desk
 from sqs_api.operators.filter_fields import GivenFilter, ShownFilter, shown_filter
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_messages import ShownAttribute, shown_attributes
 from visibility.contract.errors import (
     InvalidParameterValue,
@@ -100,13 +100,15 @@ class ArchivePage(TypedDict):
     next: str | None
 
 
-async def search_archive(desk: Desk, asked: Asked, query: ArchiveQuery) -> ArchivePage:
+async def search_archive(
+    context: OperatorContext, asked: Asked, query: ArchiveQuery
+) -> ArchivePage:
     """A page of the archived messages that match, the latest sent first; long bodies are cut."""
-    wanted, reads = query.at(desk.now_ms), _may_read(asked)
+    wanted, reads = query.at(context.now_ms), _may_read(asked)
     note_search(asked, wanted, query.reason)
-    found = await desk.archive.search(
+    found = await context.archive.search(
         search_of(
-            desk,
+            context,
             asked,
             limit=query.limit,
             filter=wanted,
@@ -126,12 +128,12 @@ async def search_archive(desk: Desk, asked: Asked, query: ArchiveQuery) -> Archi
     }
 
 
-async def show_archived_message(desk: Desk, asked: Asked) -> WholeArchivedMessage:
+async def show_archived_message(context: OperatorContext, asked: Asked) -> WholeArchivedMessage:
     """One archived message, whole."""
     reads = _may_read(asked)
-    found = await desk.archive.search(
+    found = await context.archive.search(
         search_of(
-            desk,
+            context,
             asked,
             limit=1,
             places=(place_of(asked.parts[1]),),
@@ -146,10 +148,10 @@ async def show_archived_message(desk: Desk, asked: Asked) -> WholeArchivedMessag
     return {**_shown(found.rows[0], with_body=reads), "may": _may(asked)}
 
 
-def search_of(desk: Desk, asked: Asked, **given: Any) -> ArchiveSearch:
+def search_of(context: OperatorContext, asked: Asked, **given: Any) -> ArchiveSearch:
     """A search of the queue of the path. Raises InvalidParameterValue without an archive."""
     return ArchiveSearch(
-        lake=desk.archive.lake,
+        lake=context.archive.lake,
         account=asked.account,
         region=asked.caller.region,
         queue=asked.parts[0],

@@ -13,7 +13,7 @@ from msgspec import Meta
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import READ_AUDIT, Route
 from sqs_api.operators.audit_lines import AuditFilter, AuditPage, Line, action_of
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.errors import InvalidParameterValue
 
 _PAGE_MAX = 500
@@ -70,10 +70,10 @@ class AuditAnswer(msgspec.Struct):
     """Give it as `before` for the next page."""
 
 
-async def read_audit(desk: Desk, asked: Asked, query: AuditQuery) -> AuditAnswer:
+async def read_audit(context: OperatorContext, asked: Asked, query: AuditQuery) -> AuditAnswer:
     """Lines of the audit log by time, user, action and queue, or only refused calls."""
     wanted = _filter(query)
-    heard = await desk.hosts.ask(READ_AUDIT, msgspec.msgpack.encode(wanted))
+    heard = await context.hosts.ask(READ_AUDIT, msgspec.msgpack.encode(wanted))
     pages = [msgspec.msgpack.decode(part, type=AuditPage) for part in heard.parts]
     lines, more = merged(pages, wanted)
     last = lines[-1]["time"] if lines and more else None

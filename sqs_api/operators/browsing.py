@@ -13,7 +13,7 @@ import msgspec
 
 from sqs_api.admin.asked import Asked
 from sqs_api.gateway.sealer import Admit
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_messages import Opened, opened
 from visibility.content.filters import matches_inside, matches_outside
 from visibility.contract.errors import InvalidParameterValue
@@ -61,7 +61,7 @@ class Scan:
 
     def __init__(
         self,
-        desk: Desk,
+        context: OperatorContext,
         asked: Asked,
         queue: QueueDefinition,
         *,
@@ -69,7 +69,7 @@ class Scan:
         search: MessageFilter,
         admit: Admit | None,
     ) -> None:
-        self._desk = desk
+        self._context = context
         self._asked = asked
         self._queue = queue
         self._state = state
@@ -100,7 +100,7 @@ class Scan:
         is_delayed = phases[at.phase]
         plain = self._search == MessageFilter() and self._state in ("all", "delayed")
         wanted = min(limit - len(self._found), _STEP_MESSAGES) if plain else _STEP_MESSAGES
-        page = await self._desk.ask(
+        page = await self._context.ask(
             self._asked,
             BrowseMessages(is_delayed, (at.due_ms, at.sequence), wanted, self._state in _HELD),
             self._queue,
@@ -126,7 +126,7 @@ class Scan:
         received = stored.receive_count if lease is None else lease.receive_count
         if not matches_outside(self._search, stored, received):
             return
-        message = opened(self._desk.sealer, found, self._admit)
+        message = opened(self._context.sealer, found, self._admit)
         if matches_inside(self._search, message.body or "", message.extras):
             self._found.append(message)
 

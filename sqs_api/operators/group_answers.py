@@ -11,9 +11,9 @@ from msgspec import Meta
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import BROWSE_MESSAGES, QUEUE, Route
 from sqs_api.operators.browsing import SCANNED_MAX, Position, Scan
-from sqs_api.operators.desk import Desk
 from sqs_api.operators.filter_fields import check_reading, may_read
 from sqs_api.operators.message_answers import admit_of
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_messages import Opened
 from visibility.content.filters import attribute_text, check_filter, field_text
 from visibility.contract.errors import InvalidParameterValue
@@ -61,7 +61,7 @@ class Groups(TypedDict):
     is_whole: bool
 
 
-async def show_groups(desk: Desk, asked: Asked, grouping: Grouping) -> Groups:
+async def show_groups(context: OperatorContext, asked: Asked, grouping: Grouping) -> Groups:
     """Groups by a fingerprint, the largest first, with the times at which they were sent."""
     queue = asked.queue(asked.parts[0])
     kind, name = _fingerprint(grouping)
@@ -71,9 +71,9 @@ async def show_groups(desk: Desk, asked: Asked, grouping: Grouping) -> Groups:
         check_reading(asked, queue, search)
         asked.noted["search"] = {"groups_by": f"{kind}:{name}"}
     admit = admit_of(asked, queue, may_read(asked, queue))
-    scan = Scan(desk, asked, queue, state="all", search=MessageFilter(), admit=admit)
+    scan = Scan(context, asked, queue, state="all", search=MessageFilter(), admit=admit)
     sample = await scan.run(Position(), SCANNED_MAX)
-    is_whole = sample.position is None or await _is_end(desk, asked, queue, sample.position)
+    is_whole = sample.position is None or await _is_end(context, asked, queue, sample.position)
     sent = [each.found.message.sent_at_ms for each in sample.messages]
     begin_ms = min(sent, default=0)
     bar_ms = (max(sent, default=0) - begin_ms) // _BARS + 1
@@ -91,9 +91,11 @@ async def show_groups(desk: Desk, asked: Asked, grouping: Grouping) -> Groups:
     }
 
 
-async def _is_end(desk: Desk, asked: Asked, queue: QueueDefinition, at: Position) -> bool:
+async def _is_end(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, at: Position
+) -> bool:
     """True if there is no message from here on."""
-    scan = Scan(desk, asked, queue, state="all", search=MessageFilter(), admit=None)
+    scan = Scan(context, asked, queue, state="all", search=MessageFilter(), admit=None)
     return not (await scan.run(at, 1)).scanned
 
 

@@ -14,7 +14,7 @@ from sqs_api.cloudwatch.metric_actions import Wanted
 from sqs_api.cloudwatch.metric_statistics import HOUR_S, Datapoint, Window
 from sqs_api.cloudwatch.metric_table import FIRST_RECEIVE_MS, FIRST_RECEIVES, GAUGES
 from sqs_api.cloudwatch.series import HOURS_KEPT, MINUTES_KEPT
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.queue_answers import SortedListing, listed_queues
 
 _MINUTE_S = 60
@@ -66,14 +66,14 @@ class History(TypedDict):
     is_complete: bool
 
 
-async def show_history(desk: Desk, asked: Asked, past: Past) -> History:
+async def show_history(context: OperatorContext, asked: Asked, past: Past) -> History:
     """Series of a queue for some hours up to now; a point is null where the queue was idle or the
     service did not run."""
     queue = asked.queue(asked.parts[0])
-    window = _window(desk, past.hours)
+    window = _window(context, past.hours)
     metrics = [*_METRICS.values(), FIRST_RECEIVES, FIRST_RECEIVE_MS]
     wanted = {metric: Wanted(queue.name, metric, window) for metric in metrics}
-    found = await desk.history(queue.account, queue.region).datapoints(wanted.values())
+    found = await context.history(queue.account, queue.region).datapoints(wanted.values())
     points = {metric: found.datapoints[each] for metric, each in wanted.items()}
     begins = _begins(window)
     series: dict[str, list[float | None]] = {}
@@ -121,14 +121,14 @@ class Depths(TypedDict):
     is_complete: bool
 
 
-async def list_depths(desk: Desk, asked: Asked, listing: PastListing) -> Depths:
+async def list_depths(context: OperatorContext, asked: Asked, listing: PastListing) -> Depths:
     """The numbers of stored messages over time, for the queues of a page of `queues`."""
-    page = await listed_queues(desk, asked, listing)
-    window = _window(desk, listing.hours, _LINE_PERIOD_S)
+    page = await listed_queues(context, asked, listing)
+    window = _window(context, listing.hours, _LINE_PERIOD_S)
     wanted = [
         Wanted(queue.name, metric, window) for queue in page.queues for metric in _DEPTHS.values()
     ]
-    found = await desk.history(asked.account, asked.caller.region).datapoints(wanted)
+    found = await context.history(asked.account, asked.caller.region).datapoints(wanted)
     depths: dict[str, dict[int, int]] = {}
     for each in wanted:
         _add(depths.setdefault(each.queue, {}), found.datapoints[each].items())
@@ -153,12 +153,12 @@ def _begins(window: Window) -> range:
     return range(window.begin_s, window.end_s, window.period_s)
 
 
-def _window(desk: Desk, hours: int, period_s: int = _MINUTE_S) -> Window:
+def _window(context: OperatorContext, hours: int, period_s: int = _MINUTE_S) -> Window:
     """Whole periods, the one under way as the last. Points by the minute are kept for hours
     only."""
     if hours * 60 > MINUTES_KEPT:
         period_s = HOUR_S
-    end_s = (int(desk.wall_s()) // period_s + 1) * period_s
+    end_s = (int(context.wall_s()) // period_s + 1) * period_s
     return Window(end_s - hours * HOUR_S, end_s, period_s)
 
 

@@ -12,12 +12,12 @@ import msgspec
 
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import BROWSE_MESSAGES, DELETE_MESSAGES, HOLD_MESSAGES, MESSAGES, Route
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.limits import DELETE_UNDO_SECONDS_MAX
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import SelectedChanged, SelectedDeleted
-from visibility.rules.delete_selected import DeleteSelected
 from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
+from visibility.rules.selected import DeleteSelected
 
 
 class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):
@@ -76,49 +76,59 @@ class ReleasedMessages(TypedDict):
     kept: int
 
 
-async def delete_messages(desk: Desk, asked: Asked, given: MessagesToDelete) -> DeletedMessages:
+async def delete_messages(
+    context: OperatorContext, asked: Asked, given: MessagesToDelete
+) -> DeletedMessages:
     """Delete the selected messages that wait; those in flight and held ones stay."""
     asked.noted |= {"sequences": given.sequences, "undo_s": given.undo_s or None}
     if not given.undo_s:
         asked.check(BROWSE_MESSAGES, asked.parts[0])
-        answer = await desk.ask(asked, DeleteSelected(given.sequences), asked.queue(asked.parts[0]))
+        answer = await context.ask(
+            asked, DeleteSelected(given.sequences), asked.queue(asked.parts[0])
+        )
         assert isinstance(answer, SelectedDeleted)
         return {"deleted": answer.deleted, "kept": answer.kept}
     operation = HoldMessages(
         given.sequences, owner=_name(asked), delete_after_ms=given.undo_s * 1000
     )
-    changed = await _change(desk, asked, operation)
+    changed = await _change(context, asked, operation)
     return {"deleted": changed.changed, "kept": changed.kept}
 
 
-async def undelete_messages(desk: Desk, asked: Asked, given: SelectedMessages) -> UndeletedMessages:
+async def undelete_messages(
+    context: OperatorContext, asked: Asked, given: SelectedMessages
+) -> UndeletedMessages:
     """Bring back deleted messages while their delete can be undone."""
     asked.noted["sequences"] = given.sequences
-    changed = await _change(desk, asked, ReleaseMessages(given.sequences, deleting=True))
+    changed = await _change(context, asked, ReleaseMessages(given.sequences, deleting=True))
     return {"undeleted": changed.changed, "gone": changed.kept}
 
 
-async def hold_messages(desk: Desk, asked: Asked, given: MessagesToHold) -> HeldMessages:
+async def hold_messages(
+    context: OperatorContext, asked: Asked, given: MessagesToHold
+) -> HeldMessages:
     """Keep the selected messages that wait from everyone, until they are released or expire."""
     owner = _name(asked) if given.owner is None else given.owner
     asked.noted |= {"sequences": given.sequences, "owner": owner, "reference": given.reference}
     operation = HoldMessages(given.sequences, owner, given.reference)
-    changed = await _change(desk, asked, operation)
+    changed = await _change(context, asked, operation)
     return {"held": changed.changed, "kept": changed.kept}
 
 
 async def quarantine_messages(
-    desk: Desk, asked: Asked, given: MessagesToHold
+    context: OperatorContext, asked: Asked, given: MessagesToHold
 ) -> QuarantinedMessages:
     """Hold messages: the old name of that, for one release."""
-    answer = await hold_messages(desk, asked, given)
+    answer = await hold_messages(context, asked, given)
     return {"quarantined": answer["held"], "kept": answer["kept"]}
 
 
-async def release_messages(desk: Desk, asked: Asked, given: SelectedMessages) -> ReleasedMessages:
+async def release_messages(
+    context: OperatorContext, asked: Asked, given: SelectedMessages
+) -> ReleasedMessages:
     """Make held messages visible again."""
     asked.noted["sequences"] = given.sequences
-    changed = await _change(desk, asked, ReleaseMessages(given.sequences))
+    changed = await _change(context, asked, ReleaseMessages(given.sequences))
     return {"released": changed.changed, "kept": changed.kept}
 
 
@@ -126,10 +136,10 @@ def _name(asked: Asked) -> str:
     return asked.caller.user or "root"
 
 
-async def _change(desk: Desk, asked: Asked, operation: Operation) -> SelectedChanged:
+async def _change(context: OperatorContext, asked: Asked, operation: Operation) -> SelectedChanged:
     queue = asked.queue(asked.parts[0])
     asked.check(BROWSE_MESSAGES, queue.name)
-    answer = await desk.ask(asked, operation, queue)
+    answer = await context.ask(asked, operation, queue)
     assert isinstance(answer, SelectedChanged)
     return answer
 

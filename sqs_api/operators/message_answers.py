@@ -13,8 +13,8 @@ from sqs_api.admin.routes import BROWSE_MESSAGES, DELETE_MESSAGES, MESSAGES, SEN
 from sqs_api.gateway.payload import PAYLOADS, Payload
 from sqs_api.http.http_limits import BODY_BYTES_MAX
 from sqs_api.operators.browsing import Scan, read_token, write_token
-from sqs_api.operators.desk import Desk
 from sqs_api.operators.filter_fields import GivenFilter, check_reading, may_read, shown_filter
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_messages import ShownMessage, opened, shown_message
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
@@ -49,16 +49,16 @@ class FoundMessages(TypedDict):
     next: str | None
 
 
-async def browse_messages(desk: Desk, asked: Asked, given: Search) -> FoundMessages:
+async def browse_messages(context: OperatorContext, asked: Asked, given: Search) -> FoundMessages:
     """A page of messages that match, without receiving them; long bodies are cut."""
     if given.state == "quarantined":
         asked.warn_of_old_name("quarantined", "held")
         given = msgspec.structs.replace(given, state="held")
     queue = asked.queue(asked.parts[0])
-    search, reads = given.at(desk.now_ms), may_read(asked, queue)
+    search, reads = given.at(context.now_ms), may_read(asked, queue)
     check_reading(asked, queue, search)
     admit = admit_of(asked, queue, reads)
-    scan = Scan(desk, asked, queue, state=given.state, search=search, admit=admit)
+    scan = Scan(context, asked, queue, state=given.state, search=search, admit=admit)
     scanned = await scan.run(read_token(given.token, given.state), given.limit)
     if reads:
         asked.bodies_read = [each.found.message.message_id for each in scanned.messages]
@@ -86,15 +86,15 @@ class WholeMessage(ShownMessage):
     may_resend: bool
 
 
-async def show_message(desk: Desk, asked: Asked, due: Due) -> WholeMessage:
+async def show_message(context: OperatorContext, asked: Asked, due: Due) -> WholeMessage:
     """One message, whole; `due_ms` names the end of its delay if it is delayed."""
     queue, sequence, due_ms = asked.queue(asked.parts[0]), int(asked.parts[1]), due.due_ms
-    page = await desk.ask(asked, BrowseMessages(bool(due_ms), (due_ms, sequence - 1), 1), queue)
+    page = await context.ask(asked, BrowseMessages(bool(due_ms), (due_ms, sequence - 1), 1), queue)
     assert isinstance(page, BrowsedPage)
     if not page.messages or page.messages[0].sequence != sequence:
         raise ResourceNotFound("The message is not in the queue any more.")
     reads = may_read(asked, queue)
-    message = opened(desk.sealer, page.messages[0], admit_of(asked, queue, reads))
+    message = opened(context.sealer, page.messages[0], admit_of(asked, queue, reads))
     if reads:
         asked.bodies_read = [message.found.message.message_id]
     shown = shown_message(queue, message, with_body=reads)
@@ -145,38 +145,40 @@ class SentMessage(TypedDict):
     is_duplicate: bool
 
 
-async def send_message(desk: Desk, asked: Asked, message: NewMessage) -> SentMessage:
+async def send_message(context: OperatorContext, asked: Asked, message: NewMessage) -> SentMessage:
     """Send a message."""
-    return await send_to(desk, asked, asked.queue(asked.parts[0]), message)
+    return await send_to(context, asked, asked.queue(asked.parts[0]), message)
 
 
-async def resend_message(desk: Desk, asked: Asked, copy: MessageCopy) -> SentMessage:
+async def resend_message(context: OperatorContext, asked: Asked, copy: MessageCopy) -> SentMessage:
     """Send an edited copy of a message; with `replace` the message leaves in the same step."""
     queue, sequence = asked.queue(asked.parts[0]), int(asked.parts[1])
     target = asked.queue(copy.to or queue.name)
     asked.noted |= {"sequence": sequence, "to": target.arn, "replace": copy.replace}
     asked.check(SEND, target.name)
     if not copy.replace:
-        return await send_to(desk, asked, target, copy)
+        return await send_to(context, asked, target, copy)
     asked.check(DELETE_MESSAGES, queue.name)
     if copy.delay_s:
         raise InvalidParameterValue("A copy that replaces a message cannot be delayed.")
-    parts = _contents(desk, asked, target, copy)
+    parts = _contents(context, asked, target, copy)
     operation = ResendMessage(replaces=sequence)
-    return _sent(await desk.ask(asked, operation, queue, parts=parts, destination=target))
+    return _sent(await context.ask(asked, operation, queue, parts=parts, destination=target))
 
 
 async def send_to(
-    desk: Desk, asked: Asked, queue: QueueDefinition, message: NewMessage
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, message: NewMessage
 ) -> SentMessage:
     """Send a message to a queue. Raises QueueError, AccessDenied."""
     operation = _operation(message, queue)
-    parts = _contents(desk, asked, queue, message)
-    target = desk.catalog.dead_letter_queue(queue)
-    return _sent(await desk.ask(asked, operation, queue, parts=parts, dead_letter_queue=target))
+    parts = _contents(context, asked, queue, message)
+    target = context.catalog.dead_letter_queue(queue)
+    return _sent(await context.ask(asked, operation, queue, parts=parts, dead_letter_queue=target))
 
 
-def _contents(desk: Desk, asked: Asked, queue: QueueDefinition, message: NewMessage) -> Payload:
+def _contents(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, message: NewMessage
+) -> Payload:
     """The content to store. Raises QueueError, AccessDenied."""
     operation = _operation(message, queue)
     ACTIONS["SendMessage"].check(operation)
@@ -184,7 +186,7 @@ def _contents(desk: Desk, asked: Asked, queue: QueueDefinition, message: NewMess
         url = operation.queue_url or ""
         asked.access.queue(operation, url, asked.caller, asked.sent, asked.sent.headers)
     make_payload = PAYLOADS[SendMessage]
-    return make_payload(desk.payloads, operation, queue, asked.caller, {})
+    return make_payload(context.payloads, operation, queue, asked.caller, {})
 
 
 def _operation(message: NewMessage, queue: QueueDefinition) -> SendMessage:

@@ -13,7 +13,7 @@ import msgspec
 from auth.caller import Caller
 from auth.conditions import Keys
 from auth.identities import User
-from auth.policy import Asked, Decision, Principal, decide
+from auth.policy import AccessQuestion, Decision, Principal, decide
 from auth.policy_document import RENAMED, Kind, Policy, PolicyRefused, read_policy
 from cluster.keys.key_owners import OPERATIONS, NamedKey
 from sqs_api.admin.routes import QUEUE_ACTIONS, READ_METRICS, SERVICE_ACTIONS
@@ -142,12 +142,12 @@ def judge(
     keys |= {
         key.lower(): (value,) for key, _, value in (text.partition("=") for text in conditions)
     }
-    asked = Asked(principal, asked_for.action, target.arn, target.account, lambda: keys)
+    asked = AccessQuestion(principal, asked_for.action, target.arn, target.account, lambda: keys)
     decision = decide(asked, () if user is None else user.policies, target.policy)
     return _verdict(asked, decision)
 
 
-def _verdict(asked: Asked, decision: Decision) -> Verdict:
+def _verdict(asked: AccessQuestion, decision: Decision) -> Verdict:
     source = decision.source
     if asked.action in KEY_ACTIONS:
         source = source.removeprefix("queue policy, ")  # a grant, which names itself

@@ -28,7 +28,7 @@ from sqs_api.admin.routes import (
     UNTAG,
     Route,
 )
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.readings import Found
 from sqs_api.operators.shown_queues import EMPTY, ShownQueue, shown_queue
 from visibility.contract.errors import InvalidParameterValue
@@ -128,28 +128,30 @@ class WholeQueue(ListedQueue):
     purges: list[Purged]
 
 
-async def list_queues(desk: Desk, asked: Asked, listing: SortedListing) -> QueuePage:
+async def list_queues(context: OperatorContext, asked: Asked, listing: SortedListing) -> QueuePage:
     """A page of the account's queues in the region."""
-    return await _shown(desk, asked, await listed_queues(desk, asked, listing), _sources(desk))
+    return await _shown(
+        context, asked, await listed_queues(context, asked, listing), _sources(context)
+    )
 
 
-async def listed_queues(desk: Desk, asked: Asked, listing: SortedListing) -> Page:
+async def listed_queues(context: OperatorContext, asked: Asked, listing: SortedListing) -> Page:
     """The queues on a page of the list."""
-    return await _page(desk, listing, _found(desk, asked, listing.search), listing.sort)
+    return await _page(context, listing, _found(context, asked, listing.search), listing.sort)
 
 
-async def list_dead_letters(desk: Desk, asked: Asked, listing: Listing) -> QueuePage:
+async def list_dead_letters(context: OperatorContext, asked: Asked, listing: Listing) -> QueuePage:
     """A page of the dead-letter queues: first those that lose a message soonest."""
-    sources = _sources(desk)
-    queues = [queue for queue in _found(desk, asked, listing.search) if queue.arn in sources]
-    return await _shown(desk, asked, await _page(desk, listing, queues, "expires"), sources)
+    sources = _sources(context)
+    queues = [queue for queue in _found(context, asked, listing.search) if queue.arn in sources]
+    return await _shown(context, asked, await _page(context, listing, queues, "expires"), sources)
 
 
-async def show_queue(desk: Desk, asked: Asked) -> WholeQueue:
+async def show_queue(context: OperatorContext, asked: Asked) -> WholeQueue:
     """A queue with its attributes, tags and policy, and what the caller may do to it."""
     queue = asked.queue(asked.parts[0])
-    readings = await desk.readings.of([queue])
-    shown = shown_queue(desk, queue, readings.get(queue.queue_id, EMPTY), _sources(desk))
+    readings = await context.readings.of([queue])
+    shown = shown_queue(context, queue, readings.get(queue.queue_id, EMPTY), _sources(context))
     return {
         **shown,
         "attributes": queue.attributes,
@@ -165,7 +167,7 @@ async def show_queue(desk: Desk, asked: Asked) -> WholeQueue:
         "modified_at_ms": queue.modified_at_ms,
         "may": _may(asked, queue, _ON_A_QUEUE),
         "hidden": _hidden(asked, shown),
-        "purges": _purges(desk, asked, queue),
+        "purges": _purges(context, asked, queue),
     }
 
 
@@ -179,16 +181,16 @@ def _hidden(asked: Asked, shown: ShownQueue) -> list[str]:
     return [name for name in others if not asked.may(GET_QUEUE, name)]
 
 
-def _purges(desk: Desk, asked: Asked, queue: QueueDefinition) -> list[Purged]:
-    if not asked.may_administer(RESTORE_QUEUE, desk.account):
+def _purges(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> list[Purged]:
+    if not asked.may_administer(RESTORE_QUEUE, context.account):
         return []
     return [
         {
             "queue_id": kept.queue.queue_id,
             "purged_at_ms": kept.deleted_at_ms,
-            "restorable_until_ms": desk.deletions.restorable_until_ms(kept),
+            "restorable_until_ms": context.deletions.restorable_until_ms(kept),
         }
-        for kept in desk.deletions.all()
+        for kept in context.deletions.all()
         if kept.continued_as and kept.queue.arn == queue.arn
     ]
 
@@ -205,31 +207,31 @@ class PurgedQueue(TypedDict):
     purged: str
 
 
-async def purge_queue(desk: Desk, asked: Asked, purge: Purge) -> PurgedQueue:
+async def purge_queue(context: OperatorContext, asked: Asked, purge: Purge) -> PurgedQueue:
     """Purge a queue whose name is repeated in `confirm`."""
     queue = asked.queue(asked.parts[0])
     if purge.confirm != queue.name:
         raise InvalidParameterValue("To purge the queue, repeat its name in confirm.")
-    await desk.deletions.purge(queue)
+    await context.deletions.purge(queue)
     return {"purged": queue.name}
 
 
 # -- pages -----------------------------------------------------------------------------------------
 
 
-def _found(desk: Desk, asked: Asked, search: str) -> list[QueueDefinition]:
+def _found(context: OperatorContext, asked: Asked, search: str) -> list[QueueDefinition]:
     place, part = (asked.account, asked.caller.region), search.lower()
     return [
         queue
-        for queue in desk.catalog
+        for queue in context.catalog
         if (queue.account, queue.region) == place and part in queue.name.lower()
     ]
 
 
-def _sources(desk: Desk) -> dict[str, list[str]]:
+def _sources(context: OperatorContext) -> dict[str, list[str]]:
     """Names of the queues with a redrive policy, by the ARN that it names."""
     found: dict[str, list[str]] = {}
-    for queue in desk.catalog:
+    for queue in context.catalog:
         policy = queue.settings.redrive_policy
         if policy is not None:
             found.setdefault(policy.dead_letter_target_arn, []).append(queue.name)
@@ -245,11 +247,13 @@ class Page(NamedTuple):
     next: str | None
 
 
-async def _page(desk: Desk, listing: Listing, queues: list[QueueDefinition], sort: str) -> Page:
+async def _page(
+    context: OperatorContext, listing: Listing, queues: list[QueueDefinition], sort: str
+) -> Page:
     """The queues after the token. Those that come or go meanwhile move no other to another page
     when the order is by name."""
     after = _read_token(listing.after)
-    readings = None if sort == "name" else await desk.readings.all()
+    readings = None if sort == "name" else await context.readings.all()
     known = readings or {}
 
     def place(queue: QueueDefinition) -> tuple[float, str]:
@@ -263,11 +267,11 @@ async def _page(desk: Desk, listing: Listing, queues: list[QueueDefinition], sor
 
 
 async def _shown(
-    desk: Desk, asked: Asked, page: Page, sources: Mapping[str, list[str]]
+    context: OperatorContext, asked: Asked, page: Page, sources: Mapping[str, list[str]]
 ) -> QueuePage:
-    readings = await desk.readings.of(page.queues) if page.readings is None else page.readings
+    readings = await context.readings.of(page.queues) if page.readings is None else page.readings
     shown = [
-        shown_queue(desk, queue, readings.get(queue.queue_id, EMPTY), sources)
+        shown_queue(context, queue, readings.get(queue.queue_id, EMPTY), sources)
         for queue in page.queues
     ]
     return {

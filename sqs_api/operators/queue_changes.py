@@ -11,7 +11,7 @@ import msgspec
 
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import QUEUE, SET_ATTRIBUTES, TAG, UNTAG, Route
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.actions import check
 from visibility.contract.naming import queue_url
 from visibility.contract.operations import Operation, SetQueueAttributes, TagQueue, UntagQueue
@@ -42,33 +42,35 @@ class ChangedQueue(TypedDict):
     tags: dict[str, str]
 
 
-async def set_attributes(desk: Desk, asked: Asked, given: NewAttributes) -> ChangedQueue:
+async def set_attributes(
+    context: OperatorContext, asked: Asked, given: NewAttributes
+) -> ChangedQueue:
     """Change attributes of a queue; an empty policy is removed."""
     asked.noted["attributes"] = given.attributes
-    return await _change(desk, asked, SetQueueAttributes(_url(asked), given.attributes))
+    return await _change(context, asked, SetQueueAttributes(_url(asked), given.attributes))
 
 
-async def tag_queue(desk: Desk, asked: Asked, given: NewTags) -> ChangedQueue:
+async def tag_queue(context: OperatorContext, asked: Asked, given: NewTags) -> ChangedQueue:
     """Add tags to a queue, or overwrite them."""
     asked.noted["tags"] = given.tags
-    return await _change(desk, asked, TagQueue(_url(asked), given.tags))
+    return await _change(context, asked, TagQueue(_url(asked), given.tags))
 
 
-async def untag_queue(desk: Desk, asked: Asked, given: TagKeys) -> ChangedQueue:
+async def untag_queue(context: OperatorContext, asked: Asked, given: TagKeys) -> ChangedQueue:
     """Remove tags of a queue."""
     asked.noted["tag_keys"] = given.keys
-    return await _change(desk, asked, UntagQueue(_url(asked), given.keys))
+    return await _change(context, asked, UntagQueue(_url(asked), given.keys))
 
 
 def _url(asked: Asked) -> str:
     return queue_url("", asked.account, asked.parts[0])
 
 
-async def _change(desk: Desk, asked: Asked, operation: Operation) -> ChangedQueue:
+async def _change(context: OperatorContext, asked: Asked, operation: Operation) -> ChangedQueue:
     check(operation)
     if not asked.is_trusted:  # conditions on tags, and keys
-        asked.access.admit(operation, asked.caller, asked.sent, asked.sent.headers)
-    await desk.actions.answer(operation, asked.caller, "", f"{desk.bits128():032x}")
+        asked.access.admit(operation, asked.asker)
+    await context.actions.answer(operation, asked.caller, "", f"{context.bits128():032x}")
     queue = asked.queue(asked.parts[0])
     return {"attributes": queue.attributes, "tags": queue.tags}
 

@@ -11,7 +11,7 @@ from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import QueueReading, QueuesRead
-from visibility.rules.read_queues import READ_QUEUES_MAX, ReadQueues
+from visibility.rules.queues import READ_QUEUES_MAX, ReadQueues
 
 _FRESH_S = 2.0
 """Time for which a reading of all queues serves everyone who asks for one."""

@@ -15,8 +15,8 @@ from msgspec import Meta
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import GET_QUEUE, REDRIVE_MESSAGES, REDRIVES, Route
 from sqs_api.http.http_limits import BODY_BYTES_MAX
-from sqs_api.operators.desk import Desk
 from sqs_api.operators.filter_fields import GivenFilter, check_reading, shown_filter
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_redrives import ShownRedrive, Undone, shown_redrive
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue
@@ -142,16 +142,18 @@ class BegunRedrive(TypedDict):
     handle: str | None
 
 
-async def plan_redrive(desk: Desk, asked: Asked, wanted: PlannedRedrive) -> RedrivePlan:
+async def plan_redrive(
+    context: OperatorContext, asked: Asked, wanted: PlannedRedrive
+) -> RedrivePlan:
     """Messages and bytes by target, and those that would stay with the reason, of all steps up to
     this one; `next` goes on."""
-    ends = _ends(desk, asked, wanted)
+    ends = _ends(context, asked, wanted)
     sums, groups = _read_token(wanted.token), list[bytes]()
     for _ in range(_PLAN_STEPS_MAX):
         operation = PlanMove(
             wanted.sequences, sums.at or 0, ends.filter, wanted.rate or 0, sums.messages, groups
         )
-        step = await _ask(desk, asked, operation, ends)
+        step = await _ask(context, asked, operation, ends)
         assert isinstance(step, MovePlan)
         sums.add(step)
         groups = step.groups
@@ -159,7 +161,8 @@ async def plan_redrive(desk: Desk, asked: Asked, wanted: PlannedRedrive) -> Redr
             break
     return {
         "targets": {
-            arn: _shown_target(desk, ends.source, arn, each) for arn, each in sums.targets.items()
+            arn: _shown_target(context, ends.source, arn, each)
+            for arn, each in sums.targets.items()
         },
         "messages": sums.messages,
         "refused": sums.refused,
@@ -194,10 +197,12 @@ def _read_token(token: str | None) -> _Sums:
     return sums
 
 
-def _shown_target(desk: Desk, source: QueueDefinition, arn: str, planned: Planned) -> PlannedTarget:
-    target = desk.catalog.queue_of_arn(arn)
+def _shown_target(
+    context: OperatorContext, source: QueueDefinition, arn: str, planned: Planned
+) -> PlannedTarget:
+    target = context.catalog.queue_of_arn(arn)
     policy = None if target is None else target.settings.redrive_policy
-    back = None if target is None else desk.catalog.dead_letter_queue(target)
+    back = None if target is None else context.catalog.dead_letter_queue(target)
     returns = policy is not None and back is not None and back.queue_id == source.queue_id
     return {
         "messages": planned.messages,
@@ -207,9 +212,11 @@ def _shown_target(desk: Desk, source: QueueDefinition, arn: str, planned: Planne
     }
 
 
-async def start_redrive(desk: Desk, asked: Asked, wanted: StartedRedrive) -> BegunRedrive:
+async def start_redrive(
+    context: OperatorContext, asked: Asked, wanted: StartedRedrive
+) -> BegunRedrive:
     """Begin to move all messages, the selected ones, or those that match."""
-    ends = _ends(desk, asked, wanted)
+    ends = _ends(context, asked, wanted)
     operation = MoveSelected(
         wanted.sequences,
         wanted.rate or 0,
@@ -218,20 +225,20 @@ async def start_redrive(desk: Desk, asked: Asked, wanted: StartedRedrive) -> Beg
         wanted.reason,
         planned=wanted.planned,
     )
-    answer = await _ask(desk, asked, operation, ends)
+    answer = await _ask(context, asked, operation, ends)
     assert isinstance(answer, StartMessageMoveTaskResult)
     return {"handle": answer.task_handle}
 
 
-def _ends(desk: Desk, asked: Asked, wanted: GivenRedrive) -> _Ends:
+def _ends(context: OperatorContext, asked: Asked, wanted: GivenRedrive) -> _Ends:
     """The queues of a redrive that the caller may do. Raises QueueError, AccessDenied."""
     source = asked.queue(asked.parts[0])
     destination = None if wanted.destination is None else asked.queue(wanted.destination)
-    chosen = None if wanted.filter is None else wanted.filter.at(desk.now_ms)
+    chosen = None if wanted.filter is None else wanted.filter.at(context.now_ms)
     _note(asked, wanted, destination, chosen)
     if chosen is not None and wanted.sequences is not None:
         raise InvalidParameterValue("Give sequences or a filter, not both.")
-    sources = desk.catalog.dead_letter_sources(source)
+    sources = context.catalog.dead_letter_sources(source)
     refusal = check_start(source, destination, is_dead_letter_queue=bool(sources))
     if refusal is not None:
         raise refusal
@@ -242,7 +249,7 @@ def _ends(desk: Desk, asked: Asked, wanted: GivenRedrive) -> _Ends:
     ACTIONS["StartMessageMoveTask"].check(operation)
     if asked.is_trusted:
         return _Ends(source, destination, None, chosen)
-    asked.access.check_move(operation, asked.caller, asked.sent, asked.sent.headers)
+    asked.access.check_move(operation, asked.asker)
     # Only these were checked: meanwhile, a message's source may name another dead-letter queue.
     return _Ends(source, destination, tuple(queue.arn for queue in sources), chosen)
 
@@ -265,8 +272,8 @@ def _note(
         asked.noted["reason"] = wanted.reason
 
 
-async def _ask(desk: Desk, asked: Asked, operation: Operation, ends: _Ends) -> object:
-    return await desk.ask(
+async def _ask(context: OperatorContext, asked: Asked, operation: Operation, ends: _Ends) -> object:
+    return await context.ask(
         asked, operation, ends.source, destination=ends.destination, targets=ends.targets
     )
 
@@ -288,11 +295,13 @@ class RedrivePage(TypedDict):
     next: int | None
 
 
-async def list_redrives(desk: Desk, asked: Asked, listing: RedriveListing) -> RedrivePage:
+async def list_redrives(
+    context: OperatorContext, asked: Asked, listing: RedriveListing
+) -> RedrivePage:
     """A page of a queue's redrives, newest first; `next` is the number before which it goes on."""
     queue = asked.queue(asked.parts[0])
-    tasks = await tasks_of(desk, asked, queue, listing.before, listing.limit)
-    undone = await _undone(desk, asked, [task for task in tasks if task.undone_at_ms])
+    tasks = await tasks_of(context, asked, queue, listing.before, listing.limit)
+    undone = await _undone(context, asked, [task for task in tasks if task.undone_at_ms])
     more = len(tasks) == listing.limit and tasks[-1].number > 1
     return {
         "redrives": [shown_redrive(task, undone.get(task.task_id)) for task in tasks],
@@ -301,10 +310,14 @@ async def list_redrives(desk: Desk, asked: Asked, listing: RedriveListing) -> Re
 
 
 async def tasks_of(
-    desk: Desk, asked: Asked, queue: QueueDefinition, before: int = 0, limit: int = READ_MAX
+    context: OperatorContext,
+    asked: Asked,
+    queue: QueueDefinition,
+    before: int = 0,
+    limit: int = READ_MAX,
 ) -> list[MoveTask]:
     """The move tasks of a queue, newest first."""
-    answer = await desk.ask(asked, ReadMoveTasks(before, limit), queue)
+    answer = await context.ask(asked, ReadMoveTasks(before, limit), queue)
     assert isinstance(answer, MoveTasks)
     return answer.tasks
 
@@ -314,12 +327,14 @@ def targets_of(task: MoveTask) -> list[str]:
     return task.sources if task.destination_arn is None else [task.destination_arn]
 
 
-async def _undone(desk: Desk, asked: Asked, tasks: list[MoveTask]) -> dict[str, Undone]:
+async def _undone(
+    context: OperatorContext, asked: Asked, tasks: list[MoveTask]
+) -> dict[str, Undone]:
     """By the id of an undone task, what its undo has brought back."""
     found = {task.task_id: Undone(moved=0, is_running=False) for task in tasks}
     for arn in dict.fromkeys(arn for task in tasks for arn in targets_of(task)):
-        target = desk.catalog.queue_of_arn(arn)
-        for other in [] if target is None else await tasks_of(desk, asked, target):
+        target = context.catalog.queue_of_arn(arn)
+        for other in [] if target is None else await tasks_of(context, asked, target):
             if other.undoes in found:
                 sums = found[other.undoes]
                 sums["moved"] += other.moved

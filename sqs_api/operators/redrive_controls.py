@@ -14,7 +14,7 @@ import msgspec
 
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import REDRIVE_MESSAGES, REDRIVES, SEND, Route
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.redrive_answers import targets_of, tasks_of
 from visibility.contract.errors import (
     InvalidParameterValue,
@@ -23,12 +23,11 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import QueueDefinition
-from visibility.contract.move_task import MessageFilter, MoveTask
+from visibility.contract.move_task import MessageFilter, MoveTask, decode_handle
 from visibility.contract.operations import CancelMessageMoveTask
 from visibility.contract.results import CancelMessageMoveTaskResult
-from visibility.contract.task_handles import decode_handle
+from visibility.rules.move_pace import prefix_of
 from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected
-from visibility.rules.moved_ids import prefix_of
 
 _LOOK_S = 0.05
 _LOOKS = 60
@@ -68,31 +67,39 @@ def _named(asked: Asked, named: NamedRedrive) -> tuple[QueueDefinition, str]:
     return queue, named.handle
 
 
-async def cancel_redrive(desk: Desk, asked: Asked, named: NamedRedrive) -> CancelledRedrive:
+async def cancel_redrive(
+    context: OperatorContext, asked: Asked, named: NamedRedrive
+) -> CancelledRedrive:
     """Stop a redrive; the messages that it moved stay where they are."""
     queue, handle = _named(asked, named)
-    answer = await desk.ask(asked, CancelMessageMoveTask(handle), queue)
+    answer = await context.ask(asked, CancelMessageMoveTask(handle), queue)
     assert isinstance(answer, CancelMessageMoveTaskResult)
     return {"moved": answer.approximate_number_of_messages_moved}
 
 
-async def pause_redrive(desk: Desk, asked: Asked, named: NamedRedrive) -> ChangedRedrive:
+async def pause_redrive(
+    context: OperatorContext, asked: Asked, named: NamedRedrive
+) -> ChangedRedrive:
     """Let a redrive wait until it is resumed."""
-    return await _change(desk, asked, named, "pause")
+    return await _change(context, asked, named, "pause")
 
 
-async def resume_redrive(desk: Desk, asked: Asked, named: NamedRedrive) -> ChangedRedrive:
+async def resume_redrive(
+    context: OperatorContext, asked: Asked, named: NamedRedrive
+) -> ChangedRedrive:
     """Let a redrive go on, after a pause, its canary, or messages that came back."""
-    return await _change(desk, asked, named, "resume")
+    return await _change(context, asked, named, "resume")
 
 
-async def _change(desk: Desk, asked: Asked, named: NamedRedrive, change: str) -> ChangedRedrive:
+async def _change(
+    context: OperatorContext, asked: Asked, named: NamedRedrive, change: str
+) -> ChangedRedrive:
     queue, handle = _named(asked, named)
-    await desk.ask(asked, ChangeMoveTask(handle, change), queue)
+    await context.ask(asked, ChangeMoveTask(handle, change), queue)
     return {"changed": change}
 
 
-async def undo_redrive(desk: Desk, asked: Asked, named: NamedRedrive) -> BegunUndo:
+async def undo_redrive(context: OperatorContext, asked: Asked, named: NamedRedrive) -> BegunUndo:
     """Bring back what was not received; a redrive that runs is cancelled first.
 
     Raises ServiceUnavailable if messages are still on their way: ask again.
@@ -100,55 +107,61 @@ async def undo_redrive(desk: Desk, asked: Asked, named: NamedRedrive) -> BegunUn
     queue, handle = _named(asked, named)
     task_id = decode_handle(handle).task_id
     asked.check(SEND, queue.name)
-    task = await _task(desk, asked, queue, task_id)
-    _targets(desk, asked, task)
+    task = await _task(context, asked, queue, task_id)
+    _targets(context, asked, task)
     if task.status == "RUNNING":
-        await _cancel(desk, asked, queue, handle)
-    task = await _ended(desk, asked, queue, task_id)
+        await _cancel(context, asked, queue, handle)
+    task = await _ended(context, asked, queue, task_id)
     wanted = MessageFilter(message_id=prefix_of(task_id), received_max=0)
     operation = MoveSelected(filter=wanted, undoes=task_id, sources=task.sources)
     begun: list[str] = []
     refused: dict[str, str] = {}
-    for target in _targets(desk, asked, task):
+    for target in _targets(context, asked, task):
         try:
-            await desk.ask(asked, operation, target, destination=queue)
+            await context.ask(asked, operation, target, destination=queue)
             begun.append(target.name)
         except QueueError as refusal:
             refused[target.name] = refusal.message
     if begun or not refused:
-        await desk.ask(asked, ChangeMoveTask(handle, "undo"), queue)
+        await context.ask(asked, ChangeMoveTask(handle, "undo"), queue)
     return {"begun": begun, "refused": refused}
 
 
-async def _cancel(desk: Desk, asked: Asked, queue: QueueDefinition, handle: str) -> None:
+async def _cancel(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, handle: str
+) -> None:
     """Cancel a redrive, which may end meanwhile."""
     with suppress(InvalidParameterValue):
-        await desk.ask(asked, CancelMessageMoveTask(handle), queue)
+        await context.ask(asked, CancelMessageMoveTask(handle), queue)
 
 
-def _targets(desk: Desk, asked: Asked, task: MoveTask) -> list[QueueDefinition]:
+def _targets(context: OperatorContext, asked: Asked, task: MoveTask) -> list[QueueDefinition]:
     """The queues that got messages, from which the caller may take them. Raises AccessDenied."""
-    found = [desk.catalog.queue_of_arn(arn) for arn in targets_of(task)]
+    found = [context.catalog.queue_of_arn(arn) for arn in targets_of(task)]
     targets = [target for target in found if target is not None]
     for target in targets:
         asked.check_on(REDRIVE_MESSAGES, target)
     return targets
 
 
-async def _ended(desk: Desk, asked: Asked, queue: QueueDefinition, task_id: str) -> MoveTask:
+async def _ended(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, task_id: str
+) -> MoveTask:
     """The cancelled task, all of whose messages have arrived. Raises ServiceUnavailable."""
     for _ in range(_LOOKS):
-        task = await _task(desk, asked, queue, task_id)
+        task = await _task(context, asked, queue, task_id)
         if not task.is_active:
             return task
         await asyncio.sleep(_LOOK_S)
     raise ServiceUnavailable("Messages of the redrive are on their way. Please try again.")
 
 
-async def _task(desk: Desk, asked: Asked, queue: QueueDefinition, task_id: str) -> MoveTask:
+async def _task(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, task_id: str
+) -> MoveTask:
     """Raises ResourceNotFound, InvalidParameterValue for one that cannot be undone."""
     before = 0
-    while tasks := await tasks_of(desk, asked, queue, before):
+    while tasks := await tasks_of(context, asked, queue, before):
         for task in tasks:
             if task.task_id == task_id and task.undoes:
                 raise InvalidParameterValue("An undo cannot be undone: redrive the messages again.")

@@ -22,8 +22,8 @@ from sqs_api.operators.archive_answers import (
     place_of,
     search_of,
 )
-from sqs_api.operators.desk import Desk
 from sqs_api.operators.message_answers import NewAttribute, NewMessage, send_to
+from sqs_api.operators.operator_context import OperatorContext
 from storage.lake.near_names import did_you_mean
 from visibility.contract.errors import (
     InvalidParameterValue,
@@ -95,10 +95,10 @@ class ReplayStep(TypedDict):
     stopped: str | None
 
 
-async def plan_replay(desk: Desk, asked: Asked, given: GivenReplay) -> ReplayPlan:
+async def plan_replay(context: OperatorContext, asked: Asked, given: GivenReplay) -> ReplayPlan:
     """The numbers of a replay, without sending; `next` goes on."""
     target = _target(asked, given)
-    found, begun_ms = await _find(desk, asked, given, _PLAN_STEP, body_max=0)
+    found, begun_ms = await _find(context, asked, given, _PLAN_STEP, body_max=0)
     size_max = target.settings.maximum_message_size
     sound = [row for row in found.rows if not row.is_sealed and not row.is_damaged]
     sent = [row for row in sound if row.size <= size_max]
@@ -116,10 +116,10 @@ async def plan_replay(desk: Desk, asked: Asked, given: GivenReplay) -> ReplayPla
     }
 
 
-async def replay_archive(desk: Desk, asked: Asked, given: GivenReplay) -> ReplayStep:
+async def replay_archive(context: OperatorContext, asked: Asked, given: GivenReplay) -> ReplayStep:
     """Send copies of up to 100 archived messages, the oldest first; `next` goes on."""
     target = _target(asked, given)
-    found, begun_ms = await _find(desk, asked, given, _STEP, body_max=None)
+    found, begun_ms = await _find(context, asked, given, _STEP, body_max=None)
     step: ReplayStep = {
         "to": target.name,
         "copies": [],
@@ -131,7 +131,7 @@ async def replay_archive(desk: Desk, asked: Asked, given: GivenReplay) -> Replay
     asked.noted["copies"] = {}
     for number, row in enumerate(found.rows):
         try:
-            await _copy(desk, asked, target, row, step)
+            await _copy(context, asked, target, row, step)
         except ServiceUnavailable as error:
             if number == 0:
                 raise
@@ -154,21 +154,21 @@ def _target(asked: Asked, given: GivenReplay) -> QueueDefinition:
 
 
 async def _find(
-    desk: Desk, asked: Asked, given: GivenReplay, limit: int, *, body_max: int | None
+    context: OperatorContext, asked: Asked, given: GivenReplay, limit: int, *, body_max: int | None
 ) -> tuple[FoundRows, int]:
     """The rows of a step, and the time of the first one."""
     chosen = given.filter or ArchiveFilter()
-    wanted = chosen.at(desk.now_ms)
+    wanted = chosen.at(context.now_ms)
     note_search(asked, wanted, chosen.reason)
-    begun_ms, after = _read_token(given.token, desk.now_ms)
+    begun_ms, after = _read_token(given.token, context.now_ms)
     if given.places is None and wanted.sent_until_ms is None:
         wanted = msgspec.structs.replace(wanted, sent_until_ms=begun_ms)
     places = None if given.places is None else tuple(map(place_of, given.places))
     if given.places is not None:
         asked.noted["places"] = given.places
-    found = await desk.archive.search(
+    found = await context.archive.search(
         search_of(
-            desk,
+            context,
             asked,
             limit=limit,
             filter=wanted,
@@ -215,13 +215,17 @@ def _token(begun_ms: int, place: Place | None) -> str | None:
 
 
 async def _copy(
-    desk: Desk, asked: Asked, target: QueueDefinition, row: ArchivedRow, step: ReplayStep
+    context: OperatorContext,
+    asked: Asked,
+    target: QueueDefinition,
+    row: ArchivedRow,
+    step: ReplayStep,
 ) -> None:
     """Send a copy, or say why not. Raises ServiceUnavailable."""
     place, reason = str(row.place), _unreadable(row)
     if reason is None:
         try:
-            sent = await send_to(desk, asked, target, _message(row, target))
+            sent = await send_to(context, asked, target, _message(row, target))
         except ServiceUnavailable:
             raise
         except QueueError as refusal:

@@ -9,7 +9,7 @@ import msgspec
 
 from sqs_api.gateway.sealer import Admit, Sealer
 from visibility.content.content import Extras, unpack
-from visibility.content.sequence_numbers import sequence_number
+from visibility.content.receipts import sequence_number
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Browsed
 from visibility.contract.stored_message import Hold

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypedDict, cast
 
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.model import QueueDefinition, RedrivePolicy
 from visibility.contract.outcomes import QueueReading
 from visibility.contract.results import ListMessageMoveTasksResultEntry
@@ -74,7 +74,7 @@ class ShownQueue(Counts):
 
 
 def shown_queue(
-    desk: Desk,
+    context: OperatorContext,
     queue: QueueDefinition,
     reading: QueueReading | None,
     sources: Mapping[str, list[str]],
@@ -82,8 +82,8 @@ def shown_queue(
     """A queue as JSON; its numbers are null while no host leads its shard."""
     policy, of_it = queue.settings.redrive_policy, sources.get(queue.arn, [])
     retention_s = queue.settings.retention_ms // 1000
-    age_s = None if reading is None else _age_s(desk, reading.oldest_stored_ms)
-    receivable_s = None if reading is None else _age_s(desk, reading.oldest_receivable_ms)
+    age_s = None if reading is None else _age_s(context, reading.oldest_stored_ms)
+    receivable_s = None if reading is None else _age_s(context, reading.oldest_receivable_ms)
     return {
         "name": queue.name,
         "arn": queue.arn,
@@ -102,8 +102,8 @@ def shown_queue(
     }
 
 
-def _age_s(desk: Desk, since_ms: int) -> float | None:
-    return max(0, desk.now_ms - since_ms) / 1000 if since_ms else None
+def _age_s(context: OperatorContext, since_ms: int) -> float | None:
+    return max(0, context.now_ms - since_ms) / 1000 if since_ms else None
 
 
 def _shown_task(task: ListMessageMoveTasksResultEntry, paused: str) -> ShownTask:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from sqs_api.operators.filter_fields import ShownFilter, shown_filter
-from visibility.contract.move_task import MoveTask
-from visibility.contract.task_handles import encode_handle
+from visibility.contract.move_task import MoveTask, encode_handle
 
 
 class Undone(TypedDict):

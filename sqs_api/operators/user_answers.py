@@ -10,9 +10,8 @@ from msgspec import Meta
 
 from auth.caller import Caller, anonymous
 from auth.identities import User
-from cluster.keys.identity_records import StoredKey, StoredUser
+from cluster.keys.identity_records import StoredKey, StoredUser, day_text
 from cluster.keys.identity_store import IdentityStore
-from cluster.keys.key_uses import day_text
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import (
     DRAIN_HOST,
@@ -24,7 +23,7 @@ from sqs_api.admin.routes import (
     RESTORE_QUEUE,
     Route,
 )
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.permission_answers import (
     QuestionRefused,
     Target,
@@ -61,12 +60,12 @@ class ShownCaller(TypedDict):
     has_archive: bool
 
 
-async def show_caller(desk: Desk, asked: Asked) -> ShownCaller:
+async def show_caller(context: OperatorContext, asked: Asked) -> ShownCaller:
     """The signer of the request, and what it may do to the service as a whole."""
     may = [
         action
         for action, root_only in _SHOWN_ACTIONS.items()
-        if asked.may_administer(action, desk.account, root_only=root_only)
+        if asked.may_administer(action, context.account, root_only=root_only)
     ]
     return {
         "account": asked.caller.account,
@@ -74,7 +73,7 @@ async def show_caller(desk: Desk, asked: Asked) -> ShownCaller:
         "user": asked.caller.user,
         "is_trusted": asked.is_trusted,
         "may": [LIST_QUEUES, *may] if asked.may(LIST_QUEUES, "*") else may,
-        "has_archive": desk.archive.has_lake,
+        "has_archive": context.archive.has_lake,
     }
 
 
@@ -136,10 +135,10 @@ class WantedUser(msgspec.Struct):
     account: str | None = None
 
 
-async def list_users(desk: Desk, asked: Asked) -> ListedUsers:
+async def list_users(context: OperatorContext, asked: Asked) -> ListedUsers:
     """All users with their keys, and the keys of accounts themselves; no secrets."""
-    users, keys = desk.people.read(IdentityStore.stored)
-    shown = _shown_keys(desk, keys)
+    users, keys = context.user_admin.read(IdentityStore.stored)
+    shown = _shown_keys(context, keys)
     return {
         "users": [
             {
@@ -155,25 +154,29 @@ async def list_users(desk: Desk, asked: Asked) -> ListedUsers:
     }
 
 
-async def show_user(desk: Desk, asked: Asked, wanted_user: WantedUser) -> DetailedUser:
+async def show_user(
+    context: OperatorContext, asked: Asked, wanted_user: WantedUser
+) -> DetailedUser:
     """One user with the text of each policy."""
-    users, keys = desk.people.read(IdentityStore.stored)
-    owner = (account_of(desk, wanted_user.account), wanted_user.user)
+    users, keys = context.user_admin.read(IdentityStore.stored)
+    owner = (account_of(context, wanted_user.account), wanted_user.user)
     for user in users:
         if (user.account, user.name) == owner:
             return {
                 **_shown_user(user),
                 "policies": dict(sorted(user.policies.items())),
-                "keys": [*_shown_keys(desk, [key for key in keys if _is_of(key, user)]).values()],
+                "keys": [
+                    *_shown_keys(context, [key for key in keys if _is_of(key, user)]).values()
+                ],
             }
     raise ResourceNotFound(f"no user {owner[1]} in account {owner[0]}")
 
 
-def account_of(desk: Desk, given: str | None) -> str:
+def account_of(context: OperatorContext, given: str | None) -> str:
     """The account that was given, or the configured one. Raises InvalidParameterValue."""
     if given is not None and not is_account(given):
         raise InvalidParameterValue("account must be 12 digits.")
-    return given or desk.account
+    return given or context.account
 
 
 def user_of(store: IdentityStore, account: str, name: str) -> User:
@@ -199,9 +202,9 @@ def _shown_user(user: StoredUser) -> ShownUser:
     }
 
 
-def _shown_keys(desk: Desk, keys: list[StoredKey]) -> dict[str, ShownKey]:
+def _shown_keys(context: OperatorContext, keys: list[StoredKey]) -> dict[str, ShownKey]:
     """The keys as JSON by id, in that order."""
-    days, now_ms = desk.people.key_uses(), desk.now_ms
+    days, now_ms = context.user_admin.key_uses(), context.now_ms
     return {
         key.access_key_id: {
             "access_key_id": key.access_key_id,
@@ -230,37 +233,39 @@ class PermissionQuestion(msgspec.Struct):
     conditions: Annotated[str, Meta(description="NAME=VALUE of condition keys, one a line.")] = ""
 
 
-async def check_permission(desk: Desk, asked: Asked, question: PermissionQuestion) -> Verdict:
+async def check_permission(
+    context: OperatorContext, asked: Asked, question: PermissionQuestion
+) -> Verdict:
     """The decision that a request would meet, and the statement that made it."""
-    account = account_of(desk, question.account)
+    account = account_of(context, question.account)
     user = None
     if question.who == "user":
         name = question.user
         if name is None:
             raise InvalidParameterValue("user: name a user.")
-        user = desk.people.read(lambda store: user_of(store, account, name))
+        user = context.user_admin.read(lambda store: user_of(store, account, name))
     try:
-        asked_for = wanted(question.action, question.queue, desk.account, asked.caller.region)
+        asked_for = wanted(question.action, question.queue, context.account, asked.caller.region)
         caller = Caller(account, asked_for.region, "")
         if user is not None:
             caller = Caller(account, asked_for.region, user.user_id, user=user.name)
         elif question.who == "anonymous":
             caller = anonymous(asked_for.region)
-        target = _target(desk, asked_for, caller)
+        target = _target(context, asked_for, caller)
     except QuestionRefused as refused:
         raise InvalidParameterValue(f"{refused.option}: {refused}") from refused
     conditions = question.conditions.splitlines()
-    return judge(asked_for, target, caller, user, conditions, desk.wall_s())
+    return judge(asked_for, target, caller, user, conditions, context.wall_s())
 
 
-def _target(desk: Desk, asked_for: Wanted, caller: Caller) -> Target:
+def _target(context: OperatorContext, asked_for: Wanted, caller: Caller) -> Target:
     """The queue, key or service that the action is about. Raises QueueError, QuestionRefused."""
     if asked_for.queue is None:
         return Target(asked_for.resource, asked_for.account)
-    queue = desk.catalog.queue(asked_for.account, asked_for.region, asked_for.queue)
+    queue = context.catalog.queue(asked_for.account, asked_for.region, asked_for.queue)
     if asked_for.is_of_key:
         reference = queue.attributes.get("KmsMasterKeyId")
-        return key_target(asked_for, reference, caller, desk.find_key)
+        return key_target(asked_for, reference, caller, context.find_key)
     return queue_target(asked_for, queue.attributes, queue.tags)
 
 

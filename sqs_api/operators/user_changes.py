@@ -11,7 +11,7 @@ from auth.credentials import AccessKey
 from cluster.keys.identity_store import IdentityStore
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import MANAGE_USERS, Route
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.user_answers import account_of, user_of
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 
@@ -108,39 +108,41 @@ class ChangedKey(TypedDict):
     enabled: bool
 
 
-def _noted(desk: Desk, asked: Asked, given: NamedUser) -> str:
+def _noted(context: OperatorContext, asked: Asked, given: NamedUser) -> str:
     """The account of the user, after a note for the audit log."""
-    account = account_of(desk, given.account)
+    account = account_of(context, given.account)
     asked.noted |= {"of_account": account, "of_user": given.name}
     return account
 
 
-async def add_user(desk: Desk, asked: Asked, given: NewUser) -> AddedUser:
+async def add_user(context: OperatorContext, asked: Asked, given: NewUser) -> AddedUser:
     """Make a user, who may do nothing until a policy says so."""
-    account = _noted(desk, asked, given)
-    user = await desk.people.change(lambda store: store.add_user(account, given.name, given.tags))
+    account = _noted(context, asked, given)
+    user = await context.user_admin.change(
+        lambda store: store.add_user(account, given.name, given.tags)
+    )
     return {"arn": user.arn, "user_id": user.user_id}
 
 
-async def remove_user(desk: Desk, asked: Asked, given: NamedUser) -> Removed:
+async def remove_user(context: OperatorContext, asked: Asked, given: NamedUser) -> Removed:
     """Forget a user with policies and access keys."""
-    account = _noted(desk, asked, given)
+    account = _noted(context, asked, given)
 
     async def remove(store: IdentityStore) -> str:
         user = user_of(store, account, given.name)
         await store.remove_user(user)
         return user.arn
 
-    return {"removed": await desk.people.change(remove)}
+    return {"removed": await context.user_admin.change(remove)}
 
 
-async def put_policy(desk: Desk, asked: Asked, given: NewPolicy) -> PutPolicy:
+async def put_policy(context: OperatorContext, asked: Asked, given: NewPolicy) -> PutPolicy:
     """Give a user a policy, in the place of one of the same name."""
-    account = _noted(desk, asked, given)
+    account = _noted(context, asked, given)
     asked.noted["policy"] = given.policy
     if not given.policy:
         raise InvalidParameterValue("policy: name the policy.")
-    await desk.people.change(
+    await context.user_admin.change(
         lambda store: store.put_policy(
             user_of(store, account, given.name), given.policy, given.document
         )
@@ -148,11 +150,11 @@ async def put_policy(desk: Desk, asked: Asked, given: NewPolicy) -> PutPolicy:
     return {"policy": given.policy}
 
 
-async def remove_policy(desk: Desk, asked: Asked, given: NamedPolicy) -> Removed:
+async def remove_policy(context: OperatorContext, asked: Asked, given: NamedPolicy) -> Removed:
     """Take a policy from a user."""
-    account = _noted(desk, asked, given)
+    account = _noted(context, asked, given)
     asked.noted["policy"] = given.policy
-    was_there = await desk.people.change(
+    was_there = await context.user_admin.change(
         lambda store: store.remove_policy(user_of(store, account, given.name), given.policy)
     )
     if not was_there:
@@ -160,50 +162,50 @@ async def remove_policy(desk: Desk, asked: Asked, given: NamedPolicy) -> Removed
     return {"removed": given.policy}
 
 
-async def add_key(desk: Desk, asked: Asked, given: NewKey) -> AddedKey:
+async def add_key(context: OperatorContext, asked: Asked, given: NewKey) -> AddedKey:
     """Make an access key; only this answer has its secret."""
-    account = account_of(desk, given.account)
+    account = account_of(context, given.account)
     asked.noted |= {"of_account": account, "of_user": given.user}
 
     async def add(store: IdentityStore) -> AccessKey:
         user = None if given.user is None else user_of(store, account, given.user)
         return await store.add_key(account, user, lifetime_s=given.expires_in_s)
 
-    key = await desk.people.change(add)
+    key = await context.user_admin.change(add)
     asked.noted["made"] = key.access_key_id
     return {"access_key_id": key.access_key_id, "secret_access_key": key.secret_access_key}
 
 
-async def rotate_key(desk: Desk, asked: Asked, given: ReplacedKey) -> AddedKey:
+async def rotate_key(context: OperatorContext, asked: Asked, given: ReplacedKey) -> AddedKey:
     """Make a successor of a key for the same owner; only this answer has its secret."""
     old_id, overlap_s = given.access_key_id, given.overlap_s
     asked.noted |= {"of_key": old_id, "overlap_s": overlap_s}
     if not overlap_s:
         _check_not_own(asked, old_id)
-    key = await desk.people.change(lambda store: store.rotate_key(old_id, overlap_s))
+    key = await context.user_admin.change(lambda store: store.rotate_key(old_id, overlap_s))
     if key is None:
         raise _no_key(old_id)
     asked.noted["made"] = key.access_key_id
     return {"access_key_id": key.access_key_id, "secret_access_key": key.secret_access_key}
 
 
-async def enable_key(desk: Desk, asked: Asked, given: KeyState) -> ChangedKey:
+async def enable_key(context: OperatorContext, asked: Asked, given: KeyState) -> ChangedKey:
     """Refuse or allow a key from now on."""
     asked.noted |= {"of_key": given.access_key_id, "enabled": given.enabled}
     _check_not_own(asked, given.access_key_id)
-    is_there = await desk.people.change(
+    is_there = await context.user_admin.change(
         lambda store: store.set_key_enabled(given.access_key_id, given.enabled)
     )
     _check_there(is_there, given.access_key_id)
     return {"access_key_id": given.access_key_id, "enabled": given.enabled}
 
 
-async def remove_key(desk: Desk, asked: Asked, given: NamedKey) -> Removed:
+async def remove_key(context: OperatorContext, asked: Asked, given: NamedKey) -> Removed:
     """Forget a key."""
     key_id = given.access_key_id
     asked.noted["of_key"] = key_id
     _check_not_own(asked, key_id)
-    _check_there(await desk.people.change(lambda store: store.remove_key(key_id)), key_id)
+    _check_there(await context.user_admin.change(lambda store: store.remove_key(key_id)), key_id)
     return {"removed": key_id}
 
 

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
 from cluster.peers.hello import is_host_id
 from storage.engines.store_options import Replication
@@ -83,11 +82,11 @@ def _reachable(text: str | None) -> str | None:
     return text
 
 
-class ClusterSettings(BaseSettings):
+class ClusterSettings(BaseModel):
     """Everything that makes a host a member of a cluster; nothing of it is set for a single
     host."""
 
-    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     etcd: Annotated[str | None, AfterValidator(_etcd_addresses)] = None
     """Addresses of etcd's members, separated by commas, such as "https://a:2379,https://b:2379";

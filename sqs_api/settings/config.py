@@ -6,8 +6,10 @@ start.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
@@ -16,8 +18,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, Field, SecretStr, ValidationError
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
 from sqs_api.settings.cluster_settings import ClusterSettings, wrong_combination
 from sqs_api.settings.declarations import TABLES, DeclaredQueue, DeclaredUser, in_order
@@ -28,7 +29,7 @@ from sqs_api.settings.proxies import TrustedProxies
 from sqs_api.settings.refusals import placed, reason_of
 from sqs_api.settings.service_place import DEFAULT_DATA
 from storage.engines.store_options import Durability
-from storage.lake.permissions import OWNER_ONLY, UMASK
+from storage.lake.lake_permissions import OWNER_ONLY, UMASK
 from visibility.contract.limits import DAY
 from visibility.contract.naming import is_account
 
@@ -169,11 +170,11 @@ def _rate(text: str | None) -> str | None:
     return text
 
 
-class _ServiceSettings(BaseSettings):
+class _ServiceSettings(BaseModel):
     """Everything that can be configured of any host."""
 
-    model_config = SettingsConfigDict(
-        env_prefix=_PREFIX, extra="forbid", frozen=True, use_attribute_docstrings=True
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
     )
 
     host: str = "127.0.0.1"
@@ -296,18 +297,6 @@ class _ServiceSettings(BaseSettings):
     waiting_polls_max: Annotated[int, Field(ge=1)] = 100_000
     """Requests under way above which long polls do not wait; those that find nothing get
     RequestThrottled."""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """`load` passes flags and file as one; the environment stands between them there."""
-        return (init_settings,)
 
 
 class Settings(ClusterSettings, TraceSettings, WebhookSettings, _ServiceSettings):
@@ -437,3 +426,29 @@ def _is_injected(name: str, value: str) -> bool:
     """True for a variable that Kubernetes makes in every pod for a Service called `holdfast`."""
     rest = name.removeprefix(_PREFIX)
     return rest.startswith(("SERVICE_", "PORT_")) or value.startswith("tcp://")
+
+
+_HEAD = """\
+# holdfast.toml: every key with its default. `holdfast serve --config FILE` reads it; HOLDFAST_<KEY> in the
+# environment goes before the file, a flag before both. A key that is not known stops the start.
+# Written by `holdfast example-config`.
+"""  # noqa: E501
+
+
+def example_config() -> str:
+    """The file's text: keys with a default are commented out with it, the others with nothing."""
+    parts = [_HEAD]
+    for name, _, description, default in scalar_fields():
+        lines = textwrap.wrap(" ".join(description.split()), 110)
+        parts.append(
+            "\n".join([*(f"# {line}" for line in lines), f"# {name} = {_toml(default)}\n"])
+        )
+    return "\n".join(parts)
+
+
+def _toml(value: object) -> str:
+    if value is None:
+        return '""'
+    if isinstance(value, bool | int | float):
+        return json.dumps(value)
+    return json.dumps(str(Path(value)) if isinstance(value, Path) else str(value))

@@ -8,8 +8,7 @@ import re
 from functools import partial
 from typing import Annotated
 
-from pydantic import AfterValidator, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
 
 _URL = re.compile(r"https?://[^/\s?#@]+([/?][^\s#]*)?")
 _ENDPOINT = re.compile(r"https?://[^/\s?#@]+(/[^\s?#]*)?")
@@ -41,10 +40,10 @@ def _secret(text: SecretStr | None) -> SecretStr | None:
     return text
 
 
-class WebhookSettings(BaseSettings):
+class WebhookSettings(BaseModel):
     """The receiver of announcements of dead letters."""
 
-    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     webhook_url: Annotated[str | None, AfterValidator(partial(_address, _URL))] = None
     """Address that gets a signed POST when a dead-letter queue gets its first message; by default
@@ -61,10 +60,10 @@ def wrong_webhook(settings: WebhookSettings) -> str | None:
     return "webhook_url: needs HOLDFAST_WEBHOOK_SECRET too, and the other way round"
 
 
-class TraceSettings(BaseSettings):
+class TraceSettings(BaseModel):
     """The collector of spans."""
 
-    model_config = SettingsConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(use_attribute_docstrings=True)
 
     otlp_endpoint: Annotated[str | None, AfterValidator(partial(_address, _ENDPOINT))] = None
     """Address of an OpenTelemetry collector (OTLP over HTTP), such as "http://localhost:4318": it

@@ -33,13 +33,13 @@ from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.gateway import Gateway
-from sqs_api.gateway.late_news import LateNews
-from sqs_api.gateway.memory import RequestMemory
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
+from sqs_api.gateway.recheck_refusal import RecheckRefusal
+from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.server import SqsServer
@@ -143,7 +143,7 @@ class Service:
         self.catalog = catalog
         self.counts = counts
         self.metrics: Metrics
-        self.late_news: LateNews
+        self.recheck_refusal: RecheckRefusal
         self.pages: AdminPages
         self.servers: list[SqsServer] = []
         self._listeners: list[asyncio.Server] = []
@@ -253,7 +253,7 @@ async def running(
     catch_up: Callable[[], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Service]:
     """A service on two ports: one with the short cut, one without. A host of a cluster has
-    `catch_up`, see `LateNews`."""
+    `catch_up`, see `RecheckRefusal`."""
     clock, entropy = SystemClock(), SystemEntropy()
     records = await SqliteCoordination.open(Path(":memory:"))
     keyring = await Keyring.open(records.below("keyring/"), bytes(32), clock, entropy)
@@ -287,7 +287,7 @@ async def running(
     access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
     origins = AllowedOrigins(browser_origins)
     queues = QueueActions(catalog, router, deletions, watch)
-    late_news = LateNews(queues, sealer, catch_up or keyring.catch_up)
+    recheck_refusal = RecheckRefusal(queues, sealer, catch_up or keyring.catch_up)
     gateway = Gateway(
         authenticate=authenticate,
         queues=queues,
@@ -302,13 +302,13 @@ async def running(
         memory=RequestMemory(256 << 20),
         counts=counts,
         rates=rates,
-        late_news=late_news,
+        recheck_refusal=recheck_refusal,
         waiting_polls_max=waiting_polls_max,
         origins=origins,
     )
     await sealer.prepare(catalog)
     service = Service(gateway, shard, catalog, counts)
-    service.late_news = late_news
+    service.recheck_refusal = recheck_refusal
     service.metrics = Metrics(accounting, [service.queue_metrics(500)])
     service.keyring = keyring
     service.deletions = deletions

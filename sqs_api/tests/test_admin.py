@@ -16,7 +16,7 @@ from sqs_api.admin.admin_pages import AdminPages
 from sqs_api.admin.routes import RESERVED
 from sqs_api.http.server import SqsServer
 from sqs_api.operators.api import AdminApi
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.tests.serving import (
     ACCOUNT,
     REGION,
@@ -116,13 +116,13 @@ async def test_a_stranger_cannot_make_new_series(service: Service) -> None:
 
 def _pages(service: Service, *, answers_anyone: bool = True) -> AdminPages:
     access, now_s = open_admin_access(), time.monotonic
-    desk = SimpleNamespace(
+    context = SimpleNamespace(
         account=ACCOUNT,
         catalog=service.catalog,
         deletions=service.deletions,
         router=service.gateway._router,
     )
-    api = AdminApi({Desk: desk}, access, service.access, service.catalog, None, now_s)
+    api = AdminApi({OperatorContext: context}, access, service.access, service.catalog, None, now_s)
     return AdminPages(
         service.metrics,
         lambda: True,

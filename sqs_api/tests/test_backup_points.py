@@ -19,7 +19,7 @@ from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, virtual
 from sqs_api.admin.backup_points import ClusterPoint
-from sqs_api.admin.still import ACTION, HOLD_S, Still
+from sqs_api.admin.quiesce import ACTION, HOLD_S, QuiescedHost
 from storage.copies.manifest import BackupRefused
 from storage.log import Position
 
@@ -51,14 +51,14 @@ class Host:
         self.led = {"a": [0], "b": [1], "c": []}[peer.name]
         self.stores = {number: _Store(number) for number in (0, 1)}
         self.questions = Questions(peer.transport)
-        self.still = Still(self._hold_still, self._opened, lambda number: number in self.led)
-        self.questions.serve(ACTION, self.still.answer)
+        self.quiesced = QuiescedHost(self._quiesce, self._opened, lambda number: number in self.led)
+        self.questions.serve(ACTION, self.quiesced.answer)
 
     def _opened(self) -> Any:
         return self.stores
 
     @asynccontextmanager
-    async def _hold_still(self) -> AsyncIterator[None]:
+    async def _quiesce(self) -> AsyncIterator[None]:
         self.is_still = True
         try:
             yield
@@ -144,7 +144,7 @@ async def three_hosts() -> AsyncIterator[World]:
         yield world
     finally:
         for host in world.hosts.values():
-            await host.still.stop()
+            await host.quiesced.stop()
         for peer in world.peers:
             await peer.transport.stop()
 
@@ -265,7 +265,7 @@ async def test_queues_that_an_absent_host_changed_make_the_copies_worthless() ->
 @virtual
 async def test_a_host_that_went_on_too_early_makes_the_copies_worthless() -> None:
     async with three_hosts() as world:
-        world.on_copy = lambda: _meanwhile.append(world.hosts["b"].still.stop())
+        world.on_copy = lambda: _meanwhile.append(world.hosts["b"].quiesced.stop())
 
         assert await world.refused() == "host b did not hold still until all was copied; try again"
 

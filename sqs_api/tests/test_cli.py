@@ -92,7 +92,7 @@ def test_check_config_refuses_what_serve_would(tmp_path: Path, text: str) -> Non
 
 
 def test_jobs_without_spark_name_both_ways_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqs_api.commands.jobs.find_spec", lambda name: None)
+    monkeypatch.setattr("sqs_api.commands.archive_command.find_spec", lambda name: None)
 
     for arguments in (["--help"], ["archive", "--lake", "lake"]):
         assert run("jobs", *arguments) == Said(

@@ -27,7 +27,7 @@ from cluster.tests.coordinations import until
 from cluster.tests.etcd_processes import etcd_program, running_etcd
 from cluster.tests.stores import found
 from sqs_api.node import start_node
-from sqs_api.operators.people import People
+from sqs_api.operators.user_admin import UserAdmin
 from sqs_api.settings.cluster_records import (
     open_coordination,
     settings_of_member,
@@ -209,11 +209,11 @@ async def test_users_and_policies_are_those_of_the_cluster(
 async def test_the_console_of_one_host_changes_the_users_of_all(cluster: Cluster) -> None:
     async with AsyncExitStack() as stack:
         a, b = [await Host.open(cluster.settings(name), stack) for name in "ab"]
-        people = People(a.identities, {})
+        user_admin = UserAdmin(a.identities, {})
 
         async def add(name: str) -> SigningKey:
-            user = await people.change(lambda store: store.add_user("0" * 12, name, {}))
-            key = await people.change(lambda store: store.add_key("0" * 12, user))
+            user = await user_admin.change(lambda store: store.add_user("0" * 12, name, {}))
+            key = await user_admin.change(lambda store: store.add_key("0" * 12, user))
             return SigningKey(key.access_key_id, key.secret_access_key, "us-east-1")
 
         key = await add("ann")
@@ -222,7 +222,7 @@ async def test_the_console_of_one_host_changes_the_users_of_all(cluster: Cluster
         assert "user/ann" in (await cluster.beside("b", "users", "list")).out
         with pytest.raises(InvalidParameterValue, match="there is a user ann already"):
             await add("ann")
-        users, keys = people.read(IdentityStore.stored)
+        users, keys = user_admin.read(IdentityStore.stored)
 
     assert [user.name for user in users] == ["ann"]
     assert [each.access_key_id for each in keys] == [key.access_key_id]

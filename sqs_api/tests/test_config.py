@@ -14,11 +14,11 @@ from sqs_api.settings.config import (
     ConfigRefused,
     Settings,
     Switch,
+    example_config,
     load,
     scalar_fields,
     without_secrets,
 )
-from sqs_api.settings.example import example_config
 from storage.engines.store_options import Durability
 
 DEFAULTS = {

@@ -9,7 +9,7 @@ import pytest
 
 from sqs_api.gateway.queue_actions import ACTIONS as QUEUE_ACTIONS
 from sqs_api.tests.serving import ACCOUNT, REGION, json_request, running
-from visibility.contract.actions import ACTIONS, Owner
+from visibility.contract.actions import ACTIONS, AnsweredBy
 from visibility.contract.model import Request
 
 _ARN = f"arn:aws:sqs:{REGION}:{ACCOUNT}"
@@ -58,12 +58,12 @@ async def test_shards_are_asked_as_the_table_says(
         answer = await service.ask(json_request(action, **members))
 
         assert answer.status == 200, answer
-        assert bool(asked) is (ACTIONS[action].owner is not Owner.CATALOG)
+        assert bool(asked) is (ACTIONS[action].answered_by is not AnsweredBy.CATALOG)
         is_alone = any(type(request.operation) is ACTIONS[action].request for request in asked)
-        assert is_alone or ACTIONS[action].owner is not Owner.SHARD
+        assert is_alone or ACTIONS[action].answered_by is not AnsweredBy.SHARD
 
 
 def test_what_a_shard_does_not_answer_has_a_coroutine() -> None:
-    by_shard = {row.request for row in ACTIONS.values() if row.owner is Owner.SHARD}
+    by_shard = {row.request for row in ACTIONS.values() if row.answered_by is AnsweredBy.SHARD}
 
     assert set(QUEUE_ACTIONS) == {row.request for row in ACTIONS.values()} - by_shard

@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from sqs_api.admin.asked import Asked
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import Operators, add_user, latest_redrive, make_dead_letters
@@ -184,18 +184,18 @@ async def test_an_undo_that_could_not_begin_is_not_in_the_history(
 async def test_an_undo_whose_note_failed_is_noted_by_the_next(
     operators: Operators, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ask = Desk.ask
+    ask = OperatorContext.ask
 
     async def note_fails(
-        desk: Desk, asked: Asked, operation: Operation, *queue: Any, **more: Any
+        context: OperatorContext, asked: Asked, operation: Operation, *queue: Any, **more: Any
     ) -> Any:
         if isinstance(operation, ChangeMoveTask):
             raise ServiceUnavailable("The shard changes hosts.")
-        return await ask(desk, asked, operation, *queue, **more)
+        return await ask(context, asked, operation, *queue, **more)
 
     started = await operators.done("queues/dead/redrives", {"destination": "other"})
     await latest_redrive(operators)
-    monkeypatch.setattr(Desk, "ask", note_fails)
+    monkeypatch.setattr(OperatorContext, "ask", note_fails)
     assert (await operators.post("queues/dead/redrives/undo", started)).status == 503
     assert (await latest_redrive(operators, "other"))["moved"] == 4
     assert (await latest_redrive(operators))["undone_at_ms"] == 0

@@ -20,7 +20,7 @@ from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.backup_points import OwnPoint, hold_still
+from sqs_api.admin.backup_points import OwnPoint, quiesce
 from sqs_api.admin.backups import Backups
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.usage_page import UsagePage
@@ -112,7 +112,7 @@ async def test_an_owner_needs_no_worker(tmp_path: Path) -> None:
         catalog = records.catalog
         watch, disk = QueueWatch(catalog, router), DiskSpace(tmp_path, 0)
         deliveries = Deliveries(router, process.entropy)
-        point = OwnPoint(lambda: hold_still(deliveries, catalog))
+        point = OwnPoint(lambda: quiesce(deliveries, catalog))
         shards = _ShardsStandIn({}, router, watch, disk)
         owner = Owner(process, records, shards, point, EveryHost())
 

@@ -12,7 +12,7 @@ import pytest
 
 from auth.caller import Caller
 from cluster.shards.router import Router
-from sqs_api.gateway.memory import COUNTED_BYTES_MIN, PAGES, RequestMemory
+from sqs_api.gateway.request_memory import COUNTED_BYTES_MIN, PAGES, RequestMemory
 from sqs_api.tests.listening import Port, listening
 from sqs_api.tests.serving import Client, Service, json_request, query_request, until
 from visibility.contract.model import Request

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from sqs_api.gateway.client import Client
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.gateway import Gateway
-from sqs_api.gateway.memory import RequestMemory
+from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.http.connection import SqsConnection
 from sqs_api.http.server import SqsServer
 from sqs_api.protocol.reply import reply

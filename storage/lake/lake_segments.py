@@ -24,7 +24,7 @@ from storage.lake.archive_schema import (
 from storage.lake.table import Lake
 from storage.rows.damage import walk_rows
 from visibility.content.content import unpack
-from visibility.content.sequence_numbers import sequence_number
+from visibility.content.receipts import sequence_number
 from visibility.contract.digests import Attributes
 from visibility.contract.naming import parse_arn
 from visibility.contract.stored_message import StoredMessage

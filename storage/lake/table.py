@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import pyarrow.fs as arrow_fs
 from pyarrow import ArrowException, NativeFile
 
-from storage.lake.permissions import FILE, OWNER_ONLY, make_folder, read_umask
+from storage.lake.lake_permissions import FILE, OWNER_ONLY, make_folder, read_umask
 
 _CHUNK_BYTES = 8 << 20
 _DRAFT = ".draft-"

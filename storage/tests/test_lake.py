@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyarrow.fs import LocalFileSystem, SubTreeFileSystem
 
-from storage.lake.permissions import read_umask
+from storage.lake.lake_permissions import read_umask
 from storage.lake.table import Lake, LakeFile, LakeUnusable, ObjectStore
 
 

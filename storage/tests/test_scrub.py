@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from storage.copies.checkpoint import check_rows_of, make_checkpoint
+from storage.copies.checkpoint_files import check_rows_of, make_checkpoint
 from storage.copies.scrub import Pace, Scrub, ScrubbedLog, ScrubDamage, ScrubTimes, read_rows
 from storage.engines.file_rows import FileRows
 from storage.engines.rocks import RocksRows

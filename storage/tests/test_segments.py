@@ -30,7 +30,7 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import ARCHIVED, row_key
 from visibility.rows.row_values import THE_SHARD, ArchivedMessage, SealedBatch
-from visibility.state import counts
+from visibility.state import queue_state
 from visibility.tests.prepared import queue_named
 
 Q = queue_named("q", 1)
@@ -182,4 +182,4 @@ def test_messages_that_are_not_there_are_counted(lake: Lake, rows: MemoryStore) 
 
 @pytest.mark.parametrize("duration_ms", [0, 1, 2, 3, 999, 60_000, 86_400_000, 1_209_600_000])
 def test_shard_and_jobs_mean_the_same_by_a_bucket(duration_ms: int) -> None:
-    assert counts.bucket_of(duration_ms) == bucket_of(duration_ms)
+    assert queue_state.bucket_of(duration_ms) == bucket_of(duration_ms)

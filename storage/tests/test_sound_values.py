@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from storage.copies.checkpoint import check_rows_of
+from storage.copies.checkpoint_files import check_rows_of
 from storage.copies.scrub import Pace
 from storage.engines.rocks import RocksRows
 from storage.log import Position

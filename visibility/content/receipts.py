@@ -1,4 +1,6 @@
-"""Receipt handles: authenticated names of one delivery of one message.
+"""Names of messages that clients see: receipt handles and, of FIFO queues, sequence numbers.
+
+A receipt handle is the authenticated name of one delivery of one message:
 
     hexadecimal digits of   0        8          12         28
                             +--------+----------+----------+
@@ -17,6 +19,7 @@ from hmac import compare_digest
 from struct import Struct
 
 from visibility.contract.errors import ReceiptHandleIsInvalid
+from visibility.contract.limits import SEQUENCE_NUMBER_DIGITS
 from visibility.contract.model import Receipt
 
 _NAME = Struct(">QI")
@@ -56,3 +59,12 @@ class ReceiptKey:
         raise ReceiptHandleIsInvalid(
             f'The input receipt handle "{handle}" is not a valid receipt handle.'
         )
+
+
+_BASE = 10 ** (SEQUENCE_NUMBER_DIGITS - 1)
+
+
+def sequence_number(sequence: int) -> str:
+    """A FIFO message's sequence as clients see it, 20 decimal digits as in AWS; they increase with
+    the sequence, both as numbers and as texts."""
+    return str(_BASE + sequence)

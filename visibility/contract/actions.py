@@ -15,6 +15,7 @@ import msgspec
 
 from auth.caller import Caller
 from visibility.contract import errors, limits, results, validate
+from visibility.contract.move_task import decode_handle
 from visibility.contract.naming import check_label, is_account
 from visibility.contract.operations import (
     AddPermission,
@@ -42,7 +43,6 @@ from visibility.contract.operations import (
     TagQueue,
     UntagQueue,
 )
-from visibility.contract.task_handles import decode_handle
 
 MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """Further permissions that StartMessageMoveTask needs on the source."""
@@ -53,7 +53,7 @@ KEY_TO_RECEIVE = ("kms:Decrypt",)
 KEY_TO_SEND = ("kms:GenerateDataKey", "kms:Decrypt")
 
 
-class Owner(Enum):
+class AnsweredBy(Enum):
     """The component that answers an action."""
 
     SHARD = "shard"
@@ -86,13 +86,13 @@ class Action:
     """A row of the table."""
 
     __slots__ = (
+        "answered_by",
         "audited",
         "check",
         "grantable",
         "key_permissions",
         "name",
         "needs",
-        "owner",
         "payload",
         "permission",
         "request",
@@ -105,7 +105,7 @@ class Action:
         self,
         request: type[Operation],
         result: type[msgspec.Struct] | None,
-        owner: Owner,
+        answered_by: AnsweredBy,
         required: tuple[str, ...] = ("queue_url",),
         *,
         check: Callable[[Any], None] | None = None,
@@ -116,11 +116,11 @@ class Action:
         needs: Needs | None = None,
         key_permissions: tuple[str, ...] = (),
     ) -> None:
-        if (payload is not None) is not (owner is Owner.SHARD):
+        if (payload is not None) is not (answered_by is AnsweredBy.SHARD):
             raise TypeError(f"{request.__name__}: a payload belongs to the actions of a shard")
         self.request = request
         self.result = result
-        self.owner = owner
+        self.answered_by = answered_by
         self.required = required
         """Members that must be present, in the order AWS reports them."""
         self.check = check or partial(validate.check_required, required)
@@ -226,7 +226,7 @@ ACTIONS: dict[str, Action] = {
         Action(
             SendMessage,
             results.SendMessageResult,
-            Owner.SHARD,
+            AnsweredBy.SHARD,
             ("queue_url", "message_body"),
             check=validate.check_send_message,
             takes_space=True,
@@ -237,7 +237,7 @@ ACTIONS: dict[str, Action] = {
         Action(
             SendMessageBatch,
             results.SendMessageBatchResult,
-            Owner.SHARD,
+            AnsweredBy.SHARD,
             check=validate.check_send_message_batch,
             takes_space=True,
             payload=Payload.CONTENTS,
@@ -246,7 +246,7 @@ ACTIONS: dict[str, Action] = {
         Action(
             ReceiveMessage,
             results.ReceiveMessageResult,
-            Owner.SHARD,
+            AnsweredBy.SHARD,
             check=validate.check_receive_message,
             grantable=True,
             payload=Payload.NONE,
@@ -255,7 +255,7 @@ ACTIONS: dict[str, Action] = {
         Action(
             DeleteMessage,
             None,
-            Owner.SHARD,
+            AnsweredBy.SHARD,
             ("queue_url", "receipt_handle"),
             check=validate.check_delete_message,
             grantable=True,
@@ -264,14 +264,14 @@ ACTIONS: dict[str, Action] = {
         Action(
             DeleteMessageBatch,
             results.DeleteMessageBatchResult,
-            Owner.SHARD,
+            AnsweredBy.SHARD,
             check=validate.check_delete_message_batch,
             payload=Payload.RECEIPTS,
         ),
         Action(
             ChangeMessageVisibility,
             None,
-            Owner.SHARD,
+            AnsweredBy.SHARD,
             ("queue_url", "receipt_handle", "visibility_timeout"),
             check=validate.check_change_message_visibility,
             grantable=True,
@@ -280,26 +280,26 @@ ACTIONS: dict[str, Action] = {
         Action(
             ChangeMessageVisibilityBatch,
             results.ChangeMessageVisibilityBatchResult,
-            Owner.SHARD,
+            AnsweredBy.SHARD,
             check=validate.check_change_message_visibility_batch,
             payload=Payload.RECEIPTS,
         ),
-        Action(PurgeQueue, None, Owner.BOTH, audited=True, grantable=True),
+        Action(PurgeQueue, None, AnsweredBy.BOTH, audited=True, grantable=True),
         Action(
             CreateQueue,
             results.CreateQueueResult,
-            Owner.CATALOG,
+            AnsweredBy.CATALOG,
             ("queue_name",),
             check=validate.check_create_queue,
             takes_space=True,
             audited=True,
             needs=_needs_to_create,
         ),
-        Action(DeleteQueue, None, Owner.BOTH, audited=True),
+        Action(DeleteQueue, None, AnsweredBy.BOTH, audited=True),
         Action(
             GetQueueUrl,
             results.GetQueueUrlResult,
-            Owner.CATALOG,
+            AnsweredBy.CATALOG,
             ("queue_name",),
             check=validate.check_get_queue_url,
             grantable=True,
@@ -308,18 +308,22 @@ ACTIONS: dict[str, Action] = {
         Action(
             ListQueues,
             results.ListQueuesResult,
-            Owner.CATALOG,
+            AnsweredBy.CATALOG,
             (),
             check=validate.check_list_queues,
             needs=_needs_to_list,
         ),
-        Action(GetQueueAttributes, results.GetQueueAttributesResult, Owner.BOTH, grantable=True),
-        Action(SetQueueAttributes, None, Owner.BOTH, ("queue_url", "attributes"), audited=True),
-        Action(ListQueueTags, results.ListQueueTagsResult, Owner.CATALOG),
+        Action(
+            GetQueueAttributes, results.GetQueueAttributesResult, AnsweredBy.BOTH, grantable=True
+        ),
+        Action(
+            SetQueueAttributes, None, AnsweredBy.BOTH, ("queue_url", "attributes"), audited=True
+        ),
+        Action(ListQueueTags, results.ListQueueTagsResult, AnsweredBy.CATALOG),
         Action(
             TagQueue,
             None,
-            Owner.CATALOG,
+            AnsweredBy.CATALOG,
             ("queue_url", "tags"),
             check=validate.check_tag_queue,
             takes_space=True,
@@ -328,7 +332,7 @@ ACTIONS: dict[str, Action] = {
         Action(
             UntagQueue,
             None,
-            Owner.CATALOG,
+            AnsweredBy.CATALOG,
             ("queue_url", "tag_keys"),
             check=validate.check_untag_queue,
             audited=True,
@@ -336,14 +340,14 @@ ACTIONS: dict[str, Action] = {
         Action(
             ListDeadLetterSourceQueues,
             results.ListDeadLetterSourceQueuesResult,
-            Owner.CATALOG,
+            AnsweredBy.CATALOG,
             check=validate.check_list_dead_letter_source_queues,
             grantable=True,
         ),
         Action(
             AddPermission,
             None,
-            Owner.CATALOG,
+            AnsweredBy.CATALOG,
             ("queue_url", "label", "aws_account_ids", "actions"),
             check=_check_add_permission,
             audited=True,
@@ -351,7 +355,7 @@ ACTIONS: dict[str, Action] = {
         Action(
             RemovePermission,
             None,
-            Owner.CATALOG,
+            AnsweredBy.CATALOG,
             ("queue_url", "label"),
             check=validate.check_remove_permission,
             audited=True,
@@ -359,7 +363,7 @@ ACTIONS: dict[str, Action] = {
         Action(
             StartMessageMoveTask,
             results.StartMessageMoveTaskResult,
-            Owner.BOTH,
+            AnsweredBy.BOTH,
             ("source_arn",),
             check=validate.check_start_message_move_task,
             takes_space=True,
@@ -369,7 +373,7 @@ ACTIONS: dict[str, Action] = {
         Action(
             CancelMessageMoveTask,
             results.CancelMessageMoveTaskResult,
-            Owner.BOTH,
+            AnsweredBy.BOTH,
             ("task_handle",),
             audited=True,
             needs=_needs_to_cancel_move,
@@ -377,7 +381,7 @@ ACTIONS: dict[str, Action] = {
         Action(
             ListMessageMoveTasks,
             results.ListMessageMoveTasksResult,
-            Owner.BOTH,
+            AnsweredBy.BOTH,
             ("source_arn",),
             check=validate.check_list_message_move_tasks,
             needs=_needs_to_list_moves,

@@ -1,8 +1,13 @@
-"""Move tasks, as they are stored, and the filters that choose their messages. Values only."""
+"""Move tasks, as they are stored, their handles, and the filters that choose their messages. Values
+only."""
 
 from __future__ import annotations
 
+import base64
+
 import msgspec
+
+from visibility.contract.errors import InvalidParameterValue
 
 CANARY = "canary"
 CAME_BACK = "came back"
@@ -64,7 +69,7 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     host of a version before filters moves none instead of all. The rate counts from
     `paced_from_ms` (0: the start), when `paced_moved` messages had moved. `came_back` moved
     messages are in the queue again; arrivals below `watched` were looked at. `sources` are the
-    ARNs that moved messages came from as dead letters, see `moved_ids.py`. A task that `undoes`
+    ARNs that moved messages came from as dead letters, see `move_pace.py`. A task that `undoes`
     another, named by its id, returns that one's messages; `undone_at_ms` is set in the other.
     """
 
@@ -108,3 +113,23 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     def is_active(self) -> bool:
         """True while the task has work to do."""
         return self.status in ("RUNNING", "CANCELLING")
+
+
+class TaskHandle(msgspec.Struct, frozen=True):
+    """The content of a task handle; clients can decode it."""
+
+    task_id: str = msgspec.field(name="taskId")
+    source_arn: str = msgspec.field(name="sourceArn")
+
+
+def encode_handle(task: MoveTask) -> str:
+    """The handle of a task: base64 of JSON, as AWS's."""
+    return base64.b64encode(msgspec.json.encode(TaskHandle(task.task_id, task.source_arn))).decode()
+
+
+def decode_handle(handle: str) -> TaskHandle:
+    """Decode a handle. Raises InvalidParameterValue."""
+    try:
+        return msgspec.json.decode(base64.b64decode(handle, validate=True), type=TaskHandle)
+    except (ValueError, msgspec.MsgspecError):
+        raise InvalidParameterValue("Value for parameter TaskHandle is invalid.") from None

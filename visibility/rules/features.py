@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from visibility.contract.actions import ACTIONS, Owner
+from visibility.contract.actions import ACTIONS, AnsweredBy
 from visibility.contract.operations import Operation
 from visibility.rules import (
     acknowledge,
     archive_batches,
     arrivals,
     browse,
-    delete_selected,
     departures,
     hold_messages,
     kept_queues,
     move_plans,
     move_tasks,
     queues,
-    read_queues,
     receive,
     resend,
+    selected,
     send,
 )
 from visibility.rules.operation_kinds import Operations
@@ -31,7 +30,7 @@ def _combined(*features: Operations) -> Operations:
         for twice in combined.keys() & operations.keys():
             raise TypeError(f"two features decide {twice.__name__}")
         combined |= operations
-    elsewhere = {row.request for row in ACTIONS.values() if row.owner is not Owner.SHARD}
+    elsewhere = {row.request for row in ACTIONS.values() if row.answered_by is not AnsweredBy.SHARD}
     for operation in Operation.__subclasses__():
         is_ours = operation.__module__.startswith("visibility.")
         if is_ours and operation not in combined and operation not in elsewhere:
@@ -46,11 +45,10 @@ OPERATIONS = _combined(
     move_tasks.OPERATIONS,
     move_plans.OPERATIONS,
     browse.OPERATIONS,
-    delete_selected.OPERATIONS,
+    selected.OPERATIONS,
     resend.OPERATIONS,
     hold_messages.OPERATIONS,
     queues.OPERATIONS,
-    read_queues.OPERATIONS,
     kept_queues.OPERATIONS,
     archive_batches.OPERATIONS,
     departures.OPERATIONS,

@@ -30,8 +30,7 @@ from visibility.rules.message_events import MessagesExpired, MessagesMoved, Move
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.state import window
-from visibility.state.counts import Counts
-from visibility.state.queue_state import Quarantine, QueueState
+from visibility.state.queue_state import Counts, Quarantine, QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 

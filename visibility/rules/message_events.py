@@ -14,10 +14,9 @@ from visibility.rows.row_keys import DELAYED, GROUP_LINE, LEASE, group_line_key,
 from visibility.rows.row_places import put_waiting, remove
 from visibility.rules.events import Effects, Event
 from visibility.state import window
-from visibility.state.counts import bucket_of
 from visibility.state.in_flight import end_flight, group_with_consumers, hide, trim, with_consumers
 from visibility.state.places import count, leave, leave_line
-from visibility.state.queue_state import QueueState
+from visibility.state.queue_state import QueueState, bucket_of
 from visibility.state.shard_state import ShardState
 
 LEAST_RETENTION_MS = MESSAGE_RETENTION_PERIOD.low * 1000

@@ -3,6 +3,14 @@
     messages moved at t seconds   rate * t * t / (2 * ramp) within the ramp, then rate more a second
 
 A pause stops this clock, and the ramp begins anew after it.
+
+The ids of moved messages begin as the id of their task does, and number their source:
+
+    task     1b9d6bcd-bbfd-4b2d-9b5d-ab8dfbbd4bed
+    message  1b9d6bcd-bbfd-4002-8c1e-5a0f0c6e7d21      of the third source in `MoveTask.sources`
+
+So a message tells which redrive it belongs to, without a field or a row of its own: the task finds
+those that come back, and an undo those that were not received, with their sources.
 """
 
 from __future__ import annotations
@@ -12,9 +20,9 @@ from math import isqrt
 import msgspec
 
 from visibility.contract.move_task import CAME_BACK, CANARY, MoveTask
-from visibility.rules.moved_ids import prefix_of
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
+from visibility.state.stamp import Stamp
 
 WATCH_MS = 1_000
 """Interval at which a paused task looks for messages that came back."""
@@ -97,3 +105,29 @@ def watched(shard: ShardState, queue: QueueState, task: MoveTask) -> MoveTask:
     if limit and came_back // limit > task.came_back // limit:
         return msgspec.structs.replace(seen, paused=CAME_BACK)
     return seen
+
+
+SOURCES_MAX = 100
+"""Sources that a task's row names."""
+_PREFIX = 13
+_SOURCE = slice(15, 18)
+_RANDOM = 18
+_UNKNOWN = 0xFFF
+
+
+def moved_id(task: MoveTask, source_arn: str | None, stamp: Stamp) -> str:
+    """A new id for a message that came from this source as a dead letter."""
+    sources = task.sources
+    number = sources.index(source_arn) if source_arn in sources else _UNKNOWN
+    return f"{prefix_of(task.task_id)}-4{number:03x}{stamp.message_id()[_RANDOM:]}"
+
+
+def prefix_of(task_id: str) -> str:
+    """The beginning of the ids of all messages that a task moved."""
+    return task_id[:_PREFIX]
+
+
+def source_of(message_id: str, sources: list[str]) -> str | None:
+    """The source of a moved message; None if it is not known."""
+    number = int(message_id[_SOURCE], 16)
+    return sources[number] if number < len(sources) else None

@@ -30,15 +30,17 @@ from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
 from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.move_pace import (
+    SOURCES_MAX,
     WATCH_MS,
     after_canary,
     allowed_now,
+    moved_id,
     next_move_ms,
+    source_of,
     watched,
     without_canary,
 )
 from visibility.rules.move_tasks import MoveTaskChanged
-from visibility.rules.moved_ids import SOURCES_MAX, moved_id, source_of
 from visibility.rules.orders import order_of
 from visibility.rules.retention import TooOld
 from visibility.rules.selected import is_hidden

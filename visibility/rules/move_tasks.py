@@ -17,7 +17,14 @@ from visibility.contract.limits import (
     MOVE_TASKS_PER_ACCOUNT_MAX,
 )
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.move_task import BY_OPERATOR, MessageFilter, MoveTask, Pace
+from visibility.contract.move_task import (
+    BY_OPERATOR,
+    MessageFilter,
+    MoveTask,
+    Pace,
+    decode_handle,
+    encode_handle,
+)
 from visibility.contract.operations import (
     CancelMessageMoveTask,
     ListMessageMoveTasks,
@@ -31,7 +38,6 @@ from visibility.contract.results import (
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTaskResult,
 )
-from visibility.contract.task_handles import decode_handle, encode_handle
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import MOVE_TASK, row_key

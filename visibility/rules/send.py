@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from visibility.content.sequence_numbers import sequence_number
+from visibility.content.receipts import sequence_number
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Content, QueueDefinition, Request
 from visibility.contract.operations import (

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Hold, Lease
-from visibility.state.counts import Counts
 from visibility.state.in_flight import hide, show, wait
-from visibility.state.queue_state import QueueState
+from visibility.state.queue_state import Counts, QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.waiters import Ticket
 

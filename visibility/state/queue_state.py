@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from math import log2
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -22,9 +23,45 @@ from visibility.contract.stored_message import Hold, Lease, StoredMessage
 from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
-from visibility.state.counts import Counts
 from visibility.state.fairness import Fairness
 from visibility.state.ready_groups import ReadyGroups
+
+BUCKETS_PER_DOUBLING = 8
+"""Resolution of durations: the ends of a bucket differ by 9 %."""
+
+
+def bucket_of(duration_ms: int) -> int:
+    """The bucket of a duration in a log-scale histogram; 0 for a millisecond and less."""
+    return int(log2(duration_ms) * BUCKETS_PER_DOUBLING) if duration_ms > 1 else 0
+
+
+class Counts(msgspec.Struct):
+    """Messages by what happened to them since the shard was loaded, for metrics; changed by events
+    only. `sent_bytes` is their size as AWS counts it.
+
+    `there`, arrivals less departures, is the number of messages in the queue. Volatile.
+    """
+
+    sent: int = 0
+    sent_bytes: int = 0
+    received: int = 0
+    deleted: int = 0
+    expired: int = 0
+    purged: int = 0
+    moved_in: int = 0
+    moved_out: int = 0
+    """Messages moved to another queue, also as dead letters."""
+    restored: int = 0
+    """Number of messages when the shard was loaded."""
+    quarantined: int = 0
+    """Messages found damaged."""
+
+    @property
+    def there(self) -> int:
+        """Number of messages that the queue must hold."""
+        left = self.deleted + self.expired + self.purged + self.moved_out + self.quarantined
+        return self.restored + self.sent + self.moved_in - left
+
 
 SPAN_BITS = 12
 """Messages are counted by spans of 4,096 sequences, so that the first one is found without a

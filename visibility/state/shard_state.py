@@ -3,16 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 
 from visibility.content.sealing import AsStored, Sealing
 from visibility.contract.model import Definitions
 from visibility.state.archive_state import ArchiveState
-from visibility.state.deadlines import DeadlineHeap
 from visibility.state.outbox import Outbox
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import Rows
 from visibility.state.short_answers import AnswerMemory
 from visibility.state.waiters import WaitList
+
+_WORD = 64
+_MASK = (1 << _WORD) - 1
+
+
+class DeadlineHeap:
+    """The only timer structure of a shard: instants with two 64-bit numbers each, a queue id (0 for
+    a long poll), and a sequence or a poll's number.
+
+    An item is one packed integer, instant first, so the heap orders by time and costs a third of a
+    heap of tuples. Items are never removed early: the caller that pops one checks in the state
+    whether it still applies.
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def push(self, at_ms: int, queue_id: int, sequence: int) -> None:
+        """Add an instant. O(log n)."""
+        heappush(self._items, ((at_ms << _WORD | queue_id) << _WORD) | sequence)
+
+    def pop_due(self, now_ms: int) -> tuple[int, int, int] | None:
+        """Take the earliest (at_ms, queue_id, sequence) up to `now_ms`; None if there is none."""
+        items = self._items
+        if not items or items[0] >> (2 * _WORD) > now_ms:
+            return None
+        packed = heappop(items)
+        return packed >> (2 * _WORD), packed >> _WORD & _MASK, packed & _MASK
+
+    def next_at_ms(self) -> int | None:
+        """The earliest instant, None when empty."""
+        return self._items[0] >> (2 * _WORD) if self._items else None
+
+    def rebuild(self, items: list[tuple[int, int, int]]) -> None:
+        """Replace the content by `items` of (at_ms, queue_id, sequence). O(n)."""
+        self._items = [((at << _WORD | queue) << _WORD) | sequence for at, queue, sequence in items]
+        heapify(self._items)
+
 
 _PULSES = 0
 """Sequence of a queue's pulse in the deadline heap; real sequences start at 1."""

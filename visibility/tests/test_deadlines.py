@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from visibility.state.deadlines import DeadlineHeap
+from visibility.state.shard_state import DeadlineHeap
 
 numbers = st.integers(0, 2**64 - 1)
 items = st.lists(st.tuples(st.integers(0, 2**45), numbers, numbers), max_size=30)

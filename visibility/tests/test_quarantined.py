@@ -9,9 +9,8 @@ from visibility.rules.events import Event
 from visibility.rules.groups import GroupChange, GroupsChanged
 from visibility.rules.message_events import MessagesDelayed, MessagesReceived, MessagesSent
 from visibility.rules.quarantine import BlockedGroup, MessagesQuarantined, QuarantineEnded
-from visibility.state.counts import Counts
 from visibility.state.invariants import check_shard
-from visibility.state.queue_state import Blocked, QueueState
+from visibility.state.queue_state import Blocked, Counts, QueueState
 from visibility.state.shard_state import ShardState
 
 G = b"g" * 16

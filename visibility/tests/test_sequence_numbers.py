@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from visibility.content.sequence_numbers import sequence_number
+from visibility.content.receipts import sequence_number
 
 SEQUENCES = [0, 1, 2, 9, 10, 11, 99, 100, 4096, 10**9, 10**18, (1 << 63) - 1]
 

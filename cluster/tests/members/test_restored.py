@@ -13,9 +13,9 @@ from cluster.coordination.coordination import (
     Snapshot,
     Transaction,
 )
+from cluster.members.copied_records import put_back
 from cluster.members.member_records import Identity, MembershipRefused
 from cluster.members.membership import Membership
-from cluster.members.restored import put_back
 from cluster.tests.members.joining import FOUNDERS, SimulatedWorld
 from cluster.tests.virtual_time import virtual
 

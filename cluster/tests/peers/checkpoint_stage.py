@@ -21,8 +21,7 @@ from cluster.peers.peer_settings import CheckpointSettings
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy
-from storage.copies.checkpoint import check_rows_of, make_checkpoint
-from storage.copies.checkpoint_files import SystemFiles
+from storage.copies.checkpoint_files import SystemFiles, check_rows_of, make_checkpoint
 from storage.copies.replaced_rows import Replaced, incoming_of
 from storage.copies.scrub import Pace
 from storage.engines.rocks import RocksRows

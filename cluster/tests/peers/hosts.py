@@ -16,7 +16,7 @@ from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, Pe
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, LoopClock, SeededEntropy
-from cluster.tests.world import Asked, FragileStore, World, pass_time
+from cluster.tests.world import AskedShard, FragileStore, World, pass_time
 from storage.engines.store import StoreFailed
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
@@ -121,9 +121,9 @@ class Host:
         is_refused = self.disk_is_short and type(operation) is SendMessage
         return ServiceUnavailable("short") if is_refused else None
 
-    def ask(self, request: Request, request_id: str = "", age_ms: int = 0) -> Asked:
+    def ask(self, request: Request, request_id: str = "", age_ms: int = 0) -> AskedShard:
         """Ask as the gateway of this host does; an age makes it a client's repetition."""
-        asked = Asked()
+        asked = AskedShard()
         self._asked += 1
         request_id = request_id or f"{self.name}-{self._asked}"
         request = msgspec.structs.replace(request, request_id=request_id)

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from cluster.peers.incoming import Call, Service
+from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.link import Link
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
 from cluster.peers.peer_settings import Address, Channel, PeerSettings
@@ -54,7 +54,7 @@ class Peer:
         )
         for channel in Channel:
             if channel is not Channel.REPLICATION:
-                self.transport.serve(channel, Service(self._on_request))
+                self.transport.serve(channel, ChannelService(self._on_request))
         self.transport.join(SHARD, self._on_message)
 
     def _on_message(self, peer: str, body: bytes) -> None:
@@ -78,8 +78,8 @@ class Peer:
     def reaches(self, peer: Peer) -> bool:
         return self.transport.link(peer.name, Channel.REQUESTS) is not None
 
-    def ask(self, peer: Peer, body: bytes, timeout_s: float = TIMEOUT_S) -> Asked:
-        asked = Asked()
+    def ask(self, peer: Peer, body: bytes, timeout_s: float = TIMEOUT_S) -> AskedPeer:
+        asked = AskedPeer()
         link = self.transport.link(peer.name, Channel.REQUESTS)
         if link is None:
             asked.number = NotSent(Reason.NOT_CONNECTED)
@@ -89,7 +89,7 @@ class Peer:
         return asked
 
 
-class Asked:
+class AskedPeer:
     """A request and its outcomes."""
 
     def __init__(self) -> None:

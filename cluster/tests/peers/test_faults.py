@@ -14,11 +14,10 @@ import pytest
 from cluster.peers.peer_outcomes import NotSent, Refused
 from cluster.peers.peer_settings import ForwardingSettings
 from cluster.tests.peers.hosts import Cluster, Host, running
-from cluster.tests.peers.peers import SETTINGS, Asked, Peer, start
+from cluster.tests.peers.peers import SETTINGS, AskedPeer, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked as AskedShard
-from cluster.tests.world import pass_time
+from cluster.tests.world import AskedShard, pass_time
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Content, Request
 from visibility.contract.outcomes import Deliveries
@@ -74,7 +73,7 @@ async def test_each_outcome_is_true(seed: int) -> None:
     await start([a, b])
     executed: Counter[bytes] = Counter()
     b.holds = True
-    asked: dict[bytes, Asked] = {}
+    asked: dict[bytes, AskedPeer] = {}
     withdrawn: set[bytes] = set()
 
     for number in range(300):

@@ -9,7 +9,7 @@ from auth.auth_errors import AccessDenied
 from auth.caller import Caller
 from cluster.encoded_requests import encode_answer
 from cluster.peers.held_requests import Routed
-from cluster.peers.incoming import Call, Service
+from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_outcomes import Outcome, Reason, Refusal, Refused
 from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
 from cluster.tests.peers.hosts import (
@@ -366,7 +366,7 @@ async def test_an_answer_that_cannot_be_read_is_an_internal_error(rubbish: bytes
         def answer_rubbish(call: Call) -> None:
             call.answer(rubbish)
 
-        b.transport.serve(Channel.REQUESTS, Service(on_request=answer_rubbish))
+        b.transport.serve(Channel.REQUESTS, ChannelService(on_request=answer_rubbish))
         for end in list(b.transport._incoming):
             end.wire.break_off(Reason.LOST)
         await pass_time(0.1)

@@ -6,7 +6,7 @@ import asyncio
 
 from structlog.testing import capture_logs
 
-from cluster.peers.incoming import Service
+from cluster.peers.incoming import ChannelService
 from cluster.peers.peer_settings import Channel
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
@@ -19,7 +19,7 @@ async def test_a_host_comes_goes_and_comes_back_with_a_line_each() -> None:
     peers = [Peer(name, network, SETTINGS) for name in "ab"]
     for peer in peers:
         for channel in Channel:
-            peer.transport.serve(channel, Service())
+            peer.transport.serve(channel, ChannelService())
     with capture_logs() as logs:
         await start(peers)
         network.cut("a", "b")

@@ -7,7 +7,7 @@ import pytest
 from cluster.tests.peers.hosts import QUEUE, RECEIVE, SEND, Host, running, the_cluster
 from cluster.tests.peers.test_unknown_outcomes import KINDS, losing
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked, pass_time
+from cluster.tests.world import AskedShard, pass_time
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt, Request
 from visibility.contract.outcomes import Deliveries
@@ -15,7 +15,7 @@ from visibility.contract.results import SendMessageResult
 from visibility.tests import prepared
 
 
-async def _asked(host: Host, *requests: Request) -> list[Asked]:
+async def _asked(host: Host, *requests: Request) -> list[AskedShard]:
     asked = [host.ask(request) for request in requests]
     await pass_time(0.01)
     return asked

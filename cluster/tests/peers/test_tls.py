@@ -17,7 +17,7 @@ from structlog.testing import capture_logs
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.peers.frames import HEAD, Kind
 from cluster.peers.hello import Hello, encode
-from cluster.peers.incoming import Call, Service
+from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
 from cluster.peers.peer_settings import Address, Channel, PeerSettings
 from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
@@ -76,7 +76,7 @@ class Host:
             entropy=SystemEntropy(),
         )
         self.asked = 0
-        self.transport.serve(Channel.REQUESTS, Service(self._answer))
+        self.transport.serve(Channel.REQUESTS, ChannelService(self._answer))
 
     def _answer(self, call: Call) -> None:
         self.asked += 1

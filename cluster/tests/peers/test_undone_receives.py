@@ -14,7 +14,7 @@ from cluster.peers.peer_settings import ForwardingSettings
 from cluster.shards.answers import returning
 from cluster.tests.peers.hosts import QUEUE, RECEIVE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked, pass_time
+from cluster.tests.world import AskedShard, pass_time
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Deliveries
@@ -34,7 +34,7 @@ class Undone:
         self.queue = queue
         self.a, self.b, self.c = cluster.hosts
 
-    async def decided(self, host: Host, wait_s: int | None = None) -> Asked:
+    async def decided(self, host: Host, wait_s: int | None = None) -> AskedShard:
         """A receive that b has decided and not committed."""
         self.cluster.store.auto_sync = False
         asked = host.ask(prepared.receive(self.queue, wait_s=wait_s))
@@ -193,7 +193,7 @@ async def test_the_number_of_receives_to_undo_is_bounded() -> None:
         assert not sent.answers
 
 
-async def _lose_the_answer(undone: Undone, wait_s: int) -> Asked:
+async def _lose_the_answer(undone: Undone, wait_s: int) -> AskedShard:
     """A receive that a sent and b decided, and whose answer cannot arrive."""
     asked = await undone.decided(undone.a, wait_s)
     undone.apart("a", "b")

@@ -11,7 +11,7 @@ import pytest
 from cluster.peers.peer_settings import ForwardingSettings, PeerSettings
 from cluster.tests.peers.hosts import COUNT, QUEUE, Cluster, Host, running
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import Asked, lead_of, pass_time
+from cluster.tests.world import AskedShard, lead_of, pass_time
 from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.outcomes import Deliveries
@@ -40,7 +40,7 @@ class LostAnswers:
         self.kind = kind
         self.a, self.b, self.c = cluster.hosts
 
-    async def ask(self, request: Request, *, is_committed: bool = True) -> Asked:
+    async def ask(self, request: Request, *, is_committed: bool = True) -> AskedShard:
         """Ask, lose the answer, and see what the next leader says."""
         store = self.cluster.store
         store.auto_sync = False
@@ -59,7 +59,7 @@ class LostAnswers:
         await pass_time(1.0)
         return asked
 
-    async def done(self, request: Request, host: Host | None = None) -> Asked:
+    async def done(self, request: Request, host: Host | None = None) -> AskedShard:
         """Ask the leader in peace."""
         asked = (host or self.b).ask(request)
         await pass_time(0.1)
@@ -218,7 +218,7 @@ async def test_a_move_task_is_started_once(kind: str) -> None:
 # -- with the same leader --------------------------------------------------------------------------
 
 
-async def under_way(cluster: Cluster, request: Request) -> Asked:
+async def under_way(cluster: Cluster, request: Request) -> AskedShard:
     """A request that b has decided; its Entry is under way when the connection breaks, and the
     retry is there before it is committed."""
     a, _, _ = cluster.hosts

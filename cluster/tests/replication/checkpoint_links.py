@@ -12,7 +12,7 @@ from itertools import count
 from random import Random
 from typing import TYPE_CHECKING, cast
 
-from cluster.peers.incoming import Call, Service
+from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
 from cluster.peers.peer_settings import Channel
 
@@ -80,9 +80,9 @@ class CheckpointLinks:
     def __init__(self, process: Process, random: Random) -> None:
         self.process = process
         self._random = random
-        self._service: Service | None = None
+        self._service: ChannelService | None = None
 
-    def serve(self, channel: Channel, service: Service) -> None:
+    def serve(self, channel: Channel, service: ChannelService) -> None:
         assert channel is Channel.CHECKPOINTS
         self._service = service
 

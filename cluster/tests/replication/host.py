@@ -269,7 +269,7 @@ class Host:
             self.flushed = self.applied
             replica.release(self.flushed.index)
 
-    # -- Owner -------------------------------------------------------------------------------------
+    # -- ReplicaOwner ------------------------------------------------------------------------------
 
     def first_body(self) -> bytes:
         return b""

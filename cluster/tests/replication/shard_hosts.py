@@ -12,7 +12,7 @@ from random import Random
 from zlib import crc32
 
 from cluster.replication.hosting import replica_id_of
-from cluster.replication.replacement import Ways
+from cluster.replication.replacement import RowSource
 from cluster.replication.replica import Replica
 from cluster.replication.replica_messages import Message
 from cluster.replication.replicated_store import ReplicatedStore
@@ -425,6 +425,6 @@ def fetching(cluster: ShardCluster) -> list[str]:
         """Returns at once: the rows are not in use."""
 
     for host in cluster.hosts.values():
-        ways = Ways(partial(fetch, host.name), lambda replaced: None, leave, leave)
-        host.store.replacement.ways = ways
+        source = RowSource(partial(fetch, host.name), lambda replaced: None, leave, leave)
+        host.store.replacement.source = source
     return found

@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from cluster.peers.peer_settings import CheckpointSettings
-from cluster.replication.replacement import Ways
+from cluster.replication.replacement import RowSource
 from cluster.shards.shard_report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
 from cluster.tests.replication.shard_process import Checkpointing
@@ -295,7 +295,7 @@ async def _fetches_others(
     async def leave() -> None:
         """Returns at once: its rows are not in use."""
 
-    damaged.store.replacement.ways = Ways(fetch, lambda replaced: None, leave, leave)
+    damaged.store.replacement.source = RowSource(fetch, lambda replaced: None, leave, leave)
     cluster.coordination.unreachable.update(set(cluster.names) - {damaged.name})
     leader.crash(is_power_loss=True)
     await asyncio.wait_for(fetching.wait(), 60)

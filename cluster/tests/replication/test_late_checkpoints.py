@@ -18,7 +18,7 @@ from cluster.replication.replica import Replica
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Checkpointing
 from cluster.tests.replication.test_shards import Q, Story, staged
-from storage.copies.checkpoint import check_rows_of
+from storage.copies.checkpoint_files import check_rows_of
 from storage.copies.scrub import ScrubTimes
 from storage.log import Position, Promise
 from visibility.tests import prepared

@@ -13,8 +13,7 @@ from zlib import crc32
 import pytest
 
 from cluster.replication import Journal
-from storage.copies.checkpoint import make_checkpoint
-from storage.copies.checkpoint_files import SystemFiles
+from storage.copies.checkpoint_files import SystemFiles, make_checkpoint
 from storage.copies.replaced_rows import (
     MARK_FILE,
     Replaced,

@@ -11,7 +11,7 @@ import structlog
 
 from cluster.peers.peer_settings import PeerSettings
 from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic
-from cluster.replication.replacement import Replacement, Ways
+from cluster.replication.replacement import Replacement, RowSource
 from cluster.tests.peers.peers import Peer
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.shard_hosts import ShardCluster
@@ -36,7 +36,9 @@ class Stage:
         self.fetched = 0
         self.replaced: list[Replaced] = []
         self.replacement = Replacement(self, structlog.get_logger("test"))
-        self.replacement.ways = Ways(self._fetch, self.replaced.append, self._leave, self._drop)
+        self.replacement.source = RowSource(
+            self._fetch, self.replaced.append, self._leave, self._drop
+        )
 
     async def _fetch(self) -> Replaced:
         self.outcomes.append(asyncio.get_running_loop().create_future())

@@ -1,4 +1,4 @@
-"""Still: this host's part in a backup of its cluster, which any host may ask for.
+"""QuiescedHost: this host's part in a backup of its cluster, which any host may ask for.
 
     hold     no message goes from shard to shard, and no queue is changed, until
     release  which says if that was so all the time
@@ -25,7 +25,7 @@ HOLD_S = 60.0
 """Longer than a backup takes between its first checkpoint and its last."""
 
 
-HoldStill = Callable[[], AbstractAsyncContextManager[None]]
+Quiesce = Callable[[], AbstractAsyncContextManager[None]]
 """Meanwhile no message goes from shard to shard, and this host changes no queue."""
 
 
@@ -53,16 +53,16 @@ class StepDone(msgspec.Struct, frozen=True):
     led: list[LedShard] = []
 
 
-class Still:
+class QuiescedHost:
     """Belongs to the event loop's thread."""
 
     def __init__(
         self,
-        hold_still: HoldStill,
+        quiesce: Quiesce,
         stores: Callable[[], Mapping[int, ReplicatedStore]],
         leads: Callable[[int], bool],
     ) -> None:
-        self._hold_still = hold_still
+        self._quiesce = quiesce
         self._stores = stores
         self._leads = leads
         self._token = ""
@@ -103,7 +103,7 @@ class Still:
         return not holding.done()
 
     async def _held(self, held: asyncio.Event, released: asyncio.Event) -> None:
-        async with self._hold_still():
+        async with self._quiesce():
             held.set()
             try:
                 async with asyncio.timeout(HOLD_S):

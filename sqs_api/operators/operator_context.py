@@ -1,4 +1,4 @@
-"""Desk: the parts of the service that the operators' API works with."""
+"""OperatorContext: the parts of the service that the operators' API works with."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealer import Sealer
-from sqs_api.operators.people import People
 from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings
+from sqs_api.operators.user_admin import UserAdmin
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
 
 
-class Desk(NamedTuple):
+class OperatorContext(NamedTuple):
     """Belongs to the event loop's thread."""
 
     catalog: Catalog
@@ -41,7 +41,7 @@ class Desk(NamedTuple):
     history: Callable[[str, str], Reader]
     """Reads the history of the queues of an account in a region."""
     archive: ArchivedMessages
-    people: People
+    user_admin: UserAdmin
     """Users and access keys."""
     find_key: FindKey
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from compat_tests.certificates import Authority
-from spark_jobs.archive.service_client import Refused, Service, ServiceUnusable, TableVersion
+from spark_jobs.archive.archive_client import ArchiveClient, Refused, ServiceUnusable, TableVersion
 from spark_jobs.lib.job_options import sdk_key
 from spark_jobs.tests.services import FakeService, place_of
 from sqs_api.settings.service_place import Place, find_place
@@ -32,7 +32,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 def test_shards_are_read_and_batches_acknowledged(service: FakeService) -> None:
     service.sealed = {("a", 0): 3, ("a", 1): 5}
-    client = Service(service.place)
+    client = ArchiveClient(service.place)
 
     assert client.seal() == {("a", 0): 3, ("a", 1): 5}
     assert client.archived() == {("a", 0): 0, ("a", 1): 0}
@@ -43,11 +43,11 @@ def test_shards_are_read_and_batches_acknowledged(service: FakeService) -> None:
 
 def test_batch_that_was_never_sealed_is_refused(service: FakeService) -> None:
     with pytest.raises(Refused, match="there is no such batch"):
-        Service(service.place).acknowledge(("a", 0), 1, TABLE)
+        ArchiveClient(service.place).acknowledge(("a", 0), 1, TABLE)
 
 
 def test_requests_are_signed_with_the_key_that_the_sdks_find(service: FakeService) -> None:
-    Service(found(service.endpoint)).seal()
+    ArchiveClient(found(service.endpoint)).seal()
 
     signature = service.signed_by[0] or ""
     assert signature.startswith("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/")
@@ -60,7 +60,7 @@ def test_a_profile_that_is_not_there_is_said(
     monkeypatch.setenv("AWS_PROFILE", "nobody")
 
     with pytest.raises(ServiceUnusable, match=r"cannot find an access key: .*nobody"):
-        Service(found(service.endpoint)).seal()
+        ArchiveClient(found(service.endpoint)).seal()
 
 
 def test_a_service_under_a_private_authority_is_believed_where_the_sdks_believe_it(
@@ -74,17 +74,17 @@ def test_a_service_under_a_private_authority_is_believed_where_the_sdks_believe_
         endpoint = f"https://127.0.0.1:{service.port}"
 
         with pytest.raises(ServiceUnusable, match="certificate verify failed"):
-            Service(found(endpoint)).seal()
+            ArchiveClient(found(endpoint)).seal()
         monkeypatch.setenv("AWS_CA_BUNDLE", str(authority.file))
-        assert Service(found(endpoint)).seal() == {}
+        assert ArchiveClient(found(endpoint)).seal() == {}
         monkeypatch.setenv("AWS_CA_BUNDLE", str(tmp_path / "nothing"))
         with pytest.raises(ServiceUnusable):
-            Service(found(endpoint)).seal()
+            ArchiveClient(found(endpoint)).seal()
 
 
 def test_service_that_is_away_or_fails_is_named(service: FakeService) -> None:
     service.fails = {"/_holdfast/archive/seal"}
     with pytest.raises(ServiceUnusable, match=r"127\.0\.0\.1:\d+: 503 the disk is full"):
-        Service(service.place).seal()
+        ArchiveClient(service.place).seal()
     with pytest.raises(ServiceUnusable, match=r"127\.0\.0\.1:9: Connection refused"):
-        Service(place_of("http://127.0.0.1:9")).seal()
+        ArchiveClient(place_of("http://127.0.0.1:9")).seal()

@@ -28,7 +28,7 @@ EVERYONE_SENDS = (
 
 @pytest.fixture(autouse=True)
 def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sqs_api.gateway.late_news._HEAR_PAUSE_S", 0.0)
+    monkeypatch.setattr("sqs_api.gateway.recheck_refusal._HEAR_PAUSE_S", 0.0)
 
 
 class Elsewhere:
@@ -165,15 +165,15 @@ async def test_hosts_that_are_right_do_not_ask(monkeypatch: pytest.MonkeyPatch) 
 async def test_all_who_wait_share_one_question(monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere, unknown = Elsewhere(), InvalidClientTokenId()
     async with running(catch_up=elsewhere.catch_up) as service:
-        news = service.late_news
-        await asyncio.gather(*(news.hear(unknown) for _ in range(50)))
+        recheck = service.recheck_refusal
+        await asyncio.gather(*(recheck.hear(unknown) for _ in range(50)))
         assert elsewhere.questions == 1
         elsewhere.is_made = True
-        await news.hear(unknown)
+        await recheck.hear(unknown)
         assert (elsewhere.questions, elsewhere.is_known) == (2, True)
         elsewhere.is_away = True
         with pytest.raises(ServiceUnavailable):
-            await news.hear(unknown)
+            await recheck.hear(unknown)
 
 
 async def test_a_request_waits_for_the_key_that_it_needs() -> None:

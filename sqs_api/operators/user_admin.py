@@ -1,4 +1,4 @@
-"""People: users and access keys as the console reads and changes them.
+"""UserAdmin: users and access keys as the console reads and changes them.
 
 The rules are those of `cluster/keys/identity_store.py`, which `holdfast users` and `holdfast
 credentials` use as well.
@@ -17,7 +17,7 @@ from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 T = TypeVar("T")
 
 
-class People:
+class UserAdmin:
     """Belongs to the event loop's thread."""
 
     def __init__(self, store: IdentityStore, used: Mapping[str, int]) -> None:

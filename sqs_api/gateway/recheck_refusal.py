@@ -1,5 +1,5 @@
-"""LateNews: a request is refused for a key, a policy or a queue only once what other hosts changed
-is known here, and not at all for a key that is being made.
+"""RecheckRefusal: a request is refused for a key, a policy or a queue only once this host knows
+what other hosts changed, and not at all for a key that is being made.
 
 A new access key is good for the very next request, and a host of a cluster whose watch of etcd lags
 does not refuse what its neighbours would answer.
@@ -40,7 +40,7 @@ _HEAR_S = 4.0
 """Time that a request waits for what it may not know."""
 
 
-class LateNews:
+class RecheckRefusal:
     """Belongs to the event loop's thread."""
 
     def __init__(

@@ -30,7 +30,7 @@ class TableVersion(NamedTuple):
     version: int
 
 
-class Service:
+class ArchiveClient:
     """Client of the archive pages. Every method raises ServiceUnusable."""
 
     def __init__(self, place: Place) -> None:

@@ -19,7 +19,7 @@ from sqs_api.admin.routes import (
     Refused,
     Route,
 )
-from sqs_api.operators.desk import Desk
+from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.errors import (
     PurgeQueueInProgress,
     QueueDoesNotExist,
@@ -71,9 +71,9 @@ class RestoredQueue(TypedDict):
     restored: str
 
 
-async def list_deleted_queues(desk: Desk, asked: Asked) -> list[RestorableQueue]:
+async def list_deleted_queues(context: OperatorContext, asked: Asked) -> list[RestorableQueue]:
     """List deleted and purged queues that can be restored, the latest first."""
-    deletions = desk.deletions
+    deletions = context.deletions
     restorable = deletions.all()
     return [
         {
@@ -100,19 +100,19 @@ def _merged(answers: Mapping[str, Any], leads: Leads) -> Any:
     return [queue | {"messages": messages[queue["queue_id"]]} for queue in listed]
 
 
-async def restore_queue(desk: Desk, asked: Asked, kept: KeptQueue) -> RestoredQueue:
+async def restore_queue(context: OperatorContext, asked: Asked, kept: KeptQueue) -> RestoredQueue:
     """Restore a deleted queue, or the messages of a purged one; those in flight follow."""
     asked.noted["queue_id"] = kept.queue_id
-    queue = await desk.deletions.restore(kept.queue_id)
+    queue = await context.deletions.restore(kept.queue_id)
     asked.noted["restored"] = queue.arn
     return {"restored": queue.name}
 
 
-async def restore_deleted_queue(desk: Desk, asked: Asked) -> ShownQueueId:
+async def restore_deleted_queue(context: OperatorContext, asked: Asked) -> ShownQueueId:
     """Restore a deleted queue, or the messages of a purged one; answers with their queue."""
     queue_id = int(asked.parts[0])
     try:
-        queue = await desk.deletions.restore(queue_id)
+        queue = await context.deletions.restore(queue_id)
     except QueueDoesNotExist as refusal:
         text = f"No deleted queue with the id {queue_id} can be restored."
         is_plain = refusal.message == QueueDoesNotExist.default_message
@@ -122,20 +122,24 @@ async def restore_deleted_queue(desk: Desk, asked: Asked) -> ShownQueueId:
     return _shown(queue)
 
 
-async def delete_queue(desk: Desk, asked: Asked, named: NamedQueue) -> ShownQueueId:
+async def delete_queue(context: OperatorContext, asked: Asked, named: NamedQueue) -> ShownQueueId:
     """Delete a queue, also a protected one."""
-    return await _removed(desk, asked, named, desk.deletions.delete)
+    return await _removed(context, asked, named, context.deletions.delete)
 
 
-async def purge_protected_queue(desk: Desk, asked: Asked, named: NamedQueue) -> ShownQueueId:
+async def purge_protected_queue(
+    context: OperatorContext, asked: Asked, named: NamedQueue
+) -> ShownQueueId:
     """Purge a queue, also a protected one."""
-    return await _removed(desk, asked, named, desk.deletions.purge)
+    return await _removed(context, asked, named, context.deletions.purge)
 
 
-async def _removed(desk: Desk, asked: Asked, named: NamedQueue, remove: Remove) -> ShownQueueId:
+async def _removed(
+    context: OperatorContext, asked: Asked, named: NamedQueue, remove: Remove
+) -> ShownQueueId:
     asked.noted["queue"] = f"arn:aws:sqs:{named.region}:{named.account}:{named.name}"
     try:
-        queue = desk.catalog.queue(named.account, named.region, named.name)
+        queue = context.catalog.queue(named.account, named.region, named.name)
         await remove(queue, force=named.force)
     except QueueDoesNotExist as refusal:
         raise Refused(404, f"There is no queue {named.name}.") from refusal
