@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from functools import partial
 
 import msgspec
+from typing_extensions import override
 
 from cluster.peers.log_retention import LogRetention
-from cluster.replication.contract import NotServing, ReplicaReport
+from cluster.replication.contract import NotServing, ReplicaOwner, ReplicaReport
 from cluster.replication.replacement import DamagedRows, Replacement
 from cluster.replication.replica import Replica
 from storage.engines.flushed_rows import FlushedRows
@@ -67,7 +68,7 @@ def synced_ones(
         yield proposal
 
 
-class ReplicatedStore(FlushedRows):
+class ReplicatedStore(FlushedRows, ReplicaOwner):
     """See `SharedStore`. It is its replica's owner. Belongs to the event loop's thread."""
 
     def __init__(
@@ -198,8 +199,9 @@ class ReplicatedStore(FlushedRows):
         timing = self.replica.timing
         return timing.under_way_max if self.answers_early else timing.waiting_max
 
+    @override
     def on_synced(self) -> None:
-        """See `ReplicaOwner.on_synced`. Tell the shard, if it leads and answers early, which
+        """Tell the shard, if it leads and answers early, which
         Entries this host has durably and may answer."""
         if not self.answers_early or not self._is_leading:
             return
@@ -362,12 +364,13 @@ class ReplicatedStore(FlushedRows):
         """See `ReplicaOwner.first_body`: it changes no rows."""
         return encode_body(EntryBody(self._now_ms(), [], []))
 
+    @override
     def on_committed(self, index: int) -> None:
-        """See `ReplicaOwner.on_committed`."""
         self._apply_more()
 
+    @override
     def on_serving(self, term: int) -> None:
-        """See `ReplicaOwner.on_serving`. A leader that took another term goes on where it was."""
+        """A leader that took another term goes on where it was."""
         unconfirmed, self._unconfirmed = self._unconfirmed, []
         for done in unconfirmed:
             self.replica.confirm(done)
@@ -391,8 +394,8 @@ class ReplicatedStore(FlushedRows):
         if self._was_full and self.has_room:
             self.on_room()
 
+    @override
     def on_deposed(self) -> None:
-        """See `ReplicaOwner.on_deposed`."""
         was_leading, self._is_leading = self._is_leading, False
         self._proposals.clear()
         unconfirmed, self._unconfirmed = self._unconfirmed, []
@@ -401,8 +404,8 @@ class ReplicatedStore(FlushedRows):
         if was_leading and not self._is_over and self._leader is not None:
             self._leader.on_deposed()
 
+    @override
     def on_behind(self, leader: str) -> None:
-        """See `ReplicaOwner.on_behind`."""
         self.replacement.begin()
 
     # -- rows of another host ----------------------------------------------------------------------

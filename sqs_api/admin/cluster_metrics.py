@@ -8,8 +8,10 @@ from pathlib import Path
 
 from cryptography import x509
 from prometheus_client.core import GaugeMetricFamily, Metric
+from typing_extensions import override
 
 from cluster.replication.contract import PeerReport, ReplicaReport
+from sqs_api.gateway.metrics import Source
 
 _LEADER = "leader"
 _GAUGES: tuple[tuple[str, str, Callable[[ReplicaReport], float]], ...] = (
@@ -69,7 +71,7 @@ _OF_PEERS: tuple[tuple[str, str, Callable[[ReplicaReport, PeerReport], float | N
 """Of the shards that this host leads."""
 
 
-class ClusterMetrics:
+class ClusterMetrics(Source):
     """The metrics of a member of a cluster."""
 
     def __init__(
@@ -80,14 +82,14 @@ class ClusterMetrics:
         self._certificate = certificate
         self._expires_at_s: float | None = None
 
+    @override
     async def read(self) -> None:
-        """See `Source.read`."""
         self._expires_at_s = None
         if self._certificate is not None:
             self._expires_at_s = await asyncio.to_thread(_expires_at_s, self._certificate)
 
+    @override
     def collect(self) -> Iterator[Metric]:
-        """See `Source.collect`."""
         if self._expires_at_s is not None:
             yield GaugeMetricFamily(
                 "holdfast_peer_certificate_expires_seconds",

@@ -17,10 +17,11 @@ from prometheus_client.core import (
     Metric,
     SummaryMetricFamily,
 )
+from typing_extensions import override
 
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin.queue_samples import QueueSample, QueueSamples, add_up
-from sqs_api.gateway.metrics import add_histogram
+from sqs_api.gateway.metrics import Source, add_histogram
 from storage.histogram import Histogram
 from visibility.contract.model import QueueDefinition
 
@@ -128,7 +129,7 @@ class SeenQueue(NamedTuple):
     takes_dead_letters: bool = False
 
 
-class QueueMetrics:
+class QueueMetrics(Source):
     """The queues of a host."""
 
     def __init__(
@@ -149,8 +150,8 @@ class QueueMetrics:
         self._kept_quarantined = 0
         self._now_ms = 0.0
 
+    @override
     async def read(self) -> None:
-        """See `Source.read`."""
         queues = list(self._queues)
         shown = fullest(queues, self._samples.depths(), self._queues_max)
         samples = await self._samples.read(queues, shown)
@@ -160,8 +161,8 @@ class QueueMetrics:
         self._kept_quarantined = sum(sample.report.quarantined for sample in kept)
         self._now_ms = self._wall_s() * 1000
 
+    @override
     def collect(self) -> Iterator[Metric]:
-        """See `Source.collect`."""
         yield from families(self._seen, self._now_ms)
         yield GaugeMetricFamily(
             "holdfast_kept_messages_quarantined", _KEPT_QUARANTINED, self._kept_quarantined

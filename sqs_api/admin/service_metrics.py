@@ -15,6 +15,7 @@ from prometheus_client.core import (
     InfoMetricFamily,
     Metric,
 )
+from typing_extensions import override
 
 from cluster.shards.router import Router
 from cluster.shards.shard_report import ShardReport
@@ -22,7 +23,7 @@ from sqs_api.gateway.access import Access
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.measures import Measures
-from sqs_api.gateway.metrics import add_histogram
+from sqs_api.gateway.metrics import Source, add_histogram
 from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.settings.logs import EVENTS, OUTPUT
@@ -45,7 +46,7 @@ class Parts(msgspec.Struct):
     durability: str
 
 
-class ServiceMetrics:
+class ServiceMetrics(Source):
     """The metrics of the node itself."""
 
     def __init__(self, parts: Parts) -> None:
@@ -54,8 +55,8 @@ class ServiceMetrics:
     async def read(self) -> None:
         """See `Source.read`: these are all in memory."""
 
+    @override
     def collect(self) -> Iterator[Metric]:
-        """See `Source.collect`."""
         parts = self._parts
         reports = parts.router.reports()
         restorable = parts.deletions.all()

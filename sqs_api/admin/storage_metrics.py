@@ -8,11 +8,13 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from prometheus_client.core import GaugeMetricFamily, Metric
+from typing_extensions import override
 
+from sqs_api.gateway.metrics import Source
 from storage.engines.store_options import log_folder
 
 
-class StorageMetrics:
+class StorageMetrics(Source):
     """The files of this host's shards."""
 
     def __init__(self, folders: Mapping[int, Path]) -> None:
@@ -31,8 +33,8 @@ class StorageMetrics:
     def _look(self) -> dict[tuple[str, str], int]:
         return {labels: bytes_in(folder) for labels, folder in self._folders.items()}
 
+    @override
     def collect(self) -> Iterator[Metric]:
-        """See `Source.collect`."""
         family = GaugeMetricFamily(
             "holdfast_shard_stored_bytes",
             "Bytes of a shard's files: its rows with all messages, and its log.",

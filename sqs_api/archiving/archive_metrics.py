@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from typing_extensions import override
 
 from cluster.shards.router import Router
 from sqs_api.archiving.exporter import Exporter
 from sqs_api.archiving.schedule import Schedule
+from sqs_api.gateway.metrics import Source
 
 _QUEUE_LABELS = ("account", "region", "queue")
 _QUANTILES = {"age_p50_s": "0.5", "age_p90_s": "0.9", "age_p99_s": "0.99", "age_max_s": "1"}
@@ -21,7 +23,7 @@ _TIMES = {
 }
 
 
-class ArchiveMetrics:
+class ArchiveMetrics(Source):
     """The metrics of a node that has a lake."""
 
     def __init__(
@@ -39,8 +41,8 @@ class ArchiveMetrics:
     async def read(self) -> None:
         """See `Source.read`: these are all in memory."""
 
+    @override
     def collect(self) -> Iterator[Metric]:
-        """See `Source.collect`."""
         archives = [report.archive for report in self._router.reports()]
         now_ms = self._now_ms()
         oldest_ms = min((a.waiting_since_ms for a in archives if a.messages), default=now_ms)

@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 
 import msgspec
 import structlog
+from typing_extensions import override
 
 from auth.auth_errors import AuthError
 from auth.caller import Caller
@@ -48,7 +49,7 @@ from sqs_api.cloudwatch.wires import (
 )
 from sqs_api.gateway.access import Access, Asker
 from sqs_api.gateway.client import Authenticate
-from sqs_api.gateway.gateway import OtherAnswer, OtherRequest
+from sqs_api.gateway.gateway import OtherAnswer, OtherRequest, OtherService
 from sqs_api.parts import Feature
 from sqs_api.periodic import Every
 from visibility.contract.actions import Action, AnsweredBy
@@ -91,7 +92,7 @@ _decode_points = msgspec.msgpack.Decoder(_PointsHeard).decode
 _decode_names = msgspec.msgpack.Decoder(list[str]).decode
 
 
-class Monitoring:
+class Monitoring(OtherService):
     """Belongs to the event loop's thread."""
 
     def __init__(
@@ -121,8 +122,8 @@ class Monitoring:
         """Reads the queues of an account in a region."""
         return HistoryReader(self._history, self._hosts, account, region)
 
+    @override
     def answer(self, request: OtherRequest) -> Awaitable[OtherAnswer] | None:
-        """See `OtherService.answer`."""
         protocol = protocol_of(request.target, request.headers, request.body)
         return None if protocol is None else self._answered(protocol, request)
 

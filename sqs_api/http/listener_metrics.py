@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from typing_extensions import override
 
+from sqs_api.gateway.metrics import Source
 from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.http.http_limits import ListenerCounters
 from sqs_api.http.tls import Tls
@@ -14,7 +16,7 @@ from sqs_api.http.tls import Tls
 _Reason = TypeVar("_Reason", bound=str)
 
 
-class ListenerMetrics:
+class ListenerMetrics(Source):
     """A source of `Metrics`."""
 
     def __init__(
@@ -35,8 +37,8 @@ class ListenerMetrics:
     async def read(self) -> None:
         """See `Source.read`: these are all in memory."""
 
+    @override
     def collect(self) -> Iterator[Metric]:
-        """See `Source.collect`."""
         counters = self._counters
         yield _gauge("connections", "Open connections.", counters.connections)
         yield _gauge(

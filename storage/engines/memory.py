@@ -9,14 +9,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from typing_extensions import override
+
 from storage.engines.store import Done
 from storage.healing.rebuild import Healed, rebuild
 from storage.rows.entry_body import decode_body
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
+from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes, Ops
 
 
-class MemoryStore:
+class MemoryStore(RowReader):
     """Rows in a dict, with a durable copy behind it."""
 
     shared = None
@@ -68,21 +71,21 @@ class MemoryStore:
         self.rows = dict(self.durable)
         self._sorted = None
 
+    @override
     def get(self, key: bytes) -> bytes | None:
-        """See `RowReader.get`."""
         return self.rows.get(key)
 
+    @override
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """See `RowReader.get_many`."""
         return [self.rows.get(key) for key in keys]
 
+    @override
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `RowReader.scan`."""
         for key in self.names(begin, end):
             yield key, self.rows[key]
 
+    @override
     def names(self, begin: bytes, end: bytes) -> Iterator[bytes]:
-        """See `RowReader.names`."""
         if self._sorted is None:
             self._sorted = sorted(self.rows)
         keys = self._sorted

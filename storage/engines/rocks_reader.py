@@ -6,14 +6,16 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from rocksdict import Rdict, ReadOptions
+from typing_extensions import override
 
+from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import DamagedRecord
 
 _MANY = 4
 """Number of keys from which one call for all is cheaper than one for each."""
 
 
-class RocksReader:
+class RocksReader(RowReader):
     """Reads rows of a database, and names the damaged ones."""
 
     def __init__(self, rows: Rdict, named: Callable[[Exception], str] = str) -> None:
@@ -21,15 +23,15 @@ class RocksReader:
         self._rows = rows
         self._named = named
 
+    @override
     def get(self, key: bytes) -> bytes | None:
-        """See `RowReader.get`."""
         try:
             return self._rows.get(key)
         except Exception as error:  # a bare exception with a text
             raise self._damage(key, "it cannot be read", error) from error
 
+    @override
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """See `RowReader.get_many`."""
         get: Any = self._rows.get
         try:
             return [get(key) for key in keys] if len(keys) < _MANY else get(keys)
@@ -47,13 +49,15 @@ class RocksReader:
     def _damage(self, key: bytes, text: str, error: Exception) -> DamagedRecord:
         return DamagedRecord(key, f"{text}: {self._named(error)}")
 
+    @override
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `RowReader.scan`. An iterator that meets an unreadable block just ends: its status
+        """An iterator that meets an unreadable block just ends: its status
         tells."""
         return self._walk(begin, end, ReadOptions())
 
+    @override
     def names(self, begin: bytes, end: bytes) -> Iterator[bytes]:
-        """See `RowReader.names`. Blocks are read whatever their checksums say, and not cached."""
+        """Blocks are read whatever their checksums say, and not cached."""
         options = ReadOptions()
         options.set_verify_checksums(False)
         options.fill_cache(False)  # type: ignore[call-arg]  # the stub lacks its argument

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Unpack
 
+from typing_extensions import override
+
 from storage.log.entry import (
     ALIGNMENT,
     BEGINNING,
@@ -196,8 +198,8 @@ class ReplicaLog(Log):
         while self._recent_bytes > RECENT_BYTES:
             self._recent_bytes -= len(self._recent.pop(next(iter(self._recent))))
 
+    @override
     def release(self, index: int) -> None:
-        """See `Log.release`."""
         before = self._segments
         super().release(index)
         for segment in before:

@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from heapq import merge
 from typing import Protocol
 
+from typing_extensions import override
+
 from visibility.rows.row_changes import Changes
 
 _UNTOUCHED = object()
@@ -33,15 +35,15 @@ class RowReader(Protocol):
         out: none of them is certain. Raises DamagedRecord where it can go no further."""
 
 
-class Overlay:
+class Overlay(RowReader):
     """See `RowReader`."""
 
     def __init__(self, base: RowReader, *layers: Changes) -> None:
         self.base = base
         self.layers = list(layers)
 
+    @override
     def get(self, key: bytes) -> bytes | None:
-        """See `RowReader.get`."""
         for layer in reversed(self.layers):
             if layer.ops:
                 value = layer.find(key, _UNTOUCHED)
@@ -49,8 +51,8 @@ class Overlay:
                     return value  # type: ignore[return-value]
         return self.base.get(key)
 
+    @override
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """See `RowReader.get_many`."""
         layers = [layer for layer in self.layers if layer.ops]
         if not layers:
             return self.base.get_many(keys)
@@ -61,8 +63,8 @@ class Overlay:
         below = iter(self.base.get_many(rest) if rest else ())
         return [next(below) if value is _UNTOUCHED else value for value in found]  # type: ignore[misc]
 
+    @override
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `RowReader.scan`."""
         layers = [layer for layer in self.layers if layer.ops]
         below = self.base.scan(begin, end)
         if not layers:
@@ -84,8 +86,8 @@ class Overlay:
             yield from self._current(layers, next_changed)
             next_changed = _next_other(changed, next_changed)
 
+    @override
     def names(self, begin: bytes, end: bytes) -> Iterator[bytes]:
-        """See `RowReader.names`."""
         changed = [layer.keys_between(begin, end) for layer in self.layers if layer.ops]
         return merge(self.base.names(begin, end), *changed)
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from typing_extensions import override
+
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, QueueSettings, Request
 from visibility.contract.operations import Operation
@@ -172,8 +174,8 @@ class MessagesHandedOver(Event, frozen=True):
     leases: list[Lease]
     messages: list[StoredMessage]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         archive = shard.archive
         if not archive.has_open:
             archive.open_since_ms = self.removed_at_ms
@@ -181,8 +183,8 @@ class MessagesHandedOver(Event, frozen=True):
         archive.open_size += self.size
         archive.handed_over += len(self.leases)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         pairs = zip(self.leases, self.messages, strict=True)
         for position, (lease, message) in enumerate(pairs, self.first_position):
             archived = ArchivedMessage(
@@ -196,8 +198,8 @@ class MessagesHandedOver(Event, frozen=True):
             )
             changes.put(row_key(THE_SHARD, ARCHIVED, position), encode_row(archived))
 
+    @override
     def tell(self, turn: Effects) -> None:
-        """See `Event.tell`."""
         turn.changed[THE_SHARD] = None
 
     @property
@@ -211,15 +213,15 @@ class MessagesDiscarded(Event, frozen=True, gc=False):
 
     messages: int
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         shard.archive.discarded += self.messages
 
     def record(self, changes: Changes) -> None:
         """Only the shard's own row changes."""
 
+    @override
     def tell(self, turn: Effects) -> None:
-        """See `Event.tell`."""
         turn.changed[THE_SHARD] = None
 
 
@@ -228,8 +230,8 @@ class BatchSealed(Event, frozen=True):
 
     batch: SealedBatch
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         archive, batch = shard.archive, self.batch
         archive.batches[batch.number] = batch
         archive.next_batch = batch.number + 1
@@ -237,8 +239,8 @@ class BatchSealed(Event, frozen=True):
         archive.sealed_size += batch.size
         archive.open_size = 0
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         changes.put(row_key(THE_SHARD, BATCH, self.batch.number), encode_row(self.batch))
 
 
@@ -252,15 +254,15 @@ class BatchesArchived(Event, frozen=True, gc=False):
     number: int
     until: int
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         archive = shard.archive
         archive.archived = self.number
         archive.batches = {n: batch for n, batch in archive.batches.items() if n > self.number}
         archive.sealed_size = sum(batch.size for batch in archive.batches.values())
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         for table, end in ((ARCHIVED, self.until), (BATCH, self.number + 1)):
             begin, _ = table_range(THE_SHARD, table)
             changes.delete_range(begin, row_key(THE_SHARD, table, end))

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import msgspec
+from typing_extensions import override
 
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
@@ -163,8 +164,8 @@ class MessagesArrived(Event, frozen=True):
     arrived_at_ms: int
     arrivals: list[tuple[bytes, int, int, StoredMessage]]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         for _, _, sequence, message in self.arrivals:
             queue.next_sequence = max(queue.next_sequence, sequence + 1)
@@ -176,14 +177,14 @@ class MessagesArrived(Event, frozen=True):
         queue.fresh_until_ms = 0
         shard.plan_pulse(queue, self.arrived_at_ms)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         for origin, number, sequence, message in self.arrivals:
             put_waiting(changes, self.queue_id, sequence, message)
             changes.put(arrival_key(THE_SHARD, ARRIVAL, origin, number), encode_row(""))
 
+    @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
-        """See `Event.shown_in`."""
         return (self.queue_id,)
 
 
@@ -196,8 +197,8 @@ class ArrivalsRefused(Event, frozen=True):
     def apply(self, shard: ShardState) -> None:
         """Memory knows nothing of what was refused or forgotten."""
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         for origin, number, reason in self.refusals:
             changes.put(arrival_key(THE_SHARD, ARRIVAL, origin, number), encode_row(reason))
 
@@ -210,8 +211,8 @@ class ArrivalsForgotten(Event, frozen=True):
     def apply(self, shard: ShardState) -> None:
         """Memory knows nothing of what was refused or forgotten."""
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         for origin, floor in self.floors:
             begin = arrival_key(THE_SHARD, ARRIVAL, origin, 0)
             changes.delete_range(begin, arrival_key(THE_SHARD, ARRIVAL, origin, floor))

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 
 import msgspec
+from typing_extensions import override
 
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
@@ -242,8 +243,8 @@ class MessagesDeparted(Event, frozen=True):
         """(number, departure) in order."""
         return enumerate(self.departures, self.first_number)
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         for number, departure in self.numbered():
             leave(shard, queue, departure.lease)
@@ -252,21 +253,21 @@ class MessagesDeparted(Event, frozen=True):
         shard.outbox.origin = self.departures[-1].origin
         trim(queue)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         for number, departure in self.numbered():
             remove(changes, self.queue_id, [departure.lease])
             changes.put(row_key(THE_SHARD, DEPARTURE, number), encode_row(departure))
         next_number = self.first_number + len(self.departures)
         write_outbox(changes, OutboxRow(self.departures[-1].origin, next_number))
 
+    @override
     def tell(self, turn: Effects) -> None:
-        """See `Event.tell`."""
         turn.departs = True
 
     @property
+    @override
     def weight(self) -> int:
-        """See `Event.weight`."""
         return len(self.departures)
 
 
@@ -276,14 +277,14 @@ class DeparturesCleared(Event, frozen=True):
     cleared_at_ms: int
     numbers: list[int]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queues.get(self.queue_id)
         gone = [_remove_departure(shard, queue, number) for number in self.numbers]
         _go_on(shard, queue, gone, self.cleared_at_ms)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         for number in self.numbers:
             changes.delete(row_key(THE_SHARD, DEPARTURE, number))
 
@@ -300,8 +301,8 @@ class DeparturesReturned(Event, frozen=True):
     leases: list[Lease]
     messages: list[StoredMessage]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         drop_removed(
             queue
@@ -311,8 +312,8 @@ class DeparturesReturned(Event, frozen=True):
             _put_back(shard, queue, lease, message, self)
         _go_on(shard, queue, back, self.returned_at_ms)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         queue_id = self.queue_id
         for number, lease, message in zip(self.numbers, self.leases, self.messages, strict=True):
             changes.delete(row_key(THE_SHARD, DEPARTURE, number))
@@ -323,8 +324,8 @@ class DeparturesReturned(Event, frozen=True):
                 key = row_key(queue_id, LEASE, lease.sequence)
             changes.put(key, encode_row(lease))
 
+    @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
-        """See `Event.shown_in`."""
         return (self.queue_id,)
 
 

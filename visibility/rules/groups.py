@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable
 from typing import ClassVar
 
 import msgspec
+from typing_extensions import override
 
 from visibility.content.id_digests import UNGROUPED
 from visibility.contract.stored_message import Lease
@@ -275,8 +276,8 @@ class GroupsChanged(Event, frozen=True):
     fifo: bool
     changes: list[GroupChange]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         queue.fifo = self.fifo
         if len(queue.groups) >= _GROUPS_MAX:
@@ -296,8 +297,8 @@ class GroupsChanged(Event, frozen=True):
             if not row.count and queue.fairness.noisy:
                 queue.fairness.drained(group)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         queue_id = self.queue_id
         for change in self.changes:
             row = change.row
@@ -312,6 +313,6 @@ class GroupsChanged(Event, frozen=True):
             else:
                 changes.delete(key)
 
+    @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
-        """See `Event.shown_in`."""
         return (self.queue_id,)

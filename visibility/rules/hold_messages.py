@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
+from typing_extensions import override
 
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import (
@@ -220,8 +221,8 @@ class MessagesHeld(Event, frozen=True):
     marks: list[Hold]
     leases: list[Lease]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         for lease in self.leases:
             if lease.sequence not in queue.entries:
@@ -232,8 +233,8 @@ class MessagesHeld(Event, frozen=True):
             shard.plan_pulse(queue, mark.deleted_at_ms or self.held_at_ms)
         trim(queue)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         queue_id = self.queue_id
         for lease in self.leases:
             changes.put(row_key(queue_id, LEASE, lease.sequence), encode_row(lease))
@@ -248,14 +249,14 @@ class HoldsEnded(Event, frozen=True):
 
     sequences: list[int]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         holds = shard.queue(self.queue_id).holds
         for sequence in self.sequences:
             holds.pop(sequence, None)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         for sequence in self.sequences:
             changes.delete(row_key(self.queue_id, HOLD, sequence))
 

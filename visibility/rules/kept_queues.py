@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
@@ -318,8 +319,8 @@ class QueueContinued(Event, frozen=True):
     first_sequence: int
     tasks: list[MoveTask]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         old, new = shard.queue(self.queue_id), shard.queue(self.successor_id)
         new.continues = old.queue_id
         if new.next_sequence < self.first_sequence:  # else the purged queue never had a message
@@ -336,8 +337,8 @@ class QueueContinued(Event, frozen=True):
                 shard.plan_pulse(new, task.started_at_ms)
         window.read_again(shard, old)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         changes.delete_range(*table_range(self.queue_id, MOVE_TASK))
         for task in self.tasks:
             changes.put(row_key(self.successor_id, MOVE_TASK, task.number), encode_row(task))
@@ -351,16 +352,16 @@ class QueueContinued(Event, frozen=True):
 class QueueDropped(Event, frozen=True, gc=False):
     """The queue was deleted with everything in it."""
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queues.pop(self.queue_id, None)
         if queue is not None:
             _empty(shard, queue)
             for heir in shard.continuing(self.queue_id):
                 heir.continues = queue.continues
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         changes.delete_range(*queue_range(self.queue_id))
 
     def tell(self, turn: Effects) -> None:

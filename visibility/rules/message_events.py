@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 import msgspec
+from typing_extensions import override
 
 from visibility.contract.limits import IN_FLIGHT_MAX, MESSAGE_RETENTION_PERIOD
 from visibility.contract.stored_message import Lease, StoredMessage
@@ -48,8 +49,8 @@ class MessagesSent(Event, frozen=True):
         """(sequence, message) in order."""
         return enumerate(self.messages, self.first_sequence)
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         first, messages = self.first_sequence, self.messages
         after = queue.next_sequence = first + len(messages)
@@ -65,13 +66,13 @@ class MessagesSent(Event, frozen=True):
             for message in messages:
                 queue.fairness.sent(message.group, message.sent_at_ms)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         for sequence, message in self.numbered():
             put_waiting(changes, self.queue_id, sequence, message)
 
+    @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
-        """See `Event.shown_in`."""
         return (self.queue_id,)
 
 
@@ -94,8 +95,8 @@ class MessagesDelayed(Event, frozen=True):
             strict=True,
         )
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         if not queue.delayed or self.due_ms[0]:
             shard.plan_pulse(queue, min(self.due_ms) or self.messages[0].sent_at_ms)
@@ -106,8 +107,8 @@ class MessagesDelayed(Event, frozen=True):
         queue.delayed += len(self.messages)
         _count_sent(queue, self.messages)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         for sequence, due_ms, message in self.numbered():
             changes.put(pair_key(self.queue_id, DELAYED, due_ms, sequence), encode_row(message))
 
@@ -118,8 +119,8 @@ class MessagesReceived(Event, frozen=True):
     received_at_ms: int
     leases: list[Lease]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         queue.counts.received += len(self.leases)
         entries = queue.entries
@@ -134,8 +135,8 @@ class MessagesReceived(Event, frozen=True):
         if queue.visible_again:
             trim(queue)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         record_leases(changes, self.queue_id, self.leases)
 
 
@@ -145,8 +146,8 @@ class MessagesDeleted(Event, frozen=True):
     deleted_at_ms: int
     leases: list[Lease]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         queue.counts.deleted += len(self.leases)
         times = queue.times_in_queue
@@ -161,8 +162,8 @@ class MessagesDeleted(Event, frozen=True):
         if queue.visible_again:
             trim(queue)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         remove(changes, self.queue_id, self.leases)
 
     def shown_in(self, shard: ShardState) -> Iterable[int]:
@@ -170,8 +171,8 @@ class MessagesDeleted(Event, frozen=True):
         return _room_again(shard, self.queue_id, len(self.leases))
 
     @property
+    @override
     def weight(self) -> int:
-        """See `Event.weight`."""
         return len(self.leases)
 
 
@@ -182,16 +183,16 @@ class MessagesExpired(Event, frozen=True):
     expired_at_ms: int
     leases: list[Lease]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         for lease in self.leases:
             leave(shard, queue, lease)
         queue.counts.expired += len(self.leases)
         trim(queue)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         remove(changes, self.queue_id, self.leases)
 
     def shown_in(self, shard: ShardState) -> Iterable[int]:
@@ -199,8 +200,8 @@ class MessagesExpired(Event, frozen=True):
         return _room_again(shard, self.queue_id, len(self.leases))
 
     @property
+    @override
     def weight(self) -> int:
-        """See `Event.weight`."""
         return len(self.leases)
 
 
@@ -210,20 +211,20 @@ class VisibilityChanged(Event, frozen=True):
     changed_at_ms: int
     leases: list[Lease]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         for lease in self.leases:
             hide(shard, queue, lease, self.changed_at_ms)
         if queue.visible_again:
             trim(queue)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         record_leases(changes, self.queue_id, self.leases)
 
+    @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
-        """See `Event.shown_in`."""
         return (self.queue_id,)
 
 
@@ -233,28 +234,28 @@ class LeasesEnded(Event, frozen=True):
     ended_at_ms: int
     leases: list[Lease]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         for lease in self.leases:
             end_flight(shard, queue, queue.entries.pop(lease.sequence).lease)
             queue.waiting += 1
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         queue_id = self.queue_id
         for lease in self.leases:
             changes.delete(row_key(queue_id, LEASE, lease.sequence))
             key = group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence)
             changes.put(key, encode_row(lease))
 
+    @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
-        """See `Event.shown_in`."""
         return (self.queue_id,)
 
     @property
+    @override
     def weight(self) -> int:
-        """See `Event.weight`."""
         return len(self.leases)
 
 
@@ -264,8 +265,8 @@ class MessagesMoved(Event, frozen=True):
     moved_at_ms: int
     moves: list[Move]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         source = shard.queue(self.queue_id)
         for move in self.moves:
             if move.due_ms < 0:
@@ -290,8 +291,8 @@ class MessagesMoved(Event, frozen=True):
             count(target, sequence, sequence + 1)
         trim(source)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         for move in self.moves:
             message = move.message
             if move.target_queue_id != self.queue_id:
@@ -302,8 +303,8 @@ class MessagesMoved(Event, frozen=True):
                 changes.delete(pair_key(self.queue_id, DELAYED, move.due_ms, move.lease.sequence))
             put_waiting(changes, move.target_queue_id, move.target_sequence, message)
 
+    @override
     def tell(self, turn: Effects) -> None:
-        """See `Event.tell`."""
         for move in self.moves:
             turn.changed[move.target_queue_id] = None
 

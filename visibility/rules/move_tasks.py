@@ -9,6 +9,7 @@ Source: API reference (2023), recorded statuses and errors.
 from __future__ import annotations
 
 import msgspec
+from typing_extensions import override
 
 from visibility.content.filters import check_filter
 from visibility.contract.errors import InvalidParameterValue, QueueError, ResourceNotFound
@@ -294,8 +295,8 @@ class MoveTaskChanged(Event, frozen=True):
     task: MoveTask
     forgotten: int = 0
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         task = self.task
         queue.tasks[task.number] = task
@@ -303,8 +304,8 @@ class MoveTaskChanged(Event, frozen=True):
         if task.is_active:
             shard.plan_pulse(queue, task.started_at_ms)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         changes.put(row_key(self.queue_id, MOVE_TASK, self.task.number), encode_row(self.task))
         if self.forgotten:
             changes.delete(row_key(self.queue_id, MOVE_TASK, self.forgotten))

@@ -16,6 +16,7 @@ from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import override
 
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease
@@ -361,8 +362,8 @@ class MessagesQuarantined(Event, frozen=True):
     leases: list[Lease]
     groups: list[BlockedGroup]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         spans = queue.quarantined.spans
         left = Counter(lease.sequence >> SPAN_BITS for lease in self.leases)
@@ -391,8 +392,8 @@ class MessagesQuarantined(Event, frozen=True):
             shard.plan_pulse(queue, blocked.since_ms + LEAST_RETENTION_MS)
         trim(queue)
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         queue_id = self.queue_id
         for record in self.spans:
             changes.put(row_key(queue_id, QUARANTINED, record.span), encode_row(record))
@@ -409,16 +410,16 @@ class QuarantineEnded(Event, frozen=True):
     spans: list[Quarantined]
     groups: list[bytes]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         quarantined = shard.queue(self.queue_id).quarantined
         for record in self.spans:
             del quarantined.spans[record.span]
         for group in self.groups:
             del quarantined.groups[group]
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         queue_id = self.queue_id
         for record in self.spans:
             changes.delete(row_key(queue_id, QUARANTINED, record.span))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing_extensions import override
+
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
 from visibility.contract.model import QueueDefinition
 from visibility.rows.row_changes import Changes
@@ -21,16 +23,16 @@ class DeduplicationRecorded(Event, frozen=True):
 
     ids: list[tuple[bytes, Remembered]]
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         at_ms = self.ids[0][1].at_ms
         if not queue.remembered_ms:
             shard.plan_pulse(queue, at_ms + 2 * DEDUPLICATION_WINDOW_SECONDS * 1000)
         queue.remembered_ms = at_ms
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         for digest, remembered in self.ids:
             bucket_ms = remembered.at_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
             key = remembered_key(self.queue_id, REMEMBERED, bucket_ms, digest)
@@ -42,15 +44,15 @@ class DeduplicationForgotten(Event, frozen=True, gc=False):
 
     before_ms: int
 
+    @override
     def apply(self, shard: ShardState) -> None:
-        """See `Event.apply`."""
         queue = shard.queue(self.queue_id)
         queue.forgotten_ms = self.before_ms
         if queue.remembered_ms < self.before_ms:
             queue.remembered_ms = 0
 
+    @override
     def record(self, changes: Changes) -> None:
-        """See `Event.record`."""
         begin, _ = table_range(self.queue_id, REMEMBERED)
         changes.delete_range(begin, row_key(self.queue_id, REMEMBERED, self.before_ms))
 

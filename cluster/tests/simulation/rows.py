@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 
+from typing_extensions import override
+
 from storage.engines.store import StoreFailed
 from storage.healing.rebuild import Healed, rebuild
 from storage.log import BEGINNING, Position
 from storage.rows.damage import END
+from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Ops
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_keys import APPLIED_KEY
@@ -32,7 +35,7 @@ class RowFiles:
         self.flushes = 0
 
 
-class SimulatedRows:
+class SimulatedRows(RowReader):
     """Implements `storage.engines.store.RowStore` for one opening."""
 
     def __init__(self, folder: Path, files: RowFiles, random: Random) -> None:
@@ -127,25 +130,25 @@ class SimulatedRows:
 
     # -- RowReader ---------------------------------------------------------------------------------
 
+    @override
     def get(self, key: bytes) -> bytes | None:
-        """See `RowReader.get`."""
         if key in self.damaged:
             raise DamagedRecord(key, "it cannot be read")
         return self.rows.get(key)
 
+    @override
     def get_many(self, keys: list[bytes]) -> list[bytes | None]:
-        """See `RowReader.get_many`."""
         return list(map(self.get, keys))
 
+    @override
     def scan(self, begin: bytes, end: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """See `RowReader.scan`."""
         for key in self.names(begin, end):
             if key in self.damaged:
                 raise DamagedRecord(begin, "a block cannot be read")
             yield key, self.rows[key]
 
+    @override
     def names(self, begin: bytes, end: bytes) -> Iterator[bytes]:
-        """See `RowReader.names`."""
         keys = self._keys
         yield from keys[bisect_left(keys, begin) : bisect_left(keys, end)]
 
