@@ -17,29 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from cluster.coordination.etcd_messages import (
-    ALARMS,
-    AUTHENTICATE,
-    METRICS,
-    STATUS,
-    WATCH,
-    Alarm,
-    AlarmsAnswer,
-    Answer,
-    AnswerUnreadable,
-    Authenticate,
-    Authenticated,
-    Empty,
-    Header,
-    Message,
-    StatusAnswer,
-    StreamError,
-    Watch,
-    WatchAnswer,
-    WatchLine,
-    decode,
-    encode,
-)
+from cluster.coordination import etcd_messages
 from cluster.coordination.etcd_wire import NoAnswer, Reply, TooLate, Wire
 
 _FAILURES = 2
@@ -87,7 +65,7 @@ class EtcdOutage:
         self._failures.pop(watch, None)
 
 
-A = TypeVar("A", bound=Answer)
+A = TypeVar("A", bound=etcd_messages.Answer)
 
 NOT_FOUND, ALREADY_EXISTS, OUT_OF_RANGE = 5, 6, 11
 """Codes of gRPC: no such lease; a lease with this id; a revision that was compacted."""
@@ -187,7 +165,9 @@ class EtcdClient:
 
     # -- requests ----------------------------------------------------------------------------------
 
-    async def ask(self, path: str, message: Message, kind: type[A], deadline: Deadline) -> A:
+    async def ask(
+        self, path: str, message: etcd_messages.Message, kind: type[A], deadline: Deadline
+    ) -> A:
         """Ask one endpoint after the other; for requests that may be repeated. Raises Refused,
         NoAnswer with the latest reason that is more than silence."""
         failures, count = 0, len(self._endpoints)
@@ -213,7 +193,9 @@ class EtcdClient:
         """Limit of a single try that leaves as much time for each of the other endpoints."""
         return min(_TRY_S, deadline.left_s() / len(self._endpoints))
 
-    async def ask_once(self, path: str, message: Message, kind: type[A], limit_s: float) -> A:
+    async def ask_once(
+        self, path: str, message: etcd_messages.Message, kind: type[A], limit_s: float
+    ) -> A:
         """Ask one endpoint, another one the next time if it fails. Raises Refused, NoAnswer."""
         endpoint = self._endpoints[0]
         try:
@@ -227,7 +209,12 @@ class EtcdClient:
             raise
 
     async def _authorized(
-        self, endpoint: str, path: str, message: Message, kind: type[A], limit_s: float
+        self,
+        endpoint: str,
+        path: str,
+        message: etcd_messages.Message,
+        kind: type[A],
+        limit_s: float,
     ) -> A:
         token = await self._authenticate(endpoint, limit_s)
         try:
@@ -238,10 +225,17 @@ class EtcdClient:
             return await self._post(endpoint, path, message, kind, limit_s)
 
     async def _post(
-        self, endpoint: str, path: str, message: Message, kind: type[A], limit_s: float
+        self,
+        endpoint: str,
+        path: str,
+        message: etcd_messages.Message,
+        kind: type[A],
+        limit_s: float,
     ) -> A:
         headers = _HEADERS | ({"Authorization": self._token} if self._token else {})
-        reply = await self._wire.post(endpoint, path, encode(message), headers, limit_s)
+        reply = await self._wire.post(
+            endpoint, path, etcd_messages.encode(message), headers, limit_s
+        )
         answer = _read(kind, reply)
         self._check_origin(endpoint, answer.origin)
         return answer
@@ -249,8 +243,10 @@ class EtcdClient:
     async def _authenticate(self, endpoint: str, limit_s: float) -> str:
         """The token of now, a new one if there is none."""
         if not self._token and self._access.user:
-            message = Authenticate(self._access.user, self._access.password)
-            answer = await self._post(endpoint, AUTHENTICATE, message, Authenticated, limit_s)
+            message = etcd_messages.Authenticate(self._access.user, self._access.password)
+            answer = await self._post(
+                endpoint, etcd_messages.AUTHENTICATE, message, etcd_messages.Authenticated, limit_s
+            )
             self._token = answer.token
         return self._token
 
@@ -260,7 +256,9 @@ class EtcdClient:
 
     # -- watches -----------------------------------------------------------------------------------
 
-    async def watch(self, message: Watch, limit_s: float) -> AsyncGenerator[WatchAnswer]:
+    async def watch(
+        self, message: etcd_messages.Watch, limit_s: float
+    ) -> AsyncGenerator[etcd_messages.WatchAnswer]:
         """The lines of a watch on one endpoint, another one the next time if it fails. Raises
         Refused, NoAnswer, and NoAnswer when it ends."""
         endpoint = self._endpoints[0]
@@ -268,7 +266,9 @@ class EtcdClient:
             async with asyncio.timeout(limit_s):
                 token = await self._authenticate(endpoint, limit_s)
             headers = _HEADERS | ({"Authorization": token} if token else {})
-            lines = self._wire.stream(endpoint, WATCH, encode(message), headers, limit_s)
+            lines = self._wire.stream(
+                endpoint, etcd_messages.WATCH, etcd_messages.encode(message), headers, limit_s
+            )
             async with aclosing(lines):
                 async for line in lines:
                     answer = _read_line(line)
@@ -290,7 +290,7 @@ class EtcdClient:
         if self._endpoints[0] == endpoint:
             self._endpoints.rotate(-1)
 
-    def _check_origin(self, endpoint: str, header: Header) -> None:
+    def _check_origin(self, endpoint: str, header: etcd_messages.Header) -> None:
         """Raises NoAnswer if the member was behind when it answered.
 
         A term is of a majority. So if all endpoints are behind, etcd was restored.
@@ -318,8 +318,14 @@ class EtcdClient:
     async def _state(self, endpoint: str, limit_s: float) -> MemberState:
         try:
             async with asyncio.timeout(limit_s):
-                reply = await self._wire.post(endpoint, STATUS, encode(Empty()), _ANYHOW, limit_s)
-                status = _read(StatusAnswer, reply)
+                reply = await self._wire.post(
+                    endpoint,
+                    etcd_messages.STATUS,
+                    etcd_messages.encode(etcd_messages.Empty()),
+                    _ANYHOW,
+                    limit_s,
+                )
+                status = _read(etcd_messages.StatusAnswer, reply)
                 quota_bytes = status.dbSizeQuota or await self._quota_bytes(endpoint, limit_s)
         except (NoAnswer, Refused, TimeoutError):
             return MemberState(endpoint)
@@ -339,19 +345,25 @@ class EtcdClient:
         """The alarms of a member; none are known without a majority."""
         try:
             async with asyncio.timeout(limit_s):
-                raised = await self._authorized(endpoint, ALARMS, Empty(), AlarmsAnswer, limit_s)
+                raised = await self._authorized(
+                    endpoint,
+                    etcd_messages.ALARMS,
+                    etcd_messages.Empty(),
+                    etcd_messages.AlarmsAnswer,
+                    limit_s,
+                )
         except (NoAnswer, Refused, TimeoutError):
             return ()
         return tuple(_alarms_of(member_id, raised.alarms))
 
     async def _quota_bytes(self, endpoint: str, limit_s: float) -> int:
         """The quota from the member's metrics: before 3.6 its status lacks it. Raises NoAnswer."""
-        page = await self._wire.post(endpoint, METRICS, b"", _PLAIN, limit_s)
+        page = await self._wire.post(endpoint, etcd_messages.METRICS, b"", _PLAIN, limit_s)
         found = _QUOTA.search(page.body) if page.status == 200 else None
         return int(float(found[1])) if found else 0
 
 
-def _alarms_of(member_id: int, raised: list[Alarm]) -> list[str]:
+def _alarms_of(member_id: int, raised: list[etcd_messages.Alarm]) -> list[str]:
     return sorted(alarm.alarm for alarm in raised if alarm.memberID == member_id)
 
 
@@ -361,21 +373,21 @@ def _alarms_of(member_id: int, raised: list[Alarm]) -> list[str]:
 def _read(kind: type[A], reply: Reply) -> A:
     try:
         if reply.status == 200:
-            answer = decode(kind, reply.body)
+            answer = etcd_messages.decode(kind, reply.body)
             if not answer.error:
                 return answer
-        failed = decode(Answer, reply.body)
-    except AnswerUnreadable as error:
+        failed = etcd_messages.decode(etcd_messages.Answer, reply.body)
+    except etcd_messages.AnswerUnreadable as error:
         raise NoAnswer(str(error), was_sent=True) from error
     raise _failure(failed.code, failed.message or failed.error)
 
 
-def _read_line(line: bytes) -> WatchAnswer:
+def _read_line(line: bytes) -> etcd_messages.WatchAnswer:
     try:
-        read = decode(WatchLine, line)
-    except AnswerUnreadable as error:
+        read = etcd_messages.decode(etcd_messages.WatchLine, line)
+    except etcd_messages.AnswerUnreadable as error:
         raise NoAnswer(str(error), was_sent=True) from error
-    if isinstance(read.error, StreamError):
+    if isinstance(read.error, etcd_messages.StreamError):
         raise _failure(read.error.code or read.error.grpc_code, read.error.message)
     if read.result is None:
         raise _failure(read.code, read.message or read.error)

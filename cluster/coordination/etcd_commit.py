@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from cluster.coordination import etcd_messages
 from cluster.coordination.coordination import (
     Conflict,
     Done,
@@ -20,19 +21,6 @@ from cluster.coordination.coordination import (
     Unknown,
 )
 from cluster.coordination.etcd_client import NOT_FOUND, Deadline, EtcdClient, Refused
-from cluster.coordination.etcd_messages import (
-    RANGE,
-    TXN,
-    Compare,
-    Delete,
-    KeyValue,
-    Put,
-    Range,
-    RangeAnswer,
-    Step,
-    Txn,
-    TxnAnswer,
-)
 from cluster.coordination.etcd_wire import NoAnswer
 
 _DONE, _NEVER = b" done", b" never"
@@ -113,7 +101,10 @@ class EtcdCommit:
         """A new id. Raises Refused, NoAnswer."""
         if self._slot.revision is None:
             answer = await self._client.ask(
-                RANGE, Range(self._slot.key), RangeAnswer, self._deadline
+                etcd_messages.RANGE,
+                etcd_messages.Range(self._slot.key),
+                etcd_messages.RangeAnswer,
+                self._deadline,
             )
             self._slot.revision = _revision_in(answer)
         return _Sent(self._slot.next_id(), self._slot.revision)
@@ -123,7 +114,9 @@ class EtcdCommit:
         Refused."""
         try:
             limit_s = self._client.share_of(self._deadline)
-            answer = await self._client.ask_once(TXN, self._txn(sent), TxnAnswer, limit_s)
+            answer = await self._client.ask_once(
+                etcd_messages.TXN, self._txn(sent), etcd_messages.TxnAnswer, limit_s
+            )
         except NoAnswer as error:
             return error
         if answer.succeeded:
@@ -134,23 +127,30 @@ class EtcdCommit:
             return Conflict(answer.header.revision)
         return None  # an earlier transaction, given up as unknown, came after all
 
-    def _txn(self, sent: _Sent) -> Txn:
+    def _txn(self, sent: _Sent) -> etcd_messages.Txn:
         conditions = {self._slot.key: sent.slot_revision} | {
             self._key(key): revision for key, revision in self._transaction.conditions.items()
         }
-        done = Put(self._slot.key, sent.request_id + _DONE)
-        mark = Put(self._slot.mark, sent.request_id)
-        return Txn(
+        done = etcd_messages.Put(self._slot.key, sent.request_id + _DONE)
+        mark = etcd_messages.Put(self._slot.mark, sent.request_id)
+        return etcd_messages.Txn(
             [_unchanged(key, revision) for key, revision in conditions.items()],
-            [*map(self._change, self._transaction.changes), Step(request_put=done)],
-            [Step(request_range=Range(self._slot.key)), Step(request_put=mark)],
+            [*map(self._change, self._transaction.changes), etcd_messages.Step(request_put=done)],
+            [
+                etcd_messages.Step(request_range=etcd_messages.Range(self._slot.key)),
+                etcd_messages.Step(request_put=mark),
+            ],
         )
 
-    def _change(self, key: str) -> Step:
+    def _change(self, key: str) -> etcd_messages.Step:
         value = self._transaction.changes[key]
         if value is None:
-            return Step(request_delete_range=Delete(self._key(key)))
-        return Step(request_put=Put(self._key(key), value, self._transaction.leases.get(key, 0)))
+            return etcd_messages.Step(request_delete_range=etcd_messages.Delete(self._key(key)))
+        return etcd_messages.Step(
+            request_put=etcd_messages.Put(
+                self._key(key), value, self._transaction.leases.get(key, 0)
+            )
+        )
 
     def _key(self, key: str) -> bytes:
         return self._prefix + key.encode()
@@ -160,14 +160,16 @@ class EtcdCommit:
     async def _settle(self, sent: _Sent) -> Outcome | None:
         """Find out what became of it; None if it did not happen and never will."""
         self._slot.revision = None
-        never = Put(self._slot.key, sent.request_id + _NEVER)
-        message = Txn(
+        never = etcd_messages.Put(self._slot.key, sent.request_id + _NEVER)
+        message = etcd_messages.Txn(
             [_unchanged(self._slot.key, sent.slot_revision)],
-            [Step(request_put=never)],
-            [Step(request_range=Range(self._slot.key))],
+            [etcd_messages.Step(request_put=never)],
+            [etcd_messages.Step(request_range=etcd_messages.Range(self._slot.key))],
         )
         try:
-            answer = await self._client.ask(TXN, message, TxnAnswer, self._deadline)
+            answer = await self._client.ask(
+                etcd_messages.TXN, message, etcd_messages.TxnAnswer, self._deadline
+            )
         except (NoAnswer, Refused) as error:
             return Unknown(str(error))
         if answer.succeeded:
@@ -183,21 +185,21 @@ class EtcdCommit:
         return Done(slot.mod_revision) if slot.value == sent.request_id + _DONE else None
 
 
-def _unchanged(key: bytes, revision: int) -> Compare:
+def _unchanged(key: bytes, revision: int) -> etcd_messages.Compare:
     """The condition that a key was last written at this revision; 0 if it must not exist."""
-    return Compare(key, revision, "MOD")
+    return etcd_messages.Compare(key, revision, "MOD")
 
 
-def _kv_in(answer: TxnAnswer) -> KeyValue | None:
+def _kv_in(answer: etcd_messages.TxnAnswer) -> etcd_messages.KeyValue | None:
     """The slot as the first operation of the failed branch found it."""
     found = answer.responses[0].response_range if answer.responses else None
     return found.kvs[0] if found is not None and found.kvs else None
 
 
-def _slot_in(answer: TxnAnswer) -> int:
+def _slot_in(answer: etcd_messages.TxnAnswer) -> int:
     slot = _kv_in(answer)
     return slot.mod_revision if slot is not None else 0
 
 
-def _revision_in(answer: RangeAnswer) -> int:
+def _revision_in(answer: etcd_messages.RangeAnswer) -> int:
     return answer.kvs[0].mod_revision if answer.kvs else 0

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import structlog
 
 from cluster.clock import Clock, Entropy
+from cluster.coordination import etcd_messages
 from cluster.coordination.coordination import (
     RECORDS_MAX,
     Conflict,
@@ -36,23 +37,6 @@ from cluster.coordination.etcd_client import (
 )
 from cluster.coordination.etcd_commit import EtcdCommit, Slot
 from cluster.coordination.etcd_lease import EtcdLease
-from cluster.coordination.etcd_messages import (
-    GRANT,
-    PUT,
-    RANGE,
-    TXN,
-    Grant,
-    KeyValue,
-    LeaseAnswer,
-    Put,
-    PutAnswer,
-    Range,
-    RangeAnswer,
-    Step,
-    Txn,
-    TxnAnswer,
-    prefix_end,
-)
 from cluster.coordination.etcd_watch import EtcdWatch
 from cluster.coordination.etcd_wire import NoAnswer, Wire
 
@@ -161,10 +145,12 @@ class EtcdCoordination:
     async def _read_pages(self, deadline: Deadline) -> Snapshot:
         """All records, as of the revision of the first page. Raises NoAnswer, Refused."""
         records: list[Record] = []
-        begin, end, revision = self._prefix, prefix_end(self._prefix), 0
+        begin, end, revision = self._prefix, etcd_messages.prefix_end(self._prefix), 0
         while True:
-            message = Range(begin, end, limit=self._page, revision=revision)
-            answer = await self._client.ask(RANGE, message, RangeAnswer, deadline)
+            message = etcd_messages.Range(begin, end, limit=self._page, revision=revision)
+            answer = await self._client.ask(
+                etcd_messages.RANGE, message, etcd_messages.RangeAnswer, deadline
+            )
             revision = revision or answer.header.revision
             records += self._records(answer.kvs)
             if not answer.more:
@@ -174,17 +160,25 @@ class EtcdCoordination:
     async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
         """See Coordination. One transaction, so all are of one revision."""
         assert len(keys) <= RECORDS_MAX
-        steps = [Step(request_range=Range(self._prefix + key.encode())) for key in keys]
+        steps = [
+            etcd_messages.Step(request_range=etcd_messages.Range(self._prefix + key.encode()))
+            for key in keys
+        ]
         try:
             deadline = Deadline(self._deadline_s)
-            answer = await self._client.ask(TXN, Txn([], steps, []), TxnAnswer, deadline)
+            answer = await self._client.ask(
+                etcd_messages.TXN,
+                etcd_messages.Txn([], steps, []),
+                etcd_messages.TxnAnswer,
+                deadline,
+            )
         except (NoAnswer, Refused) as error:
             return Unavailable(str(error))
         found = [each.response_range for each in answer.responses if each.response_range]
         records = [record for each in found for record in self._records(each.kvs)]
         return Snapshot(answer.header.revision, sorted(records))
 
-    def _records(self, found: list[KeyValue]) -> list[Record]:
+    def _records(self, found: list[etcd_messages.KeyValue]) -> list[Record]:
         named = [(self._key_of(kv.key), kv) for kv in found]
         return [Record(key, kv.value, kv.mod_revision) for key, kv in named if key is not None]
 
@@ -245,8 +239,10 @@ class EtcdCoordination:
             part.test_watches()
 
     async def _touch(self) -> int:
-        message = Put(self._mark, self._process.encode())
-        answer = await self._client.ask(PUT, message, PutAnswer, Deadline(self._silence_s))
+        message = etcd_messages.Put(self._mark, self._process.encode())
+        answer = await self._client.ask(
+            etcd_messages.PUT, message, etcd_messages.PutAnswer, Deadline(self._silence_s)
+        )
         return answer.header.revision
 
     # -- leases ------------------------------------------------------------------------------------
@@ -269,9 +265,11 @@ class EtcdCoordination:
         lease = EtcdLease(self._client, lease_id, monotonic_s, on_lost, is_lasting=is_lasting)
         sent_s = monotonic_s()
         try:
-            message = Grant(lease_id, ttl_s)
+            message = etcd_messages.Grant(lease_id, ttl_s)
             deadline = Deadline(min(self._deadline_s, ttl_s))
-            answer = await self._client.ask(GRANT, message, LeaseAnswer, deadline)
+            answer = await self._client.ask(
+                etcd_messages.GRANT, message, etcd_messages.LeaseAnswer, deadline
+            )
             ttl_s = answer.TTL
         except NoAnswer as error:
             return Unavailable(str(error))

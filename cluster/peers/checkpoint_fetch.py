@@ -23,22 +23,8 @@ import msgspec
 import structlog
 
 from cluster.clock import Entropy
+from cluster.peers import checkpoint_messages
 from cluster.peers.breaker import Pause
-from cluster.peers.checkpoint_messages import (
-    Begin,
-    Check,
-    Checked,
-    CheckpointFile,
-    End,
-    Keep,
-    Manifest,
-    Read,
-    Request,
-    decode_checked,
-    decode_kept,
-    decode_manifest,
-    encode,
-)
 from cluster.peers.peer_outcomes import Outcome, Reason, Refused
 from cluster.peers.peer_settings import Channel, CheckpointSettings
 from cluster.peers.transport import Transport, ask
@@ -77,7 +63,9 @@ class _Damaged(_Failed):
 class Ask(Protocol):
     """Sends a request to another host; see `ask_over`."""
 
-    def __call__(self, host: str, request: Request, timeout_s: float, /) -> Awaitable[Outcome]:
+    def __call__(
+        self, host: str, request: checkpoint_messages.Request, timeout_s: float, /
+    ) -> Awaitable[Outcome]:
         """Its outcome."""
 
 
@@ -105,8 +93,12 @@ class Hosts(Protocol):
 def ask_over(transport: Transport) -> Ask:
     """Ask over the links of a transport."""
 
-    def ask_host(host: str, request: Request, timeout_s: float, /) -> Awaitable[Outcome]:
-        return ask(transport, host, Channel.CHECKPOINTS, encode(request), timeout_s)
+    def ask_host(
+        host: str, request: checkpoint_messages.Request, timeout_s: float, /
+    ) -> Awaitable[Outcome]:
+        return ask(
+            transport, host, Channel.CHECKPOINTS, checkpoint_messages.encode(request), timeout_s
+        )
 
     return ask_host
 
@@ -198,17 +190,19 @@ class CheckpointFetch:
         finally:
             if keeping is not None:
                 keeping.cancel()
-            await self._ask_once(host, End(self._wanted.shard, manifest.number), 1.0)
+            await self._ask_once(
+                host, checkpoint_messages.End(self._wanted.shard, manifest.number), 1.0
+            )
         self._log.info("checkpoint_fetched", host=host, index=manifest.position.index)
         return Replaced(manifest.log_id, manifest.position)
 
     # -- the beginning -----------------------------------------------------------------------------
 
-    async def _begin(self, host: str) -> Manifest:
-        begin = Begin(self._wanted.shard, self._wanted.log_id, self._at_least)
+    async def _begin(self, host: str) -> checkpoint_messages.Manifest:
+        begin = checkpoint_messages.Begin(self._wanted.shard, self._wanted.log_id, self._at_least)
         answer = await self._ask(host, begin, self._settings.make_s)
         try:
-            manifest = decode_manifest(answer)
+            manifest = checkpoint_messages.decode_manifest(answer)
         except msgspec.MsgspecError as error:
             raise _Failed(f"its manifest is unreadable: {error}") from error
         if manifest.log_id != self._wanted.log_id or manifest.position.index < self._at_least:
@@ -217,7 +211,7 @@ class CheckpointFetch:
             raise _Failed("it names a file outside of the folder")
         return manifest
 
-    async def _check_log_behind(self, manifest: Manifest) -> None:
+    async def _check_log_behind(self, manifest: checkpoint_messages.Manifest) -> None:
         """Have the leader keep the log behind the checkpoint, unless none is known.
 
         If it is gone already, only a later checkpoint helps.
@@ -237,17 +231,19 @@ class CheckpointFetch:
         leader = self._hosts.leader()
         if leader is None:
             return 0
-        keep = Keep(self._wanted.shard, index)
+        keep = checkpoint_messages.Keep(self._wanted.shard, index)
         outcome = await self._ask_once(leader, keep, self._settings.answer_s)
         try:
-            return decode_kept(outcome).start if isinstance(outcome, bytes) else 0
+            return (
+                checkpoint_messages.decode_kept(outcome).start if isinstance(outcome, bytes) else 0
+            )
         except msgspec.MsgspecError as error:
             self._log.warning("leader_answer_unreadable", host=leader, error=str(error))
             return 0
 
     # -- files -------------------------------------------------------------------------------------
 
-    async def _fetch_files(self, host: str, manifest: Manifest) -> None:
+    async def _fetch_files(self, host: str, manifest: checkpoint_messages.Manifest) -> None:
         """Fetch, check, and make durable. Raises OSError or _OwnFault if this host's disk fails."""
         files, folder, in_thread = self._files, self._wanted.folder, self._in_thread
         incoming = await in_thread(partial(make_incoming, files, folder))
@@ -256,7 +252,7 @@ class CheckpointFetch:
             raise OSError(errno.ENOSPC, f"{manifest.size} bytes would not leave enough space")
         for place, file in enumerate(manifest.files):
             for number in range(1, _TRIES + 1):
-                read = partial(Read, self._wanted.shard, manifest.number, place)
+                read = partial(checkpoint_messages.Read, self._wanted.shard, manifest.number, place)
                 if await self._is_fetched(host, incoming / file.name, file, read):
                     break
                 if number == _TRIES:
@@ -270,7 +266,11 @@ class CheckpointFetch:
             raise _Failed(f"its rows are of Entry {position.index}")
 
     async def _fault(
-        self, host: str, manifest: Manifest, incoming: Path, error: StoreFailed | DamagedRecord
+        self,
+        host: str,
+        manifest: checkpoint_messages.Manifest,
+        incoming: Path,
+        error: StoreFailed | DamagedRecord,
     ) -> _OwnFault | _Failed:
         """The cause for which fetched rows cannot be read here. Raises OSError, _Failed."""
         if isinstance(error, StoreFailed) and not is_damage(error):
@@ -285,15 +285,15 @@ class CheckpointFetch:
             return _Damaged(f"its rows are damaged: {checked.damage}")
         return _Failed("its rows are sound there, but cannot be read here")
 
-    async def _checked_by(self, host: str, number: int) -> Checked:
+    async def _checked_by(self, host: str, number: int) -> checkpoint_messages.Checked:
         """Have a host read all rows of the checkpoint that it gave. Raises _Failed."""
         until_s = self._monotonic_s() + self._settings.check_s
-        check = Check(self._wanted.shard, number)
+        check = checkpoint_messages.Check(self._wanted.shard, number)
         reason = "it takes too long"
         while self._monotonic_s() < until_s:
             try:
                 answer = await self._ask(host, check, self._settings.answer_s, _CHECK_AGAIN)
-                checked = decode_checked(answer)
+                checked = checkpoint_messages.decode_checked(answer)
             except (_Failed, msgspec.MsgspecError) as failure:
                 reason = str(failure)
                 break
@@ -305,7 +305,11 @@ class CheckpointFetch:
         )
 
     async def _is_fetched(
-        self, host: str, target: Path, file: CheckpointFile, read: Callable[[int, int], Read]
+        self,
+        host: str,
+        target: Path,
+        file: checkpoint_messages.CheckpointFile,
+        read: Callable[[int, int], checkpoint_messages.Read],
     ) -> bool:
         """Fetch a file; True if it is what it should be."""
         files, in_thread = self._files, self._in_thread
@@ -324,11 +328,15 @@ class CheckpointFetch:
         self._log.warning("checkpoint_file_damaged", host=host, file=file.name)
         return False
 
-    def _parts(self, size: int, read: Callable[[int, int], Read]) -> Iterator[Read]:
+    def _parts(
+        self, size: int, read: Callable[[int, int], checkpoint_messages.Read]
+    ) -> Iterator[checkpoint_messages.Read]:
         chunk_bytes = self._settings.chunk_bytes
         return (read(at, min(chunk_bytes, size - at)) for at in range(0, size, chunk_bytes))
 
-    async def _fetch_parts(self, host: str, target: Path, parts: Iterator[Read]) -> None:
+    async def _fetch_parts(
+        self, host: str, target: Path, parts: Iterator[checkpoint_messages.Read]
+    ) -> None:
         """Fetch one part after the other; several of these share the iterator."""
         for part in parts:
             data = await self._ask(host, part, self._settings.answer_s)
@@ -339,7 +347,11 @@ class CheckpointFetch:
     # -- questions ---------------------------------------------------------------------------------
 
     async def _ask(
-        self, host: str, request: Request, timeout_s: float, again: Sequence[str] = _AGAIN
+        self,
+        host: str,
+        request: checkpoint_messages.Request,
+        timeout_s: float,
+        again: Sequence[str] = _AGAIN,
     ) -> bytes:
         """The answer; asked again while the connection is lost, for a bounded time. Raises
         _Failed."""

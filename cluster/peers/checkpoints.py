@@ -17,20 +17,7 @@ from typing import Any, Protocol
 
 import structlog
 
-from cluster.peers.checkpoint_messages import (
-    Begin,
-    Check,
-    Checked,
-    CheckpointFile,
-    End,
-    Keep,
-    Kept,
-    Manifest,
-    Read,
-    Refusal,
-    decode_request,
-    encode,
-)
+from cluster.peers import checkpoint_messages
 from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.log_retention import LogRetention
 from cluster.peers.peer_outcomes import Reason, Refused
@@ -75,14 +62,14 @@ class _Offer:
     begun_s: float
     floor: int
     """The rows held this Entry when it was begun."""
-    manifest: Manifest | None = None
+    manifest: checkpoint_messages.Manifest | None = None
     users: dict[str, float] = field(default_factory=dict)
     """When each host was last heard of."""
     waiting: list[Call] = field(default_factory=list)
     reads: int = 0
     checking: asyncio.Task[None] | None = None
     """Reads all its rows, once a host asked for that."""
-    checked: Checked | Refused | None = None
+    checked: checkpoint_messages.Checked | Refused | None = None
     """The result, once it is known."""
 
     @property
@@ -134,28 +121,30 @@ class Checkpoints:
     # -- requests ----------------------------------------------------------------------------------
 
     def _received(self, call: Call) -> None:
-        request = decode_request(call.body)
+        request = checkpoint_messages.decode_request(call.body)
         source = self._sources.get(request.shard)
         if source is None:
-            call.refuse(Refusal.NO_SHARD)
-        elif isinstance(request, Begin):
+            call.refuse(checkpoint_messages.Refusal.NO_SHARD)
+        elif isinstance(request, checkpoint_messages.Begin):
             self._begin(call, request, source)
-        elif isinstance(request, Read):
+        elif isinstance(request, checkpoint_messages.Read):
             self._read(call, request)
-        elif isinstance(request, Keep):
+        elif isinstance(request, checkpoint_messages.Keep):
             source.holds.hold(call.peer, request.index)
-            call.answer(encode(Kept(source.log_start())))
-        elif isinstance(request, Check):
+            call.answer(checkpoint_messages.encode(checkpoint_messages.Kept(source.log_start())))
+        elif isinstance(request, checkpoint_messages.Check):
             self._check(call, request)
         else:
             self._end(call, request)
 
-    def _begin(self, call: Call, request: Begin, source: Source) -> None:
+    def _begin(self, call: Call, request: checkpoint_messages.Begin, source: Source) -> None:
         if request.log_id != source.log_id:
             call.refuse(Reason.OTHER_LOG)
             return
         if source.applied_index() < request.at_least:
-            call.refuse(Refusal.OLDER, f"its rows are of Entry {source.applied_index()}")
+            call.refuse(
+                checkpoint_messages.Refusal.OLDER, f"its rows are of Entry {source.applied_index()}"
+            )
             return
         offer = self._offer_to_share(request, source) or self._begin_offer(request, source)
         for other in [each for each in self._offers if each is not offer]:
@@ -163,11 +152,11 @@ class Checkpoints:
                 self._leave_offer(other, call.peer)
         self._keep_for(offer, call.peer)
         if offer.manifest is not None:
-            call.answer(encode(offer.manifest))
+            call.answer(checkpoint_messages.encode(offer.manifest))
         else:
             offer.waiting.append(call)
 
-    def _offer_to_share(self, request: Begin, source: Source) -> _Offer | None:
+    def _offer_to_share(self, request: checkpoint_messages.Begin, source: Source) -> _Offer | None:
         """A checkpoint of other hosts that serves this one as well."""
         now_s = self._monotonic_s()
         for offer in self._offers:
@@ -177,7 +166,7 @@ class Checkpoints:
                 return offer
         return None
 
-    def _begin_offer(self, request: Begin, source: Source) -> _Offer:
+    def _begin_offer(self, request: checkpoint_messages.Begin, source: Source) -> _Offer:
         number = next(self._numbers)
         folder = outgoing_of(source.folder, number)
         floor = source.applied_index()
@@ -189,47 +178,57 @@ class Checkpoints:
             self._look_later()
         return offer
 
-    def _asked_about(self, call: Call, request: Read | Check) -> tuple[_Offer, Manifest] | None:
+    def _asked_about(
+        self, call: Call, request: checkpoint_messages.Read | checkpoint_messages.Check
+    ) -> tuple[_Offer, checkpoint_messages.Manifest] | None:
         """The checkpoint that the peer asks about, if it was made; refuses the call if not."""
         offer = self._offer_for(call.peer, request.shard, request.number)
         if offer is None or offer.manifest is None:
-            call.refuse(Refusal.NO_CHECKPOINT)
+            call.refuse(checkpoint_messages.Refusal.NO_CHECKPOINT)
             return None
         self._keep_for(offer, call.peer)
         return offer, offer.manifest
 
-    def _read(self, call: Call, request: Read) -> None:
+    def _read(self, call: Call, request: checkpoint_messages.Read) -> None:
         made = self._asked_about(call, request)
         if made is None:
             return
         offer, manifest = made
         if not self._is_in(manifest, request):
-            call.refuse(Refusal.UNREADABLE, "there are no such bytes")
+            call.refuse(checkpoint_messages.Refusal.UNREADABLE, "there are no such bytes")
         elif offer.reads >= 2 * self._settings.chunks_max * len(offer.users):
             call.refuse(Reason.BUSY)  # more than hosts of this version ask for at a time
         else:
             offer.reads += 1
             self._run(offer.shard, self._answer(call, offer, manifest, request))
 
-    def _is_in(self, manifest: Manifest, request: Read) -> bool:
+    def _is_in(
+        self, manifest: checkpoint_messages.Manifest, request: checkpoint_messages.Read
+    ) -> bool:
         if not 0 <= request.file < len(manifest.files):
             return False
         end = request.offset + request.size
         is_small = 0 < request.size <= self._settings.chunk_bytes
         return is_small and request.offset >= 0 and end <= manifest.files[request.file].size
 
-    async def _answer(self, call: Call, offer: _Offer, manifest: Manifest, request: Read) -> None:
+    async def _answer(
+        self,
+        call: Call,
+        offer: _Offer,
+        manifest: checkpoint_messages.Manifest,
+        request: checkpoint_messages.Read,
+    ) -> None:
         file = offer.folder / manifest.files[request.file].name
         read = partial(self._files.read, file, request.offset, request.size)
         try:
             if not call.is_cancelled:
                 call.answer(await self._in_thread(read))
         except OSError as error:
-            call.refuse(Refusal.UNREADABLE, f"{file.name}: {error.strerror}")
+            call.refuse(checkpoint_messages.Refusal.UNREADABLE, f"{file.name}: {error.strerror}")
         finally:
             offer.reads -= 1
 
-    def _check(self, call: Call, request: Check) -> None:
+    def _check(self, call: Call, request: checkpoint_messages.Check) -> None:
         """Say whether the rows are damaged here, or at the host that got them."""
         made = self._asked_about(call, request)
         if made is None:
@@ -240,7 +239,9 @@ class Checkpoints:
         if isinstance(offer.checked, Refused):
             call.refuse(offer.checked.reason, offer.checked.detail)
         else:
-            call.answer(encode(offer.checked or Checked(False, "")))
+            call.answer(
+                checkpoint_messages.encode(offer.checked or checkpoint_messages.Checked(False, ""))
+            )
 
     async def _read_all(self, offer: _Offer) -> None:
         try:
@@ -251,15 +252,15 @@ class Checkpoints:
                 isinstance(error, StoreFailed) and is_damage(error)
             )
             if is_of_rows:
-                offer.checked = Checked(True, text)
+                offer.checked = checkpoint_messages.Checked(True, text)
             else:
-                offer.checked = Refused(Refusal.NOT_CHECKED, text)
+                offer.checked = Refused(checkpoint_messages.Refusal.NOT_CHECKED, text)
             event = "checkpoint_damaged" if is_of_rows else "checkpoint_not_checked"
             self._log.error(event, shard=offer.shard, error=text)
         else:
-            offer.checked = Checked(True, "")
+            offer.checked = checkpoint_messages.Checked(True, "")
 
-    def _end(self, call: Call, request: End) -> None:
+    def _end(self, call: Call, request: checkpoint_messages.End) -> None:
         offer = self._offer_for(call.peer, request.shard, request.number)
         if offer is not None:
             self._leave_offer(offer, call.peer)
@@ -273,7 +274,7 @@ class Checkpoints:
         except (StoreFailed, DamagedRecord, OSError) as error:
             self._log.error("checkpoint_not_made", shard=offer.shard, error=str(error))
             for call in offer.waiting:
-                call.refuse(Refusal.NOT_MADE, str(error))
+                call.refuse(checkpoint_messages.Refusal.NOT_MADE, str(error))
             offer.waiting.clear()
             self._remove(offer)
             return
@@ -281,10 +282,10 @@ class Checkpoints:
         for peer in offer.users:
             self._keep_for(offer, peer)
         for call in offer.waiting:
-            call.answer(encode(manifest))
+            call.answer(checkpoint_messages.encode(manifest))
         offer.waiting.clear()
 
-    async def _make_folder(self, offer: _Offer) -> Manifest:
+    async def _make_folder(self, offer: _Offer) -> checkpoint_messages.Manifest:
         files, in_thread = self._files, self._in_thread
         await in_thread(partial(files.remove, offer.folder))
         position = await in_thread(partial(offer.source.checkpoint, offer.folder))
@@ -294,8 +295,10 @@ class Checkpoints:
                 file = offer.folder / name
                 size = await in_thread(partial(files.size, file))
                 checksum = await in_thread(partial(files.checksum, file))
-                described.append(CheckpointFile(name, size, checksum))
-        manifest = Manifest(offer.number, offer.source.log_id, position, described)
+                described.append(checkpoint_messages.CheckpointFile(name, size, checksum))
+        manifest = checkpoint_messages.Manifest(
+            offer.number, offer.source.log_id, position, described
+        )
         self._log.info(
             "checkpoint_made", shard=offer.shard, index=position.index, bytes=manifest.size
         )
@@ -321,7 +324,7 @@ class Checkpoints:
             return
         self._offers.remove(offer)
         for call in offer.waiting:
-            call.refuse(Refusal.NO_CHECKPOINT)
+            call.refuse(checkpoint_messages.Refusal.NO_CHECKPOINT)
         offer.waiting.clear()
         if offer.checking is not None:
             offer.checking.cancel()

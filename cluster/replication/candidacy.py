@@ -7,19 +7,11 @@ from collections.abc import Callable
 from functools import partial
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
+from cluster.replication import replica_messages
 from cluster.replication.contract import Role
 from cluster.replication.following import Follower, Part
 from cluster.replication.leadership import Holder, Seen, TermRecord, record_of
 from cluster.replication.leading import Leading, Taken
-from cluster.replication.replica_messages import (
-    Ask,
-    Fetch,
-    Fetched,
-    Message,
-    Promised,
-    Refused,
-    Standing,
-)
 from cluster.replication.voters import VoterSet, latest
 from storage import log as storage_log
 from storage.log import Diverged, Position
@@ -37,7 +29,7 @@ class Asking(Part):
         self.role = Role.ASKING
         self._replica = replica
         self._seen = seen
-        self._standings: dict[str, Standing] = {}
+        self._standings: dict[str, replica_messages.Standing] = {}
         self._ahead_s: dict[str, float] = {}
         """Seconds by which the clocks of the hosts that answered are ahead of ours."""
         self._begun_at = replica.now()
@@ -46,13 +38,13 @@ class Asking(Part):
 
     def begin(self) -> None:
         """Ask."""
-        self._replica.send_all(Ask(self._attempt, self._replica.log.last))
+        self._replica.send_all(replica_messages.Ask(self._attempt, self._replica.log.last))
         self._decide()
 
-    def receive(self, sender: str, message: Message) -> None:
+    def receive(self, sender: str, message: replica_messages.Message) -> None:
         """Collect answers."""
         replica = self._replica
-        if not isinstance(message, Standing) or message.attempt != self._attempt:
+        if not isinstance(message, replica_messages.Standing) or message.attempt != self._attempt:
             return
         if message.log_id == replica.log.log_id and self.role is Role.ASKING:
             self._standings[message.replica_id] = message
@@ -64,7 +56,7 @@ class Asking(Part):
         if self.role is Role.ASKING:
             self._decide()
 
-    def _known(self) -> list[storage_log.Promise | Standing | TermRecord]:
+    def _known(self) -> list[storage_log.Promise | replica_messages.Standing | TermRecord]:
         """The terms, with their voters, of which anybody reached knows."""
         records = [self._seen.record] if self._seen.record is not None else []
         return [self._replica.journal.promise, *self._standings.values(), *records]
@@ -141,7 +133,7 @@ class Adopting(Part):
         self._taken = taken
         self._term = taken.holder.term
         self._waiting = waiting
-        self._promised: dict[str, Promised] = {}
+        self._promised: dict[str, replica_messages.Promised] = {}
         """The answers of hosts that promised."""
         self._begun_at = self._sent_at = replica.now()
         self._has_own = False
@@ -186,14 +178,14 @@ class Adopting(Part):
             if self._best is not None:
                 self._fetch()
 
-    def receive(self, sender: str, message: Message) -> None:
+    def receive(self, sender: str, message: replica_messages.Message) -> None:
         """Collect promises and Entries."""
-        if isinstance(message, Refused) and self._taken.is_spent(message):
+        if isinstance(message, replica_messages.Refused) and self._taken.is_spent(message):
             self._replica.step_down()  # the next attempt takes a higher term
-        elif isinstance(message, Promised) and message.term == self._term:
+        elif isinstance(message, replica_messages.Promised) and message.term == self._term:
             self._promised[sender] = message
             self._choose()
-        elif isinstance(message, Fetched) and message.term == self._term:
+        elif isinstance(message, replica_messages.Fetched) and message.term == self._term:
             self._adopt(sender, message)
 
     def _choose(self) -> None:
@@ -217,12 +209,14 @@ class Adopting(Part):
         name, last = self._best
         replica = self._replica
         if is_better(last, replica.log.last):
-            replica.send(name, Fetch(self._term, replica.log.last, replica.committed))
+            replica.send(
+                name, replica_messages.Fetch(self._term, replica.log.last, replica.committed)
+            )
         else:
             replica.logger.info("leads", term=self._term, index=replica.log.last_index)
             replica.play(Leading(replica, self._taken, self._promised, self._waiting or []))
 
-    def _adopt(self, sender: str, message: Fetched) -> None:
+    def _adopt(self, sender: str, message: replica_messages.Fetched) -> None:
         if self._best is None or self._best[0] != sender:
             return
         replica = self._replica

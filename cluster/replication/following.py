@@ -12,27 +12,12 @@ from typing import Any
 
 import structlog
 
+from cluster.replication import replica_messages
 from cluster.replication.clocks import Clocks
 from cluster.replication.contract import Network, ReplicaOwner, Role, Times, Timing
 from cluster.replication.journal import Journal
 from cluster.replication.leader_key import LeaderKey
 from cluster.replication.leadership import Leadership
-from cluster.replication.replica_messages import (
-    Alive,
-    Append,
-    Appended,
-    Ask,
-    Behind,
-    Fetch,
-    Fetched,
-    HandOver,
-    Heartbeat,
-    Message,
-    Promise,
-    Promised,
-    Refused,
-    Standing,
-)
 from cluster.replication.voters import VoterSet
 from storage import log as storage_log
 from storage.log import Diverged, LogFailed, LogFull, NotNext, Position, ReplicaLog
@@ -125,13 +110,13 @@ class Follower:
         self._instead: Callable[[], None] | None = None
         """Called at the end of a recovery in place of what it was begun for."""
         self._handlers: dict[type, Callable[[str, Any], None]] = {
-            Ask: self._on_ask,
-            Promise: self._on_promise,
-            Append: self._on_append,
-            Heartbeat: self._on_heartbeat,
-            Fetch: self._on_fetch,
-            Behind: self._on_behind,
-            HandOver: self._on_hand_over,
+            replica_messages.Ask: self._on_ask,
+            replica_messages.Promise: self._on_promise,
+            replica_messages.Append: self._on_append,
+            replica_messages.Heartbeat: self._on_heartbeat,
+            replica_messages.Fetch: self._on_fetch,
+            replica_messages.Behind: self._on_behind,
+            replica_messages.HandOver: self._on_hand_over,
         }
         journal.on_synced = self._synced
         journal.on_failed = self.fail
@@ -171,7 +156,7 @@ class Follower:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def receive(self, sender: str, message: Message) -> None:
+    def receive(self, sender: str, message: replica_messages.Message) -> None:
         """Take a message of a peer."""
         if self._recovery is not None:
             return
@@ -190,26 +175,28 @@ class Follower:
         except (LogFull, NotNext) as error:  # the sender tries again
             self.logger.warning("entries_not_taken", error=str(error))
 
-    def send(self, to: str, message: Message) -> None:
+    def send(self, to: str, message: replica_messages.Message) -> None:
         """Send to one peer."""
         self.network.send(to, message)
 
-    def send_all(self, message: Message) -> None:
+    def send_all(self, message: replica_messages.Message) -> None:
         """Send to all peers."""
         for peer in self.peers:
             self.network.send(peer, message)
 
     def _refuse(self, sender: str) -> None:
         promise, last = self.journal.promise, self.log.last
-        refused = Refused(promise.term, promise.leader, self.replica_id, last, self.committed)
+        refused = replica_messages.Refused(
+            promise.term, promise.leader, self.replica_id, last, self.committed
+        )
         self.send(sender, refused)
 
-    def _on_ask(self, sender: str, message: Ask) -> None:
+    def _on_ask(self, sender: str, message: replica_messages.Ask) -> None:
         promise, last, log = self.journal.promise, self.journal.synced, self.log
         is_longer = last.index > message.last.index
         self.send(
             sender,
-            Standing(
+            replica_messages.Standing(
                 message.attempt,
                 self.replica_id,
                 log.log_id,
@@ -223,7 +210,7 @@ class Follower:
             ),
         )
 
-    def _on_hand_over(self, sender: str, message: HandOver) -> None:
+    def _on_hand_over(self, sender: str, message: replica_messages.HandOver) -> None:
         """The leader of this term gave up the key for this replica."""
         if message.term == self.journal.promise.term and self.part is None:
             self.key.invite()
@@ -241,7 +228,7 @@ class Follower:
         self._verified = self._told_commit = 0
         self.guarded(given)
 
-    def _on_promise(self, sender: str, message: Promise) -> None:
+    def _on_promise(self, sender: str, message: replica_messages.Promise) -> None:
         if message.log_id != self.log.log_id:
             return
         standing = self.journal.standing
@@ -253,12 +240,14 @@ class Follower:
         if not self.give(voters, message.leader, partial(self._promised, sender, message)):
             self._refuse(sender)
 
-    def _promised(self, sender: str, message: Promise) -> None:
+    def _promised(self, sender: str, message: replica_messages.Promise) -> None:
         if self.part is not None:
             self.step_down()
         self._leader = sender
         self.heard_at = self.now()
-        self.send(sender, Promised(message.term, self.replica_id, self.journal.synced))
+        self.send(
+            sender, replica_messages.Promised(message.term, self.replica_id, self.journal.synced)
+        )
 
     # -- a leader's Entries ------------------------------------------------------------------------
 
@@ -272,7 +261,7 @@ class Follower:
         self.heard_at = self.now()
         return True
 
-    def _on_append(self, sender: str, message: Append) -> None:
+    def _on_append(self, sender: str, message: replica_messages.Append) -> None:
         if not self._follows(sender, message.term, message.leader):
             return
         placed = self.log.place(message.previous, message.records)
@@ -302,14 +291,16 @@ class Follower:
             self.needs_checkpoint = False
             if not self.damage:
                 term = self.journal.promise.term
-                self.send(self._leader, Appended(term, self.replica_id, index))
+                self.send(self._leader, replica_messages.Appended(term, self.replica_id, index))
             self.commit_to(min(self._told_commit, index))
 
-    def _on_heartbeat(self, sender: str, message: Heartbeat) -> None:
+    def _on_heartbeat(self, sender: str, message: replica_messages.Heartbeat) -> None:
         if not self._follows(sender, message.term, message.leader):
             return
         wall_s, has_space = self.times.wall_s(), self.has_space()
-        alive = Alive(message.term, self.replica_id, message.round, wall_s, has_space)
+        alive = replica_messages.Alive(
+            message.term, self.replica_id, message.round, wall_s, has_space
+        )
         self.send(sender, alive)
         self._told_commit = max(self._told_commit, message.commit)
         committed = message.committed
@@ -323,7 +314,7 @@ class Follower:
             self.commit = index
             self.owner.on_committed(index)
 
-    def _on_behind(self, sender: str, message: Behind) -> None:
+    def _on_behind(self, sender: str, message: replica_messages.Behind) -> None:
         # A log that lost committed Entries while it ran ends before what is known to be committed.
         reached = min(self.commit, self.log.last_index)
         if message.term != self.journal.promise.term or message.start <= reached:
@@ -344,18 +335,18 @@ class Follower:
         # The peer may have the Entry before this log, or it forgets all from there on.
         return self.log.start if last.index >= self.log.start.index else None
 
-    def _on_fetch(self, sender: str, message: Fetch) -> None:
+    def _on_fetch(self, sender: str, message: replica_messages.Fetch) -> None:
         if message.term != self.journal.promise.term:
             self._refuse(sender)
             return
         previous = self.ship_after(message.last, message.committed)
         if previous is None:
-            self.send(sender, Behind(message.term, self.log.start.index))
+            self.send(sender, replica_messages.Behind(message.term, self.log.start.index))
             return
 
         def got(records: list[bytes]) -> None:
             if records:
-                self.send(sender, Fetched(message.term, previous, records))
+                self.send(sender, replica_messages.Fetched(message.term, previous, records))
             elif self.journal.is_open and self.log.holds(previous.index + 1):
                 self.fail(f"cannot read Entry {previous.index + 1}")
 

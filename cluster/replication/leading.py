@@ -13,21 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
+from cluster.replication import replica_messages
 from cluster.replication.contract import PeerReport, Role
 from cluster.replication.following import Follower, Part
 from cluster.replication.leadership import Holder
-from cluster.replication.replica_messages import (
-    Alive,
-    Append,
-    Appended,
-    Behind,
-    HandOver,
-    Heartbeat,
-    Message,
-    Promise,
-    Promised,
-    Refused,
-)
 from cluster.replication.voters import VoterSet, next_voters, reached_by_majority
 from storage.log import Position
 
@@ -46,12 +35,14 @@ class Taken(NamedTuple):
     revision: int
     """Of the key and the term record."""
 
-    def question(self, log_id: bytes) -> Promise:
+    def question(self, log_id: bytes) -> replica_messages.Promise:
         """The question to a peer for its promise."""
         holder, voters = self.holder, self.voters
-        return Promise(holder.term, holder.replica_id, log_id, voters.voters, voters.old_voters)
+        return replica_messages.Promise(
+            holder.term, holder.replica_id, log_id, voters.voters, voters.old_voters
+        )
 
-    def is_spent(self, refused: Refused) -> bool:
+    def is_spent(self, refused: replica_messages.Refused) -> bool:
         """True if a peer has promised a higher term, or this one to another replica.
 
         Coordination that was restored to an older state may give a term twice.
@@ -107,7 +98,7 @@ class Leading(Part):
         self,
         replica: Follower,
         taken: Taken,
-        promised: Mapping[str, Promised],
+        promised: Mapping[str, replica_messages.Promised],
         waiting: Sequence[Callable[[bool], None]],
     ) -> None:
         """`promised` are the answers of hosts that promised the term. `waiting` are called with its
@@ -135,10 +126,10 @@ class Leading(Part):
         self._give_up_at = 0.0
         self._moved_at = self._beaten_at = self._planned_at = replica.now()
         self._handlers: dict[type, Callable[[Peer, Any], None]] = {
-            Promised: self._on_promised,
-            Appended: self._on_appended,
-            Alive: self._on_alive,
-            Refused: self._on_refused,
+            replica_messages.Promised: self._on_promised,
+            replica_messages.Appended: self._on_appended,
+            replica_messages.Alive: self._on_alive,
+            replica_messages.Refused: self._on_refused,
         }
 
     def begin(self) -> None:
@@ -253,7 +244,7 @@ class Leading(Part):
 
     # -- shipping ----------------------------------------------------------------------------------
 
-    def _on_promised(self, peer: Peer, message: Promised) -> None:
+    def _on_promised(self, peer: Peer, message: replica_messages.Promised) -> None:
         """A peer joins the term, or is another replica since then."""
         if message.term != self.term or message.replica_id == peer.replica_id:
             return
@@ -313,7 +304,9 @@ class Leading(Part):
         peer.in_flight.append((previous.index + len(records), sum(map(len, records))))
         replica.send(
             peer.name,
-            Append(self.term, replica.replica_id, previous, records, replica.commit),
+            replica_messages.Append(
+                self.term, replica.replica_id, previous, records, replica.commit
+            ),
         )
 
     def needed_by_peers(self, index: int, bytes_max: int) -> int:
@@ -325,7 +318,7 @@ class Leading(Part):
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def receive(self, sender: str, message: Message) -> None:
+    def receive(self, sender: str, message: replica_messages.Message) -> None:
         """Take the answer of a peer."""
         peer, handler = self._peers.get(sender), self._handlers.get(type(message))
         if peer is not None:
@@ -333,7 +326,7 @@ class Leading(Part):
             if handler is not None:
                 handler(peer, message)
 
-    def _on_appended(self, peer: Peer, message: Appended) -> None:
+    def _on_appended(self, peer: Peer, message: replica_messages.Appended) -> None:
         if message.term != self.term or message.replica_id != peer.replica_id:
             return
         peer.heard_at = self._replica.now()
@@ -345,7 +338,7 @@ class Leading(Part):
         self._ship(peer)
         self._count()
 
-    def _on_alive(self, peer: Peer, message: Alive) -> None:
+    def _on_alive(self, peer: Peer, message: replica_messages.Alive) -> None:
         if message.term != self.term:
             return
         if message.replica_id != peer.replica_id:
@@ -358,7 +351,7 @@ class Leading(Part):
         replica.clocks.heard(peer.name, peer.ahead_s)
         self._confirm_rounds()
 
-    def _on_refused(self, peer: Peer, message: Refused) -> None:
+    def _on_refused(self, peer: Peer, message: replica_messages.Refused) -> None:
         replica = self._replica
         if self.taken.is_spent(message):
             replica.step_down()
@@ -371,7 +364,7 @@ class Leading(Part):
                 peer.next = 0
                 peer.in_flight.append((0, 0))  # asked again when that is overdue
                 peer.heard_at = replica.now()
-                replica.send(peer.name, Behind(self.term, replica.log.start.index))
+                replica.send(peer.name, replica_messages.Behind(self.term, replica.log.start.index))
             else:
                 peer.next = agreed.index + 1
                 self._ship(peer)
@@ -381,7 +374,7 @@ class Leading(Part):
         peer.replica_id = ""
         self._replica.send(peer.name, self.taken.question(self._replica.log.log_id))
 
-    def _is_news(self, peer: Peer, message: Refused) -> bool:
+    def _is_news(self, peer: Peer, message: replica_messages.Refused) -> bool:
         """False for a refusal that was acted on just now.
 
         All messages on their way are refused alike: without this each would be answered by as many
@@ -407,7 +400,7 @@ class Leading(Part):
         replica = self._replica
         self._round += 1
         self._beaten_at = replica.now()
-        heartbeat = Heartbeat(
+        heartbeat = replica_messages.Heartbeat(
             self.term, replica.replica_id, self._round, replica.commit, replica.committed
         )
         for peer in self._peers.values():
@@ -516,6 +509,6 @@ class Leading(Part):
             self._heir = ""
         elif self.is_idle:
             replica.step_down(rest_s=replica.timing.silence_s + replica.timing.head_start_s)
-            replica.send(self._heir, HandOver(self.term))
+            replica.send(self._heir, replica_messages.HandOver(self.term))
             return True
         return False

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from cluster.tests.driver import Driver, Reply
 from visibility.content.receipts import sequence_number
+from visibility.contract import results
 from visibility.contract.limits import VISIBILITY_TIMEOUT
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.move_task import encode_handle
@@ -36,15 +37,6 @@ from visibility.contract.operations import (
     StartMessageMoveTask,
 )
 from visibility.contract.outcomes import Answer, BrowsedPage, Deliveries
-from visibility.contract.results import (
-    BatchResultErrorEntry,
-    CancelMessageMoveTaskResult,
-    ChangeMessageVisibilityBatchResult,
-    DeleteMessageBatchResult,
-    ListMessageMoveTasksResult,
-    SendMessageBatchResult,
-    SendMessageResult,
-)
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.tags import ARCHIVE_TAG
 from visibility.rules.browse import BrowseMessages
@@ -105,13 +97,15 @@ class Interpreter:
             ]
         if isinstance(
             answer,
-            SendMessageBatchResult | DeleteMessageBatchResult | ChangeMessageVisibilityBatchResult,
+            results.SendMessageBatchResult
+            | results.DeleteMessageBatchResult
+            | results.ChangeMessageVisibilityBatchResult,
         ):
             entries = [f"{entry.id}: done" for entry in answer.successful or ()]
             return entries + [_refused(entry) for entry in answer.failed or ()]
-        if isinstance(answer, CancelMessageMoveTaskResult):
+        if isinstance(answer, results.CancelMessageMoveTaskResult):
             return [f"{answer.approximate_number_of_messages_moved} moved so far"]
-        if isinstance(answer, SendMessageResult) and answer.sequence_number is not None:
+        if isinstance(answer, results.SendMessageResult) and answer.sequence_number is not None:
             return [f"number {int(answer.sequence_number) - int(sequence_number(0))}"]
         return ["done"]
 
@@ -267,7 +261,7 @@ class Interpreter:
     def do_tasks(self, words: list[str], options: Options) -> list[str]:
         operation = ListMessageMoveTasks(max_results=10)
         answer = self.driver.submit(prepared.prepared(self.queues[words[0]], operation)).answer
-        assert isinstance(answer, ListMessageMoveTasksResult)
+        assert isinstance(answer, results.ListMessageMoveTasksResult)
         return [
             f"{task.status}: {task.approximate_number_of_messages_moved} of "
             f"{task.approximate_number_of_messages_to_move}"
@@ -305,5 +299,5 @@ def _seconds(options: Options, name: str) -> int | None:
     return int(options[name]) if name in options else None
 
 
-def _refused(entry: BatchResultErrorEntry) -> str:
+def _refused(entry: results.BatchResultErrorEntry) -> str:
     return f"{entry.id}: {entry.code}"

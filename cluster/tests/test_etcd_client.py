@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cluster.coordination import etcd_messages
 from cluster.coordination.etcd_client import (
     Access,
     Deadline,
@@ -17,19 +18,6 @@ from cluster.coordination.etcd_client import (
     TokenRefused,
 )
 from cluster.coordination.etcd_lease import EtcdLease
-from cluster.coordination.etcd_messages import (
-    AUTHENTICATE,
-    RANGE,
-    RENEW,
-    AnswerUnreadable,
-    Header,
-    KeyValue,
-    Range,
-    RangeAnswer,
-    WatchAnswer,
-    decode,
-    prefix_end,
-)
 from cluster.coordination.etcd_wire import NoAnswer, Reply
 from cluster.tests.virtual_time import virtual
 
@@ -75,8 +63,13 @@ class ScriptedWire:
         pass
 
 
-async def ask(client: EtcdClient, deadline_s: float = 6.0) -> RangeAnswer:
-    return await client.ask(RANGE, Range(b"k"), RangeAnswer, Deadline(deadline_s))
+async def ask(client: EtcdClient, deadline_s: float = 6.0) -> etcd_messages.RangeAnswer:
+    return await client.ask(
+        etcd_messages.RANGE,
+        etcd_messages.Range(b"k"),
+        etcd_messages.RangeAnswer,
+        Deadline(deadline_s),
+    )
 
 
 # -- failover --------------------------------------------------------------------------------------
@@ -209,7 +202,9 @@ def test_any_other_error_may_have_changed_something(case: tuple[int, int, str]) 
         client = EtcdClient(Access(ENDPOINTS), wire)
 
         with pytest.raises(NoAnswer) as raised:
-            await client.ask_once(RANGE, Range(b"k"), RangeAnswer, 1.0)
+            await client.ask_once(
+                etcd_messages.RANGE, etcd_messages.Range(b"k"), etcd_messages.RangeAnswer, 1.0
+            )
 
         assert raised.value.was_sent
 
@@ -223,7 +218,9 @@ async def test_a_member_without_a_leader_refuses_before_anything_happens() -> No
     client = EtcdClient(Access(ENDPOINTS), wire)
 
     with pytest.raises(NoAnswer) as raised:
-        await client.ask_once(RANGE, Range(b"k"), RangeAnswer, 1.0)
+        await client.ask_once(
+            etcd_messages.RANGE, etcd_messages.Range(b"k"), etcd_messages.RangeAnswer, 1.0
+        )
 
     assert not raised.value.was_sent
 
@@ -236,7 +233,9 @@ def test_rubbish_is_no_answer(body: bytes, status: int) -> None:
         client = EtcdClient(Access(("a",)), ScriptedWire(lambda e, p: Reply(status, body)))
 
         with pytest.raises(NoAnswer):
-            await client.ask_once(RANGE, Range(b"k"), RangeAnswer, 1.0)
+            await client.ask_once(
+                etcd_messages.RANGE, etcd_messages.Range(b"k"), etcd_messages.RangeAnswer, 1.0
+            )
 
     rubbish()
 
@@ -251,7 +250,7 @@ async def test_a_token_that_ended_is_replaced_once() -> None:
 
     def answers(endpoint: str, path: str) -> Reply:
         nonlocal issued
-        if path == AUTHENTICATE:
+        if path == etcd_messages.AUTHENTICATE:
             issued += 1
             return fields(token=f"token-{issued}")
         if issued < valid:
@@ -296,7 +295,9 @@ class Holder:
 
     def renewals(self) -> list[tuple[str, float]]:
         return [
-            (endpoint, round(at_s, 3)) for endpoint, path, at_s in self.wire.asked if path == RENEW
+            (endpoint, round(at_s, 3))
+            for endpoint, path, at_s in self.wire.asked
+            if path == etcd_messages.RENEW
         ]
 
 
@@ -381,16 +382,21 @@ def test_large_numbers_are_texts_and_zeros_are_missing() -> None:
     largest = 2**64 - 1
     body = b'{"header":{"cluster_id":"%d","raft_term":"3"},"kvs":[{"key":"aw=="}]}' % largest
 
-    answer = decode(RangeAnswer, body)
+    answer = etcd_messages.decode(etcd_messages.RangeAnswer, body)
 
-    assert answer.header == Header(cluster_id=largest, raft_term=3)
-    assert answer.kvs == [KeyValue(b"k")]
+    assert answer.header == etcd_messages.Header(cluster_id=largest, raft_term=3)
+    assert answer.kvs == [etcd_messages.KeyValue(b"k")]
     assert not answer.more
-    assert decode(WatchAnswer, b'{"canceled":true,"compact_revision":"9"}').compact_revision == 9
-    with pytest.raises(AnswerUnreadable):
-        decode(RangeAnswer, b'{"kvs":[{"key":"not base 64"}]}')
+    assert (
+        etcd_messages.decode(
+            etcd_messages.WatchAnswer, b'{"canceled":true,"compact_revision":"9"}'
+        ).compact_revision
+        == 9
+    )
+    with pytest.raises(etcd_messages.AnswerUnreadable):
+        etcd_messages.decode(etcd_messages.RangeAnswer, b'{"kvs":[{"key":"not base 64"}]}')
 
 
 def test_the_end_of_a_prefix_is_behind_all_its_keys() -> None:
-    assert prefix_end(b"/a/") == b"/a0"
-    assert prefix_end(b"/a/") > b"/a/\xff\xff"
+    assert etcd_messages.prefix_end(b"/a/") == b"/a0"
+    assert etcd_messages.prefix_end(b"/a/") > b"/a/\xff\xff"

@@ -13,7 +13,7 @@ from typing import Any
 import click
 
 from sqs_api.archiving.schedule import JOBS
-from sqs_api.commands.command_options import AT, CONFIG, DATA, URL, Refused, admin_client, load
+from sqs_api.commands import command_options
 from sqs_api.commands.messages_command import body_of, print_message
 from sqs_api.commands.operators import (
     QUEUE,
@@ -28,8 +28,10 @@ from sqs_api.commands.tables import instant, number, plain, show_table
 
 _HEAD = ("place", "message id", "left", "sent", "receives", "bytes", "body")
 _SPAN = (
-    click.option("--from", "from_ms", type=AT, help="Sent since then: 2h, or a time of UTC."),
-    click.option("--until", "until_ms", type=AT, help="Sent before then."),
+    click.option(
+        "--from", "from_ms", type=command_options.AT, help="Sent since then: 2h, or a time of UTC."
+    ),
+    click.option("--until", "until_ms", type=command_options.AT, help="Sent before then."),
     click.option("--reason", type=click.Choice(["expired", "deleted"])),
 )
 _COUNTS = ("messages", "bytes", "sealed", "damaged", "too_large")
@@ -124,7 +126,9 @@ def _wanted(takes_all: bool, given: dict[str, Any]) -> dict[str, Any]:
         conditions |= {} if value is None else {name: value}
     places = list(given.pop("places"))
     if sum(map(bool, (takes_all, places, conditions))) != 1:
-        raise Refused("choose messages by their places or with a filter, or all of them with --all")
+        raise command_options.Refused(
+            "choose messages by their places or with a filter, or all of them with --all"
+        )
     chosen = {"places": places} if places else {"filter": conditions}
     return chosen | {name: value for name, value in given.items() if value is not None}
 
@@ -158,7 +162,7 @@ def _replayed(
     while True:
         try:
             step = service.post(path, wanted)
-        except Refused as error:
+        except command_options.Refused as error:
             if not copies:
                 raise
             return copies, left_out, f"{error}; go on with --token {wanted['token']}"
@@ -183,7 +187,7 @@ def _show_replay(
         for reason, messages in Counter(each["reason"] for each in left_out).items():
             click.echo(f"{messages} left out: {reason}")
     if stopped is not None:
-        raise Refused(stopped)
+        raise command_options.Refused(stopped)
 
 
 _SHARD_HEAD = ("shard", "source", "sealed", "archived", "waiting", "bytes", "between shards")
@@ -201,21 +205,21 @@ for each in (search, show, replay):
 
 @archive.command()
 @click.option("--json", "as_json", is_flag=True, help="The whole answer as JSON.")
-@URL
-@DATA
-@CONFIG
+@command_options.URL
+@command_options.DATA
+@command_options.CONFIG
 def status(url: str | None, data: Path | None, config_file: Path | None, *, as_json: bool) -> None:
     """Show each shard's latest batch that is in the lake (sealed) and in the archive's table
     (archived), and the messages that wait for these."""
     from sqs_api.commands.page_client import AdminRefused
 
-    settings = load(config_file, {"data": data})
+    settings = command_options.load(config_file, {"data": data})
     if config_file is not None and "data" in settings.model_fields_set:
         data = settings.data
     try:
-        found: dict[str, Any] = admin_client(url, data).ask("GET", "archive")
+        found: dict[str, Any] = command_options.admin_client(url, data).ask("GET", "archive")
     except AdminRefused as error:
-        raise Refused(str(error)) from error
+        raise command_options.Refused(str(error)) from error
     if as_json:
         click.echo(json.dumps(found, indent=1))
         return
@@ -233,7 +237,7 @@ def status(url: str | None, data: Path | None, config_file: Path | None, *, as_j
 def jobs(arguments: tuple[str, ...]) -> None:
     """Run a Spark job over the lake: archive, queue-age, dead-letters, replay or compact."""
     if find_spec("pyspark") is None:
-        raise Refused(
+        raise command_options.Refused(
             "holdfast jobs needs pyspark: `make jobs` installs and runs it; without make: "
             "pip install 'holdfast[spark]'"
         )

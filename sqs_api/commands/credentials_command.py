@@ -10,20 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqs_api.commands.command_options import (
-    ACCOUNT,
-    CONFIG,
-    DATA,
-    Lifetime,
-    Refused,
-    account_of,
-    audited,
-    load,
-    opened_identities,
-    pass_opened,
-    show_key,
-    user_of,
-)
+from sqs_api.commands import command_options
 
 if TYPE_CHECKING:
     from auth.credentials import AccessKey
@@ -34,24 +21,24 @@ _SESSION_S_MAX = 36 * 3600
 
 
 @click.group()
-@DATA
-@CONFIG
+@command_options.DATA
+@command_options.CONFIG
 @click.pass_context
 def credentials(context: click.Context, data: Path | None, config_file: Path | None) -> None:
     """Manage access keys; a running server knows of changes at once."""
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[tuple[Any, ...]]:
-        settings = load(config_file, {"data": data})
+        settings = command_options.load(config_file, {"data": data})
         may_make = context.invoked_subcommand == "add"
-        async with opened_identities(settings, may_make=may_make) as store:
+        async with command_options.opened_identities(settings, may_make=may_make) as store:
             yield store, settings
 
     context.obj = opened
 
 
 @credentials.command("list")
-@pass_opened
+@command_options.pass_opened
 async def list_keys(obj: Any) -> None:
     """List keys, without secrets, and the days (of UTC) on which they were used last."""
     from cluster.clock import SystemClock
@@ -77,46 +64,54 @@ def _state(key: AccessKey, now_s: float) -> str:
 
 
 @credentials.command("add")
-@ACCOUNT
+@command_options.ACCOUNT
 @_USER
-@click.option("--expires-in", type=Lifetime(), help="How long it is valid, such as 90d [for ever].")
-@pass_opened
-@audited
+@click.option(
+    "--expires-in",
+    type=command_options.Lifetime(),
+    help="How long it is valid, such as 90d [for ever].",
+)
+@command_options.pass_opened
+@command_options.audited
 async def add(
     obj: Any, account: str | None, user_name: str | None, expires_in: float | None
 ) -> str:
     """Make a key and show its secret once."""
     store, settings = obj
-    owner = account_of(settings, account)
-    user = None if user_name is None else user_of(store, owner, user_name)
+    owner = command_options.account_of(settings, account)
+    user = None if user_name is None else command_options.user_of(store, owner, user_name)
     try:
         key = await store.add_key(owner, user, lifetime_s=expires_in)
     except ValueError as error:
-        raise Refused(str(error)) from error
-    show_key(key)
+        raise command_options.Refused(str(error)) from error
+    command_options.show_key(key)
     return str(key.access_key_id)
 
 
 @credentials.command("session")
-@ACCOUNT
+@command_options.ACCOUNT
 @_USER
 @click.option(
-    "--duration", type=Lifetime(), default="1h", show_default=True, help="How long it is valid."
+    "--duration",
+    type=command_options.Lifetime(),
+    default="1h",
+    show_default=True,
+    help="How long it is valid.",
 )
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def session(obj: Any, account: str | None, user_name: str | None, duration: float) -> str:
     """Make a temporary key with a session token."""
     store, settings = obj
     if not 0 < duration <= _SESSION_S_MAX:
-        raise Refused("--duration: must be at most 36h")
-    owner = account_of(settings, account)
-    user = None if user_name is None else user_of(store, owner, user_name)
+        raise command_options.Refused("--duration: must be at most 36h")
+    owner = command_options.account_of(settings, account)
+    user = None if user_name is None else command_options.user_of(store, owner, user_name)
     try:
         key = await store.add_session(owner, user, duration)
     except ValueError as error:
-        raise Refused(str(error)) from error
-    show_key(key)
+        raise command_options.Refused(str(error)) from error
+    command_options.show_key(key)
     click.echo(f"# {_state(key, 0.0)}")
     return str(key.access_key_id)
 
@@ -125,53 +120,53 @@ async def session(obj: Any, account: str | None, user_name: str | None, duration
 @click.argument("access_key_id")
 @click.option(
     "--overlap",
-    type=Lifetime(),
+    type=command_options.Lifetime(),
     default="1h",
     show_default=True,
     help="How long the old key stays valid; 0s disables it at once.",
 )
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def rotate(obj: Any, access_key_id: str, overlap: float) -> str:
     """Make a successor for the same owner; the old key stays valid until everybody has it."""
     try:
         key = await obj[0].rotate_key(access_key_id, overlap)
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise command_options.Refused(str(error)) from error
     if key is None:
-        raise Refused(f"no access key {access_key_id}")
-    show_key(key)
+        raise command_options.Refused(f"no access key {access_key_id}")
+    command_options.show_key(key)
     return str(key.access_key_id)
 
 
 @credentials.command("disable")
 @click.argument("access_key_id")
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def disable(obj: Any, access_key_id: str) -> None:
     """Refuse a key from now on."""
     if not await obj[0].set_key_enabled(access_key_id, False):
-        raise Refused(f"no access key {access_key_id}")
+        raise command_options.Refused(f"no access key {access_key_id}")
     click.echo(f"disabled {access_key_id}")
 
 
 @credentials.command("enable")
 @click.argument("access_key_id")
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def enable(obj: Any, access_key_id: str) -> None:
     """Allow a disabled key again."""
     if not await obj[0].set_key_enabled(access_key_id, True):
-        raise Refused(f"no access key {access_key_id}")
+        raise command_options.Refused(f"no access key {access_key_id}")
     click.echo(f"enabled {access_key_id}")
 
 
 @credentials.command("remove")
 @click.argument("access_key_id")
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def remove(obj: Any, access_key_id: str) -> None:
     """Forget a key."""
     if not await obj[0].remove_key(access_key_id):
-        raise Refused(f"no access key {access_key_id}")
+        raise command_options.Refused(f"no access key {access_key_id}")
     click.echo(f"removed {access_key_id}")

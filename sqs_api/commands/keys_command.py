@@ -13,17 +13,7 @@ import click
 
 from auth.envelope import KEY_BYTES, SealBroken
 from cluster.keys.key_owners import OPERATIONS, Grant
-from sqs_api.commands.command_options import (
-    ACCOUNT,
-    CONFIG,
-    DATA,
-    Refused,
-    account_of,
-    audited,
-    load,
-    opened_keyring,
-    pass_opened,
-)
+from sqs_api.commands import command_options
 
 if TYPE_CHECKING:
     from cluster.keys.keyring import Keyring
@@ -32,9 +22,9 @@ _NAME = re.compile(r"(?!aws/)[A-Za-z0-9/_-]{1,250}")
 
 
 @click.group()
-@DATA
-@CONFIG
-@ACCOUNT
+@command_options.DATA
+@command_options.CONFIG
+@command_options.ACCOUNT
 @click.pass_context
 def keys(
     context: click.Context, data: Path | None, config_file: Path | None, account: str | None
@@ -46,17 +36,17 @@ def keys(
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[tuple[Any, ...]]:
-        settings = load(config_file, {"data": data})
-        owner = account_of(settings, account)
+        settings = command_options.load(config_file, {"data": data})
+        owner = command_options.account_of(settings, account)
         may_make = context.invoked_subcommand == "add"
-        async with opened_keyring(settings, may_make=may_make) as (keyring, _):
+        async with command_options.opened_keyring(settings, may_make=may_make) as (keyring, _):
             yield keyring, owner, settings
 
     context.obj = opened
 
 
 @keys.command("list")
-@pass_opened
+@command_options.pass_opened
 async def list_keys(obj: Any) -> None:
     """List the keys of all accounts, and whom they are granted to."""
     for key in obj[0].names():
@@ -69,8 +59,8 @@ async def list_keys(obj: Any) -> None:
 
 @keys.command("add")
 @click.argument("name")
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def add(obj: Any, name: str) -> None:
     """Make a key of the account. Its queues can name it as KmsMasterKeyId: NAME, alias/NAME, or its
     id.
@@ -78,19 +68,21 @@ async def add(obj: Any, name: str) -> None:
     Queues of other accounts name it by its ARN, and those who use them need a grant.
     """
     if _NAME.fullmatch(name) is None:
-        raise Refused("NAME: must be letters, digits or /_- and not begin with aws/")
+        raise command_options.Refused(
+            "NAME: must be letters, digits or /_- and not begin with aws/"
+        )
     try:
         key = await obj[0].add(name, obj[1])
     except (ValueError, SealBroken) as error:
-        raise Refused(str(error)) from error
+        raise command_options.Refused(str(error)) from error
     click.echo(f"added {key.name} with the id {key.key_id}, of account {key.account}")
 
 
 @keys.command("rotate")
 @click.argument("name")
 @click.option("--rewrap", is_flag=True, help="Wrap earlier data keys under the new version too.")
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
     """Give a key a new version. New messages are sealed under it; earlier ones stay readable."""
     keyring, key_id = _known(obj, name)
@@ -99,14 +91,14 @@ async def rotate(obj: Any, name: str, *, rewrap: bool) -> None:
         if rewrap:
             click.echo(f"{await keyring.rewrap(key_id)} data keys are under the new version")
     except SealBroken as error:
-        raise Refused(str(error)) from error
+        raise command_options.Refused(str(error)) from error
     click.echo(f"rotated {name}")
 
 
 @keys.command("disable")
 @click.argument("name")
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def disable(obj: Any, name: str) -> None:
     """Refuse to send and to read messages under a key, until it is enabled."""
     await _set_enabled(obj, name, enabled=False)
@@ -114,8 +106,8 @@ async def disable(obj: Any, name: str) -> None:
 
 @keys.command("enable")
 @click.argument("name")
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def enable(obj: Any, name: str) -> None:
     """Allow a disabled key again."""
     await _set_enabled(obj, name, enabled=True)
@@ -126,7 +118,7 @@ async def _set_enabled(obj: Any, name: str, *, enabled: bool) -> None:
     try:
         await keyring.set_enabled(key_id, enabled)
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise command_options.Refused(str(error)) from error
     click.echo(f"{'enabled' if enabled else 'disabled'} {name}")
 
 
@@ -140,8 +132,8 @@ async def _set_enabled(obj: Any, name: str, *, enabled: bool) -> None:
     type=click.Choice(OPERATIONS),
     help="What it allows; receiving needs Decrypt, sending both [both].",
 )
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def grant(obj: Any, name: str, grantee: str, operations: tuple[str, ...]) -> None:
     """Let another account use a key. Its users need policies that allow it, too, as on AWS."""
     keyring, key_id = _known(obj, name)
@@ -149,22 +141,22 @@ async def grant(obj: Any, name: str, grantee: str, operations: tuple[str, ...]) 
     try:
         await keyring.grant(key_id, made)
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise command_options.Refused(str(error)) from error
     click.echo(f"granted {name} to {grantee}: {', '.join(made.operations)}")
 
 
 @keys.command("revoke")
 @click.argument("name")
 @click.option("--from", "grantee", required=True, help="Account, or the ARN of a user.")
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def revoke(obj: Any, name: str, grantee: str) -> None:
     """Take back a grant."""
     keyring, key_id = _known(obj, name)
     try:
         await keyring.revoke(key_id, grantee)
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise command_options.Refused(str(error)) from error
     click.echo(f"{name} is not granted to {grantee} any more")
 
 
@@ -175,8 +167,8 @@ async def revoke(obj: Any, name: str, grantee: str) -> None:
     type=click.Path(path_type=Path),
     help="File with the new master key [a new one, in the place of master.key].",
 )
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def change_master(obj: Any, new_file: Path | None) -> None:
     """Wrap all keys under another master key. No message is written again, and a running server
     goes on.
@@ -195,11 +187,13 @@ async def change_master(obj: Any, new_file: Path | None) -> None:
             click.echo(f"the keys of {place} are under {new_file} from now on")
             return
         if settings.master_key is not None or settings.master_key_file is not None:
-            raise Refused("--to: needed, since the master key is not the folder's own")
+            raise command_options.Refused(
+                "--to: needed, since the master key is not the folder's own"
+            )
         secret = SystemEntropy().secret(KEY_BYTES)
         await replace_master_key(settings.data, secret, partial(keyring.change_master, secret))
     except (KeysUnusable, SealBroken) as error:
-        raise Refused(str(error)) from error
+        raise command_options.Refused(str(error)) from error
     click.echo(f"the keys of {settings.data} are under a new master.key")
 
 
@@ -209,4 +203,4 @@ def _known(obj: Any, name: str) -> tuple[Keyring, str]:
     try:
         return keyring, keyring.named(name, account).key_id
     except KeyError:
-        raise Refused(f"no key {name} of account {account}") from None
+        raise command_options.Refused(f"no key {name} of account {account}") from None

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.command_options import ACCOUNT, CONFIG, DATA, URL, Refused, admin_client, load
+from sqs_api.commands import command_options
 
 _REGION = click.option("--region", help="Region [the configured one].")
 _FORCE = click.option("--force", is_flag=True, help="Override the tag holdfast:protect=on.")
@@ -17,7 +17,15 @@ _Command = Callable[..., None]
 
 
 def _options(command: _Command) -> _Command:
-    for option in (CONFIG, DATA, URL, _FORCE, _REGION, ACCOUNT, click.argument("name")):
+    for option in (
+        command_options.CONFIG,
+        command_options.DATA,
+        command_options.URL,
+        _FORCE,
+        _REGION,
+        command_options.ACCOUNT,
+        click.argument("name"),
+    ):
         command = option(command)
     return command
 
@@ -51,12 +59,14 @@ def _remove(
 ) -> None:
     from sqs_api.commands.page_client import AdminRefused
 
-    settings = load(config_file, {"data": data, "account": account, "region": region})
+    settings = command_options.load(
+        config_file, {"data": data, "account": account, "region": region}
+    )
     if config_file is not None and "data" in settings.model_fields_set:
         data = settings.data
     try:
-        admin_client(url, data).remove_queue(
+        command_options.admin_client(url, data).remove_queue(
             how, settings.account, settings.region, name, force=force
         )
     except AdminRefused as error:
-        raise Refused(str(error)) from error
+        raise command_options.Refused(str(error)) from error

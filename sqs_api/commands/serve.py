@@ -16,15 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import structlog
 
-from sqs_api.commands.command_options import (
-    CONFIG,
-    Failed,
-    Refused,
-    load,
-    setting_flags,
-    show_key,
-    show_place,
-)
+from sqs_api.commands import command_options
 from sqs_api.settings.config import (
     AuthMode,
     ConfigRefused,
@@ -41,28 +33,30 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@CONFIG
+@command_options.CONFIG
 def serve(config_file: Path | None, **flags: Any) -> None:
     """Run the service until SIGTERM or SIGINT."""
-    settings = load(config_file, flags)
+    settings = command_options.load(config_file, flags)
     set_up_logs(settings.log)
     sys.exit(_run(settings))
 
 
-serve.params += setting_flags()
+serve.params += command_options.setting_flags()
 
 
 @click.command("check-config")
-@CONFIG
+@command_options.CONFIG
 def check_config(config_file: Path | None) -> None:
     """Say whether the service would start with this configuration."""
-    settings = load(config_file, {})
+    settings = command_options.load(config_file, {})
     _check_data(settings)
     try:
         _check_files(settings)
         _check_queues(settings)
     except ConfigRefused as error:
-        raise Refused(placed(str(error), file_of(config_file), environment_settings())) from error
+        raise command_options.Refused(
+            placed(str(error), file_of(config_file), environment_settings())
+        ) from error
     for name in type(settings).model_fields:
         click.echo(f"{name} = {getattr(settings, name)}")
 
@@ -79,9 +73,9 @@ def _check_data(settings: Settings) -> None:
             shards = len(open_folder(data))
         check_reserve(settings, shards)
     except OSError as error:
-        raise Refused(f"cannot use data folder {data}: {error.strerror}") from error
+        raise command_options.Refused(f"cannot use data folder {data}: {error.strerror}") from error
     except FolderRefused as error:
-        raise Refused(str(error)) from error
+        raise command_options.Refused(str(error)) from error
 
 
 def _check_files(settings: Settings) -> None:
@@ -173,8 +167,8 @@ def _announce(settings: Settings, node: Node) -> None:
 
     if node.first_key is not None:
         click.echo("# A new access key; its secret is shown only now:")
-        show_key(node.first_key)
-        show_place(settings.region, local_url(node.address))
+        command_options.show_key(node.first_key)
+        command_options.show_place(settings.region, local_url(node.address))
     elif settings.etcd is not None and settings.auth is AuthMode.SIGV4:
         click.echo("# Access keys are the cluster's; another one: holdfast credentials add")
     click.echo(f"listening on {node.address}")
@@ -192,7 +186,7 @@ async def _serve(settings: Settings) -> int:
     try:
         node = await _unless(stopping, start_node(settings, on_removed=stopping.set))
     except NodeRefused as error:
-        raise Failed(str(error)) from error
+        raise command_options.Failed(str(error)) from error
     if node is None:
         return 0
     try:

@@ -10,24 +10,13 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.command_options import (
-    ACCOUNT,
-    CONFIG,
-    DATA,
-    Refused,
-    account_of,
-    audited,
-    load,
-    opened_identities,
-    pass_opened,
-    user_of,
-)
+from sqs_api.commands import command_options
 
 
 @click.group()
-@DATA
-@CONFIG
-@ACCOUNT
+@command_options.DATA
+@command_options.CONFIG
+@command_options.ACCOUNT
 @click.pass_context
 def users(
     context: click.Context, data: Path | None, config_file: Path | None, account: str | None
@@ -36,17 +25,17 @@ def users(
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[tuple[Any, ...]]:
-        settings = load(config_file, {"data": data})
-        owner = account_of(settings, account)
+        settings = command_options.load(config_file, {"data": data})
+        owner = command_options.account_of(settings, account)
         may_make = context.invoked_subcommand == "add"
-        async with opened_identities(settings, may_make=may_make) as store:
+        async with command_options.opened_identities(settings, may_make=may_make) as store:
             yield store, owner, settings
 
     context.obj = opened
 
 
 @users.command("list")
-@pass_opened
+@command_options.pass_opened
 async def list_users(obj: Any) -> None:
     """List the users of all accounts."""
     for user in obj[0].users():
@@ -57,44 +46,44 @@ async def list_users(obj: Any) -> None:
 @users.command("add")
 @click.argument("name")
 @click.option("--tag", "tags", multiple=True, metavar="KEY=VALUE", help="For aws:PrincipalTag/KEY.")
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def add(obj: Any, name: str, tags: tuple[str, ...]) -> None:
     """Make a user, who may do nothing until a policy says so."""
     store, account, _ = obj
     try:
         user = await store.add_user(account, name, _tags(tags))
     except ValueError as error:
-        raise Refused(str(error)) from error
+        raise command_options.Refused(str(error)) from error
     click.echo(f"added {user.arn}")
 
 
 def _tags(given: tuple[str, ...]) -> dict[str, str]:
     for text in given:
         if not text.partition("=")[1]:
-            raise Refused(f"--tag: must be KEY=VALUE, not {text}")
+            raise command_options.Refused(f"--tag: must be KEY=VALUE, not {text}")
     return {text.partition("=")[0]: text.partition("=")[2] for text in given}
 
 
 @users.command("remove")
 @click.argument("name")
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def remove(obj: Any, name: str) -> None:
     """Forget a user with policies and access keys."""
     store, account, _ = obj
-    user = user_of(store, account, name)
+    user = command_options.user_of(store, account, name)
     await store.remove_user(user)
     click.echo(f"removed {user.arn}")
 
 
 @users.command("show")
 @click.argument("name")
-@pass_opened
+@command_options.pass_opened
 async def show(obj: Any, name: str) -> None:
     """Show a user's policies."""
     store, account, _ = obj
-    user = user_of(store, account, name)
+    user = command_options.user_of(store, account, name)
     click.echo(f"{user.arn}  {user.user_id}")
     for key, value in user.tags.items():
         click.echo(f"tag {key} = {value}")
@@ -106,29 +95,29 @@ async def show(obj: Any, name: str) -> None:
 @click.argument("name")
 @click.argument("policy_name")
 @click.argument("document", type=click.File())
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def put_policy(obj: Any, name: str, policy_name: str, document: Any) -> None:
     """Give a user the policy in the file DOCUMENT (- for standard input)."""
     from auth.policy_document import PolicyRefused
 
     store, account, _ = obj
-    user = user_of(store, account, name)
+    user = command_options.user_of(store, account, name)
     try:
         await store.put_policy(user, policy_name, document.read())
     except (PolicyRefused, UnicodeDecodeError) as error:
-        raise Refused(f"{document.name}: {error}") from error
+        raise command_options.Refused(f"{document.name}: {error}") from error
     click.echo(f"{user.arn} has the policy {policy_name}")
 
 
 @users.command("remove-policy")
 @click.argument("name")
 @click.argument("policy_name")
-@pass_opened
-@audited
+@command_options.pass_opened
+@command_options.audited
 async def remove_policy(obj: Any, name: str, policy_name: str) -> None:
     """Take a policy from a user."""
     store, account, _ = obj
-    if not await store.remove_policy(user_of(store, account, name), policy_name):
-        raise Refused(f"user {name} has no policy {policy_name}")
+    if not await store.remove_policy(command_options.user_of(store, account, name), policy_name):
+        raise command_options.Refused(f"user {name} has no policy {policy_name}")
     click.echo(f"removed {policy_name}")

@@ -20,20 +20,9 @@ from visibility.content.content import (
     selection_of,
 )
 from visibility.content.receipts import ReceiptKey, sequence_number
-from visibility.contract import actions
+from visibility.contract import actions, operations
 from visibility.contract.errors import QueueError
 from visibility.contract.model import Content, QueueDefinition, Receipt
-from visibility.contract.operations import (
-    ChangeMessageVisibility,
-    ChangeMessageVisibilityBatch,
-    ChangeMessageVisibilityBatchRequestEntry,
-    DeleteMessage,
-    DeleteMessageBatch,
-    Operation,
-    ReceiveMessage,
-    SendMessage,
-    SendMessageBatch,
-)
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import Message, ReceiveMessageResult
 from visibility.contract.stored_message import Lease, StoredMessage
@@ -57,7 +46,7 @@ class Payloads:
 
     def received(
         self,
-        operation: ReceiveMessage,
+        operation: operations.ReceiveMessage,
         queue: QueueDefinition,
         deliveries: Deliveries,
         admit: Admit | None = None,
@@ -108,7 +97,7 @@ class Payloads:
 
     def _contents(
         self,
-        operation: SendMessage | SendMessageBatch,
+        operation: operations.SendMessage | operations.SendMessageBatch,
         queue: QueueDefinition,
         caller: Caller,
         headers: Mapping[bytes, bytes],
@@ -119,7 +108,7 @@ class Payloads:
 
     def _receive(
         self,
-        operation: ReceiveMessage,
+        operation: operations.ReceiveMessage,
         queue: QueueDefinition,
         caller: Caller,
         headers: Mapping[bytes, bytes],
@@ -129,7 +118,7 @@ class Payloads:
 
     def _receipt(
         self,
-        operation: DeleteMessage | ChangeMessageVisibility,
+        operation: operations.DeleteMessage | operations.ChangeMessageVisibility,
         queue: QueueDefinition,
         caller: Caller,
         headers: Mapping[bytes, bytes],
@@ -138,7 +127,7 @@ class Payloads:
 
     def _receipts(
         self,
-        operation: DeleteMessageBatch | ChangeMessageVisibilityBatch,
+        operation: operations.DeleteMessageBatch | operations.ChangeMessageVisibilityBatch,
         queue: QueueDefinition,
         caller: Caller,
         headers: Mapping[bytes, bytes],
@@ -147,7 +136,7 @@ class Payloads:
         parts: list[Receipt | QueueError] = []
         for entry in operation.entries or ():
             try:
-                if type(entry) is ChangeMessageVisibilityBatchRequestEntry:
+                if type(entry) is operations.ChangeMessageVisibilityBatchRequestEntry:
                     check_visibility_timeout(entry.visibility_timeout)
                 parts.append(key.receipt(entry.receipt_handle or ""))
             except QueueError as refusal:
@@ -171,7 +160,7 @@ _MAKERS: dict[actions.Payload, MakePayload] = {
     actions.Payload.RECEIPT: Payloads._receipt,
     actions.Payload.RECEIPTS: Payloads._receipts,
 }
-PAYLOADS: dict[type[Operation], MakePayload] = {
+PAYLOADS: dict[type[operations.Operation], MakePayload] = {
     action.request: _MAKERS[action.payload]
     for action in actions.ACTIONS.values()
     if action.payload is not None

@@ -10,29 +10,13 @@ import pytest
 from sqs_api.protocol.codec import Wire, decode_request, encode_result
 from sqs_api.protocol.fields import INDEX_MAX
 from sqs_api.protocol.query_codec import PARAMETERS_MAX
-from visibility.contract import results
+from visibility.contract import operations, results
 from visibility.contract.errors import InvalidRequest, MissingParameter
-from visibility.contract.operations import (
-    AddPermission,
-    ChangeMessageVisibilityBatch,
-    ChangeMessageVisibilityBatchRequestEntry,
-    CreateQueue,
-    GetQueueAttributes,
-    MessageAttributeValue,
-    Operation,
-    ReceiveMessage,
-    SendMessage,
-    SendMessageBatch,
-    SendMessageBatchRequestEntry,
-    SetQueueAttributes,
-    TagQueue,
-    UntagQueue,
-)
 
 XMLNS = 'xmlns="http://queue.amazonaws.com/doc/2012-11-05/"'
 
 
-def _decode(form: bytes) -> Operation:
+def _decode(form: bytes) -> operations.Operation:
     return decode_request(b"POST", b"/", {}, form).operation
 
 
@@ -42,23 +26,23 @@ def _decode(form: bytes) -> Operation:
         (
             b"Action=CreateQueue&QueueName=q&Attribute.1.Name=DelaySeconds&Attribute.1.Value=5"
             b"&Tag.1.Key=a&Tag.1.Value=",
-            CreateQueue("q", {"DelaySeconds": "5"}, {"a": ""}),
+            operations.CreateQueue("q", {"DelaySeconds": "5"}, {"a": ""}),
         ),
         (
             b"Action=CreateQueue&QueueName=q&Tags.1.Key=a&Tags.1.Value=1&Tag.1.Key=b&Tag.1.Value=2",
-            CreateQueue("q", None, {"a": "1", "b": "2"}),
+            operations.CreateQueue("q", None, {"a": "1", "b": "2"}),
         ),
         (
             b"Action=TagQueue&Tags.1.Key=a&Tags.1.Value=1&Tags.2.Key=b&Tags.2.Value=",
-            TagQueue(tags={"a": "1", "b": ""}),
+            operations.TagQueue(tags={"a": "1", "b": ""}),
         ),
         (
             b"Action=AddPermission&Label=l&AWSAccountId.1=1&AWSAccountId.2=2&ActionName.1=*",
-            AddPermission(label="l", aws_account_ids=["1", "2"], actions=["*"]),
+            operations.AddPermission(label="l", aws_account_ids=["1", "2"], actions=["*"]),
         ),
         (
             b"Action=UntagQueue&TagKey.1=a&TagKey.2=b",
-            UntagQueue(tag_keys=["a", "b"]),
+            operations.UntagQueue(tag_keys=["a", "b"]),
         ),
         (
             b"Action=SendMessage&MessageBody=b&DelaySeconds=0&MessageAttribute.1.Name=n"
@@ -66,14 +50,16 @@ def _decode(form: bytes) -> Operation:
             b"&MessageSystemAttribute.1.Name=AWSTraceHeader"
             b"&MessageSystemAttribute.1.Value.DataType=String"
             b"&MessageSystemAttribute.1.Value.StringValue=Root%3D1",
-            SendMessage(
+            operations.SendMessage(
                 message_body="b",
                 delay_seconds=0,
                 message_attributes={
-                    "n": MessageAttributeValue(data_type="Binary", binary_value=b"\x00\xff")
+                    "n": operations.MessageAttributeValue(
+                        data_type="Binary", binary_value=b"\x00\xff"
+                    )
                 },
                 message_system_attributes={
-                    "AWSTraceHeader": MessageAttributeValue(
+                    "AWSTraceHeader": operations.MessageAttributeValue(
                         data_type="String", string_value="Root=1"
                     )
                 },
@@ -85,27 +71,29 @@ def _decode(form: bytes) -> Operation:
             b"&SendMessageBatchRequestEntry.1.MessageAttribute.1.Name=n"
             b"&SendMessageBatchRequestEntry.1.MessageAttribute.1.Value.DataType=String"
             b"&SendMessageBatchRequestEntry.2.Id=b",
-            SendMessageBatch(
+            operations.SendMessageBatch(
                 entries=[
-                    SendMessageBatchRequestEntry(
+                    operations.SendMessageBatchRequestEntry(
                         id="a",
                         message_body="x",
-                        message_attributes={"n": MessageAttributeValue(data_type="String")},
+                        message_attributes={
+                            "n": operations.MessageAttributeValue(data_type="String")
+                        },
                     ),
-                    SendMessageBatchRequestEntry(id="b"),
+                    operations.SendMessageBatchRequestEntry(id="b"),
                 ]
             ),
         ),
         (
             b"Action=ChangeMessageVisibilityBatch"
             b"&ChangeMessageVisibilityBatchRequestEntry.1.VisibilityTimeout=0",
-            ChangeMessageVisibilityBatch(
-                entries=[ChangeMessageVisibilityBatchRequestEntry(visibility_timeout=0)]
+            operations.ChangeMessageVisibilityBatch(
+                entries=[operations.ChangeMessageVisibilityBatchRequestEntry(visibility_timeout=0)]
             ),
         ),
     ],
 )
-def test_lists_maps_and_structures_decode(form: bytes, operation: Operation) -> None:
+def test_lists_maps_and_structures_decode(form: bytes, operation: operations.Operation) -> None:
     assert _decode(form) == operation
 
 
@@ -122,28 +110,28 @@ def test_lists_maps_and_structures_decode(form: bytes, operation: Operation) -> 
     ],
 )
 def test_lists_are_ordered_by_number_and_gaps_do_not_matter(form: bytes) -> None:
-    assert _decode(b"Action=GetQueueAttributes&" + form) == GetQueueAttributes(
+    assert _decode(b"Action=GetQueueAttributes&" + form) == operations.GetQueueAttributes(
         attribute_names=["a", "b"]
     )
 
 
 def test_single_element_may_be_unnumbered() -> None:
-    assert _decode(b"Action=GetQueueAttributes&AttributeName=All") == GetQueueAttributes(
+    assert _decode(b"Action=GetQueueAttributes&AttributeName=All") == operations.GetQueueAttributes(
         attribute_names=["All"]
     )
-    assert _decode(b"Action=GetQueueAttributes&AttributeName=") == GetQueueAttributes()
+    assert _decode(b"Action=GetQueueAttributes&AttributeName=") == operations.GetQueueAttributes()
     assert _decode(
         b"Action=SetQueueAttributes&Attribute.Name=DelaySeconds&Attribute.Value=5"
-    ) == SetQueueAttributes(attributes={"DelaySeconds": "5"})
+    ) == operations.SetQueueAttributes(attributes={"DelaySeconds": "5"})
 
 
 def test_both_names_of_system_attributes_are_accepted() -> None:
     assert _decode(
         b"Action=ReceiveMessage&AttributeName.1=All&AttributeName.2=SenderId"
-    ) == ReceiveMessage(attribute_names=["All", "SenderId"])
-    assert _decode(b"Action=ReceiveMessage&MessageSystemAttributeName.1=All") == ReceiveMessage(
-        message_system_attribute_names=["All"]
-    )
+    ) == operations.ReceiveMessage(attribute_names=["All", "SenderId"])
+    assert _decode(
+        b"Action=ReceiveMessage&MessageSystemAttributeName.1=All"
+    ) == operations.ReceiveMessage(message_system_attribute_names=["All"])
 
 
 @pytest.mark.parametrize(
@@ -159,7 +147,9 @@ def test_both_names_of_system_attributes_are_accepted() -> None:
     ],
 )
 def test_percent_encoding(encoded: bytes, text: str) -> None:
-    assert _decode(b"Action=SendMessage&MessageBody=" + encoded) == SendMessage(message_body=text)
+    assert _decode(b"Action=SendMessage&MessageBody=" + encoded) == operations.SendMessage(
+        message_body=text
+    )
 
 
 @pytest.mark.parametrize(
@@ -205,14 +195,16 @@ def test_half_a_map_entry_is_refused(form: bytes, parameter: str) -> None:
 
 
 def test_integers_may_be_negative() -> None:
-    assert _decode(b"Action=SendMessage&DelaySeconds=-1") == SendMessage(delay_seconds=-1)
+    assert _decode(b"Action=SendMessage&DelaySeconds=-1") == operations.SendMessage(
+        delay_seconds=-1
+    )
 
 
 def test_thousands_of_parameters_are_read_or_refused_at_once() -> None:
     pairs = [b"TagKey.%d=k%d" % (index, index) for index in range(PARAMETERS_MAX - 1, 0, -1)]
     operation = _decode(b"Action=UntagQueue&" + b"&".join(pairs))
 
-    assert isinstance(operation, UntagQueue)
+    assert isinstance(operation, operations.UntagQueue)
     assert operation.tag_keys == [f"k{index}" for index in range(1, PARAMETERS_MAX)]
     with pytest.raises(InvalidRequest):
         _decode(b"Action=UntagQueue&" + b"&" * PARAMETERS_MAX)

@@ -44,21 +44,11 @@ from visibility.rows.row_values import (
     Remembered,
     SealedBatch,
 )
+from visibility.rules import message_events
 from visibility.rules.archive_batches import BatchesArchived, BatchSealed, MessagesHandedOver
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupChange, GroupsChanged
 from visibility.rules.kept_queues import QueueContinued, QueueDropped
-from visibility.rules.message_events import (
-    LeasesEnded,
-    MessagesDelayed,
-    MessagesDeleted,
-    MessagesExpired,
-    MessagesMoved,
-    MessagesReceived,
-    MessagesSent,
-    Move,
-    VisibilityChanged,
-)
 from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.remembered_ids import DeduplicationForgotten, DeduplicationRecorded
 from visibility.state.shard_state import ShardState
@@ -84,7 +74,7 @@ INDEX_3 = {
 }
 SENT = MESSAGE_1 | MESSAGE_2 | LINE_2 | MESSAGE_3 | LINE_3 | INDEX_3
 TWO = [PLAIN, GROUPED]
-THREE_SENT = MessagesSent(1, 1, [PLAIN, GROUPED, INDEXED])
+THREE_SENT = message_events.MessagesSent(1, 1, [PLAIN, GROUPED, INDEXED])
 
 
 def leased(*leases: Lease) -> dict[bytes, bytes]:
@@ -106,7 +96,7 @@ async def test_sent_messages_are_in_the_line_and_in_the_indexes_that_concern_the
 
 
 async def test_delayed_messages_lie_by_their_time_and_in_no_index(place: Place) -> None:
-    event = MessagesDelayed(1, 7, [900, 0], [PLAIN, INDEXED])
+    event = message_events.MessagesDelayed(1, 7, [900, 0], [PLAIN, INDEXED])
 
     assert await rows_after(place, event) == {
         pair_key(1, DELAYED, 900, 7): encode_row(PLAIN),
@@ -117,7 +107,7 @@ async def test_delayed_messages_lie_by_their_time_and_in_no_index(place: Place) 
 async def test_received_messages_have_a_lease_and_leave_the_line_of_their_group(
     place: Place,
 ) -> None:
-    received = MessagesReceived(1, 5, [LEASE_1, LEASE_2, LEASE_3])
+    received = message_events.MessagesReceived(1, 5, [LEASE_1, LEASE_2, LEASE_3])
 
     assert await rows_after(place, THREE_SENT, received) == (
         MESSAGE_1 | MESSAGE_2 | MESSAGE_3 | INDEX_3 | leased(LEASE_1, LEASE_2, LEASE_3)
@@ -125,9 +115,9 @@ async def test_received_messages_have_a_lease_and_leave_the_line_of_their_group(
 
 
 async def test_a_change_of_visibility_replaces_the_lease(place: Place) -> None:
-    received = MessagesReceived(1, 5, [LEASE_1, LEASE_2])
+    received = message_events.MessagesReceived(1, 5, [LEASE_1, LEASE_2])
     longer = msgspec.structs.replace(LEASE_1, visible_at_ms=99_000)
-    changed = VisibilityChanged(1, 6, [longer])
+    changed = message_events.VisibilityChanged(1, 6, [longer])
 
     expected = {key: value for key, value in SENT.items() if key not in LINE_2}
     assert await rows_after(place, THREE_SENT, received, changed) == (
@@ -139,50 +129,53 @@ async def test_a_change_of_visibility_of_a_waiting_message_takes_it_out_of_its_g
     place: Place,
 ) -> None:
     """One that went to the back is named by a handle from before."""
-    changed = VisibilityChanged(1, 6, [LEASE_3])
+    changed = message_events.VisibilityChanged(1, 6, [LEASE_3])
 
     expected = {key: value for key, value in SENT.items() if key not in LINE_3}
     assert await rows_after(place, THREE_SENT, changed) == expected | leased(LEASE_3)
 
 
 async def test_ended_leases_wait_in_their_groups_with_their_history(place: Place) -> None:
-    received = MessagesReceived(1, 5, [LEASE_2])
-    ended = LeasesEnded(1, 30_000, [LEASE_2])
+    received = message_events.MessagesReceived(1, 5, [LEASE_2])
+    ended = message_events.LeasesEnded(1, 30_000, [LEASE_2])
     line = {group_line_key(1, GROUP_LINE, G, 2): encode_row(LEASE_2)}
 
     assert await rows_after(place, THREE_SENT, received, ended) == SENT | line
 
 
 async def test_deleted_messages_leave_nothing(place: Place) -> None:
-    received = MessagesReceived(1, 5, [LEASE_1, LEASE_2, LEASE_3])
-    deleted = MessagesDeleted(1, 6, [LEASE_1, LEASE_2, LEASE_3])
+    received = message_events.MessagesReceived(1, 5, [LEASE_1, LEASE_2, LEASE_3])
+    deleted = message_events.MessagesDeleted(1, 6, [LEASE_1, LEASE_2, LEASE_3])
 
     assert await rows_after(place, THREE_SENT, received, deleted) == {}
 
 
 async def test_a_deleted_message_leaves_its_neighbours(place: Place) -> None:
-    received = MessagesReceived(1, 5, [LEASE_1])
+    received = message_events.MessagesReceived(1, 5, [LEASE_1])
 
-    assert await rows_after(place, THREE_SENT, received, MessagesDeleted(1, 6, [LEASE_1])) == {
-        key: value for key, value in SENT.items() if key not in MESSAGE_1
-    }
+    assert await rows_after(
+        place, THREE_SENT, received, message_events.MessagesDeleted(1, 6, [LEASE_1])
+    ) == {key: value for key, value in SENT.items() if key not in MESSAGE_1}
 
 
 async def test_expired_messages_leave_nothing_whether_they_waited_or_not(place: Place) -> None:
-    received = MessagesReceived(1, 5, [LEASE_2])
+    received = message_events.MessagesReceived(1, 5, [LEASE_2])
     made_up = [Lease(1, 0, 0, 0, 0, 0), LEASE_2, Lease(3, 0, 0, 0, 0, 0, G, 77, 1)]
 
-    assert await rows_after(place, THREE_SENT, received, MessagesExpired(1, 6, made_up)) == {}
+    assert (
+        await rows_after(place, THREE_SENT, received, message_events.MessagesExpired(1, 6, made_up))
+        == {}
+    )
 
 
 async def test_an_expired_message_of_a_fifo_queue_leaves_the_line_it_came_back_to(
     place: Place,
 ) -> None:
     events = [
-        MessagesSent(1, 2, [GROUPED]),
-        MessagesReceived(1, 5, [LEASE_2]),
-        LeasesEnded(1, 6, [LEASE_2]),
-        MessagesExpired(1, 7, [Lease(2, 0, 0, 0, 0, 0, G)]),
+        message_events.MessagesSent(1, 2, [GROUPED]),
+        message_events.MessagesReceived(1, 5, [LEASE_2]),
+        message_events.LeasesEnded(1, 6, [LEASE_2]),
+        message_events.MessagesExpired(1, 7, [Lease(2, 0, 0, 0, 0, 0, G)]),
     ]
 
     assert await rows_after(place, *events) == {}
@@ -190,10 +183,10 @@ async def test_an_expired_message_of_a_fifo_queue_leaves_the_line_it_came_back_t
 
 async def test_a_dead_letter_is_the_same_message_with_its_history(place: Place) -> None:
     dead = StoredMessage("id-3", 1_003, 10, INDEXED.data, 9, "arn:q", 4, 5, H, 1_003, 0, 0)
-    move = Move(LEASE_3, -1, 2, 40, dead)
-    received = MessagesReceived(1, 5, [LEASE_3])
+    move = message_events.Move(LEASE_3, -1, 2, 40, dead)
+    received = message_events.MessagesReceived(1, 5, [LEASE_3])
 
-    rows = await rows_after(place, THREE_SENT, received, MessagesMoved(1, 9, [move]))
+    rows = await rows_after(place, THREE_SENT, received, message_events.MessagesMoved(1, 9, [move]))
 
     moved = msgspec.structs.replace(dead, joined_at_ms=9)
     assert rows == MESSAGE_1 | MESSAGE_2 | LINE_2 | {
@@ -207,9 +200,9 @@ async def test_a_message_that_was_resealed_is_written_as_the_move_says(place: Pl
     resealed = msgspec.structs.replace(
         INDEXED, data=b"sealed anew", sealed=9, group=b"", clock_ms=0
     )
-    move = Move(LEASE_3, -1, 2, 40, resealed, True)
+    move = message_events.Move(LEASE_3, -1, 2, 40, resealed, True)
 
-    rows = await rows_after(place, THREE_SENT, MessagesMoved(1, 9, [move]))
+    rows = await rows_after(place, THREE_SENT, message_events.MessagesMoved(1, 9, [move]))
 
     moved = msgspec.structs.replace(resealed, joined_at_ms=9)
     assert rows[row_key(2, MESSAGE, 40)] == encode_row(moved)
@@ -219,13 +212,13 @@ async def test_a_message_that_goes_to_the_back_is_found_by_its_old_sequence(plac
     received = msgspec.structs.replace(
         INDEXED, receive_count=4, received_here=4, first_received_at_ms=5
     )
-    move = Move(LEASE_3, -1, 1, 4, received)
+    move = message_events.Move(LEASE_3, -1, 1, 4, received)
 
     rows = await rows_after(
         place,
         THREE_SENT,
-        MessagesReceived(1, 5, [LEASE_3]),
-        MessagesMoved(1, 9, [move]),
+        message_events.MessagesReceived(1, 5, [LEASE_3]),
+        message_events.MessagesMoved(1, 9, [move]),
     )
 
     assert rows == MESSAGE_1 | MESSAGE_2 | LINE_2 | {
@@ -239,12 +232,12 @@ async def test_a_message_that_goes_to_the_back_is_found_by_its_old_sequence(plac
 async def test_a_delayed_message_whose_time_came_is_in_the_line_under_its_new_sequence(
     place: Place,
 ) -> None:
-    delayed = MessagesDelayed(1, 7, [900, 901], [GROUPED, PLAIN])
+    delayed = message_events.MessagesDelayed(1, 7, [900, 901], [GROUPED, PLAIN])
     clock_ms = GROUPED.sent_at_ms
     waiting = msgspec.structs.replace(GROUPED, clock_ms=clock_ms)
-    move = Move(Lease(7, 0, 0, 0, 0, 0), 900, 1, 9, waiting)
+    move = message_events.Move(Lease(7, 0, 0, 0, 0, 0), 900, 1, 9, waiting)
 
-    rows = await rows_after(place, delayed, MessagesMoved(1, 900, [move]))
+    rows = await rows_after(place, delayed, message_events.MessagesMoved(1, 900, [move]))
 
     assert rows == {
         pair_key(1, DELAYED, 901, 8): encode_row(PLAIN),
@@ -390,7 +383,7 @@ async def test_a_dropped_queue_leaves_no_row_and_its_neighbours_stay(place: Plac
 async def test_a_queue_that_is_used_again_in_the_entry_that_emptied_it(place: Place) -> None:
     store = await filled(place)
 
-    await commit(store, QueueDropped(2), MessagesSent(2, 1, [PLAIN]))
+    await commit(store, QueueDropped(2), message_events.MessagesSent(2, 1, [PLAIN]))
 
     rows = everything(store)
     assert {key for key in rows if key[:8] == queue_key(2)[:8]} == {row_key(2, MESSAGE, 1)}

@@ -14,35 +14,9 @@ from typing import Any
 import msgspec
 
 from auth.caller import Caller
-from visibility.contract import errors, limits, results, validate
+from visibility.contract import errors, limits, operations, results, validate
 from visibility.contract.move_task import decode_handle
 from visibility.contract.naming import check_label, is_account
-from visibility.contract.operations import (
-    AddPermission,
-    CancelMessageMoveTask,
-    ChangeMessageVisibility,
-    ChangeMessageVisibilityBatch,
-    CreateQueue,
-    DeleteMessage,
-    DeleteMessageBatch,
-    DeleteQueue,
-    GetQueueAttributes,
-    GetQueueUrl,
-    ListDeadLetterSourceQueues,
-    ListMessageMoveTasks,
-    ListQueues,
-    ListQueueTags,
-    Operation,
-    PurgeQueue,
-    ReceiveMessage,
-    RemovePermission,
-    SendMessage,
-    SendMessageBatch,
-    SetQueueAttributes,
-    StartMessageMoveTask,
-    TagQueue,
-    UntagQueue,
-)
 
 MOVE_SOURCE = ("sqs:ReceiveMessage", "sqs:DeleteMessage", "sqs:GetQueueAttributes")
 """Further permissions that StartMessageMoveTask needs on the source."""
@@ -103,7 +77,7 @@ class Action:
 
     def __init__(
         self,
-        request: type[Operation],
+        request: type[operations.Operation],
         result: type[msgspec.Struct] | None,
         answered_by: AnsweredBy,
         required: tuple[str, ...] = ("queue_url",),
@@ -143,7 +117,7 @@ class Action:
         """The permission that a caller needs; a batch needs that of its single action."""
 
 
-def check(operation: Operation) -> None:
+def check(operation: operations.Operation) -> None:
     """Refuse an operation that no queue could accept.
 
     Raises MissingParameter, InvalidParameterValue, InvalidAttributeName, OverLimit and the errors
@@ -152,7 +126,7 @@ def check(operation: Operation) -> None:
     ACTIONS[type(operation).__name__].check(operation)
 
 
-def _check_add_permission(operation: AddPermission) -> None:
+def _check_add_permission(operation: operations.AddPermission) -> None:
     """The one check that reads the table: some actions can be granted, others are the owner's
     only."""
     validate.check_required(("queue_url", "label", "actions"), operation)
@@ -188,23 +162,23 @@ def _arn(caller: Caller, account: str | None, name: str | None) -> str:
     return f"arn:aws:sqs:{caller.region}:{account or caller.account}:{name or ''}"
 
 
-def _needs_to_create(operation: CreateQueue, caller: Caller) -> _Needed:
+def _needs_to_create(operation: operations.CreateQueue, caller: Caller) -> _Needed:
     arn = _arn(caller, None, operation.queue_name)
     yield "sqs:CreateQueue", arn
     if operation.tags_on_create:
         yield "sqs:TagQueue", arn
 
 
-def _needs_for_url(operation: GetQueueUrl, caller: Caller) -> _Needed:
+def _needs_for_url(operation: operations.GetQueueUrl, caller: Caller) -> _Needed:
     owner = operation.queue_owner_aws_account_id
     yield "sqs:GetQueueUrl", _arn(caller, owner, operation.queue_name)
 
 
-def _needs_to_list(operation: ListQueues, caller: Caller) -> _Needed:
+def _needs_to_list(operation: operations.ListQueues, caller: Caller) -> _Needed:
     yield "sqs:ListQueues", _arn(caller, None, "*")
 
 
-def _needs_to_start_move(operation: StartMessageMoveTask, caller: Caller) -> _Needed:
+def _needs_to_start_move(operation: operations.StartMessageMoveTask, caller: Caller) -> _Needed:
     source = operation.source_arn or ""
     for permission in ("sqs:StartMessageMoveTask", *MOVE_SOURCE):
         yield permission, source
@@ -212,11 +186,11 @@ def _needs_to_start_move(operation: StartMessageMoveTask, caller: Caller) -> _Ne
         yield MOVE_DESTINATION, operation.destination_arn
 
 
-def _needs_to_cancel_move(operation: CancelMessageMoveTask, caller: Caller) -> _Needed:
+def _needs_to_cancel_move(operation: operations.CancelMessageMoveTask, caller: Caller) -> _Needed:
     yield "sqs:CancelMessageMoveTask", decode_handle(operation.task_handle or "").source_arn
 
 
-def _needs_to_list_moves(operation: ListMessageMoveTasks, caller: Caller) -> _Needed:
+def _needs_to_list_moves(operation: operations.ListMessageMoveTasks, caller: Caller) -> _Needed:
     yield "sqs:ListMessageMoveTasks", operation.source_arn or ""
 
 
@@ -224,7 +198,7 @@ ACTIONS: dict[str, Action] = {
     row.name: row
     for row in (
         Action(
-            SendMessage,
+            operations.SendMessage,
             results.SendMessageResult,
             AnsweredBy.SHARD,
             ("queue_url", "message_body"),
@@ -235,7 +209,7 @@ ACTIONS: dict[str, Action] = {
             key_permissions=KEY_TO_SEND,
         ),
         Action(
-            SendMessageBatch,
+            operations.SendMessageBatch,
             results.SendMessageBatchResult,
             AnsweredBy.SHARD,
             check=validate.check_send_message_batch,
@@ -244,7 +218,7 @@ ACTIONS: dict[str, Action] = {
             key_permissions=KEY_TO_SEND,
         ),
         Action(
-            ReceiveMessage,
+            operations.ReceiveMessage,
             results.ReceiveMessageResult,
             AnsweredBy.SHARD,
             check=validate.check_receive_message,
@@ -253,7 +227,7 @@ ACTIONS: dict[str, Action] = {
             key_permissions=KEY_TO_RECEIVE,
         ),
         Action(
-            DeleteMessage,
+            operations.DeleteMessage,
             None,
             AnsweredBy.SHARD,
             ("queue_url", "receipt_handle"),
@@ -262,14 +236,14 @@ ACTIONS: dict[str, Action] = {
             payload=Payload.RECEIPT,
         ),
         Action(
-            DeleteMessageBatch,
+            operations.DeleteMessageBatch,
             results.DeleteMessageBatchResult,
             AnsweredBy.SHARD,
             check=validate.check_delete_message_batch,
             payload=Payload.RECEIPTS,
         ),
         Action(
-            ChangeMessageVisibility,
+            operations.ChangeMessageVisibility,
             None,
             AnsweredBy.SHARD,
             ("queue_url", "receipt_handle", "visibility_timeout"),
@@ -278,15 +252,15 @@ ACTIONS: dict[str, Action] = {
             payload=Payload.RECEIPT,
         ),
         Action(
-            ChangeMessageVisibilityBatch,
+            operations.ChangeMessageVisibilityBatch,
             results.ChangeMessageVisibilityBatchResult,
             AnsweredBy.SHARD,
             check=validate.check_change_message_visibility_batch,
             payload=Payload.RECEIPTS,
         ),
-        Action(PurgeQueue, None, AnsweredBy.BOTH, audited=True, grantable=True),
+        Action(operations.PurgeQueue, None, AnsweredBy.BOTH, audited=True, grantable=True),
         Action(
-            CreateQueue,
+            operations.CreateQueue,
             results.CreateQueueResult,
             AnsweredBy.CATALOG,
             ("queue_name",),
@@ -295,9 +269,9 @@ ACTIONS: dict[str, Action] = {
             audited=True,
             needs=_needs_to_create,
         ),
-        Action(DeleteQueue, None, AnsweredBy.BOTH, audited=True),
+        Action(operations.DeleteQueue, None, AnsweredBy.BOTH, audited=True),
         Action(
-            GetQueueUrl,
+            operations.GetQueueUrl,
             results.GetQueueUrlResult,
             AnsweredBy.CATALOG,
             ("queue_name",),
@@ -306,7 +280,7 @@ ACTIONS: dict[str, Action] = {
             needs=_needs_for_url,
         ),
         Action(
-            ListQueues,
+            operations.ListQueues,
             results.ListQueuesResult,
             AnsweredBy.CATALOG,
             (),
@@ -314,14 +288,21 @@ ACTIONS: dict[str, Action] = {
             needs=_needs_to_list,
         ),
         Action(
-            GetQueueAttributes, results.GetQueueAttributesResult, AnsweredBy.BOTH, grantable=True
+            operations.GetQueueAttributes,
+            results.GetQueueAttributesResult,
+            AnsweredBy.BOTH,
+            grantable=True,
         ),
         Action(
-            SetQueueAttributes, None, AnsweredBy.BOTH, ("queue_url", "attributes"), audited=True
+            operations.SetQueueAttributes,
+            None,
+            AnsweredBy.BOTH,
+            ("queue_url", "attributes"),
+            audited=True,
         ),
-        Action(ListQueueTags, results.ListQueueTagsResult, AnsweredBy.CATALOG),
+        Action(operations.ListQueueTags, results.ListQueueTagsResult, AnsweredBy.CATALOG),
         Action(
-            TagQueue,
+            operations.TagQueue,
             None,
             AnsweredBy.CATALOG,
             ("queue_url", "tags"),
@@ -330,7 +311,7 @@ ACTIONS: dict[str, Action] = {
             audited=True,
         ),
         Action(
-            UntagQueue,
+            operations.UntagQueue,
             None,
             AnsweredBy.CATALOG,
             ("queue_url", "tag_keys"),
@@ -338,14 +319,14 @@ ACTIONS: dict[str, Action] = {
             audited=True,
         ),
         Action(
-            ListDeadLetterSourceQueues,
+            operations.ListDeadLetterSourceQueues,
             results.ListDeadLetterSourceQueuesResult,
             AnsweredBy.CATALOG,
             check=validate.check_list_dead_letter_source_queues,
             grantable=True,
         ),
         Action(
-            AddPermission,
+            operations.AddPermission,
             None,
             AnsweredBy.CATALOG,
             ("queue_url", "label", "aws_account_ids", "actions"),
@@ -353,7 +334,7 @@ ACTIONS: dict[str, Action] = {
             audited=True,
         ),
         Action(
-            RemovePermission,
+            operations.RemovePermission,
             None,
             AnsweredBy.CATALOG,
             ("queue_url", "label"),
@@ -361,7 +342,7 @@ ACTIONS: dict[str, Action] = {
             audited=True,
         ),
         Action(
-            StartMessageMoveTask,
+            operations.StartMessageMoveTask,
             results.StartMessageMoveTaskResult,
             AnsweredBy.BOTH,
             ("source_arn",),
@@ -371,7 +352,7 @@ ACTIONS: dict[str, Action] = {
             needs=_needs_to_start_move,
         ),
         Action(
-            CancelMessageMoveTask,
+            operations.CancelMessageMoveTask,
             results.CancelMessageMoveTaskResult,
             AnsweredBy.BOTH,
             ("task_handle",),
@@ -379,7 +360,7 @@ ACTIONS: dict[str, Action] = {
             needs=_needs_to_cancel_move,
         ),
         Action(
-            ListMessageMoveTasks,
+            operations.ListMessageMoveTasks,
             results.ListMessageMoveTasksResult,
             AnsweredBy.BOTH,
             ("source_arn",),

@@ -9,23 +9,10 @@ import msgspec
 
 from auth.caller import Caller
 from visibility.content.id_digests import deduplication_digest, group_digest
+from visibility.contract import operations
 from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.errors import KmsDisabled, QueueError
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
-from visibility.contract.operations import (
-    ChangeMessageVisibility,
-    ChangeMessageVisibilityBatch,
-    ChangeMessageVisibilityBatchRequestEntry,
-    DeleteMessage,
-    DeleteMessageBatch,
-    DeleteMessageBatchRequestEntry,
-    Operation,
-    ReceiveMessage,
-    SendMessage,
-    SendMessageBatch,
-    SendMessageBatchRequestEntry,
-    StartMessageMoveTask,
-)
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.acknowledge import ReturnMessages
 from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessages
@@ -181,7 +168,7 @@ def content(
 
 def prepared(
     queue: QueueDefinition,
-    operation: Operation,
+    operation: operations.Operation,
     parts: Sequence[Part] = (),
     *,
     dead_letter_queue: QueueDefinition | None = None,
@@ -200,7 +187,7 @@ def send(
 ) -> Request:
     """SendMessage."""
     part = content(body, queue, group=group, deduplication_id=deduplication_id)
-    return prepared(queue, SendMessage(delay_seconds=delay_s), [part])
+    return prepared(queue, operations.SendMessage(delay_seconds=delay_s), [part])
 
 
 def send_batch(
@@ -212,7 +199,7 @@ def send_batch(
 ) -> Request:
     """SendMessageBatch with entries "0", "1", ...; those that the gateway refused are errors."""
     entries = [
-        SendMessageBatchRequestEntry(str(position), delay_seconds=delay_s)
+        operations.SendMessageBatchRequestEntry(str(position), delay_seconds=delay_s)
         for position in range(len(bodies))
     ]
     parts = [
@@ -221,7 +208,7 @@ def send_batch(
         else content(body, queue, group=groups[position] if groups else None)
         for position, body in enumerate(bodies)
     ]
-    return prepared(queue, SendMessageBatch(entries=entries), parts)
+    return prepared(queue, operations.SendMessageBatch(entries=entries), parts)
 
 
 def receive(
@@ -234,7 +221,7 @@ def receive(
     attempt: str | None = None,
 ) -> Request:
     """ReceiveMessage."""
-    operation = ReceiveMessage(
+    operation = operations.ReceiveMessage(
         max_number_of_messages=most,
         visibility_timeout=timeout_s,
         wait_time_seconds=wait_s,
@@ -245,18 +232,22 @@ def receive(
 
 def delete(queue: QueueDefinition, receipt: Receipt) -> Request:
     """DeleteMessage."""
-    return prepared(queue, DeleteMessage(receipt_handle="handle"), [receipt])
+    return prepared(queue, operations.DeleteMessage(receipt_handle="handle"), [receipt])
 
 
 def delete_batch(queue: QueueDefinition, parts: Sequence[Part]) -> Request:
     """DeleteMessageBatch with entries "0", "1", ..."""
-    entries = [DeleteMessageBatchRequestEntry(str(position)) for position in range(len(parts))]
-    return prepared(queue, DeleteMessageBatch(entries=entries), parts)
+    entries = [
+        operations.DeleteMessageBatchRequestEntry(str(position)) for position in range(len(parts))
+    ]
+    return prepared(queue, operations.DeleteMessageBatch(entries=entries), parts)
 
 
 def change(queue: QueueDefinition, receipt: Receipt, timeout_s: int) -> Request:
     """ChangeMessageVisibility."""
-    operation = ChangeMessageVisibility(receipt_handle="handle", visibility_timeout=timeout_s)
+    operation = operations.ChangeMessageVisibility(
+        receipt_handle="handle", visibility_timeout=timeout_s
+    )
     return prepared(queue, operation, [receipt])
 
 
@@ -265,10 +256,12 @@ def change_batch(
 ) -> Request:
     """ChangeMessageVisibilityBatch with entries "0", "1", ..."""
     entries = [
-        ChangeMessageVisibilityBatchRequestEntry(str(position), visibility_timeout=timeout_s)
+        operations.ChangeMessageVisibilityBatchRequestEntry(
+            str(position), visibility_timeout=timeout_s
+        )
         for position, timeout_s in enumerate(timeouts_s)
     ]
-    return prepared(queue, ChangeMessageVisibilityBatch(entries=entries), parts)
+    return prepared(queue, operations.ChangeMessageVisibilityBatch(entries=entries), parts)
 
 
 def purge(queue: QueueDefinition, successor: QueueDefinition) -> Request:
@@ -307,7 +300,7 @@ def start_move_task(
     source: QueueDefinition, target: QueueDefinition | None, rate: int = 0
 ) -> Request:
     """StartMessageMoveTask, to each message's own source if there is no target."""
-    operation = StartMessageMoveTask(
+    operation = operations.StartMessageMoveTask(
         source_arn=source.arn,
         destination_arn=target.arn if target else None,
         max_number_of_messages_per_second=rate or None,

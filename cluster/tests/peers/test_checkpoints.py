@@ -5,17 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from cluster.peers.checkpoint_messages import (
-    Begin,
-    Check,
-    Checked,
-    End,
-    Manifest,
-    Read,
-    Refusal,
-    decode_checked,
-    decode_manifest,
-)
+from cluster.peers import checkpoint_messages
 from cluster.peers.peer_outcomes import Outcome, Reason, Refused
 from cluster.tests.peers.checkpoint_stage import (
     CHECKPOINTS,
@@ -33,16 +23,18 @@ from storage.engines.store import StoreFailed
 from storage.log import Position
 
 
-async def begin(host: CheckpointHost, at: str, at_least: int = 0) -> Manifest:
-    outcome = await host.ask(at, Begin(SHARD, LOG_ID, at_least), 60)
+async def begin(host: CheckpointHost, at: str, at_least: int = 0) -> checkpoint_messages.Manifest:
+    outcome = await host.ask(at, checkpoint_messages.Begin(SHARD, LOG_ID, at_least), 60)
     assert isinstance(outcome, bytes)
-    return decode_manifest(outcome)
+    return checkpoint_messages.decode_manifest(outcome)
 
 
-async def read(host: CheckpointHost, at: str, manifest: Manifest, **changed: int) -> Outcome:
+async def read(
+    host: CheckpointHost, at: str, manifest: checkpoint_messages.Manifest, **changed: int
+) -> Outcome:
     place = max(range(len(manifest.files)), key=lambda each: manifest.files[each].size)
     given = {"number": manifest.number, "file": place, "offset": 0, "size": CHUNK} | changed
-    return await host.ask(at, Read(SHARD, **given), 60)
+    return await host.ask(at, checkpoint_messages.Read(SHARD, **given), 60)
 
 
 @virtual
@@ -58,11 +50,11 @@ async def test_hosts_that_ask_at_about_the_same_time_share_a_checkpoint(tmp_path
 
         assert third.position.index == first.position.index + 1
         assert shard.made == len(d.outgoing()) == 2
-        await a.ask("d", End(SHARD, first.number), 60)
+        await a.ask("d", checkpoint_messages.End(SHARD, first.number), 60)
         await pass_time(0.1)
         assert len(d.outgoing()) == 2
         assert isinstance(await read(b, "d", second), bytes)
-        await b.ask("d", End(SHARD, first.number), 60)
+        await b.ask("d", checkpoint_messages.End(SHARD, first.number), 60)
         await pass_time(0.1)
         assert len(d.outgoing()) == 1
 
@@ -79,26 +71,28 @@ async def test_a_host_has_one_checkpoint_of_a_shard_at_a_time(tmp_path: Path) ->
 
         assert len(b.outgoing()) == 1
         assert isinstance(await read(a, "b", second), bytes)
-        assert await read(a, "b", first) == Refused(Refusal.NO_CHECKPOINT)
+        assert await read(a, "b", first) == Refused(checkpoint_messages.Refusal.NO_CHECKPOINT)
 
 
 @virtual
 async def test_what_was_not_begun_or_is_too_large_is_refused(tmp_path: Path) -> None:
     async with hosts(tmp_path) as (a, b, c):
         b.open()
-        other_log = await a.ask("b", Begin(SHARD, b"o" * 16, 0), 60)
+        other_log = await a.ask("b", checkpoint_messages.Begin(SHARD, b"o" * 16, 0), 60)
         assert other_log == Refused(Reason.OTHER_LOG)
-        older = await a.ask("b", Begin(SHARD, LOG_ID, 6), 60)
-        assert older == Refused(Refusal.OLDER, "its rows are of Entry 5")
-        elsewhere = await a.ask("c", Begin(SHARD, LOG_ID, 0), 60)
-        assert elsewhere == Refused(Refusal.NO_SHARD)
+        older = await a.ask("b", checkpoint_messages.Begin(SHARD, LOG_ID, 6), 60)
+        assert older == Refused(checkpoint_messages.Refusal.OLDER, "its rows are of Entry 5")
+        elsewhere = await a.ask("c", checkpoint_messages.Begin(SHARD, LOG_ID, 0), 60)
+        assert elsewhere == Refused(checkpoint_messages.Refusal.NO_SHARD)
         assert not b.outgoing()
         manifest = await begin(a, "b")
 
-        assert await read(c, "b", manifest) == Refused(Refusal.NO_CHECKPOINT)
+        assert await read(c, "b", manifest) == Refused(checkpoint_messages.Refusal.NO_CHECKPOINT)
         for changed in ({"size": CHUNK + 1}, {"size": 0}, {"file": 99}, {"offset": 1 << 40}):
             outcome = await read(a, "b", manifest, **changed)
-            assert outcome == Refused(Refusal.UNREADABLE, "there are no such bytes")
+            assert outcome == Refused(
+                checkpoint_messages.Refusal.UNREADABLE, "there are no such bytes"
+            )
         many = await asyncio.gather(*(read(a, "b", manifest) for _ in range(100)))
         refused = [each for each in many if not isinstance(each, bytes)]
         assert set(refused) == {Refused(Reason.BUSY)}
@@ -118,7 +112,7 @@ async def test_a_silent_host_loses_its_checkpoint(tmp_path: Path) -> None:
         await pass_time(CHECKPOINTS.silence_s)
 
         assert not b.outgoing()
-        assert await read(a, "b", manifest) == Refused(Refusal.NO_CHECKPOINT)
+        assert await read(a, "b", manifest) == Refused(checkpoint_messages.Refusal.NO_CHECKPOINT)
 
 
 @virtual
@@ -142,7 +136,7 @@ async def test_a_shard_that_is_closed_while_a_checkpoint_is_made_refuses_it(tmp_
     async with hosts(tmp_path, "ab") as (a, b):
         shard = b.open()
         b.work_s = 1.0
-        asking = asyncio.create_task(a.ask("b", Begin(SHARD, LOG_ID, 0), 60))
+        asking = asyncio.create_task(a.ask("b", checkpoint_messages.Begin(SHARD, LOG_ID, 0), 60))
         await pass_time(2.5)
         assert shard.made
         assert not asking.done()
@@ -150,7 +144,7 @@ async def test_a_shard_that_is_closed_while_a_checkpoint_is_made_refuses_it(tmp_
         await b.checkpoints.leave(SHARD)
 
         assert not b.outgoing()
-        assert await asking == Refused(Refusal.NO_CHECKPOINT)
+        assert await asking == Refused(checkpoint_messages.Refusal.NO_CHECKPOINT)
 
 
 @virtual
@@ -158,21 +152,23 @@ async def test_a_checkpoint_that_cannot_be_made_leaves_nothing(tmp_path: Path) -
     async with hosts(tmp_path, "ab") as (a, b):
         b.open().is_failing = True
 
-        outcome = await a.ask("b", Begin(SHARD, LOG_ID, 0), 60)
+        outcome = await a.ask("b", checkpoint_messages.Begin(SHARD, LOG_ID, 0), 60)
 
-        assert outcome == Refused(Refusal.NOT_MADE, "the disk is full")
+        assert outcome == Refused(checkpoint_messages.Refusal.NOT_MADE, "the disk is full")
         await pass_time(0.1)
         assert not b.outgoing()
 
 
-async def check(host: CheckpointHost, at: str, manifest: Manifest) -> Checked | Refused:
+async def check(
+    host: CheckpointHost, at: str, manifest: checkpoint_messages.Manifest
+) -> checkpoint_messages.Checked | Refused:
     """Asked until it is over."""
     while True:
-        outcome = await host.ask(at, Check(SHARD, manifest.number), 60)
+        outcome = await host.ask(at, checkpoint_messages.Check(SHARD, manifest.number), 60)
         if isinstance(outcome, Refused):
             return outcome
         assert isinstance(outcome, bytes)
-        checked = decode_checked(outcome)
+        checked = checkpoint_messages.decode_checked(outcome)
         if checked.is_over:
             return checked
         await asyncio.sleep(0.1)
@@ -185,12 +181,12 @@ async def test_a_host_says_if_the_rows_that_it_gave_are_damaged(tmp_path: Path) 
         c.open().flip()
         sound, damaged = await begin(a, "b"), await begin(a, "c")
 
-        assert await check(a, "b", sound) == Checked(True, "")
+        assert await check(a, "b", sound) == checkpoint_messages.Checked(True, "")
         found = await check(a, "c", damaged)
 
-        assert isinstance(found, Checked)
+        assert isinstance(found, checkpoint_messages.Checked)
         assert "Corruption" in found.damage
-        assert await check(c, "b", sound) == Refused(Refusal.NO_CHECKPOINT)
+        assert await check(c, "b", sound) == Refused(checkpoint_messages.Refusal.NO_CHECKPOINT)
 
 
 @virtual
@@ -205,7 +201,9 @@ async def test_a_host_that_cannot_read_its_rows_does_not_call_them_damaged(tmp_p
 
         outcome = await check(a, "b", manifest)
 
-        assert outcome == Refused(Refusal.NOT_CHECKED, "IO error: No space left on device")
+        assert outcome == Refused(
+            checkpoint_messages.Refusal.NOT_CHECKED, "IO error: No space left on device"
+        )
 
 
 @virtual
@@ -226,11 +224,11 @@ async def test_rows_that_are_not_needed_any_more_are_read_no_further(tmp_path: P
         await pass_time(2 * CHECKPOINTS.silence_s)
         assert b.outgoing(), "a host that asks is not silent"
 
-        await a.ask("b", End(SHARD, manifest.number), 60)
+        await a.ask("b", checkpoint_messages.End(SHARD, manifest.number), 60)
         await pass_time(0.2)
 
         assert not b.outgoing()
-        assert await checking == Refused(Refusal.NO_CHECKPOINT)
+        assert await checking == Refused(checkpoint_messages.Refusal.NO_CHECKPOINT)
 
 
 def test_a_start_removes_what_a_crash_left(tmp_path: Path) -> None:
