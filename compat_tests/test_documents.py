@@ -17,6 +17,9 @@ DOCUMENTS = sorted(
     if "node_modules" not in path.parts
 )
 READING_LINES_MAX = 3_000
+DESIGN_WORDS_MAX = 2_500
+PRESENT = [each for each in DOCUMENTS if each != "CHANGELOG.md" and "/reasons/" not in each]
+DESIGNS = [each for each in DOCUMENTS if Path(each).name == "DESIGN.md"]
 
 
 def text_of(document: str) -> str:
@@ -44,9 +47,32 @@ def test_links_lead_to_files_and_headings(document: str) -> None:
 @pytest.mark.parametrize("document", [each for each in DOCUMENTS if each != "CHANGELOG.md"])
 def test_modules_that_are_named_exist(document: str) -> None:
     modules = {path.name for path in CHECKOUT.glob("[a-z]*/**/*.py")}
-    named = set(re.findall(r"`(?:\w+/)*(\w+\.py)`", text_of(document)))
+    text = text_of(document)
+    named = set(re.findall(r"`(?:\w+/)*(\w+\.py)`", text))
+    listed = set(re.findall(r"^ {4}(\w+\.py) ", text, re.M))
 
-    assert named - modules == set()
+    assert (named | listed) - modules == set()
+
+
+@pytest.mark.parametrize("document", PRESENT)
+def test_paths_that_are_named_lead_to_files(document: str) -> None:
+    files = [
+        "/" + path.relative_to(CHECKOUT).as_posix() for path in CHECKOUT.glob("[a-z]*/**/*.py")
+    ]
+    named = set(re.findall(r"`((?:\w+/)+\w+\.py)`", text_of(document)))
+
+    assert {path for path in named if not any(file.endswith("/" + path) for file in files)} == set()
+
+
+@pytest.mark.parametrize("design", DESIGNS)
+def test_a_design_is_short_and_has_its_reasons_beside_it(design: str) -> None:
+    text = text_of(design)
+    reasons = (CHECKOUT / design).with_name("reasons").glob("*.md")
+    unlinked = [file.name for file in reasons if f"(reasons/{file.name})" not in text]
+
+    assert len(text.split()) <= DESIGN_WORDS_MAX
+    assert re.findall(r"^(?:#|\*\*).*\d{4}-\d\d-\d\d.*$", text, re.M) == []
+    assert unlinked == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)

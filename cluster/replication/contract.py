@@ -58,7 +58,7 @@ class Timing(NamedTuple):
     under_way_max: int = 8
     """Entries that a leader has appended and not committed."""
     waiting_max: int = 1
-    """Those whose answers wait for a majority. More of them would be smaller: see DESIGN.md."""
+    """Those whose answers wait for a majority. More would be smaller: see `cluster/reasons`."""
     under_way_bytes: int = 32 << 20
     """Nor is more appended above that; nor answered before a majority has it."""
     clock_s: float = 10.0

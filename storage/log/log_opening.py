@@ -3,7 +3,7 @@
 Entries above the highest index known to be synced are appended again to fresh segments, byte for
 byte, and synced before the header is written that makes them count. So after a failed sync, a `kill
 -9` or a power failure, the page cache's view of the old segments does not matter: see "Opening" in
-`storage/DESIGN.md`.
+`storage/reasons/2026-11-22-log.md`.
 """
 
 from __future__ import annotations
