@@ -29,9 +29,14 @@ def drawing() -> str:
 
 def with_drawing(readme: str) -> str:
     """The README with the drawing between its marks."""
-    before, _, rest = readme.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return before + _BEGIN + drawing() + _END + after
+    return between(readme, _BEGIN, drawing(), _END)
+
+
+def between(text: str, begin: str, content: str, end: str) -> str:
+    """A text with other content between two marks."""
+    before, _, rest = text.partition(begin)
+    _, _, after = rest.partition(end)
+    return before + begin + content + end + after
 
 
 if __name__ == "__main__":

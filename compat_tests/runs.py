@@ -12,6 +12,8 @@ import datetime
 from collections.abc import Iterator
 from pathlib import Path
 
+from compat_tests.rooms import between
+
 RUNS = Path(__file__).parent / "RUNS.md"
 _DATA = Path(__file__).parent / "runs.csv"
 _BEGIN, _END = "<!-- runs: written by `make runs` -->\n", "<!-- end of runs -->\n"
@@ -82,9 +84,7 @@ def with_runs(text: str) -> str:
     """`RUNS.md` with the tables and the chart between its marks."""
     rows = _rows()
     parts = [*_sums(rows), "", *_chart(rows), "", *_found(rows), ""]
-    before, _, rest = text.partition(_BEGIN)
-    _, _, after = rest.partition(_END)
-    return before + _BEGIN + "\n".join(parts) + _END + after
+    return between(text, _BEGIN, "\n".join(parts), _END)
 
 
 if __name__ == "__main__":
