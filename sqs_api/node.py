@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from auth.credentials import AccessKey
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.fleet.fleet_records import FleetCluster
 from sqs_api.admin.backup_points import quiesce
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide
@@ -24,13 +25,13 @@ from sqs_api.cluster_host import ClusterHost, open_cluster_host
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.measures import Measures
 from sqs_api.http.server import Server
-from sqs_api.joined import join
+from sqs_api.joined import join, own_cluster
 from sqs_api.owner import Owner
 from sqs_api.parts import Process, parts_of
 from sqs_api.periodic import Periodic
 from sqs_api.records import open_records
 from sqs_api.settings.config import Settings, Switch, shards_of
-from sqs_api.settings.member_settings import member_settings
+from sqs_api.settings.member_settings import MemberSettings, member_settings
 from sqs_api.settings.reserve import check_reserve, flush_bytes
 from sqs_api.shards import Shards, open_shards
 from sqs_api.single_host import SingleHost, open_single_host
@@ -90,9 +91,12 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
     with refusals(settings.data):
         transport = Server(settings, clock.wall_s)
         opened.callback(transport.close)
-        folders = _prepared_folders(settings)
+        member = member_settings(settings)
+        cluster = None if member is None else await own_cluster(process, member)
+        numbers = range(shards_of(settings)) if cluster is None else cluster.numbers
+        folders = _prepared_folders(settings, numbers)
         archive = archive_limits(settings)
-        host = await _host(process, folders, measures, on_removed)
+        host = await _host(process, member, cluster, folders, measures, on_removed)
         records = await open_records(process, host, sorted(folders))
         shards = await open_shards(
             process,
@@ -161,9 +165,9 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
     return Node(address, first_key, owner, shards, worker, admin, opened)
 
 
-def _prepared_folders(settings: Settings) -> Mapping[int, Path]:
-    """The folders of the shards. Raises FolderRefused."""
-    folders = open_folder(settings.data, shards_of(settings))
+def _prepared_folders(settings: Settings, numbers: range) -> Mapping[int, Path]:
+    """The folders of the shards, which get these numbers in a new folder. Raises FolderRefused."""
+    folders = open_folder(settings.data, numbers)
     if len(folders) > 1 and settings.durability is not Durability.FSYNC:
         # A shard that came back without its last Entries would give numbers again that another
         # one remembers: it would take the messages for old ones.
@@ -180,6 +184,8 @@ def _prepared_folders(settings: Settings) -> Mapping[int, Path]:
 
 async def _host(
     process: Process,
+    member: MemberSettings | None,
+    cluster: FleetCluster | None,
     folders: Mapping[int, Path],
     measures: Measures,
     on_removed: Callable[[], None],
@@ -196,8 +202,7 @@ async def _host(
         replication=settings.replication,
     )
     disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
-    member = member_settings(settings)
     if member is None:
         return await open_single_host(process, options, disk)
-    joined = await join(process, member, folders, on_removed)
+    joined = await join(process, member, cluster, folders, on_removed)
     return open_cluster_host(process, joined, options, disk)

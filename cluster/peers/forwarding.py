@@ -65,6 +65,7 @@ class PeerRouter(Router):
 
     age_s_max = 10.0
     """A leader has an index of the requests of this time, see `EARLIER_MS`."""
+    goes_elsewhere = True
 
     def __init__(
         self,

@@ -38,7 +38,8 @@ class Deliveries:
     """Belongs to the event loop's thread."""
 
     def __init__(self, router: Router, entropy: Entropy) -> None:
-        """`router` has all shards of the service in `shards`."""
+        """`router` has the shards of this host in `shards`; messages go to others, too, if it
+        `goes_elsewhere`."""
         self._router = router
         self._entropy = entropy
         self._pairs: dict[tuple[int, int], asyncio.Task[None]] = {}
@@ -53,15 +54,18 @@ class Deliveries:
         self._is_stopping = False
         self._log = structlog.get_logger("deliveries")
         for shard in router.shards.values():
-            if len(router.shards) > 1:
+            if len(router.shards) > 1 or router.goes_elsewhere:
                 shard.subscribe(self.wake)
 
     def wake(self, source: int, news: News) -> None:
-        """Deliver the messages of a shard; one that just begins to lead may have some for all."""
-        shards = self._router.shards
-        targets = shards.keys() if news is News.LEADS else shards[source].departs_to()
-        for target in targets:
-            if target != source and target in shards and not self._is_stopping:
+        """Deliver the messages of a shard. One that just begins to lead has the others of its
+        cluster forget what they took; those of other clusters hear it with the next departure."""
+        shards, elsewhere = self._router.shards, self._router.goes_elsewhere
+        targets = set(shards[source].departs_to())
+        if news is News.LEADS:
+            targets |= shards.keys()
+        for target in sorted(targets):
+            if target != source and not self._is_stopping and (elsewhere or target in shards):
                 self._begin((source, target))
 
     def _begin(self, pair: tuple[int, int]) -> None:

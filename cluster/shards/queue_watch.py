@@ -5,7 +5,7 @@ gets every change, in order, even if the request that caused it is cancelled. A 
 or a crash in between, loses nothing: a loading shard checks every queue, finishes each purge of the
 view that its rows lack (`unfinished_purges`), and has no long polls.
 
-Each host of a cluster reports to its own shards only: the one that leads sees every change, too.
+Each host reports to its own shards only: the one that leads sees every change, too.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class QueueWatch:
 
     def _report(self, change: QueueChange) -> None:
         operation = _OPERATIONS.get(change.kind)
-        if operation is None:
-            return
         queue = change.queue
+        if operation is None or queue.shard not in self._router.shards:
+            return
         confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._reported[confirmed] = queue.queue_id
 

@@ -61,6 +61,7 @@ READ_CLUSTER = "holdfast:ReadCluster"
 DRAIN_HOST = "holdfast:DrainHost"
 REMOVE_HOST = "holdfast:RemoveHost"
 RAISE_FORMATS = "holdfast:RaiseFormats"
+ADD_CLUSTER = "holdfast:AddCluster"
 READ_AUDIT = "holdfast:ReadAudit"
 READ_USERS = "holdfast:ReadUsers"
 MANAGE_USERS = "holdfast:ManageUsers"
@@ -79,6 +80,7 @@ SERVICE_ACTIONS = frozenset(
         DRAIN_HOST,
         REMOVE_HOST,
         RAISE_FORMATS,
+        ADD_CLUSTER,
         READ_AUDIT,
         READ_USERS,
         MANAGE_USERS,

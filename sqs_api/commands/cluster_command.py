@@ -62,7 +62,17 @@ class HostNames(click.ParamType[tuple[str, ...]]):
     show_default=True,
     help="Days for which the certificates are valid.",
 )
-def certificates(hosts: tuple[str, ...], out: Path, days: int) -> None:
+@click.option(
+    "--cluster-number",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of the hosts' cluster in its fleet.",
+)
+@click.option("--gateway", "is_gateway", is_flag=True, help="They are gateways of the fleet.")
+def certificates(
+    *, hosts: tuple[str, ...], out: Path, days: int, cluster_number: int, is_gateway: bool
+) -> None:
     """Make or renew the certificates that hosts show each other.
 
     The private authority in OUT is made once; keep its ca.key where no host has it. OUT/HOST has
@@ -71,9 +81,11 @@ def certificates(hosts: tuple[str, ...], out: Path, days: int) -> None:
     """
     from cluster.clock import SystemClock
     from cluster.peers.certificates import CertificatesRefused, make_certificates
+    from cluster.peers.roles import GATEWAY_MARK, cluster_mark
 
+    mark = GATEWAY_MARK if is_gateway else cluster_mark(cluster_number)
     try:
-        made = make_certificates(out, hosts, days, SystemClock().wall_s())
+        made = make_certificates(out, hosts, days, SystemClock().wall_s(), mark=mark)
     except CertificatesRefused as error:
         raise Refused(str(error)) from error
     for host, files in made.items():

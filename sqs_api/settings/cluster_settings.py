@@ -102,7 +102,9 @@ class ClusterSettings(BaseModel):
     etcd_key: Path | None = None
     """PEM file with its key, without a password."""
     cluster: Annotated[str, AfterValidator(_cluster)] = "holdfast"
-    """Name of the cluster; several may share an etcd."""
+    """Name of the fleet, of one cluster or several; several fleets may share an etcd."""
+    cluster_number: Annotated[int, Field(ge=1)] = 1
+    """Number of this host's cluster in its fleet, as `holdfast fleet add-cluster` said it."""
     host_name: Annotated[str | None, AfterValidator(_host_name)] = None
     """Name of this host in the cluster, which its peer certificate bears as a DNS name."""
     cluster_hosts: Annotated[str | None, AfterValidator(_host_names)] = None

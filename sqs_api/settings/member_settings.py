@@ -14,6 +14,7 @@ from cluster.coordination.etcd_wire import TlsFiles as EtcdTlsFiles
 from cluster.members.member_records import MembershipRefused
 from cluster.peers.peer_settings import Address, PeerSettings
 from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
+from cluster.peers.roles import FIRST_MARK, MARKS, cluster_mark
 from sqs_api.settings.cluster_settings import split_address, split_list
 from sqs_api.settings.config import Settings
 
@@ -22,6 +23,8 @@ class MemberSettings(NamedTuple):
     """A host's place in its cluster."""
 
     cluster: str
+    number: int
+    """Of its cluster in the fleet."""
     host: str
     founders: tuple[str, ...]
     """Names of the founding hosts; empty on a host that joins a cluster."""
@@ -42,6 +45,7 @@ def member_settings(settings: Settings) -> MemberSettings | None:
     password = settings.etcd_password
     return MemberSettings(
         cluster=settings.cluster,
+        number=settings.cluster_number,
         host=settings.host_name,
         founders=split_list(settings.cluster_hosts),
         etcd=Access(
@@ -76,6 +80,14 @@ def open_network(
     except PeerTlsUnusable as error:
         raise MembershipRefused(str(error)) from error
     names = _names_in(membership.peer_tls.certificate)
+    marks = {name for name in names if name.startswith(MARKS)} or {FIRST_MARK}
+    if membership.host in names and marks != {cluster_mark(membership.number)}:
+        certificate = membership.peer_tls.certificate
+        raise MembershipRefused(
+            f"{certificate} is of {', '.join(sorted(marks))}, and this host of "
+            f"{cluster_mark(membership.number)}: make it with `holdfast cluster certificates "
+            f"--cluster-number {membership.number}`"
+        )
     if membership.host not in names:
         named = ", ".join(sorted(names)) or "no host"
         certificate = membership.peer_tls.certificate
@@ -84,7 +96,7 @@ def open_network(
 
 
 def _names_in(certificate: Path) -> set[str]:
-    """The DNS names in the first certificate of a file. Raises MembershipRefused."""
+    """The DNS names and marks in the first certificate of a file. Raises MembershipRefused."""
     try:
         first = x509.load_pem_x509_certificate(certificate.read_bytes())
         names = first.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -92,7 +104,8 @@ def _names_in(certificate: Path) -> set[str]:
         return set()
     except (OSError, ValueError) as error:
         raise MembershipRefused(f"cannot use {certificate}: {error}") from error
-    return set(names.value.get_values_for_type(x509.DNSName))
+    marks = names.value.get_values_for_type(x509.UniformResourceIdentifier)
+    return {*names.value.get_values_for_type(x509.DNSName), *marks}
 
 
 def etcd_context(membership: MemberSettings) -> ssl.SSLContext | None:

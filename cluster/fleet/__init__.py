@@ -1,0 +1,1 @@
+"""Several clusters that share their queues, users and keys: see FLEET.md."""
