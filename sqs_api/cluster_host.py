@@ -4,14 +4,16 @@ send each other, and the pages about the cluster."""
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import structlog
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import Coordination
+from cluster.fleet.placement import candidates, placed
 from cluster.members.balancing import LeaderBalance, LeaderPlan
 from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
@@ -72,9 +74,23 @@ class ClusterHost(NamedTuple):
         """Wait until the other hosts show a revision of the queues, for a bounded time."""
         await spread(self.transport, revision)
 
-    async def ids_raised(self) -> None:
-        """See `RaisedIds`."""
-        await (await self.ids).wait()
+    async def ids_raised(self, shard: int) -> None:
+        """See `RaisedIds`: of all shards of the cluster that keeps this one."""
+        of_fleet = (numbers for numbers in self._clusters().values() if shard in numbers)
+        await (await self.ids).wait(next(of_fleet, self.joined.cluster.numbers))
+
+    def choose(self, view: QueueView) -> Sequence[int]:
+        """The shards for the next new queue: those of the only cluster in turn, else one by
+        chance."""
+        clusters = self._clusters()
+        if len(clusters) == 1:
+            return self.joined.cluster.numbers
+        found = candidates(clusters, self.joined.leaders.leader_of, view.queues_of_shard)
+        return [placed(found, lambda below: self.process.entropy.bits128() % below)]
+
+    def _clusters(self) -> dict[int, range]:
+        """The shards of all founded clusters, by number."""
+        return self.joined.fleet.founded | {self.joined.member.number: self.joined.cluster.numbers}
 
     def stores(self, catalog: Catalog) -> ReplicatedStores:
         """The stores of the shards."""
@@ -99,7 +115,7 @@ class ClusterHost(NamedTuple):
             self.transport.serve(Channel.REQUESTS, decided.service_for(role), role)
         self.transport.serve(Channel.CATALOG, RevisionBarrier(catalog).service)
         self.catalog.set_result(catalog)
-        self.ids.set_result(RaisedIds(router.shards, router.ask))
+        self.ids.set_result(RaisedIds(router.ask))
         return router
 
     def backup_point(self, quiesce: Quiesce, router: Router) -> ClusterPoint:

@@ -57,9 +57,9 @@ class Joined(NamedTuple):
 
 
 async def own_cluster(process: Process, member: MemberSettings) -> FleetCluster | None:
-    """This host's cluster as the fleet knows it, None of the first one; waits for etcd. Raises
-    MembershipRefused."""
-    if member.number == FIRST:
+    """This host's cluster as the fleet knows it, None of the first one and of a gateway; waits for
+    etcd. Raises MembershipRefused."""
+    if member.number in (0, FIRST):
         return None
     root = coordination_of(member, FLEET, process.clock, process.entropy, ".starts")
     try:

@@ -24,12 +24,14 @@ from sqs_api.archiving.service import archive_limits
 from sqs_api.cluster_host import ClusterHost, open_cluster_host
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.measures import Measures
+from sqs_api.gateway_host import GatewayHost, open_gateway_host, prepare_folder
 from sqs_api.http.server import Server
 from sqs_api.joined import join, own_cluster
 from sqs_api.owner import Owner
 from sqs_api.parts import Process, parts_of
 from sqs_api.periodic import Periodic
 from sqs_api.records import open_records
+from sqs_api.settings.cluster_settings import Role
 from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.member_settings import MemberSettings, member_settings
 from sqs_api.settings.reserve import check_reserve, flush_bytes
@@ -166,7 +168,11 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
 
 
 def _prepared_folders(settings: Settings, numbers: range) -> Mapping[int, Path]:
-    """The folders of the shards, which get these numbers in a new folder. Raises FolderRefused."""
+    """The folders of the shards, which get these numbers in a new folder; a gateway has none.
+    Raises FolderRefused."""
+    if settings.role is Role.GATEWAY:
+        prepare_folder(settings.data)
+        return {}
     folders = open_folder(settings.data, numbers)
     if len(folders) > 1 and settings.durability is not Durability.FSYNC:
         # A shard that came back without its last Entries would give numbers again that another
@@ -189,9 +195,9 @@ async def _host(
     folders: Mapping[int, Path],
     measures: Measures,
     on_removed: Callable[[], None],
-) -> SingleHost | ClusterHost:
-    """A single host, or a member of the cluster that this host joins. Raises FolderRefused,
-    MembershipRefused, LeadersUnknown."""
+) -> SingleHost | ClusterHost | GatewayHost:
+    """A single host, a gateway, or a member of the cluster that this host joins. Raises
+    FolderRefused, MembershipRefused, LeadersUnknown."""
     settings = process.settings
     options = StoreOptions(
         settings.durability,
@@ -204,5 +210,7 @@ async def _host(
     disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
     if member is None:
         return await open_single_host(process, options, disk)
+    if not member.number:
+        return await open_gateway_host(process, member, disk)
     joined = await join(process, member, cluster, folders, on_removed)
     return open_cluster_host(process, joined, options, disk)

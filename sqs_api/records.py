@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from importlib import metadata
 from typing import NamedTuple, Protocol
 
-from cluster.catalog.catalog import Catalog, IdsRaised, Spread
+from cluster.catalog.catalog import Catalog, ChooseShards, IdsRaised, Spread
 from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.catalog.queue_rules import Waits
 from cluster.coordination.coordination import Coordination
@@ -31,6 +31,10 @@ class Host(Protocol):
 
     @property
     def spread(self) -> Spread | None:
+        """See `Catalog`."""
+
+    @property
+    def choose(self) -> ChooseShards | None:
         """See `Catalog`."""
 
     @property
@@ -89,6 +93,7 @@ async def open_records(process: Process, host: Host, shards: Iterable[int]) -> R
         restore_window_ms=settings.restore_deleted_s * 1000,
         spread=host.spread,
         ids_raised=host.ids_raised,
+        choose=host.choose,
     )
     opened.push_async_callback(catalog.close)
     records = Records(keyring, identities, audit, catalog)

@@ -51,7 +51,7 @@ class FleetView:
         self._of_fleet: dict[str, bytes] = {}
         self._leaders: dict[int, str] = {}
         self._hosts: dict[int, dict[str, Host]] = {}
-        self._cluster_ids: dict[int, str] = {}
+        self._clusters: dict[int, Cluster] = {}
         self._alive: dict[int, set[str]] = {}
         self._gateways: dict[str, Gateway] = {}
         self._neighbours: dict[str, Neighbour] = {}
@@ -79,6 +79,11 @@ class FleetView:
         """The hosts of other clusters, and the gateways, by name."""
         return self._neighbours
 
+    @property
+    def founded(self) -> dict[int, range]:
+        """The shards of the other clusters that are founded, by number."""
+        return {number: cluster.numbers for number, cluster in sorted(self._clusters.items())}
+
     def hosts_of(self, number: int) -> list[str]:
         """The names of another cluster's hosts."""
         return sorted(self._hosts.get(number, ()))
@@ -93,11 +98,9 @@ class FleetView:
         return self._gateways
 
     def hosts_that_may_lead(self, shard: int) -> list[str]:
-        """The hosts of the cluster that keeps a shard."""
-        cluster = self.fleet.cluster_of(shard)
-        if cluster is None:
-            return self.hosts_of(FIRST)
-        return self.hosts_of(cluster.number)
+        """The hosts of the other cluster that keeps a shard."""
+        numbers = (number for number, shards in self.founded.items() if shard in shards)
+        return self.hosts_of(next(numbers, 0))
 
     def subscribe(self, on_leader: Callable[[int], None]) -> None:
         """Call back with each shard of another cluster whose leader changed."""
@@ -173,16 +176,16 @@ class FleetView:
             alive = self._alive.setdefault(number, set())
             (alive.discard if value is None else alive.add)(key.removeprefix(MEMBERS + ALIVE))
         elif key == MEMBERS + CLUSTER and value is not None:
-            self._cluster_ids[number] = msgspec.json.decode(value, type=Cluster).cluster_id
+            self._clusters[number] = msgspec.json.decode(value, type=Cluster)
 
     def _found_neighbours(self) -> dict[str, Neighbour]:
         found = {
             name: Neighbour(
                 host.address,
-                Place(self._cluster_ids[number], Role.NEIGHBOUR, cluster_mark(number)),
+                Place(self._clusters[number].cluster_id, Role.NEIGHBOUR, cluster_mark(number)),
             )
             for number, hosts in self._hosts.items()
-            if number in self._cluster_ids
+            if number in self._clusters
             for name, host in hosts.items()
         }
         gateway = Neighbour(None, Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK))

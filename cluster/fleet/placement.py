@@ -7,7 +7,7 @@ that know nothing of each other do not all choose the emptiest one.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 
@@ -33,3 +33,22 @@ def placed(candidates: list[Candidate], draw: Callable[[int], int]) -> int:
     two = clusters[others[draw(len(others))]]
     drawn = (one[draw(len(one))], two[draw(len(two))])
     return min(drawn, key=lambda each: (each.load, each.queues, each.shard)).shard
+
+
+def candidates(
+    clusters: Mapping[int, range],
+    leader_of: Callable[[int], str | None],
+    queues: Mapping[int, int],
+) -> list[Candidate]:
+    """The shards that may get a queue: those of clusters whose shards all have leaders, or all if
+    there is no such cluster. `clusters` are the founded ones, `queues` are counted by shard."""
+    led = {
+        number: shards
+        for number, shards in clusters.items()
+        if all(leader_of(shard) is not None for shard in shards)
+    }
+    return [
+        Candidate(shard, number, queues.get(shard, 0))
+        for number, shards in (led or clusters).items()
+        for shard in shards
+    ]

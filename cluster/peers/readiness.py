@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
+from typing import Protocol
 
 from cluster.peers.forwarded import Leaders
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport
+
+
+class Ready(Protocol):
+    """Says whether this process takes requests."""
+
+    @property
+    def is_ready(self) -> bool:
+        """True if it can have them decided, or soon will."""
 
 
 class Readiness:

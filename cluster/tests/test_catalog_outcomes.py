@@ -377,7 +377,7 @@ async def test_no_id_is_issued_before_those_of_all_shards_are_raised() -> None:
     queue = await other.create_queue(owner("a"), {}, {})
     heard = asyncio.Event()
 
-    async def ids_raised() -> None:
+    async def ids_raised(shard: int) -> None:
         await heard.wait()
         await one.raise_ids(max(7, one.highest_queue_id))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,6 +119,18 @@ def try_cluster(
     --aws-waits off, are given to each host, and so is the environment. It is for trying and
     testing: all hosts share one machine.
     """
+    run_trial(data, port, machines, flags)
+
+
+def run_trial(
+    data: Path,
+    port: int,
+    machines: tuple[tuple[str, str, str], ...],
+    flags: Mapping[str, str | None],
+    *,
+    is_fleet: bool = False,
+) -> None:
+    """Run a cluster or a fleet on this machine. Raises Refused."""
     from cluster.clock import SystemClock, SystemEntropy
     from sqs_api.trial.layout import Machine, TrialRefused, opened
 
@@ -127,14 +140,14 @@ def try_cluster(
     given["auth"] = place.auth.value
     clock = SystemClock()
     try:
-        with opened(data, clock, SystemEntropy(), apart) as layout:
+        with opened(data, clock, SystemEntropy(), apart, is_fleet=is_fleet) as layout:
             trial = _trial(layout, port, given, clock)
             asyncio.run(_try(trial, layout.kept, place))
     except TrialRefused as error:
         raise Refused(str(error)) from error
 
 
-_OF_THE_TRIAL = {
+OF_THE_TRIAL = {
     "host",
     "port",
     "data",
@@ -147,7 +160,7 @@ _OF_THE_TRIAL = {
     *ClusterSettings.model_fields,
 } - {"replication"}
 """Settings that the trial itself gives to its hosts, or that its balancer cannot follow."""
-try_cluster.params += setting_flags(without=_OF_THE_TRIAL)
+try_cluster.params += setting_flags(without=OF_THE_TRIAL)
 
 
 def _trial(layout: Layout, port: int, flags: dict[str, str], clock: Clock) -> TrialCluster:

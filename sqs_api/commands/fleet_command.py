@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqs_api.commands.cluster_command import HostNames
-from sqs_api.commands.command_options import DATA, URL, Refused, admin_client
+from sqs_api.commands.cluster_command import OF_THE_TRIAL, HostNames, run_trial
+from sqs_api.commands.command_options import DATA, URL, Refused, admin_client, setting_flags
 from sqs_api.commands.tables import show_table
 
 if TYPE_CHECKING:
@@ -83,3 +83,29 @@ def add_cluster(
     first, count = made["first_shard"], made["shards"]
     click.echo(f"cluster {made['number']}: {made['name']}, shards {first} to {first + count - 1}")
     click.echo(f"start its hosts with --cluster-number {made['number']}")
+
+
+@fleet.command("try")
+@click.option(
+    "--data",
+    type=click.Path(path_type=Path),
+    default=Path("holdfast-fleet"),
+    show_default=True,
+    help="Folder of everything; made if it does not exist, used again by the next start.",
+)
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=9324,
+    show_default=True,
+    help="Port of the balancer; 0 picks a free one.",
+)
+def try_fleet(data: Path, port: int, **flags: str | None) -> None:
+    """Run two clusters of three hosts and a gateway on this machine until SIGTERM or SIGINT.
+
+    As `holdfast cluster try`, with a second cluster. Without haproxy the endpoint is the gateway.
+    """
+    run_trial(data, port, (), flags, is_fleet=True)
+
+
+try_fleet.params += setting_flags(without=OF_THE_TRIAL)
