@@ -15,9 +15,11 @@ from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_records import PREFIX as IDENTITIES
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
+from cluster.keys.spare_blocks import SpareBlocks
 from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.parts import Process
+from sqs_api.settings.cluster_settings import Role
 from sqs_api.settings.config import Switch
 from sqs_api.settings.declaring import declare_users
 from sqs_api.settings.key_stores import open_keyring
@@ -73,8 +75,13 @@ async def open_records(process: Process, host: Host, shards: Iterable[int]) -> R
     DeclarationRefused, sqlite3.Error.
     """
     settings, clock, entropy, opened = process
-    keyring = await open_keyring(settings, host.below, clock, entropy, owner=settings.account)
+    founds = settings.role is Role.HOST
+    keyring = await open_keyring(
+        settings, host.below, clock, entropy, owner=settings.account, founds=founds
+    )
     opened.push_async_callback(keyring.close)
+    if not founds:
+        keyring.spares = SpareBlocks(settings.data)
     secrets = keyring.secrets
     identities = await IdentityStore.open(host.below(IDENTITIES), secrets, clock, entropy)
     opened.push_async_callback(identities.close)

@@ -54,6 +54,8 @@ class FleetView:
         self._clusters: dict[int, Cluster] = {}
         self._alive: dict[int, set[str]] = {}
         self._gateways: dict[str, Gateway] = {}
+        self._seen_gateways: set[str] = set()
+        """Those are admitted whose lease ended, too: they start while etcd is away."""
         self._neighbours: dict[str, Neighbour] = {}
         self._on_leader: list[Callable[[int], None]] = []
         self._on_neighbours: list[Callable[[Mapping[str, Neighbour]], None]] = []
@@ -159,6 +161,7 @@ class FleetView:
         self._gateways.pop(name, None)
         if value is not None:
             self._gateways[name] = msgspec.json.decode(value, type=Gateway)
+            self._seen_gateways.add(name)
 
     def _put_of_cluster(self, number: int, key: str, value: bytes | None) -> None:
         if key.startswith(LEADERS + HOLDERS):
@@ -189,7 +192,7 @@ class FleetView:
             for name, host in hosts.items()
         }
         gateway = Neighbour(None, Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK))
-        return found | dict.fromkeys(self._gateways, gateway)
+        return found | dict.fromkeys(self._seen_gateways, gateway)
 
 
 class FleetLeaders:

@@ -84,7 +84,7 @@ class SavedRecords:
         changed = [part for part in self._parts.values() if part.is_changed]
         if not changed:
             return
-        saved = dict(self._saved)
+        saved = self._read()
         for part in changed:
             part.is_changed = False
             found = await part.records.read_all()

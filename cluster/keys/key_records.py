@@ -77,6 +77,7 @@ class OwnBlock:
     """The block from which this process makes data keys under one named key."""
 
     def __init__(self, number: int, version: int, secret: bytes) -> None:
+        self.number = number
         self.version = version
         self._secret = secret
         self._next = (number - 1) * BLOCK + 1
