@@ -192,7 +192,7 @@ class FleetView:
             for name, host in hosts.items()
         }
         gateway = Neighbour(None, Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK))
-        return found | dict.fromkeys(self._seen_gateways, gateway)
+        return dict(sorted(found.items())) | dict.fromkeys(self._seen_gateways, gateway)
 
 
 class FleetLeaders:

@@ -405,7 +405,10 @@ class Keyring:
             return None
         wrapping = self._wrapping[block.version][1]
         secret = wrapping.unwrap(block.wrapped, data_key_of(block.version))
-        return OwnBlock(number, block.version, secret)
+        own = OwnBlock(number, block.version, secret)
+        # A disk that was set back or copied gives the block out again: no nonce may come twice.
+        own.first_count = self._entropy.bits128() >> 65
+        return own
 
     async def keep_spares(self) -> None:
         """Take a block beforehand for each key in use that has no spare one."""
