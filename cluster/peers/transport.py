@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
 from typing import Protocol
@@ -147,14 +148,14 @@ class Transport:
         self._open(host, channel)
         return None
 
-    async def opened(self, host: str, channel: Channel) -> Link | None:
-        """The same once a neighbour was first reached, or was not."""
-        link = self.link(host, channel)
+    async def opened(self, host: str, channel: Channel, wait_s: float) -> Link | None:
+        """The same once a neighbour that was just asked for was reached, or was not."""
         dialer = self._dialers.get((host, channel))
-        if link is None and isinstance(dialer, DialerOnDemand):
-            await dialer.tried.wait()
-            link = dialer.link
-        return link
+        if not isinstance(dialer, DialerOnDemand):
+            return None
+        with suppress(TimeoutError):
+            await asyncio.wait_for(dialer.tried.wait(), wait_s)
+        return dialer.link
 
     def _open(self, host: str, channel: Channel) -> None:
         neighbour = self._neighbours.get(host)
@@ -417,11 +418,7 @@ async def ask(
     transport: Transport, host: str, channel: Channel, body: bytes, timeout_s: float
 ) -> Outcome:
     """The outcome of a request to one host, which is cancelled with this call."""
-    try:
-        async with asyncio.timeout(timeout_s):
-            link = await transport.opened(host, channel)
-    except TimeoutError:
-        link = None
+    link = transport.link(host, channel) or await transport.opened(host, channel, timeout_s)
     if link is None:
         return NotSent(Reason.NOT_CONNECTED)
     future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
