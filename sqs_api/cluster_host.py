@@ -125,7 +125,12 @@ class ClusterHost(NamedTuple):
         self.questions.serve(ACTION, quiesced.answer)
         cluster, root = self.joined.member.cluster, self.joined.root
         entropy = self.process.entropy
-        return ClusterPoint(cluster, self.questions, root, self.replicas.opened, entropy)
+        return ClusterPoint(
+            cluster, self.questions, root, self.replicas.opened, entropy, self._is_alone
+        )
+
+    def _is_alone(self) -> bool:
+        return len(self._clusters()) == 1
 
     @property
     def feature(self) -> Feature:
