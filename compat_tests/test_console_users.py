@@ -266,8 +266,7 @@ def test_a_user_without_the_right_sees_no_one(browser: Any, closed: NodeProcess)
     other.see("not authorized to perform: holdfast:ReadUsers")
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_the_screens_have_no_findings(
     browser: Any, closed: NodeProcess, scheme: str, width: int
 ) -> None:
