@@ -193,7 +193,7 @@ def _owner(
         point = host.backup_point(quiesced, shards.router)
         return Owner(process, records, shards, point, hosts)
     all_point, copied = host.backup(quiesced, shards.store_of)
-    writer = Writer(host.place.number, host.place.count)
+    writer = Writer(host.place.number, host.place.workers)
     owner = Owner(process, records, shards, all_point, hosts, copied=copied, usage_writer=writer)
     if not host.place.number:
         serve_backups(host.questions, owner.backups)

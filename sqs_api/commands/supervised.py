@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import asyncio
+from typing import TYPE_CHECKING, NamedTuple
 
-from auth.credentials import AccessKey
-from sqs_api.settings.config import Settings
-from sqs_api.start_refusals import NodeRefused, refusals, refused_address
-from sqs_api.workers.supervisor import Supervisor, WorkerRefused
+from sqs_api.settings.config import Settings, workers_of
+from sqs_api.workers.worker_process import WorkerProcess
+
+if TYPE_CHECKING:
+    from auth.credentials import AccessKey
+    from sqs_api.workers.supervisor import Supervisor
 
 
 class Supervised(NamedTuple):
@@ -25,7 +28,13 @@ class Supervised(NamedTuple):
 async def start_supervised(settings: Settings) -> Supervised:
     """Start the workers; requests are answered once this returns. Raises NodeRefused, with nothing
     left running."""
-    supervisor = Supervisor(settings)
+    processes = range(workers_of(settings))
+    begun = [asyncio.create_task(WorkerProcess.begin()) for _ in processes]
+    await asyncio.wait(begun)  # they read their code while this process reads its own
+    from sqs_api.start_refusals import NodeRefused, refusals, refused_address
+    from sqs_api.workers.supervisor import Supervisor, WorkerRefused
+
+    supervisor = Supervisor(settings, begun)
     try:
         with refusals(settings.data):
             await supervisor.prepare()

@@ -89,7 +89,7 @@ async def _work(pair: socket.socket, descriptors: socket.socket) -> int:
     key_id, secret = start.local_key
     place = WorkerPlace(
         number=start.number,
-        count=int(settings.workers),
+        workers=int(settings.workers),
         folders={number: Path(folder) for number, folder in start.folders.items()},
         records=records,
         lines=_SentLines(supervisor),

@@ -52,7 +52,7 @@ class Writer(NamedTuple):
     """One of the processes that write journals into a folder, which are numbered from 0."""
 
     number: int
-    count: int
+    total: int
 
     @property
     def prefix(self) -> str:
@@ -63,7 +63,7 @@ class Writer(NamedTuple):
         """True for its own journals; the first one takes those of writers that are no more."""
         found = _NUMBERED.match(name)
         number = int(found[1]) if found else 0
-        return (number if number < self.count else 0) == self.number
+        return (number if number < self.total else 0) == self.number
 
 
 ALONE = Writer(0, 1)

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Collection
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,7 +30,6 @@ from cluster.coordination.coordination import (
     Unknown,
 )
 from cluster.coordination.part import Part
-from cluster.coordination.sqlite_coordination import SqliteCoordination
 from sqs_api.workers.conversation import (
     Answered,
     Changed,
@@ -39,6 +38,9 @@ from sqs_api.workers.conversation import (
     ReadRecords,
     WatchRecords,
 )
+
+if TYPE_CHECKING:
+    from cluster.coordination.sqlite_coordination import SqliteCoordination
 
 _KINDS: dict[str, Any] = {
     kind.__name__: kind for kind in (Snapshot, Done, Conflict, LeaseLost, Unknown, Unavailable)

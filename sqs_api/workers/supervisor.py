@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -37,7 +37,7 @@ from sqs_api.settings.service_note import local_url, make_local_key, remove_note
 from sqs_api.workers.conversation import Close, Start, Stop
 from sqs_api.workers.given_settings import encoded_settings
 from sqs_api.workers.pair_network import worker_name
-from sqs_api.workers.worker_process import WorkerProcess
+from sqs_api.workers.worker_process import Served, WorkerProcess
 from storage.engines.in_use import refuse_if_in_use
 from storage.files.folder import FolderRefused, add_shards, open_folder, renew_format
 
@@ -124,8 +124,10 @@ def _close(sockets: list[list[socket.socket]]) -> None:
 class Supervisor:
     """Belongs to the event loop's thread. `prepare`, `listen`, `start`; `stop`."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, begun: Sequence[asyncio.Task[WorkerProcess]]) -> None:
+        """`begun` are the processes of the first workers."""
         self.settings = settings
+        self._begun = begun
         self._count = workers_of(settings)
         self._opened = AsyncExitStack()
         self._process = Process(settings, SystemClock(), SystemEntropy(), self._opened)
@@ -188,7 +190,7 @@ class Supervisor:
     async def start(self) -> tuple[str, AccessKey | None]:
         """Start the workers. Returns the address, and the access key of a first start. Raises
         WorkerRefused, OSError."""
-        begun = await asyncio.gather(*(self._begun() for _ in range(self._count)))
+        begun = await asyncio.gather(*self._begun)
         for number, worker in enumerate(begun):
             self._give(worker, number)
         await asyncio.gather(*(worker.ready.wait() for worker in begun))
@@ -203,13 +205,6 @@ class Supervisor:
         key = await self._make_first_key()
         self._leave_note()
         return self._listening.address, key
-
-    async def _begun(self) -> WorkerProcess:
-        return await WorkerProcess.begin(
-            records=self._host_records.all,
-            lines=self._lines,
-            pass_on=self._pass_on,
-        )
 
     @property
     def _lines(self) -> AuditLines | None:
@@ -253,11 +248,12 @@ class Supervisor:
             main_sockets=len(main),
         )
         self._workers[number] = worker
-        worker.start(start, [*main, *local])
+        served = Served(self._host_records.all, self._lines, self._pass_on)
+        worker.start(start, [*main, *local], served)
 
     def _prepare_spare(self) -> None:
         """Start a process that waits to take a worker's place: to read its code takes longest."""
-        self._spare = asyncio.create_task(self._begun())
+        self._spare = asyncio.create_task(WorkerProcess.begin())
 
     async def _keep(self, number: int, worker: WorkerProcess) -> None:
         """Replace the worker with this number each time it ends."""
@@ -290,7 +286,7 @@ class Supervisor:
         while True:
             spare, self._spare = self._spare, None
             try:
-                worker = await (spare or asyncio.create_task(self._begun()))
+                worker = await (spare or asyncio.create_task(WorkerProcess.begin()))
             except OSError as error:
                 self._log.error("worker_not_started", reason=error.strerror or str(error))
                 await asyncio.sleep(_PAUSE_S)
@@ -323,7 +319,7 @@ class Supervisor:
                 await asyncio.gather(*(worker.drained.wait() for worker in workers))
         for worker in workers:
             worker.conversation.send(Close())
-        await asyncio.gather(*(self._end(worker) for worker in workers), self._end_spare())
+        await asyncio.gather(*(self._end(worker) for worker in workers), self._end_unused())
         await self._opened.aclose()
 
     async def _end(self, worker: WorkerProcess) -> None:
@@ -331,7 +327,8 @@ class Supervisor:
             await asyncio.wait_for(worker.ended.wait(), _END_S)
         await worker.end(0.0)
 
-    async def _end_spare(self) -> None:
-        if self._spare is not None:
-            with suppress(OSError):
-                await (await self._spare).end(1.0)
+    async def _end_unused(self) -> None:
+        unused = [*self._begun, *([self._spare] if self._spare is not None else [])]
+        for process in await asyncio.gather(*unused, return_exceptions=True):
+            if isinstance(process, WorkerProcess) and not process.ended.is_set():
+                await process.end(0.0)

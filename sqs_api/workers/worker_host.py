@@ -48,8 +48,8 @@ class WorkerPlace(NamedTuple):
     """All that the supervisor gives to a worker."""
 
     number: int
-    count: int
-    """Of workers."""
+    workers: int
+    """Their number."""
     folders: Mapping[int, Path]
     """Of all shards of the data folder."""
     records: SharedRecords
@@ -65,17 +65,17 @@ class WorkerPlace(NamedTuple):
     @property
     def own_folders(self) -> dict[int, Path]:
         """Of the shards that this worker leads."""
-        return {n: folder for n, folder in self.folders.items() if n % self.count == self.number}
+        return {n: folder for n, folder in self.folders.items() if n % self.workers == self.number}
 
 
 class FixedLeaders(NamedTuple):
     """See `Leaders`: they do not change."""
 
-    count: int
+    workers: int
 
     def leader_of(self, shard: int) -> str | None:
         """See `Leaders`."""
-        return worker_name(shard % self.count)
+        return worker_name(shard % self.workers)
 
     def subscribe(self, on_change: Callable[[int], None]) -> None:
         """See `Leaders`."""
@@ -139,7 +139,7 @@ class WorkerHost(NamedTuple):
 
         def store(shard: int) -> CopiedStore:
             leader = self.leaders.leader_of(shard) or ""
-            own = shard % self.place.count == self.place.number
+            own = shard % self.place.workers == self.place.number
             return store_of(shard) if own else point.elsewhere(shard, leader)
 
         return point, AllShards(self.place.folders, store)
@@ -155,7 +155,7 @@ class WorkerHost(NamedTuple):
 
     async def connect(self) -> None:
         """Connect with the other workers."""
-        names = map(worker_name, range(self.place.count))
+        names = map(worker_name, range(self.place.workers))
         addresses = {name: Address(name, 0) for name in names}
         await self.transport.start(addresses[self.transport.host])
         self.transport.set_peers(addresses)
@@ -184,5 +184,5 @@ def open_worker_host(
     )
     process.opened.push_async_callback(transport.stop)
     questions = Questions(transport)
-    leaders = FixedLeaders(place.count)
+    leaders = FixedLeaders(place.workers)
     return WorkerHost(process, place, options, disk, transport, questions, leaders)

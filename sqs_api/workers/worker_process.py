@@ -8,9 +8,8 @@ import socket
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
 
-from cluster.coordination.sqlite_coordination import SqliteCoordination
-from sqs_api.gateway.audit import AuditLines
 from sqs_api.workers.conversation import (
     AuditLine,
     Conversation,
@@ -24,11 +23,24 @@ from sqs_api.workers.conversation import (
 from sqs_api.workers.pair_network import received_ends, worker_name
 from sqs_api.workers.shared_records import RecordsSession
 
+if TYPE_CHECKING:
+    from cluster.coordination.sqlite_coordination import SqliteCoordination
+    from sqs_api.gateway.audit import AuditLines
+
 _COMMAND = [sys.executable, "-EP", "-m", "sqs_api", "serve-worker"]
 _LISTENING = b"listening"
 
 PassOn = Callable[[str, str, socket.socket], None]
 """Gives an end of a pair, from a worker, to the one with the second name."""
+
+
+class Served(NamedTuple):
+    """The parts of the supervisor that serve a worker."""
+
+    records: SqliteCoordination
+    lines: AuditLines | None
+    """Of the audit log."""
+    pass_on: PassOn
 
 
 class WorkerProcess:
@@ -39,30 +51,22 @@ class WorkerProcess:
         process: asyncio.subprocess.Process,
         conversation: Conversation[ToSupervisor],
         descriptors: socket.socket,
-        *,
-        records: SqliteCoordination,
-        lines: AuditLines | None,
-        pass_on: PassOn,
     ) -> None:
         """Call `begin` instead."""
         self.process = process
-        self.number = -1
-        """Of the worker that it is."""
         self.refusal = ""
         """The reason why it could not start."""
         self.ready, self.drained, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         """Set once each, `ended` after both others."""
         self.conversation = conversation
         self._descriptors = descriptors
-        self._session = RecordsSession(records, conversation)
-        self._lines = lines
-        self._pass_on = pass_on
+        self._number = -1
+        self._served: Served
+        self._session: RecordsSession | None = None
         self._serving = asyncio.get_running_loop().create_task(self._serve())
 
     @classmethod
-    async def begin(
-        cls, *, records: SqliteCoordination, lines: AuditLines | None, pass_on: PassOn
-    ) -> WorkerProcess:
+    async def begin(cls) -> WorkerProcess:
         """Start a process. Raises OSError."""
         own, others = socket.socketpair()
         descriptors, others_descriptors = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -84,13 +88,12 @@ class WorkerProcess:
             others_descriptors.close()
         descriptors.setblocking(False)
         conversation = await Conversation.open(own, OfWorker)
-        return cls(
-            process, conversation, descriptors, records=records, lines=lines, pass_on=pass_on
-        )
+        return cls(process, conversation, descriptors)
 
-    def start(self, start: Start, listening: list[socket.socket]) -> None:
+    def start(self, start: Start, listening: list[socket.socket], served: Served) -> None:
         """Say which worker it is. A process that is gone by now is noticed by `ended`."""
-        self.number = start.number
+        self._number, self._served = start.number, served
+        self._session = RecordsSession(served.records, self.conversation)
         with suppress(OSError):
             socket.send_fds(self._descriptors, [_LISTENING], [each.fileno() for each in listening])
         self.conversation.send(start)
@@ -105,17 +108,18 @@ class WorkerProcess:
         loop.add_reader(self._descriptors, self._ends_arrived)
         while (message := await self.conversation.receive()) is not None:
             if isinstance(message, AuditLine):
-                if self._lines is not None:
-                    self._lines.put(message.line)
+                if self._served.lines is not None:
+                    self._served.lines.put(message.line)
             elif isinstance(message, Ready):
                 self.ready.set()
             elif isinstance(message, Refused):
                 self.refusal = message.reason
             elif isinstance(message, Drained):
                 self.drained.set()
-            else:
+            elif self._session is not None:
                 self._session.asked(message)
-        self._session.end()
+        if self._session is not None:
+            self._session.end()
         self.conversation.close()
         loop.remove_reader(self._descriptors)
         self._descriptors.close()
@@ -129,7 +133,7 @@ class WorkerProcess:
         for peer, ends in received_ends(self._descriptors, gone):
             for end in ends:
                 with end:
-                    self._pass_on(worker_name(self.number), peer, end)
+                    self._served.pass_on(worker_name(self._number), peer, end)
 
     async def end(self, patience_s: float) -> None:
         """Let it go, and kill it if it is there after this time."""
