@@ -1,5 +1,5 @@
-"""`make fleet` as its user meets it: two clusters and a gateway behind one endpoint, and what goes on
-while one of them, or etcd, is away."""
+"""`make fleet` as its user meets it: two clusters and a gateway behind one endpoint, and what goes
+on while one of them, or etcd, is away."""
 
 from __future__ import annotations
 
@@ -36,6 +36,7 @@ class FleetProcess(ClusterProcess):
         return [each if each != "cluster" else "fleet" for each in super()._command_line()]
 
     def client(self, name: str) -> Boto3Client:
+        """A client of one process."""
         return Boto3Client(self.parts.cluster().hosts[name], self.credentials)
 
     def status(self, name: str) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from typing import NamedTuple
 import structlog
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_records import QueueName
 from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import Coordination
-from cluster.fleet.placement import candidates, placed
+from cluster.fleet.new_queues import shard_for
 from cluster.members.balancing import LeaderBalance, LeaderPlan
 from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
@@ -79,14 +80,13 @@ class ClusterHost(NamedTuple):
         of_fleet = (numbers for numbers in self._clusters().values() if shard in numbers)
         await (await self.ids).wait(next(of_fleet, self.joined.cluster.numbers))
 
-    def choose(self, view: QueueView) -> Sequence[int]:
-        """The shards for the next new queue: those of the only cluster in turn, else one by
-        chance."""
+    def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
+        """The shards for a new queue: those of the only cluster in turn, else one of a cluster of
+        the account's hand."""
         clusters = self._clusters()
         if len(clusters) == 1:
             return self.joined.cluster.numbers
-        found = candidates(clusters, self.joined.leaders.leader_of, view.queues_of_shard)
-        return [placed(found, lambda below: self.process.entropy.bits128() % below)]
+        return [shard_for(name, clusters, self.joined.leaders.leader_of, view.queues_of_shard)]
 
     def _clusters(self) -> dict[int, range]:
         """The shards of all founded clusters, by number."""
@@ -185,6 +185,9 @@ class ClusterHost(NamedTuple):
     async def leave(self) -> None:
         """Hand over what this host leads, for a bounded time: it is about to stop."""
         await self.balance.leave()
+
+    async def finish(self) -> None:
+        """Other hosts lead already."""
 
 
 def open_cluster_host(

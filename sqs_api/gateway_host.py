@@ -16,14 +16,15 @@ import msgspec
 import structlog
 
 from cluster.catalog.catalog import Catalog, Spread
+from cluster.catalog.catalog_records import QueueName
 from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import Coordination, Done, Transaction, Unavailable
 from cluster.coordination.etcd_coordination import EtcdCoordination
-from cluster.copies.backup import BackupDraft
+from cluster.copies.backup import BackupDraft, CopiedStore
 from cluster.fleet.fleet_records import FLEET
 from cluster.fleet.fleet_view import GATEWAYS_KEY, FleetView, Gateway, watched
 from cluster.fleet.gateway_view import GatewayLeaders, GatewayReadiness
-from cluster.fleet.placement import candidates, placed
+from cluster.fleet.new_queues import shard_for
 from cluster.fleet.saved_records import SavedRecords
 from cluster.members.host_lease import HostLease
 from cluster.peers.forwarding import PeerRouter
@@ -73,9 +74,10 @@ class _NoStores:
 class _NoPoint:
     """A gateway has nothing to copy."""
 
-    cluster = ""
+    def __init__(self) -> None:
+        self.cluster = ""
 
-    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, FlushedRows]]) -> int:
+    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
         """See `BackupPoint`."""
         raise BackupRefused("a gateway has no messages: have a host make the backup")
 
@@ -109,10 +111,10 @@ class GatewayHost(NamedTuple):
         of_fleet = (numbers for numbers in self.fleet.founded.values() if shard in numbers)
         await (await self.ids).wait(next(of_fleet, range(shard, shard + 1)))
 
-    def choose(self, view: QueueView) -> Sequence[int]:
-        """The shard for the next new queue."""
-        found = candidates(self.fleet.founded, self.fleet.leader_of, view.queues_of_shard)
-        return [placed(found, lambda below: self.process.entropy.bits128() % below)]
+    def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
+        """The shard for a new queue."""
+        clusters, leader_of = self.fleet.founded, self.fleet.leader_of
+        return [shard_for(name, clusters, leader_of, view.queues_of_shard)]
 
     def stores(self, catalog: Catalog) -> _NoStores:
         """There are none."""
@@ -172,6 +174,9 @@ class GatewayHost(NamedTuple):
 
     async def leave(self) -> None:
         """It leads nothing."""
+
+    async def finish(self) -> None:
+        """Nothing is left to do."""
 
 
 async def open_gateway_host(

@@ -65,8 +65,8 @@ Spread = Callable[[int], Awaitable[None]]
 IdsRaised = Callable[[int], Awaitable[None]]
 """Waits until the ids of queues on this shard, and all others of its cluster, count as issued.
 Raises ServiceUnavailable."""
-ChooseShards = Callable[[QueueView], Sequence[int]]
-"""The shards that the next new queue may be placed on, one after the other."""
+ChooseShards = Callable[[QueueView, QueueName], Sequence[int]]
+"""The shards that a new queue of this name may be placed on, one after the other."""
 
 
 class Catalog(QueueView):
@@ -101,7 +101,8 @@ class Catalog(QueueView):
         self._codec = RecordCodec(secrets)
         self._clock = clock
         self._entropy = entropy
-        self._shards = sorted(shards)
+        self.shards = sorted(shards)
+        """The shards of the service, which new queues go to."""
         self._waits = waits
         self._writing = asyncio.Lock()
         self._listeners: list[OnQueueChange] = []
@@ -381,7 +382,7 @@ class Catalog(QueueView):
     ) -> QueueDefinition:
         """The new queue, or the existing one if no given attribute differs."""
         receipt_key = self._entropy.secret(_RECEIPT_KEY_BYTES)
-        shards = self._shards if self._choose is None else self._choose(self)
+        shards = self.shards if self._choose is None else self._choose(self, name)
         new = NewQueue(name, attributes, tags, receipt_key, shards)
         queue = await self._issue(lambda: rules.create(self, new, self._now_ms(), self._waits))
         self._report_policy(queue.arn, attributes)

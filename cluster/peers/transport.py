@@ -64,9 +64,10 @@ class Transport:
         entropy: Entropy,
         versions: tuple[int, ...] = VERSIONS,
         mark: str = FIRST_MARK,
+        channels: Collection[Channel] = tuple(Channel),
     ) -> None:
         """`log_ids` is asked at each handshake, see `Hello`; `mark` is that of the cluster's hosts,
-        see `roles.py`."""
+        see `roles.py`; `channels` are those that are opened to each peer."""
         assert is_host_id(host)
         self.host = host
         self._cluster = cluster
@@ -77,6 +78,7 @@ class Transport:
         self._clock = clock
         self._entropy = entropy
         self._versions = versions
+        self._channels = channels
         self._addresses: dict[str, Address] = {}
         self._neighbours = _NO_NEIGHBOURS
         self._dialers: dict[tuple[str, Channel], Dialer] = {}
@@ -105,7 +107,7 @@ class Transport:
         before, self._addresses = self._addresses, dict(addresses)
         self._let_go({host for host in before if addresses.get(host) != before[host]})
         for host in addresses:
-            for channel in Channel:
+            for channel in self._channels:
                 if host != self.host and (host, channel) not in self._dialers:
                     self._dialers[host, channel] = self._dialer(host, channel)
 

@@ -17,7 +17,7 @@ from cluster.members.membership import Membership
 from cluster.peers.forwarded import Leaders
 from cluster.peers.hello import is_host_id
 from sqs_api.admin.asked import Asked
-from sqs_api.admin.routes import ADD_CLUSTER, READ_CLUSTER, Refused, Route
+from sqs_api.admin.routes import ADD_CLUSTER, READ_FLEET, Refused, Route
 
 
 class FleetPages(NamedTuple):
@@ -101,6 +101,6 @@ def _of_fleet(fleet: FleetPages | None) -> FleetPages:
 
 
 ROUTES = (
-    Route("GET", "fleet", READ_CLUSTER, read_fleet, "fleet status"),
+    Route("GET", "fleet", READ_FLEET, read_fleet, "fleet status"),
     Route("POST", "fleet/clusters", ADD_CLUSTER, new_cluster, "fleet add-cluster", root_only=True),
 )

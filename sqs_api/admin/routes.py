@@ -58,6 +58,7 @@ DELETE_QUEUE = "holdfast:DeleteQueue"
 PURGE_QUEUE = "holdfast:PurgeQueue"
 READ_USAGE = "holdfast:ReadUsage"
 READ_CLUSTER = "holdfast:ReadCluster"
+READ_FLEET = "holdfast:ReadFleet"
 DRAIN_HOST = "holdfast:DrainHost"
 REMOVE_HOST = "holdfast:RemoveHost"
 RAISE_FORMATS = "holdfast:RaiseFormats"
@@ -77,6 +78,7 @@ SERVICE_ACTIONS = frozenset(
         PURGE_QUEUE,
         READ_USAGE,
         READ_CLUSTER,
+        READ_FLEET,
         DRAIN_HOST,
         REMOVE_HOST,
         RAISE_FORMATS,
