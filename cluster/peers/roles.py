@@ -86,7 +86,7 @@ _FOR_CLIENTS = {
     queues.ReadCounters,
     queues.ReadQueues,
 }
-"""What a router asks to answer a client, besides the client's own operations."""
+"""Asked by a router to answer a client, besides the client's own operations."""
 
 REQUESTS: dict[Role, frozenset[type[Operation]]] = {
     Role.MEMBER: frozenset(OPERATIONS),

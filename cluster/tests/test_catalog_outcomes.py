@@ -398,7 +398,7 @@ async def test_no_id_is_issued_before_those_of_all_shards_are_raised() -> None:
 async def test_no_id_is_issued_unheard_for_a_queue_that_went_meanwhile() -> None:
     coordination = MemoryCoordination()
 
-    async def no_leader() -> None:
+    async def no_leader(shard: int) -> None:
         raise ServiceUnavailable
 
     async def spread(revision: int) -> None:
