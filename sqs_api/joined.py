@@ -131,7 +131,7 @@ async def join(
     leaders = LeaderView(own.below("leaders/"), joined.numbers)
     await leaders.begin()
     await fleet.begin()
-    all_leaders = FleetLeaders(leaders, joined.numbers, fleet)
+    all_leaders = FleetLeaders(leaders, fleet)
     keys = ShardKeys(own.below("leaders/"), lease)
     opened.push_async_callback(keys.close)
     return Joined(

@@ -14,10 +14,9 @@ import structlog
 
 from cluster.coordination.coordination import Change, Coordination, Unavailable
 from cluster.fleet.fleet_records import CLUSTERS, FIRST, FLEET, NEXT, Fleet, read_fleet
-from cluster.members.leader_view import LeadersUnknown
+from cluster.members.leader_view import LeadersUnknown, LeaderView
 from cluster.members.member_records import ALIVE, CLUSTER, HOSTS, LEADERS, MEMBERS, Cluster, Host
 from cluster.members.shard_keys import HOLDERS, decode_holder
-from cluster.peers.forwarded import Leaders
 from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Neighbour, Place, Role, cluster_mark
 
 GATEWAYS_KEY = "gateways/"
@@ -198,19 +197,13 @@ class FleetView:
 class FleetLeaders:
     """See `Leaders`: those of one's own cluster, and of the others."""
 
-    def __init__(self, own: Leaders, shards: range, fleet: FleetView) -> None:
-        """`shards` are those of one's own cluster."""
-        self._own = own
-        self._shards = shards
-        self._fleet = fleet
-
-    def leader_of(self, shard: int) -> str | None:
-        """See `Leaders`."""
-        if shard in self._shards:
-            return self._own.leader_of(shard)
-        return self._fleet.leader_of(shard)
+    def __init__(self, own: LeaderView, fleet: FleetView) -> None:
+        own.elsewhere = fleet.leader_of
+        self.leader_of: Callable[[int], str | None] = own.leader_of
+        """See `Leaders`. Asked for each request, so there is no call in between."""
+        self._subscribe = (own.subscribe, fleet.subscribe)
 
     def subscribe(self, on_change: Callable[[int], None]) -> None:
         """See `Leaders`."""
-        self._own.subscribe(on_change)
-        self._fleet.subscribe(on_change)
+        for subscribe in self._subscribe:
+            subscribe(on_change)

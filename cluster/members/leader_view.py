@@ -19,6 +19,10 @@ class LeadersUnknown(Exception):
     """Coordination could not be read at the start."""
 
 
+def _nobody(shard: int) -> None:
+    """The default: there is no other cluster."""
+
+
 class LeaderView:
     """See Leaders. Belongs to one event loop; `begin`, and it ends with the coordination.
 
@@ -30,6 +34,8 @@ class LeaderView:
         self._coordination = coordination
         self._holders: dict[int, Holder | None] = dict.fromkeys(shards)
         self._records: dict[int, TermRecord | None] = dict.fromkeys(shards)
+        self.elsewhere: Callable[[int], str | None] = _nobody
+        """Knows the leaders of shards of other clusters."""
         self._listeners: list[Callable[[int], None]] = []
         self._log = structlog.get_logger("leadership")
 
@@ -45,7 +51,7 @@ class LeaderView:
     def leader_of(self, shard: int) -> str | None:
         """See Leaders."""
         holder = self._holders.get(shard)
-        return holder.name if holder is not None else None
+        return holder.name if holder is not None else self.elsewhere(shard)
 
     def leaders(self) -> dict[int, str | None]:
         """The leader of each shard, in order."""

@@ -172,7 +172,7 @@ async def test_hosts_of_two_clusters_see_each_other_and_keep_apart() -> None:
     assert (own.leader_of(2), other.leader_of(2)) == (None, "b")
     view = LeaderView(hosts[0].root.below("leaders/"), range(3))
     await view.begin()
-    leaders = FleetLeaders(view, range(3), own)
+    leaders = FleetLeaders(view, own)
     assert [leaders.leader_of(shard) for shard in range(6)] == [None, None, "b", None, "e", None]
     assert own.hosts_that_may_lead(4) == list(SECOND)
     await world.close()
