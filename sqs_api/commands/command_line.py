@@ -27,7 +27,7 @@ from sqs_api.commands.queues_command import queues
 from sqs_api.commands.redrive import redrive
 from sqs_api.commands.remove_queue import delete_queue, purge_queue
 from sqs_api.commands.restore_queue import restore_queue
-from sqs_api.commands.serve import check_config, example_config, serve
+from sqs_api.commands.serve import check_config, example_config, serve, serve_worker
 from sqs_api.commands.usage_command import metrics, usage
 from sqs_api.commands.users import users
 
@@ -49,6 +49,7 @@ def version() -> None:
 
 for command in (
     serve,
+    serve_worker,
     check_config,
     example_config,
     credentials,
