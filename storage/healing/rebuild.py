@@ -144,7 +144,7 @@ class _Rebuild:
         own = self._readable.row(queue_key(queue_id), QueueRow)
         if own is None:
             return "the queue has messages but no row of its own"
-        if own.departed > self._readable.departed[queue_id]:
+        if own.departed > self._readable.departed(queue_id):
             return DEPARTED_LOST
         if queue_id in self._noted:
             return "a request met damage in it"
