@@ -95,7 +95,8 @@ class Catalog(QueueView):
         self._codec = RecordCodec(secrets)
         self._clock = clock
         self._entropy = entropy
-        self._shards = sorted(shards)
+        self.shards = sorted(shards)
+        """The shards of the service, which new queues go to."""
         self._waits = waits
         self._writing = asyncio.Lock()
         self._listeners: list[OnQueueChange] = []
@@ -363,7 +364,7 @@ class Catalog(QueueView):
     ) -> QueueDefinition:
         """The new queue, or the existing one if no given attribute differs."""
         receipt_key = self._entropy.secret(_RECEIPT_KEY_BYTES)
-        new = NewQueue(name, attributes, tags, receipt_key, self._shards)
+        new = NewQueue(name, attributes, tags, receipt_key, self.shards)
         queue = await self._issue(lambda: rules.create(self, new, self._now_ms(), self._waits))
         self._report_policy(queue.arn, attributes)
         return queue
