@@ -38,7 +38,7 @@ from visibility.rows.row_keys import (
     table_range,
 )
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
-from visibility.rules.features import SHARD_PARTS, TABLES
+from visibility.rules.features import SHARD_TABLES, TABLES
 from visibility.rules.tables import Finding
 from visibility.state.queue_state import SPAN_BITS, is_passed_by
 
@@ -63,8 +63,8 @@ def check_queue(rows: RowReader, queue_id: int) -> Iterator[Finding]:
 
 def check_shard(rows: RowReader) -> Iterator[Finding]:
     """Inconsistencies of the rows that are of no queue. O(these rows). Raises DamagedRecord."""
-    for part in SHARD_PARTS:
-        yield from part.check(rows)
+    for each in SHARD_TABLES:
+        yield from each.check(rows)
 
 
 class _QueueCheck:
