@@ -15,7 +15,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.shards.delivery import Deliveries
-from cluster.shards.lead import ShardParts
+from cluster.shards.lead import ShardTabless
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -135,7 +135,7 @@ async def open_shards(
     all_shards = [
         Shard(
             number,
-            ShardParts(
+            ShardTabless(
                 open_store=partial(stores.open, number, folder),
                 clock=shard_clock(),
                 entropy=entropy,

@@ -58,7 +58,7 @@ _REQUESTS = (0, 1, 2, 4, 8, 16, 32, 64, 128, 256)
 OpenStore = Callable[[], Awaitable[Store]]
 
 
-class ShardParts(NamedTuple):
+class ShardTabless(NamedTuple):
     """The parts that a shard is made of."""
 
     open_store: OpenStore
@@ -127,7 +127,7 @@ class Lead:
         store: Store,
         rows: StoredRows,
         state: ShardState,
-        parts: ShardParts,
+        parts: ShardTabless,
         *,
         times: TurnTimes,
         rebuilt: set[Damage],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
 from cluster.coordination.sqlite_coordination import SqliteCoordination
-from cluster.shards.lead import ShardParts
+from cluster.shards.lead import ShardTabless
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -36,7 +36,7 @@ class Kept:
         self.store = store
         self.shard = Shard(
             0,
-            ShardParts(
+            ShardTabless(
                 open_store=opener(self.store),
                 clock=clock,
                 entropy=CountingEntropy(),
@@ -68,7 +68,7 @@ class Kept:
         """The shard on a host that does not lead it."""
         return Shard(
             0,
-            ShardParts(
+            ShardTabless(
                 open_store=opener(MemoryStore()),
                 clock=self.clock,
                 entropy=CountingEntropy(),

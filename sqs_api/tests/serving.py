@@ -19,7 +19,7 @@ from cluster.catalog.queue_rules import Waits
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.keys.keyring import Keyring
-from cluster.shards.lead import OpenStore, ShardParts
+from cluster.shards.lead import OpenStore, ShardTabless
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -269,7 +269,7 @@ async def running(
     sealer = Sealer(keyring, clock, makes_keys=makes_keys)
     shard = Shard(
         0,
-        ShardParts(
+        ShardTabless(
             open_store=open_store or opener(MemoryStore()),
             clock=clock,
             entropy=entropy,

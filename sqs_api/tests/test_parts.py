@@ -16,7 +16,7 @@ from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from cluster.shards.delivery import Deliveries
-from cluster.shards.lead import ShardParts
+from cluster.shards.lead import ShardTabless
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -94,7 +94,7 @@ async def _ground(data: Path) -> AsyncIterator[_Ground]:
         sealer = Sealer(records.keyring, clock, makes_keys=True)
         shard = Shard(
             0,
-            ShardParts(
+            ShardTabless(
                 open_store=opener(MemoryStore()),
                 clock=clock,
                 entropy=entropy,

@@ -25,9 +25,9 @@ from visibility.rules import (
     selected,
     send,
 )
-from visibility.rules.archive_tables import ARCHIVE_PART
+from visibility.rules.archive_tables import ARCHIVE_TABLES
 from visibility.rules.operation_kinds import Operations
-from visibility.rules.outbox_tables import OUTBOX_PART
+from visibility.rules.outbox_tables import OUTBOX_TABLES
 from visibility.rules.tables import Table, Tables
 
 
@@ -73,12 +73,12 @@ def tables_by_prefix(*features: Tables) -> dict[bytes, Table[Any]]:
     return tables
 
 
-SHARD_PARTS = (ARCHIVE_PART, OUTBOX_PART)
+SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES)
 TABLES = tables_by_prefix(
     queue_tables.TABLES,
     hold_messages.TABLES,
     remembered_ids.TABLES,
     move_tasks.TABLES,
     quarantine.TABLES,
-    *(part.tables for part in SHARD_PARTS),
+    *(each.tables for each in SHARD_TABLES),
 )

@@ -11,7 +11,7 @@ from zlib import crc32
 
 from cluster.clock import SystemClock
 from cluster.shards.delivery import Deliveries
-from cluster.shards.lead import ShardParts
+from cluster.shards.lead import ShardTabless
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.tests.consistency import check_rows
@@ -164,7 +164,7 @@ class WorkerShard:
         self._rows: SimulatedRows | None = None
         self.shard = Shard(
             files.number,
-            ShardParts(
+            ShardTabless(
                 open_store=self._open_store,
                 clock=clock,
                 entropy=SimulatedEntropy(Random(machine.random.getrandbits(64))),
