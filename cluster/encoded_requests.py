@@ -183,9 +183,7 @@ def encode_answer(answer: Answer | QueueError | AuthError) -> bytes:
     elif isinstance(answer, QueueError | AuthError):
         value = _sent_error(answer)
     name = "" if value is None else type(value).__name__
-    return _encode(
-        _SentAnswer(name, msgspec.Raw(_encode(value)), duplicates)
-    )
+    return _encode(_SentAnswer(name, msgspec.Raw(_encode(value)), duplicates))
 
 
 def decode_answer(message: bytes) -> Answer | QueueError | AuthError:
