@@ -19,7 +19,7 @@ from compat_tests.clients.boto3_client import Boto3Client, connect
 from compat_tests.conftest import NodeFactory
 from compat_tests.facade import Credentials, eventually, receive, receive_count
 from compat_tests.node_process import NodeProcess, run_command
-from compat_tests.workers import processes, worker_of
+from compat_tests.workers import worker_of
 
 pytestmark = pytest.mark.slow
 Names = Callable[[], str]
@@ -283,7 +283,7 @@ def test_workers_end_with_their_supervisor_and_its_successor_has_everything(
         group = {"MessageGroupId": "g", "MessageDeduplicationId": "1"}
         given = group if url.endswith(".fifo") else {}
         client.call("SendMessage", QueueUrl=url, MessageBody="kept", **given)
-    workers = processes(node.pid)
+    workers = node.processes()
     node.kill()
     node.start()
 
@@ -356,7 +356,7 @@ def test_a_stop_ends_long_polls_and_all_processes(start_node: NodeFactory) -> No
     for poll in polls:
         poll.start()
     time.sleep(0.5)
-    workers = processes(node.pid)
+    workers = node.processes()
 
     node.stop(seconds=15)
 

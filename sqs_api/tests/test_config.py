@@ -143,6 +143,7 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "port": "1",
         "data": "elsewhere",
         "shards": "4",
+        "workers": "2",
         "auth": "open",
         "durability": "os",
         "account": "123456789012",
