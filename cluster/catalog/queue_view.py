@@ -6,6 +6,7 @@ The catalog's watch alone changes it, a transaction at a time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -65,6 +66,8 @@ class QueueView:
         """Times at which names were given up, as far as they may still have to wait."""
         self.purged_at_ms: dict[int, int] = {}
         """Time of the last purge, by the id of the queue that continues."""
+        self.queues_of_shard: Counter[int] = Counter()
+        """The number of queues of each shard."""
         self._queues: dict[QueueName, QueueDefinition] = {}
         self._by_id: dict[int, QueueDefinition] = {}
         self._revisions: dict[str, int] = {}
@@ -256,7 +259,8 @@ class QueueView:
         if isinstance(entry, QueueDefinition):
             before = self._queues.get(name_of(entry))
             if before is not None:
-                del self._by_id[before.queue_id]
+                self._forget(before)
+            self.queues_of_shard[entry.shard] += 1
             self._queues[name_of(entry)] = self._by_id[entry.queue_id] = entry
         elif isinstance(entry, KeptQueue):
             self.kept.put(entry)
@@ -268,11 +272,15 @@ class QueueView:
         else:
             self.freed_at_ms[name_in(key)] = entry
 
+    def _forget(self, queue: QueueDefinition) -> None:
+        del self._by_id[queue.queue_id]
+        self.queues_of_shard[queue.shard] -= 1
+
     def _remove(self, key: str) -> None:
         if key.startswith(QUEUES):
             queue = self._queues.pop(name_in(key), None)
             if queue is not None:
-                del self._by_id[queue.queue_id]
+                self._forget(queue)
         elif key.startswith(DELETED):
             queue_id = int(key.removeprefix(DELETED))
             self.kept.remove(queue_id)

@@ -58,9 +58,11 @@ DELETE_QUEUE = "holdfast:DeleteQueue"
 PURGE_QUEUE = "holdfast:PurgeQueue"
 READ_USAGE = "holdfast:ReadUsage"
 READ_CLUSTER = "holdfast:ReadCluster"
+READ_FLEET = "holdfast:ReadFleet"
 DRAIN_HOST = "holdfast:DrainHost"
 REMOVE_HOST = "holdfast:RemoveHost"
 RAISE_FORMATS = "holdfast:RaiseFormats"
+ADD_CLUSTER = "holdfast:AddCluster"
 READ_AUDIT = "holdfast:ReadAudit"
 READ_USERS = "holdfast:ReadUsers"
 MANAGE_USERS = "holdfast:ManageUsers"
@@ -76,9 +78,11 @@ SERVICE_ACTIONS = frozenset(
         PURGE_QUEUE,
         READ_USAGE,
         READ_CLUSTER,
+        READ_FLEET,
         DRAIN_HOST,
         REMOVE_HOST,
         RAISE_FORMATS,
+        ADD_CLUSTER,
         READ_AUDIT,
         READ_USERS,
         MANAGE_USERS,

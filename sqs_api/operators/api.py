@@ -28,7 +28,7 @@ from aiohttp.web_request import BaseRequest
 from auth.auth_errors import AuthError
 from auth.caller import Caller
 from cluster.catalog.queue_view import QueueView
-from sqs_api.admin import backup_page, cluster_pages, usage_page
+from sqs_api.admin import backup_page, cluster_pages, fleet_pages, usage_page
 from sqs_api.admin.admin_access import AdminAccess, AdminRequest, Operator
 from sqs_api.admin.admin_pages import read_body
 from sqs_api.admin.asked import Asked
@@ -79,6 +79,7 @@ ROUTES: tuple[Route, ...] = (
     *user_changes.ROUTES,
     *deleted_queue_answers.ROUTES,
     *cluster_pages.ROUTES,
+    *fleet_pages.ROUTES,
     *archive_pages.ROUTES,
     *backup_page.ROUTES,
     *usage_page.ROUTES,
