@@ -42,7 +42,7 @@ class QueueRedrive(ShownRedrive):
 
 
 class Redriver(TypedDict):
-    """What one caller has redriven in the time; undos are not counted."""
+    """The redrives that one caller began in the time; undos are not counted."""
 
     who: str
     redrives: int

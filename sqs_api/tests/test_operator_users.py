@@ -389,7 +389,7 @@ async def test_a_user_with_a_role_gets_its_policy_and_a_key(
         ("watcher", "holdfast:BrowseMessages", "holdfast:ReadMessageBodies"),
         ("viewer", "holdfast:ReadMessageBodies", "holdfast:RedriveMessages"),
         ("operator", "holdfast:RedriveMessages", "sqs:DeleteQueue"),
-        ("admin", "sqs:DeleteQueue", "kms:Decrypt"),
+        ("admin", "sqs:DeleteQueue", "holdfast:BrowseMessages"),
     ],
 )
 async def test_a_role_may_what_it_says_and_no_more(
