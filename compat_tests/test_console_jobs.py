@@ -152,6 +152,27 @@ def test_a_queue_is_created_with_its_dead_letter_queue(
     assert operator.tab.faults == []
 
 
+def test_a_dead_letter_queue_is_picked(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    client, name = sqs(opened), name_for("picks", slow)
+    for each in (name, f"{name}-failures"):
+        client.create_queue(QueueName=each)
+    operator = Operator(tab_of(browser, opened, f"/queues/{name}"), slow=slow)
+    operator.click("Edit")
+    operator.fill("Dead-letter queue", f"{name}-failures")
+    offered = operator.tab.page.locator(f"datalist option[value={name}-failures]")
+    offered.wait_for(state="attached")
+    form = operator.tab.page.get_by_role("form", name="Dead letters")
+    operator.click("Save", form)
+    operator.tab.see("Dead letters: saved.")
+
+    asked = {"QueueUrl": name, "AttributeNames": ["RedrivePolicy"]}
+    policy = json.loads(client.get_queue_attributes(**asked)["Attributes"]["RedrivePolicy"])
+    assert policy["deadLetterTargetArn"].endswith(f":{name}-failures")
+    assert operator.done == 3
+    assert operator.posted() == [f"queues/{name}/attributes"]
+    assert operator.tab.faults == []
+
+
 def test_a_queue_is_deleted_and_restored(browser: Any, opened: NodeProcess, slow: bool) -> None:
     client, name = sqs(opened), name_for("removed", slow)
     client.create_queue(QueueName=name)
@@ -239,6 +260,7 @@ SCREENS = {
     "/redrives": "Redrives",
     "/new-queue": "Create a queue",
     "/queues/checked-dead": "checked-dead",
+    "/queues/checked/edit": "Edit checked",
     "/queues/checked-dead/redrive": "Redrive",
     "/queues/checked-dead/groups": "Groups of checked-dead",
     "/queues/checked-dead/messages": "Messages of checked-dead",

@@ -94,10 +94,16 @@ export function queueLink(name, may) {
   return may ? link(name, `#/queues/${name}`) : el("span", {}, name);
 }
 
-/** A labelled field of a form. */
-export function field(label, input) {
-  return el("label", { class: "field" }, el("span", {}, label), input);
+/** A labelled field of a form, perhaps with a hint below it. */
+export function field(label, input, hint = "") {
+  if (!hint) return el("label", { class: "field" }, el("span", {}, label), input);
+  hints += 1;
+  input.setAttribute("aria-describedby", `hint-${hints}`);
+  return el("div", { class: "field" }, el("label", { class: "field" }, el("span", {}, label), input),
+    el("span", { id: `hint-${hints}`, class: "hint" }, hint));
 }
+
+let hints = 0;
 
 /** A table that scrolls sideways where it is too wide; `columns` are [text, class] pairs. */
 export function table(columns, rows, caption) {

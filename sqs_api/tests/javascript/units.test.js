@@ -131,6 +131,7 @@ const { addressOf, stateOf } = await import("./static/address.js");
 const { fingerprintOf } = await import("./static/fingerprint.js");
 const { paceText, PRESETS, resultText } = await import("./static/presets.js");
 const { windowOf } = await import("./static/all_redrives.js");
+const { rangeText } = await import("./static/queue_edit.js");
 const { nameFault, requestOf } = await import("./static/new_queue.js");
 
 /** A resource whose answers are given by hand, and the states that it went through. */
@@ -216,6 +217,12 @@ test("yesterday is a day of this clock", () => {
   assert.equal(since, new Date(2026, 10, 24).getTime());
   assert.equal(until, new Date(2026, 10, 25).getTime());
 });
+
+cases("rangeText", (name) => rangeText(name, "90"), [
+  ["VisibilityTimeout", "1m 30s; 0s to 12h"],
+  ["MaximumMessageSize", "90 bytes; 1,024 bytes to 1,048,576 bytes"],
+  ["KmsMasterKeyId", ""],
+]);
 
 test("a form makes the request of a queue with its dead-letter queue", () => {
   const given = { VisibilityTimeout: 60, MessageRetentionPeriod: 4, DelaySeconds: 0, ReceiveMessageWaitTimeSeconds: 0 };
