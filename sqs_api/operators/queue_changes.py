@@ -94,8 +94,8 @@ async def create_queue(context: OperatorContext, asked: Asked, given: NewQueue) 
     the queue is refused after its dead-letter queue was made, the same request goes on from there.
     """
     asked.noted |= {"name": given.name, "attributes": given.attributes, "tags": given.tags}
-    if _is_there(asked, given.name):
-        raise QueueNameExists(f"There is a queue {given.name} already.")
+    if asked.account != asked.caller.account:
+        raise InvalidParameterValue("A queue is made in the caller's own account.")
     made = [given.name]
     attributes, dead = dict(given.attributes), given.dead_letter_queue
     operations = [CreateQueue(given.name, attributes, given.tags or None)]
@@ -110,6 +110,8 @@ async def create_queue(context: OperatorContext, asked: Asked, given: NewQueue) 
     for operation in operations:  # both, before one is made
         initial_attributes(operation.queue_name or "", operation.attributes or {})
         _admit(asked, operation)
+    if _is_there(asked, given.name):  # told to those only who may make it
+        raise QueueNameExists(f"There is a queue {given.name} already.")
     for operation in operations:
         await _answer(context, asked, operation)
     return {"made": made}

@@ -106,10 +106,13 @@ async def test_policies_say_who_makes_and_deletes_which_queues(data: Path) -> No
         partly = await teams.post("queues", {"name": "team-b", "dead_letter_queue": dead})
         await everyone.done("queues", {"name": "other"})
         refused = await teams.post("queues/other/delete", {"confirm": "other"})
+        elsewhere = await teams.post("queues?account=111111111111", {"name": "team-c"})
+        unseen = await teams.post("queues", {"name": "other"})
         may = (await teams.seen("caller"))["may"]
         may_all = (await everyone.seen("caller"))["may"]
         page = await teams.get("queues/team-b")
 
     assert (own.status, partly.status, refused.status) == (200, 403, 403)
+    assert (elsewhere.status, unseen.status) == (400, 403), "nor is told that it is there"
     assert page.status == 404, "the dead-letter queue was refused before one was made"
     assert ("sqs:CreateQueue" in may, "sqs:CreateQueue" in may_all) == (False, True)
