@@ -41,6 +41,7 @@ QUEUE_ACTIONS = frozenset(
 )
 """Actions that policies allow on queues."""
 SEND = "sqs:SendMessage"
+CREATE, DELETE = "sqs:CreateQueue", "sqs:DeleteQueue"
 PURGE = "sqs:PurgeQueue"
 SET_ATTRIBUTES, TAG, UNTAG = "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"
 READ_METRICS = "holdfast:ReadMetrics"
