@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from cluster.fleet.choices import shards_of_new_parts
 from cluster.fleet.counted import Counted
 from cluster.fleet.hands import HAND, hand
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import PartLoad, disturbance
-from cluster.fleet.choices import shards_of_new_parts
 from cluster.fleet.plan_table import Applied, Change, Fleet, Kind, Part, Queue
 from cluster.fleet.reasons import Reason, Refusal, Warned, Why, reason
 from cluster.fleet.thresholds import (

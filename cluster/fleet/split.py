@@ -64,10 +64,12 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
     wanted = min(2 * present, PARTS_MAX, max(present + 1, math.ceil(total / PART_WANTED)))
     if queue.is_fifo:
         return _split_fifo(draft, queue, hot[: wanted - present])
-    share = total / wanted
-    opens = _places(draft, queue, share, wanted - present)
+    more, opens = wanted - present, _places(draft, queue, total / wanted, wanted - present)
+    while len(opens) < more:  # fewer parts get more each, which needs other places
+        more = len(opens)
+        opens = _places(draft, queue, total / (present + more), more)
     if not opens:
-        return reason(Why.NO_ROOM, asked=share)
+        return reason(Why.NO_ROOM, asked=total / wanted)
     share = total / (present + len(opens))
     return draft.offer(
         Change(

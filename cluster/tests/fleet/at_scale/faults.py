@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _STEP_S = 10
 _HOST_S, _CLUSTER_S, _ZONE_S = 120 * 3600, 2400 * 3600, 10 * 3600
 """Mean time between losses of a host of a cluster, of a cluster, and of a zone."""
-_PLANNER_S, _BLIND_S, _SLOW_S = 3600, 4 * 3600, 4 * 3600
+_PLANNER_S, _BLIND_S, _SLOW_S = 3600, 4 * 3600, 20 * 3600
 _EMPTY_S = 8 * 3600
 
 

@@ -101,7 +101,7 @@ class Simulation:
         self._creating.observe(
             self.records.clusters, self.clusters.reports(self.now_ms), self.now_ms
         )
-        bases = skewed(size.queues, total, total / 60, chance)
+        bases = skewed(size.queues, total, max(total / 60, 0.7), chance)
         for number, (base, account) in enumerate(zip(bases, accounts, strict=True)):
             self.create(f"q{number}", f"account-{account}", base)
 
