@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 
 from cluster.tests.fleet.at_scale.run import SMALL, Figures, Simulation, Size
 
@@ -18,6 +19,7 @@ def main() -> int:
     parser.add_argument("--clusters", type=int, default=100)
     parser.add_argument("--queues", type=int, default=100_000)
     parser.add_argument("--hours", type=int, default=24)
+    parser.add_argument("--csv", type=Path, help="write the load of each hour into this file")
     parser.add_argument("--small", type=int, default=0, help="run so many small fleets instead")
     given = parser.parse_args()
     begun_s = time.process_time()
@@ -27,6 +29,9 @@ def main() -> int:
     figures = Simulation(size, given.seed).run()
     print("\n".join(report(figures)))
     print(f"{time.process_time() - begun_s:.0f} s of CPU")
+    if given.csv:
+        rows = [f"{n},{mean:.3f},{most:.3f}" for n, (mean, most) in enumerate(figures.by_hour, 1)]
+        given.csv.write_text("\n".join(["hour,mean,greatest", *rows, ""]))
     return 0 if holds(figures) else 1
 
 

@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 _STEP_S = 10
 _HOST_S, _CLUSTER_S, _ZONE_S = 120 * 3600, 2400 * 3600, 10 * 3600
 """Mean time between losses of a host of a cluster, of a cluster, and of a zone."""
-_PLANNER_S, _BLIND_S, _SLOW_S = 3600, 4 * 3600, 20 * 3600
+_PLANNER_S, _BLIND_S = 3600, 4 * 3600
 _EMPTY_S = 8 * 3600
 
 
 class Faults:
     """Belongs to one run."""
 
-    def __init__(self, run: Simulation, often: float) -> None:
-        """`often` multiplies the faults of a day."""
+    def __init__(self, run: Simulation, often: float, slow_s: float) -> None:
+        """`often` multiplies the faults of a day; one or all clusters become slow each `slow_s`."""
         self._run = run
+        self._slow_s = slow_s
         self._often = often
         self._chance = run.chance
         self._heal: list[tuple[int, str, int]] = []
@@ -69,7 +70,7 @@ class Faults:
             self._lose_hosts([self._chance.choice(names)], [0, 1, 2], 1500)
         if self._happens(_ZONE_S):
             self._lose_hosts(names, [self._chance.randrange(3)], 600)
-        if self._happens(_SLOW_S):
+        if self._happens(self._slow_s):
             until_ms = self._run.now_ms + self._chance.randrange(60, 3600) * 1000
             for name in names if self._chance.random() < 0.5 else [self._chance.choice(names)]:
                 models[name].slow_until_ms = until_ms

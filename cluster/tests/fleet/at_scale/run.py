@@ -37,6 +37,7 @@ class Size:
     faults: float = 1.0
     """Faults for each of a day."""
     bursts_a_day: float = 2.0
+    slow_s: float = 20 * 3600
 
 
 SMALL = Size(clusters=6, queues=200, accounts=20, warm_s=1800, measured_s=9000, faults=10.0)
@@ -89,7 +90,7 @@ class Simulation:
         self._drains: list[tuple[int, str, int]] = []
         self._late: deque[list[HostLoad]] = deque(maxlen=3)
         self._recent: deque[dict[str, float]] = deque(maxlen=_MEASURED)
-        self._faults = Faults(self, size.faults)
+        self._faults = Faults(self, size.faults, size.slow_s)
         self.figures = Figures()
         self._create_all()
 

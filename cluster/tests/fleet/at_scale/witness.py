@@ -56,5 +56,6 @@ class Witness:
         self._given = [each for each in self._given if run.now_ms - each[0] < 10_000]
         for shard, asked in zip(change.opens, change.given, strict=True):
             self._given.append((run.now_ms, shard, asked))
-            if (given := sum(share for _, of, share in self._given if of == shard)) > 0.8:
-                yield f"shard {shard} is given {given:.0%} of a loop at once"
+            given = [share for _, of, share in self._given if of == shard]
+            if len(given) > 1 and sum(given) > 0.8:
+                yield f"shard {shard} is given {sum(given):.0%} of a loop at once"
