@@ -169,14 +169,14 @@ soak: $(VENV)/.dev
 cluster-faults: $(VENV)/.dev
 	$(FAULT)cluster_faults --rounds $(ROUNDS) $(FAULT_ARGS)
 
-wire-fleet-at-scale: $(VENV)/.dev
-	$(BIN)/python -m cluster.tests.fleet.at_scale $(if $(SEED),--seed $(SEED)) $(ARGS)
-
-fuzz: $(VENV)/.dev
+wire-fuzz: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.wire_fuzz --count $(COUNT) $(ARGS)
 
 simulate: $(VENV)/.dev
 	$(BIN)/python -m cluster.tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+fleet-at-scale: $(VENV)/.dev
+	$(BIN)/python -m cluster.tests.fleet.at_scale $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py

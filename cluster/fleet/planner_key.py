@@ -25,7 +25,8 @@ class PlannerHolder(msgspec.Struct, frozen=True):
     """The process that plans."""
 
     host: str
-    host_id: str
+    process_id: str
+    """Random, of one run of the host."""
 
 
 class PlannerKey:
@@ -52,10 +53,10 @@ class PlannerKey:
             self._revision = 0
             return False
         for record in found.records:
+            # A take with an unknown outcome may have written it.
             self.holder = _decoded(record.value)
-            if record.revision != self._revision:
-                self._revision = 0
-            return record.revision == self._revision
+            self._revision = record.revision if self.holder == self._own else 0
+            return self.holder == self._own
         return await self._take()
 
     async def _take(self) -> bool:

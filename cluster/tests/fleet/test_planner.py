@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
 import msgspec
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.coordination.coordination import Conflict, Done, Outcome, Transaction, Unavailable
+from cluster.coordination.coordination import (
+    Conflict,
+    Coordination,
+    Done,
+    Outcome,
+    Transaction,
+    Unavailable,
+    Unknown,
+)
 from cluster.fleet.load_records import LOADS, RECORD_MAX, LoadBoard, encode_load, reported_parts
 from cluster.fleet.loads import HostLoad, PartLoad, ShardLoad
 from cluster.fleet.plan_table import Change, Fleet
@@ -140,6 +149,29 @@ async def test_a_planner_that_was_stopped_changes_nothing_with_an_old_plan(hosts
     assert await one.key.hold()
     assert isinstance(await one.apply(made.changes[0], old), Conflict)
     assert isinstance(await one.apply(made.changes[0], one.key.conditions), Done)
+
+
+class Unsure:
+    """Commits, and does not hear what came of it."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self.read = coordination.read
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        await self._coordination.commit(transaction)
+        return Unknown("no answer")
+
+
+async def test_a_key_that_was_taken_with_an_unknown_outcome_is_held(hosts: Hosts) -> None:
+    """Else its own lease would keep the key from it, and from all others, for ever."""
+    coordination = hosts.host()
+    unsure: Any = Unsure(coordination)
+    key = PlannerKey(unsure, HostLease(coordination), PlannerHolder("a", "id-a"))
+    assert not await key.hold()
+    assert await key.hold()
+    found = await coordination.commit(Transaction(key.conditions, {"changes/q": b"made"}))
+    assert isinstance(found, Done)
 
 
 async def test_records_that_cannot_be_read_are_no_plan(hosts: Hosts) -> None:

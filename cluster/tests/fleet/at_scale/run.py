@@ -124,15 +124,20 @@ class Simulation:
         self.records.put(queue)
         self.traffic.add(queue, base)
 
-    def run(self) -> Figures:
-        """All of it."""
+    def run(self, until: str | None = None) -> Figures:
+        """All of it, or until a finding has this text."""
         steps = (self._size.warm_s + self._size.measured_s) * 1000 // REPORT_MS
         for step in range(steps):
             self.now_ms += REPORT_MS
             self._step(is_measured=step * REPORT_MS >= self._size.warm_s * 1000)
-        self.figures.findings += self._judge.findings
+            if until is not None and any(until in each for each in self._findings()):
+                break
+        self.figures.findings = self._findings()
         self.figures.parts = self.records.parts
         return self.figures
+
+    def _findings(self) -> list[str]:
+        return self.figures.findings + self._judge.findings
 
     def _step(self, is_measured: bool) -> None:
         self.traffic.step((self.now_ms - START_MS) / 1000, REPORT_MS / 1000)
