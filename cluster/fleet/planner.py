@@ -36,7 +36,7 @@ class Mode(enum.Enum):
 
 
 class Sources(NamedTuple):
-    """Where a planner reads, and how it makes a change."""
+    """The places that a planner reads, and its way to make a change."""
 
     read_fleet: Callable[[], Awaitable[Fleet | Unavailable]]
     read_loads: Callable[[], Awaitable[list[HostLoad] | Unavailable]]

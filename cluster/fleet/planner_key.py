@@ -38,11 +38,11 @@ class PlannerKey:
         self._own = own
         self._revision = 0
         self.holder: PlannerHolder | None = None
-        """Who had the key at the last look."""
+        """The process that had the key at the last look."""
 
     @property
     def conditions(self) -> dict[str, int]:
-        """What each transaction of the holder depends on, as keys of the coordination."""
+        """The conditions of each transaction of the holder: revisions of keys of the coordination."""
         return {KEY: self._revision}
 
     async def hold(self) -> bool:

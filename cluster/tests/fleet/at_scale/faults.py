@@ -34,7 +34,7 @@ class Faults:
         self._created = 0
 
     def step(self) -> None:
-        """What happens in ten seconds."""
+        """The faults of ten seconds."""
         now_ms = self._run.now_ms
         for at_ms, name, host in [each for each in self._heal if each[0] <= now_ms]:
             self._heal.remove((at_ms, name, host))

@@ -45,7 +45,7 @@ SMALL = Size(clusters=6, queues=200, accounts=20, warm_s=1800, measured_s=9000, 
 
 @dataclass
 class Figures:
-    """What came of a run."""
+    """The outcome of a run."""
 
     ratios: list[float] = field(default_factory=list)
     """Greatest divided by mean load of clusters, means of ten minutes, over what can be split."""

@@ -37,7 +37,7 @@ class QueueTraffic:
 
 
 class Traffic:
-    """What is asked, at a time that is given with each step."""
+    """The load that is asked for, at a time that is given with each step."""
 
     def __init__(self, bursts_a_day: float, chance: random.Random) -> None:
         """`bursts_a_day` are those of each busy queue."""
