@@ -24,8 +24,10 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
+from cluster.catalog import part_rules
 from cluster.catalog import queue_rules as rules
 from cluster.catalog.catalog_records import Entries, Entry, KeptQueue, KeptState, QueueName
+from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import Decision, NewQueue, Waits
 from cluster.catalog.queue_view import QueueChange, QueueView
 from cluster.catalog.record_codec import CatalogUnreadable, RecordCodec
@@ -164,6 +166,11 @@ class Catalog(QueueView):
             self._marking.cancel()
             await asyncio.wait([self._marking])
         await self._coordination.close()
+
+    @property
+    def shards(self) -> Sequence[int]:
+        """The shards that queues and parts may be placed on."""
+        return self._shards
 
     @property
     def is_shared(self) -> bool:
@@ -358,6 +365,21 @@ class Catalog(QueueView):
 
     # -- actions: see the rule of the same name ----------------------------------------------------
 
+    async def add_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:
+        """Add parts to a queue."""
+        return await self._issue(lambda: part_rules.add_parts(self, queue, added))
+
+    async def drain_parts(self, queue: QueueDefinition, numbers: Iterable[int]) -> QueueDefinition:
+        """Let parts of a queue take no messages any more."""
+        closing = list(numbers)
+        drained = await self._do(lambda: part_rules.drain_parts(self, queue, closing))
+        assert drained is not None
+        return drained
+
+    async def remove_part(self, queue_id: int, version: int) -> None:
+        """Remove a part that is empty, as its shard said about the queue in this version."""
+        await self._do(lambda: part_rules.remove_part(self, queue_id, version, self._now_ms()))
+
     async def create_queue(
         self, name: QueueName, attributes: Mapping[str, str], tags: Mapping[str, str]
     ) -> QueueDefinition:
@@ -404,7 +426,10 @@ class Catalog(QueueView):
         """Mark the queue that was deleted or purged first as to be dropped, since the disk is short
         of space."""
         await self._do(
-            lambda: rules.set_state(self.kept.in_state(KeptState.KEPT)[-1:], KeptState.DROPPING)
+            lambda: rules.set_state(
+                self.kept.all_together(self.kept.in_state(KeptState.KEPT)[-1:], 1),
+                KeptState.DROPPING,
+            )
         )
 
     async def forget_queue(self, queue_id: int) -> None:

@@ -38,9 +38,12 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
     last_stamp_ms = 0
     departed: dict[int, int] = {}
     _load_archive(state.archive, rows)
+    state.parts = rows.parts()
     for place, (queue_id, row) in enumerate(rows.queues()):
         spans = yield from _in_slices(rows.spans(queue_id))
         queue = QueueState.of(queue_id, row, dict(spans))
+        if not spans:
+            state.begin(queue)  # a rebuild of an empty part lost its first sequence
         queue.quarantined = rows.quarantine(queue_id)
         leases = yield from _in_slices(rows.leases(queue_id))
         if any(lease.is_held for lease in leases):

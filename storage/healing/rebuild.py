@@ -33,6 +33,7 @@ from visibility.rows.row_keys import (
     END_OF_QUEUES,
     GROUP_LINE,
     LEASE,
+    PART,
     QUARANTINED,
     group_key,
     last_number_of,
@@ -114,7 +115,8 @@ class _Rebuild:
         healed = [each for each in map(self._queue, queue_ids) if each is not None]
         for archive in (self._archive(), self._outbox(healed)):
             healed += [archive] if archive is not None else []
-        self._copy(*table_range(THE_SHARD, ANSWERS))
+        for table in (ANSWERS, PART):  # the catalog closes parts again
+            self._copy(*table_range(THE_SHARD, table))
         applied = self._rows.get(APPLIED_KEY)  # not by a scan, which may not pass damage before it
         if applied is not None:
             self._target.put(APPLIED_KEY, applied)

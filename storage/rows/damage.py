@@ -33,6 +33,7 @@ from visibility.rows.row_keys import (
     MESSAGE,
     MOVE_TASK,
     OUTBOX,
+    PART,
     QUARANTINED,
     QUEUE,
     REMEMBERED,
@@ -48,6 +49,7 @@ from visibility.rows.row_values import (
     Departure,
     GroupRow,
     OutboxRow,
+    PartRow,
     Quarantined,
     QueueRow,
     Remembered,
@@ -97,6 +99,7 @@ TABLES = {
     OUTBOX: Table("outbox", 17, OutboxRow),
     ARRIVAL: Table("arrival", 33, str),
     ARRIVALS_FLOOR: Table("arrivals floor", 25, int),
+    PART: Table("part", 17, PartRow),
 }
 
 

@@ -30,6 +30,7 @@ from visibility.rows.row_keys import (
     MESSAGE,
     MOVE_TASK,
     PAIRS_END,
+    PART,
     QUARANTINED,
     REMEMBERED,
     SPAN,
@@ -57,6 +58,7 @@ from visibility.rows.row_values import (
     Departure,
     GroupRow,
     OutboxRow,
+    PartRow,
     Quarantined,
     QueueRow,
     Remembered,
@@ -371,6 +373,14 @@ class StoredRows:
         """The outbox's state, None if it never had a message, and its messages. Raises
         DamagedRecord."""
         return outbox_rows.outbox_row(self.store), list(outbox_rows.departures(self.store))
+
+    def parts(self) -> dict[int, PartRow]:
+        """Closed parts by queue id, without rows that no reader knows. Raises DamagedRecord."""
+        found: dict[int, PartRow] = {}
+        for key, value in self._table(THE_SHARD, PART):
+            with suppress(DamagedRecord):  # the catalog closes such a part again
+                found[number_of(key)] = decode_row(PartRow, key, value)
+        return found
 
     def archive(self) -> tuple[ArchiveRow | None, list[SealedBatch]]:
         """See `load_archive`."""
