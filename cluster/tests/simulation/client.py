@@ -307,8 +307,14 @@ class Client:
         purged = self.queue(name)
         begun = self.simulation.time.read()
         successor = self.simulation.machine.queues.purge(purged)
-        reply = await self.ask(prepared.purge(purged, successor), f"purge {name}")
+        both = list(zip(purged.all_parts(), successor.all_parts(), strict=True))
+        for old, new in both:
+            reply = await self.ask(prepared.purge(old, new), f"purge {name}")
         self._history.removals.append(Removal(name, begun, reply.ended, reply.outcome))
+        for old, _ in both:
+            await self._drop(old)
+
+    async def _drop(self, purged: QueueDefinition) -> None:
         while True:
             reply = await self.ask(prepared.drop(purged), f"drop {purged.queue_id}")
             if isinstance(reply.answer, Progress) and reply.answer.is_done:
