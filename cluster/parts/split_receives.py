@@ -12,7 +12,7 @@ second, with the parts that the queue has then.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -42,6 +42,8 @@ WATCH_S = 1
 """Time for which a part is asked to wait for messages."""
 AGAIN_S = 0.1
 """Time until a part is asked again that failed, or had messages that no receive got."""
+FAILED_S = 5.0
+"""Time for which receives begin at other parts than one that failed."""
 _HEARD_MAX = 100_000
 
 
@@ -94,6 +96,8 @@ class SplitReceives:
         self._is_open = True
         self._heard: dict[int, int] = {}
         """Messages to receive in parts by id, when they were last heard of."""
+        self._failed_until_s: dict[int, float] = {}
+        """Parts that failed, and the time until which receives begin elsewhere."""
 
     def begin(self, request: Request, on_answer: OnAnswer, room: Room | None) -> SplitReceive:
         """See `Router.submit`."""
@@ -136,7 +140,11 @@ class SplitReceives:
     def _drawn(self, queue: QueueDefinition) -> QueueDefinition:
         """A part by chance. A part with more messages is more likely: they are received about in
         the order of their age, and none is passed over for ever."""
-        parts = queue.all_parts()
+        parts: Sequence[QueueDefinition] = queue.all_parts()
+        if self._failed_until_s:
+            now_s = asyncio.get_running_loop().time()
+            sound = [p for p in parts if self._failed_until_s.get(p.queue_id, 0) <= now_s]
+            parts = sound or parts
         weights = [1 + self._heard.get(part.queue_id, 0) for part in parts]
         left = self._bits128() % sum(weights)
         for part, weight in zip(parts, weights, strict=True):
@@ -176,16 +184,24 @@ class SplitReceives:
             assert receive.part_ticket is not None
             receive.part = receive.part_ticket.request.queue  # a purge may have renamed it
             self._answer(receive, answer)
-        elif isinstance(answer, ServiceUnavailable | QueueDoesNotExist | OverLimit):
+        elif isinstance(answer, QueueDoesNotExist | OverLimit):
             receive.refusal = answer
             if_empty(receive)
-        elif isinstance(answer, QueueError):
+        elif isinstance(answer, QueueError):  # it may have taken messages, which nobody gets
+            self._note_failure(queue_id, answer)
             self._answer(receive, answer)
         else:
             receive.has_heard = True
             if_empty(receive)
         if after is not None:
             after(has_messages)
+
+    def _note_failure(self, queue_id: int, refusal: QueueError) -> None:
+        """Let receives begin at other parts for a while."""
+        if isinstance(refusal, ServiceUnavailable):
+            now_s = asyncio.get_running_loop().time()
+            kept = {each: at for each, at in self._failed_until_s.items() if at > now_s}
+            self._failed_until_s = kept | {queue_id: now_s + FAILED_S}
 
     def _hear(self, queue_id: int, messages: int) -> None:
         if len(self._heard) >= _HEARD_MAX:
@@ -310,6 +326,7 @@ class SplitReceives:
             self._hear(part.queue_id, answer.visible)
             self._hand_over(waiting, part, answer.visible)
         elif isinstance(answer, QueueError):
+            self._note_failure(part.queue_id, answer)
             self._watch_later(waiting, part)
         else:
             waiting.watched.discard(part.queue_id)

@@ -308,8 +308,10 @@ class Client:
         begun = self.simulation.time.read()
         successor = self.simulation.machine.queues.purge(purged)
         both = list(zip(purged.all_parts(), successor.all_parts(), strict=True))
-        for old, new in both:
-            reply = await self.ask(prepared.purge(old, new), f"purge {name}")
+        told = [await self.simulation.call(prepared.purge(old, new)) for old, new in both]
+        for call in told:
+            reply = await call.reply
+            self._note(f"purge {name}", reply)
         self._history.removals.append(Removal(name, begun, reply.ended, reply.outcome))
         for old, _ in both:
             await self._drop(old)

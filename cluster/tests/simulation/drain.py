@@ -69,7 +69,9 @@ async def _empty(client: Client, name: str) -> int:
     """Receive and delete until nothing comes any more; returns the number of messages."""
     found = 0
     for _ in range(_ROUNDS_MAX):
-        held = await client.receive(name, 10, timeout_s=_HIDDEN_S)
+        # A short one may pass over a part that does not answer at once.
+        wait_s = 20 if client.queue(name).parts else 0
+        held = await client.receive(name, 10, timeout_s=_HIDDEN_S, wait_s=wait_s)
         if not held:
             break
         found += len(held)

@@ -85,7 +85,7 @@ class KnownParts(KnownQueues):
 
     @override
     def purge(self, queue: QueueDefinition) -> QueueDefinition:
-        if not queue.parts:
+        if not self.before:
             return super().purge(queue)
         no_waits = Waits(0, 0)
         self._apply(queue, queue_rules.purge(cast(Any, self), queue, 0, no_waits))
