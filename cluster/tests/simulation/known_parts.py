@@ -43,7 +43,7 @@ _OF_ALL_PARTS = (
     ChangeMessageVisibilityBatch,
     ReturnMessages,
 )
-_LAG_S_MAX = 1.0
+_LAG_S_MAX = 3.0
 
 
 class KnownParts(KnownQueues):
@@ -128,7 +128,7 @@ class Lagging:
     def find(self, name: QueueName) -> QueueDefinition | None:
         """The queue as it was a moment ago."""
         now_s = asyncio.get_running_loop().time()
-        return self._known.as_of(name, now_s - self._random.choice((0, 0, 0.01, _LAG_S_MAX)))
+        return self._known.as_of(name, now_s - self._random.choice((0, 0.01, 1, _LAG_S_MAX)))
 
     def when_caught_up(self, then: Callable[[], None]) -> None:
         """Call it when a late view shows what is known now."""

@@ -49,6 +49,8 @@ class Resizer(Client):
         numbers = [part.number for part in queue.parts[1:] if part.is_open][-count:]
         self.simulation.machine.queues.drain(queue, numbers)
         self.simulation.note(f"{self.name} shrinks {name}: {numbers}")
+        if self.random.random() < 0.5:  # a part may be empty, and closes
+            await self.look(name)
 
     async def look(self, name: str) -> None:
         """Remove parts that are empty."""
@@ -58,6 +60,7 @@ class Resizer(Client):
             reading = await self._reading(part)
             if reading is None or not reading.drained_version:
                 continue
+            await asyncio.sleep(self.random.choice((0, 0.5)))
             self.simulation.machine.queues.remove(part)
             if part.queue_id not in self.simulation.machine.queues.queues:
                 self.simulation.note(f"{self.name} removes part {part.part.number} of {name}")
