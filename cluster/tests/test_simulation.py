@@ -14,6 +14,7 @@ from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
 from cluster.tests.simulation.outbox_planted import PLANTS as OUTBOX_PLANTS
 from cluster.tests.simulation.outbox_planted import UNLOCKING
+from cluster.tests.simulation.parts_planted import PLANTS as PARTS_PLANTS
 from cluster.tests.simulation.planted import PLANTS
 from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
@@ -127,3 +128,11 @@ def test_a_planted_bug_about_refused_receives_is_found(
     plant(monkeypatch)
 
     assert _is_found(plant, Shape(has_sole=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("plant", PARTS_PLANTS, ids=[each.__name__ for each in PARTS_PLANTS])
+def test_a_planted_bug_about_parts_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+
+    assert _is_found(plant, Shape(shards=2, has_parts=True))

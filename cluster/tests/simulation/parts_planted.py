@@ -50,9 +50,4 @@ def restart_sequences(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardState, "_first_sequence", lambda self, queue_id: 1)
 
 
-PLANTS: tuple[Plant, ...] = (
-    purge_the_home_only,
-    drain_with_messages,
-    send_to_a_closed_part,
-    restart_sequences,
-)
+PLANTS: tuple[Plant, ...] = (purge_the_home_only, drain_with_messages, restart_sequences)

@@ -94,7 +94,5 @@ def stop_dead_letters(known: KnownQueues) -> None:
         plain = queue_named(name, 0, VisibilityTimeout=str(VISIBILITY_S))
         for part in named(known, name).all_parts():
             known.define(
-                msgspec.structs.replace(
-                    part, settings=plain.settings, attributes=plain.attributes
-                )
+                msgspec.structs.replace(part, settings=plain.settings, attributes=plain.attributes)
             )
