@@ -34,6 +34,7 @@ from cluster.catalog.queue_view import QueueView
 from visibility.contract.errors import (
     InvalidParameterValue,
     QueueDoesNotExist,
+    ServiceUnavailable,
     UnsupportedOperation,
 )
 from visibility.contract.model import QueueDefinition
@@ -77,7 +78,7 @@ def add_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decis
     """More parts, which take messages from now on.
 
     Raises QueueDoesNotExist, UnsupportedOperation for a FIFO queue, InvalidParameterValue for too
-    many parts.
+    many parts, ServiceUnavailable if there are other parts now than those asked.
     """
     current = _current(view, queue)
     if current.settings.fifo:
@@ -88,8 +89,8 @@ def add_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decis
             f"Queue {current.name} would have more than {PARTS_MAX} parts, those that drain "
             "included."
         )
-    if added.next_sequences.keys() != {part.queue_id for part in parts}:
-        raise QueueDoesNotExist(f"The parts of queue {current.name} have just changed.")
+    if not {part.queue_id for part in parts} <= added.next_sequences.keys():
+        raise ServiceUnavailable(f"The parts of queue {current.name} have just changed.")
     queue_id, last = view.highest_queue_id, current.last_part
     for sequence in added.next_sequences.values():
         last = max(last, next_number(0, sequence) - next_number(0, 0))
