@@ -170,8 +170,7 @@ def test_owners_and_references_are_shown_as_text(browser: Any, node: NodeProcess
     assert tab.faults == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_the_dialog_and_the_notice_have_no_findings(
     browser: Any, node: NodeProcess, scheme: str, width: int
 ) -> None:

@@ -139,6 +139,9 @@ class ClusterHost(NamedTuple):
         """Hand over what this host leads, for a bounded time: it is about to stop."""
         await self.balance.leave()
 
+    async def finish(self) -> None:
+        """Other hosts lead already."""
+
 
 def open_cluster_host(
     process: Process, joined: Joined, options: StoreOptions, disk: DiskSpace

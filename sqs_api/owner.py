@@ -7,7 +7,7 @@ It has no listener and no shard; it reaches shards through the router that it is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Protocol
 import structlog
 
 from auth.credentials import AccessKey
-from cluster.copies.backup import remove_leftovers
+from cluster.copies.backup import CopiedStore, remove_leftovers
 from cluster.parts.draining import DRAIN_CHECK_S, Draining
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
@@ -30,6 +30,7 @@ from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
 from sqs_api.gateway.usage import Usage, UsageRow, read_usage
+from sqs_api.gateway.usage_journal import ALONE, Writer
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
 from sqs_api.records import Records
@@ -48,6 +49,18 @@ makes the declared queues that had to wait."""
 _SHORT_DISK_CHECK_S = 1.0
 _RESERVES_FOR_DELETED = 2.0
 """Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
+
+
+class CopiedShards(Protocol):
+    """The shards that a backup copies."""
+
+    @property
+    def folders(self) -> Mapping[int, Path]:
+        """The folders of their rows."""
+
+    @property
+    def store_of(self) -> Callable[[int], CopiedStore]:
+        """Gives the store that a shard uses now."""
 
 
 class ReachedShards(Protocol):
@@ -83,8 +96,11 @@ class Owner:
         shards: ReachedShards,
         point: BackupPoint,
         hosts: EveryHost,
+        *,
+        copied: CopiedShards | None = None,
+        usage_writer: Writer = ALONE,
     ) -> None:
-        """`point` is that of a backup."""
+        """`point` is that of a backup, of the shards that are `copied`, by default `shards`."""
         settings, clock, _, opened = process
         self._settings = settings
         self._wall_s = clock.wall_s
@@ -97,15 +113,17 @@ class Owner:
         self.deletions = Deletions(self.catalog, router, shards.queue_watch)
         self.deletions.report_unknown()
         opened.push_async_callback(self.deletions.stop)
-        remove_leftovers(settings.data)
-        usage = Usage(settings.data / USAGE_FILE, clock.wall_s, settings.usage_days)
+        if usage_writer is ALONE:
+            remove_leftovers(settings.data)
+        usage = Usage(settings.data / USAGE_FILE, clock.wall_s, settings.usage_days, usage_writer)
         self.accounting = Accounting(usage, self.audit)
         opened.push_async_callback(self.accounting.write)
-        self._backups = Backups(
+        copied = shards if copied is None else copied
+        self.backups = Backups(
             settings.data,
-            shards.folders,
+            copied.folders,
             point=point,
-            store_of=shards.store_of,
+            store_of=copied.store_of,
             clock=clock,
             version=metadata.version("holdfast"),
         )
@@ -121,14 +139,14 @@ class Owner:
                 periodic=(Every(_USAGE_WRITE_S, self.accounting.write, first_s=0.0),),
             ),
             Feature(periodic=(Every(DRAIN_CHECK_S, Draining(self.catalog, router).look),)),
-            Feature(parts={Backups: self._backups}),
+            Feature(parts={Backups: self.backups}),
             Feature(
                 periodic=(
                     Every(_DELETION_CHECK_S, self.look_at_deletions, first_s=0.0),
                     Every(_SHORT_DISK_CHECK_S, self._make_room),
                 ),
             ),
-            Feature(periodic=() if settings.etcd is None else self._resumed()),
+            Feature(periodic=() if settings.is_alone else self._resumed()),
             self._archiving.feature,
         )
 
@@ -166,7 +184,7 @@ class Owner:
 
     async def stop(self) -> None:
         """End backups, and the processes that work for the archive."""
-        await self._backups.stop()
+        await self.backups.stop()
         await self._archiving.stop()
 
 

@@ -16,9 +16,9 @@ from cluster.keys.identity_records import PREFIX as IDENTITIES
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
-from sqs_api.gateway.audit import AuditLog
+from sqs_api.gateway.audit import AuditFile, AuditLines, AuditLog
 from sqs_api.parts import Process
-from sqs_api.settings.config import Switch
+from sqs_api.settings.config import Switch, workers_of
 from sqs_api.settings.declaring import declare_users
 from sqs_api.settings.key_stores import open_keyring
 
@@ -62,8 +62,11 @@ class Records(NamedTuple):
         self.note(event, uid=os.getuid(), **fields)
 
 
-async def open_records(process: Process, host: Host, shards: Iterable[int]) -> Records:
-    """Open all, and make the users that the configuration declares.
+async def open_records(
+    process: Process, host: Host, shards: Iterable[int], lines: AuditLines | None = None
+) -> Records:
+    """Open all, and make the users that the configuration declares. A worker gives the `lines` of
+    the audit log, whose file the supervisor has.
 
     Raises KeysUnusable, KeysAway, IdentitiesUnreadable, AuditUnusable, CatalogUnreadable,
     DeclarationRefused, sqlite3.Error.
@@ -76,9 +79,12 @@ async def open_records(process: Process, host: Host, shards: Iterable[int]) -> R
     opened.push_async_callback(identities.close)
     audit = None
     if settings.audit is Switch.ON:
-        audit = AuditLog(settings.data / AUDIT_FILE, clock.wall_s, settings.host_name)
+        lines_of_all = AuditFile(settings.data / AUDIT_FILE) if lines is None else lines
+        workers = 1 if lines is None else workers_of(settings)
+        audit = AuditLog(lines_of_all, clock.wall_s, settings.host_name, workers=workers)
         opened.callback(audit.close)
-        audit.note("started", version=metadata.version("holdfast"), uid=os.getuid())
+        if lines is None:
+            audit.note("started", version=metadata.version("holdfast"), uid=os.getuid())
     catalog = await Catalog.open(
         host.below(CATALOG),
         clock=clock,

@@ -146,14 +146,14 @@ async def open_shards(
                 definitions=catalog,
                 archive=archive,
                 sealing=sealer,
-                remembers=settings.etcd is not None,
+                remembers=not settings.is_alone,
                 shared_catalog=catalog,
             ),
         )
         for number, folder in folders.items()
     ]
     router = host.route(catalog, all_shards)
-    deliveries = Deliveries(router, entropy)
+    deliveries = Deliveries(router, entropy, catalog.shards)
     opened.push_async_callback(deliveries.stop)
     for shard in all_shards:
         await shard.start(catalog.highest_queue_id)

@@ -97,7 +97,8 @@ class Catalog(QueueView):
         self._codec = RecordCodec(secrets)
         self._clock = clock
         self._entropy = entropy
-        self._shards = sorted(shards)
+        self.shards = sorted(shards)
+        """The shards of the service, which new queues go to."""
         self._waits = waits
         self._writing = asyncio.Lock()
         self._listeners: list[OnQueueChange] = []
@@ -166,11 +167,6 @@ class Catalog(QueueView):
             self._marking.cancel()
             await asyncio.wait([self._marking])
         await self._coordination.close()
-
-    @property
-    def shards(self) -> Sequence[int]:
-        """The shards that queues and parts may be placed on."""
-        return self._shards
 
     @property
     def is_shared(self) -> bool:
@@ -385,7 +381,7 @@ class Catalog(QueueView):
     ) -> QueueDefinition:
         """The new queue, or the existing one if no given attribute differs."""
         receipt_key = self._entropy.secret(_RECEIPT_KEY_BYTES)
-        new = NewQueue(name, attributes, tags, receipt_key, self._shards)
+        new = NewQueue(name, attributes, tags, receipt_key, self.shards)
         queue = await self._issue(lambda: rules.create(self, new, self._now_ms(), self._waits))
         self._report_policy(queue.arn, attributes)
         return queue

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from cluster.catalog.catalog_records import DELETED, QUEUES
 from cluster.catalog.host_records import FILE_NAME, has_records
@@ -33,7 +33,6 @@ from storage.copies.manifest import (
     write_manifest,
 )
 from storage.copies.second_copy import copy_sound, first_of
-from storage.engines.flushed_rows import FlushedRows
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.opening import open_replayed
 from storage.engines.rocks import RocksRows, applied_of
@@ -61,6 +60,16 @@ _DRAFT = "backup-draft"
 def remove_leftovers(data: Path) -> None:
     """Remove the draft of a killed backup: its hard links keep old files from being freed."""
     shutil.rmtree(data / _DRAFT, ignore_errors=True)
+
+
+class CopiedStore(Protocol):
+    """The rows of a shard; for any thread but the event loop's."""
+
+    def flush(self) -> None:
+        """Write out the rows in memory. Raises StoreFailed."""
+
+    def checkpoint(self, folder: Path) -> None:
+        """Make a copy of the rows, in a folder that does not exist. Raises StoreFailed."""
 
 
 class CopiedRows(NamedTuple):
@@ -122,7 +131,7 @@ class BackupDraft:
         probe.unlink()
         return True
 
-    def flush(self, stores: Iterable[FlushedRows], times: int) -> None:
+    def flush(self, stores: Iterable[CopiedStore], times: int) -> None:
         """Prepare a short `take`. Raises BackupRefused."""
         with _named_errors(f"cannot copy {self._data}"):
             for _ in range(times):

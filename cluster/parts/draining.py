@@ -40,6 +40,8 @@ class Draining:
             assert isinstance(answer, PartReading)
             if answer.drained_version:
                 await self._catalog.remove_part(part.queue_id, part.version)
+                if self._catalog.queue_of_id(part.queue_id) is None:
+                    self._log.info("part_removed", queue=part.name, part=part.part.number)
         except QueueError as error:
             number, text = part.part.number, str(error)
             self._log.warning("part_not_looked_at", queue=part.name, part=number, error=text)

@@ -210,6 +210,12 @@ class PeerRouter(Router):
         operation = msgspec.structs.replace(ticket.request.operation, wait_time_seconds=left_s)
         return msgspec.structs.replace(ticket.request, operation=operation)
 
+    async def ask_here(self, request: Request) -> Answer:
+        """See `Router`."""
+        if request.queue.shard not in self.shards:
+            raise ServiceUnavailable
+        return await super().ask_here(request)
+
     def give_back(self, request: Request, received: Ticket | None) -> None:
         """See `Router`. What came with a repeated answer is only given back by an undoing, see rule
         40."""

@@ -7,7 +7,7 @@ requests over it; answers come back on the same. So two hosts have two connectio
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -55,8 +55,10 @@ class Transport:
         clock: Clock,
         entropy: Entropy,
         versions: tuple[int, ...] = VERSIONS,
+        channels: Collection[Channel] = tuple(Channel),
     ) -> None:
-        """`log_ids` is asked at each handshake, see `Hello`."""
+        """`log_ids` is asked at each handshake, see `Hello`; `channels` are those that are opened
+        to each peer."""
         assert is_host_id(host)
         self.host = host
         self._cluster = cluster
@@ -66,6 +68,7 @@ class Transport:
         self._clock = clock
         self._entropy = entropy
         self._versions = versions
+        self._channels = channels
         self._addresses: dict[str, Address] = {}
         self._dialers: dict[tuple[str, Channel], Dialer] = {}
         self._replicas = ChannelService()
@@ -97,7 +100,7 @@ class Transport:
             if incoming.peer and incoming.peer not in addresses:
                 incoming.close()
         for host in addresses:
-            for channel in Channel:
+            for channel in self._channels:
                 if host != self.host and (host, channel) not in self._dialers:
                     self._dialers[host, channel] = self._dialer(host, channel)
 

@@ -46,9 +46,10 @@ class QueueWatch:
 
     def _report(self, change: QueueChange) -> None:
         operation = _OPERATIONS.get(change.kind)
-        if operation is None:
-            return
         queue = change.queue
+        shard = self._router.shards.get(queue.shard)
+        if operation is None or shard is None:  # another worker of this host has the shard
+            return
         confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._reported[confirmed] = queue.queue_id
 
@@ -60,7 +61,7 @@ class QueueWatch:
         request_id = f"{PRINCIPAL}-{queue.queue_id}"
         caller = Caller(queue.account, queue.region, PRINCIPAL)
         request = Request(operation, queue, caller, request_id, destination=change.successor)
-        self._router.shards[queue.shard].submit(request, on_answer)
+        shard.submit(request, on_answer)
 
     async def confirmed(self, *queue_ids: int) -> None:
         """Wait until the shards have confirmed all changes of these queues and parts."""

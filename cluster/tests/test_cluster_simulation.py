@@ -28,14 +28,16 @@ _AT_ONCE = 10
 _UNTIL_FOUND = 100
 """Seeds within which a planted bug is found."""
 _SOONER = {
-    "apply_before_the_commit": 2,
-    "answer_when_deposed": 2,
-    "say_not_decided_of_everything": 14,
-    "forget_names_at_a_failover": 7,
-    "deliver_before_the_commit": 10,
+    "apply_before_the_commit": 10,
+    "answer_when_deposed": 10,
+    "forget_names_at_a_failover": 11,
+    "deliver_before_the_commit": 50,
     "rows_at_the_local_sync": 3,
-    "count_a_damaged_replica": 40,
-    "forget_the_log_above_a_checkpoint": 50,
+    "count_a_damaged_replica": 46,
+    "forget_the_log_above_a_checkpoint": 56,
+    "quarantine_at_once": 27,
+    "refuse_bad_pages": 10,
+    "leave_groups_open": 10,
     "undo_nothing": 20,
     "undo_the_answer_only": 20,
 }

@@ -9,11 +9,9 @@ import pytest
 
 from cluster.tests.test_verify_rows import QUEUE_ID, findings, some_rows, store_of
 from storage.checks import readable_rows
-from storage.checks.consistency import check_archive
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import ReadableRows, look_through
 from storage.engines.memory import MemoryStore
-from storage.healing.salvaged_archive import copy_archive
 from storage.healing.salvaged_queue import SEQUENCES_SKIPPED, QueueCopy, Target
 from storage.rows.damage import walk_rows
 from visibility.contract.stored_message import Lease, StoredMessage
@@ -44,6 +42,7 @@ from visibility.rows.row_values import (
     QueueRow,
     SealedBatch,
 )
+from visibility.rules.archive_tables import check_archive, salvage_archive
 
 Rows = dict[bytes, bytes]
 
@@ -281,7 +280,9 @@ def test_archive_agrees_whatever_block_cannot_be_read() -> None:
             block = set(keys[begin : begin + width])
             target = MemoryStore()
 
-            copied = copy_archive(ReadableRows(BlockStore(rows, block)), Target(target.apply))
+            to = Target(target.apply)
+            copied = salvage_archive(ReadableRows(BlockStore(rows, block)), to.put).archived
+            to.write()
 
             assert copied == sum(key[8:9] == ARCHIVED and key not in block for key in keys)
             assert not list(check_archive(target)) or not target.rows

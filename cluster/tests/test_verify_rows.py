@@ -12,7 +12,7 @@ import pytest
 from cluster.tests.driver import Driver
 from storage.checks.consistency import check_queue
 from storage.engines.memory import MemoryStore
-from storage.rows.damage import TABLES, Finding, check_row, check_rows, walk_rows
+from storage.rows.damage import check_row, check_rows, walk_rows
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_keys import (
@@ -33,6 +33,8 @@ from visibility.rows.row_keys import (
     row_key,
 )
 from visibility.rows.row_values import GroupRow, QueueRow
+from visibility.rules.features import TABLES
+from visibility.rules.tables import Finding
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 

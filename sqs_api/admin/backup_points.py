@@ -20,14 +20,13 @@ from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.clock import Entropy
 from cluster.coordination.coordination import Coordination, Unavailable
-from cluster.copies.backup import BackupDraft
+from cluster.copies.backup import BackupDraft, CopiedStore
 from cluster.members.copied_records import copied
 from cluster.peers.questions import Question, Questions
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.delivery import Deliveries
 from sqs_api.admin.quiesce import ACTION, LedShard, Quiesce, Step, StepDone
 from storage.copies.manifest import BackupRefused
-from storage.engines.flushed_rows import FlushedRows
 
 _TRIES = 3
 _PAUSE_S = 1.0
@@ -45,7 +44,7 @@ class BackupPoint(Protocol):
     cluster: str
     """Name of the cluster; empty on a single host."""
 
-    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, FlushedRows]]) -> int:
+    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
         """Returns the latest time of a copied row, 0 if that is now. Raises BackupRefused."""
 
 
@@ -57,7 +56,7 @@ class OwnPoint:
     def __init__(self, quiesce: Quiesce) -> None:
         self._quiesce = quiesce
 
-    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, FlushedRows]]) -> int:
+    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
         """See `BackupPoint`."""
         async with self._quiesce():
             checkpoints = {name: store.checkpoint for name, store in stores.values()}
@@ -94,7 +93,7 @@ class ClusterPoint:
         self._stores = stores
         self._entropy = entropy
 
-    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, FlushedRows]]) -> int:
+    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
         """See `BackupPoint`."""
         names = {number: name for number, (name, _) in stores.items()}
         tries = _TRIES

@@ -73,9 +73,9 @@ class Flows:
 
     def note(self, change: QueueChange) -> None:
         """Remember the counts of a queue that is deleted: the next flush may find it dropped."""
-        if change.kind is not Kind.DELETED:
+        shard = self._router.shards.get(change.queue.shard)
+        if change.kind is not Kind.DELETED or shard is None:
             return
-        shard = self._router.shards[change.queue.shard]
         for counted in shard.times_in_queues([change.queue.queue_id]):
             loaded_at_ms = shard.report().loaded_at_ms
             reading = _Reading(change.queue, counted, loaded_at_ms, is_deleted=True)

@@ -216,7 +216,7 @@ class Deletions:
             await asyncio.sleep(step.again_in_ms / 1000)
             step = await self._step(DropQueue(), kept.queue)
         await self._catalog.forget_queue(queue_id)
-        if not kept.continued_as:
+        if kept.queue.is_home and not kept.continued_as:
             self._log.info("deleted_queue_dropped", queue_id=queue_id, queue=kept.queue.name)
 
     async def settle(self) -> None:

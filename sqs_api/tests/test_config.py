@@ -26,6 +26,7 @@ DEFAULTS = {
     "port": 9324,
     "data": Path("holdfast-data"),
     "shards": None,
+    "workers": "1",
     "auth": AuthMode.SIGV4,
     "durability": Durability.FSYNC,
     "account": "000000000000",

@@ -22,9 +22,9 @@ from cluster.members.status import (
     ReplicaStatus,
     ShardStatus,
 )
-from sqs_api.__main__ import cli
 from sqs_api.admin.cluster_pages import Nothing
 from sqs_api.admin.routes import API, QUEUE_ACTIONS, RESERVED, SERVICE_ACTIONS, Route
+from sqs_api.commands.command_line import cli
 from sqs_api.operators.api import ROUTES
 from sqs_api.operators.openapi import DOCUMENT
 from sqs_api.tests.archived import archived, search_here, write_table

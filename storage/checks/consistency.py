@@ -13,16 +13,11 @@ from itertools import groupby
 from typing import TypeVar
 
 from storage.checks.readable_rows import ReadableRows
-from storage.rows.damage import Finding
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rows.outbox_rows import departures, outbox_row
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import decode_row
 from visibility.rows.row_keys import (
     ALIAS,
-    ARCHIVE,
-    ARCHIVED,
-    BATCH,
     BLOCKED,
     CLOCK,
     DELAYED,
@@ -48,13 +43,13 @@ from visibility.rows.row_keys import (
 from visibility.rows.row_values import (
     NOWHERE,
     THE_SHARD,
-    ArchiveRow,
     Departure,
     GroupRow,
     Quarantined,
     QueueRow,
-    SealedBatch,
 )
+from visibility.rules.features import SHARD_PARTS, TABLES
+from visibility.rules.tables import Finding
 from visibility.state.queue_state import SPAN_BITS, is_passed_by
 
 _T = TypeVar("_T")
@@ -64,49 +59,16 @@ Expect = Callable[[StoredMessage, int], bytes | None]
 
 def check_queue(rows: RowReader, queue_id: int) -> Iterator[Finding]:
     """Inconsistencies of a queue. O(rows of the queue). Raises DamagedRecord."""
-    return _QueueCheck(rows, queue_id).findings()
+    yield from _QueueCheck(rows, queue_id).findings()
+    for table in TABLES.values():
+        if table.check is not None:
+            yield from table.check(rows, queue_id)
 
 
-def check_archive(rows: RowReader) -> Iterator[Finding]:
-    """Positions waiting for the archive without a message. O(messages). Raises DamagedRecord."""
-    own = row_key(THE_SHARD, ARCHIVE, 0)
-    value = rows.get(own)
-    if value is None:
-        waiting = rows.scan(*table_range(THE_SHARD, ARCHIVED)[:1], own)
-        if next(waiting, None) is not None:
-            yield Finding(own, "messages wait for the archive, but its row is missing")
-        return
-    archive = decode_row(ArchiveRow, own, value)
-    batches = [decode_row(SealedBatch, k, v) for k, v in rows.scan(*table_range(THE_SHARD, BATCH))]
-    at = first = batches[0].first if batches else archive.open_first
-    for batch in batches:
-        key = row_key(THE_SHARD, BATCH, batch.number)
-        if batch.first != at:
-            yield Finding(key, f"it begins at {batch.first}, the one before ends at {at}")
-        if not archive.archived < batch.number < archive.next_batch:
-            yield Finding(key, f"batches {archive.archived + 1} to {archive.next_batch - 1} wait")
-        at = batch.until
-    if at != archive.open_first:
-        yield Finding(
-            own, f"the next batch begins at {archive.open_first}, the one before ends at {at}"
-        )
-    expected = first
-    for key, _ in rows.scan(*table_range(THE_SHARD, ARCHIVED)):
-        if number_of(key) != expected:
-            yield Finding(row_key(THE_SHARD, ARCHIVED, expected), "it is missing")
-        expected = number_of(key) + 1
-    if expected != archive.next_position:
-        yield Finding(row_key(THE_SHARD, ARCHIVED, expected), "it is missing")
-
-
-def check_outbox(rows: RowReader) -> Iterator[Finding]:
-    """Messages in the outbox under numbers that it did not give. Raises DamagedRecord."""
-    row = outbox_row(rows)
-    next_number = 0 if row is None else row.next_number
-    for number, _ in departures(rows):
-        if number >= next_number:
-            key = row_key(THE_SHARD, DEPARTURE, number)
-            yield Finding(key, f"the outbox has given numbers below {next_number} only")
+def check_shard(rows: RowReader) -> Iterator[Finding]:
+    """Inconsistencies of the rows that are of no queue. O(these rows). Raises DamagedRecord."""
+    for part in SHARD_PARTS:
+        yield from part.check(rows)
 
 
 class _QueueCheck:

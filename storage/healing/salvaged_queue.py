@@ -12,8 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from storage.checks.readable_rows import ReadableRows
-from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
@@ -25,11 +24,8 @@ from visibility.rows.row_keys import (
     GROUP,
     GROUP_LINE,
     HEAD,
-    HOLD,
     LEASE,
     MESSAGE,
-    MOVE_TASK,
-    REMEMBERED,
     group_key,
     group_line_key,
     number_of,
@@ -38,7 +34,8 @@ from visibility.rows.row_keys import (
     queue_key,
     row_key,
 )
-from visibility.rows.row_values import THE_SHARD, Departure, GroupRow, QueueRow, Remembered
+from visibility.rows.row_values import THE_SHARD, Departure, GroupRow, QueueRow
+from visibility.rules.features import TABLES
 from visibility.state.queue_state import SPAN_BITS
 
 SEQUENCES_SKIPPED = 1 << 40
@@ -103,7 +100,6 @@ class QueueCopy:
         self._lowest_waiting = 0
         self._highest = 0
         self._in_flight = self._delayed = self._aliases = 0
-        self._remembered_ms = 0
         self.has_own_row = own is not None
         """True if the queue's own row was readable."""
         self._messages = 0
@@ -121,12 +117,11 @@ class QueueCopy:
         if self._fifo:
             self._lock_groups()
         self._copy_delayed()
-        for _ in self._copy_as_is(MOVE_TASK, MoveTask):
-            pass
-        for _ in self._copy_as_is(HOLD, Hold):
-            pass
-        for remembered in self._copy_as_is(REMEMBERED, Remembered):
-            self._remembered_ms = max(self._remembered_ms, remembered.at_ms)
+        for table in TABLES.values():
+            if table.salvage is not None and table.row is not None:
+                for key, row in self._table(table.prefix, table.row):
+                    self._put(key, row)
+                    self._own = table.salvage(self._own, row)
         next_number, listed = self._write_groups(self._next_number())
         self._write_own_row(next_number, listed)
         self._target.write()
@@ -221,11 +216,6 @@ class QueueCopy:
     def _put_empty(self, key: bytes) -> None:
         self._target.put(key, b"")
 
-    def _copy_as_is(self, table: bytes, kind: type[_T]) -> Iterator[_T]:
-        for key, row in self._table(table, kind):
-            self._put(key, row)
-            yield row
-
     # -- derived rows ------------------------------------------------------------------------------
 
     def _next_number(self) -> int:
@@ -272,7 +262,6 @@ class QueueCopy:
             listed=listed,
             aliases=self._aliases,
             departed=self._rows.departed[self._id],
-            remembered_ms=max(self._own.remembered_ms, self._remembered_ms),
             fifo=self._fifo,
         )
         write_queue(self._target.batch, self._id, own, self._spans)

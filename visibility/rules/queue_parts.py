@@ -17,13 +17,23 @@ from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MessagesFound, PartReading
+from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import PART, row_key
+from visibility.rows.row_keys import PART, number_of, row_key
 from visibility.rows.row_values import THE_SHARD, PartRow
 from visibility.rules.decided import NO_MESSAGES, NoAnswer, Outcome
 from visibility.rules.events import Event
 from visibility.rules.operation_kinds import OperationKind, Operations
+from visibility.rules.tables import (
+    NUMBER_KEY,
+    Finding,
+    Kept,
+    Put,
+    ShardPart,
+    SoundRows,
+    Table,
+)
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -178,6 +188,27 @@ class PartDrained(Event, frozen=True, gc=False):
         changes.put(row_key(THE_SHARD, PART, self.queue_id), encode_row(self.row))
 
 
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def _load(shard: ShardState, rows: RowReader) -> None:
+    shard.parts = {number_of(key): row for key, row in _CLOSED.read(rows, THE_SHARD)}
+
+
+def _check(rows: RowReader) -> Iterator[Finding]:
+    """No other rows depend on them."""
+    return iter(())
+
+
+def _salvage(rows: SoundRows, put: Put) -> Kept:
+    """Keep what is readable: the catalog closes the others again."""
+    for key, row in rows.table(THE_SHARD, PART, PartRow):
+        put(key, encode_row(row))
+    return Kept()
+
+
+_CLOSED = Table(PART, "closed part", NUMBER_KEY, PartRow)
+CLOSED_PARTS = ShardPart((_CLOSED,), _load, _check, _salvage)
 OPERATIONS: Operations = {
     CheckPart: OperationKind(decide_check_part, PartReading),
     PartsAdded: OperationKind(decide_parts_added, None),

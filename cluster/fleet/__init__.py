@@ -1,0 +1,1 @@
+"""A fleet of clusters: the rules by which queues are given to them."""

@@ -1,0 +1,193 @@
+"""Draft: a plan while it is made, with the budgets that all rules share. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from cluster.fleet.counted import Counted
+from cluster.fleet.hands import HAND, hand
+from cluster.fleet.load_history import LoadHistory
+from cluster.fleet.loads import PartLoad, disturbance
+from cluster.fleet.placement import shards_of_new_parts
+from cluster.fleet.plan_table import Applied, Change, Fleet, Kind, Part, Queue
+from cluster.fleet.reasons import Reason, Refusal, Warned, Why, reason
+from cluster.fleet.thresholds import (
+    CALM_MS,
+    SILENT_MS,
+    STOP_AT,
+    TRANSFERS_MAX,
+    UNDO_MS,
+)
+
+BUDGET_SHARE, BUDGET_LEAST = 0.01, 8
+"""The share of all parts, and the number of parts of a small fleet, that may be changed in ten
+minutes."""
+
+
+class Draft:
+    """The changes and refusals so far. A change that is offered counts for those after it."""
+
+    def __init__(self, fleet: Fleet, history: LoadHistory, now_ms: int) -> None:
+        self.fleet = fleet
+        self.history = history
+        self.now_ms = now_ms
+        self.counted = Counted(fleet, history, now_ms)
+        self.changes: list[Change] = []
+        self.refusals: list[Refusal] = []
+        self.warnings: list[Warned] = []
+        self.budget = max(BUDGET_LEAST, int(BUDGET_SHARE * fleet.parts))
+        self.spent = sum(
+            each.change.parts for each in fleet.changes if now_ms - each.at_ms < CALM_MS
+        )
+        self._changed: set[str] = set()
+
+    # -- outcomes ----------------------------------------------------------------------------------
+
+    def offer(self, change: Change) -> Reason | None:
+        """Make this change part of the plan, unless budgets refuse it; then their reason."""
+        refused = self._over_budget(change)
+        if refused is None:
+            self.changes.append(change)
+            self.spent += change.parts
+            self._changed.add(change.queue)
+            self.counted.add(change)
+        return refused
+
+    def refuse(self, kind: Kind, of: str, why: Reason) -> None:
+        """Say that a wanted change is not made."""
+        self.refusals.append(Refusal(kind.value, of, why))
+
+    def warn(self, of: str, why: Reason) -> None:
+        """Tell an operator or owner."""
+        self.warnings.append(Warned(of, why))
+
+    def is_changed(self, queue: str) -> bool:
+        """True if this plan changes the queue."""
+        return queue in self._changed
+
+    # -- permission --------------------------------------------------------------------------------
+
+    def hindrance(self, kind: Kind, queue: Queue, parts: Iterable[Part]) -> Reason | None:
+        """The reason against a change of these parts of the queue now, apart from budgets."""
+        for applied in reversed(self.fleet.last_changes.get(queue.queue_id, [])):
+            ago_ms = self.now_ms - applied.at_ms
+            if ago_ms < CALM_MS:
+                return reason(Why.CALM, ago_s=ago_ms / 1000)
+            if ago_ms < UNDO_MS and _undoes(kind, applied):
+                return reason(Why.UNDOES, ago_s=ago_ms / 1000)
+        if queue.has_task and not (kind is Kind.SPLIT and not queue.is_fifo):
+            return reason(Why.TASK)
+        for part in parts:
+            if (refused := self.hindrance_of_shard(part.shard)) is not None:
+                return refused
+        return None
+
+    def hindrance_of_shard(self, shard: int) -> Reason | None:
+        """The reason against changes that begin or end at this shard."""
+        cluster = self.fleet.cluster_of.get(shard, "")
+        load = self.history.shards.get(shard)
+        if cluster in self.history.silent_since_ms or load is None:
+            return reason(Why.SILENT, cluster=cluster)
+        what = disturbance(load, self.now_ms)
+        return reason(Why.DISTURBED, shard=shard, what=what) if what is not None else None
+
+    def _over_budget(self, change: Change) -> Reason | None:
+        if change.kind is Kind.GROW_HAND:
+            return None
+        if self.spent + change.parts > self.budget:
+            return reason(Why.BUDGET, spent=self.spent, budget=self.budget)
+        if not change.drains:
+            return None
+        cluster_of = self.fleet.cluster_of
+        for shards, under_way in (
+            (change.leaves, self.counted.leaving),
+            (change.opens, self.counted.coming),
+        ):
+            for name in {cluster_of.get(shard, "") for shard in shards}:
+                if under_way[name] >= TRANSFERS_MAX:
+                    return reason(Why.TRANSFERS, transfers=under_way[name], cluster=name)
+        return None
+
+    # -- places ------------------------------------------------------------------------------------
+
+    def hand_size(self, account: str) -> int:
+        """The number of clusters of the account."""
+        return self.fleet.hand_sizes.get(account, HAND)
+
+    def places(self, queue: Queue, asked: float, count: int, names: Collection[str]) -> list[int]:
+        """Up to this many shards for new parts, each of which asks for this share of a loop.
+
+        On these clusters; never a shard that has a part of the queue, or a place that the queue
+        left within an hour.
+        """
+        left_shards, left_clusters = self._left(queue)
+        able = [
+            name
+            for name in names
+            if name not in left_clusters and self.counted.has_room(name, asked)
+        ]
+        avoid = {part.shard for part in queue.parts} | left_shards
+        avoid |= {
+            shard
+            for name in able
+            for shard in self.fleet.clusters[name].shards
+            if self.counted.shard(shard) + asked >= STOP_AT
+            or self.hindrance_of_shard(shard) is not None
+        }
+        key = f"{queue.queue_id}/{queue.version}"
+        return list(shards_of_new_parts(self.fleet.clusters, key, able, self.counted, count, avoid))
+
+    def hand_of(self, account: str) -> tuple[str, ...]:
+        """The clusters of the account."""
+        return hand(account, self.fleet.clusters.values(), self.hand_size(account))
+
+    def grow_hand(self, account: str) -> None:
+        """Give the account one cluster more, if there is one and it did not grow just now."""
+        size = self.hand_size(account)
+        grown = self.fleet.last_changes.get(account, [])
+        if (
+            len(hand(account, self.fleet.clusters.values(), size + 1)) > size
+            and not (grown and self.now_ms - grown[-1].at_ms < CALM_MS)
+            and not any(c.kind is Kind.GROW_HAND and c.account == account for c in self.changes)
+        ):
+            why = reason(Why.HAND_FULL, clusters=size)
+            self.offer(Change(kind=Kind.GROW_HAND, account=account, version=size, reason=why))
+
+    def _left(self, queue: Queue) -> tuple[set[int], set[str]]:
+        """Shards that the queue left within an hour, and clusters that it left altogether."""
+        cluster_of = self.fleet.cluster_of
+        shards = {
+            shard
+            for applied in self.fleet.last_changes.get(queue.queue_id, [])
+            if self.now_ms - applied.at_ms < UNDO_MS
+            for shard in applied.change.leaves
+        }
+        has = {cluster_of.get(part.shard) for part in queue.open_parts}
+        return shards, {cluster_of.get(shard, "") for shard in shards} - has
+
+    # -- loads -------------------------------------------------------------------------------------
+
+    def parts_of(self, shards: Iterable[int]) -> list[tuple[PartLoad, Queue, Part]]:
+        """The reported open parts of these shards, the busiest first."""
+        found = []
+        for shard in shards:
+            load = self.history.shards.get(shard)
+            for seen in load.parts if load is not None else ():
+                queue = self.fleet.queues.get(seen.queue)
+                part = queue.part(seen.number) if queue is not None else None
+                if queue is not None and part in queue.open_parts and part.shard == shard:
+                    found.append((seen, queue, part))
+        found.sort(key=lambda each: (-each[0].asked, each[0].queue, each[0].number))
+        return found
+
+    def warn_of_silence(self) -> None:
+        """Clusters that an operator should look at."""
+        for name, since_ms in sorted(self.history.silent_since_ms.items()):
+            silent_ms = self.now_ms - since_ms
+            if silent_ms >= SILENT_MS:
+                self.warn(name, reason(Why.SILENT_LONG, cluster=name, minutes=silent_ms // 60_000))
+
+
+def _undoes(kind: Kind, applied: Applied) -> bool:
+    """True if a change of this kind undoes that one; places are looked at apart."""
+    return {kind, applied.change.kind} == {Kind.SPLIT, Kind.SHRINK}

@@ -1,0 +1,139 @@
+"""The shard of a new part: of two clusters of the account's hand, drawn by hash, the less loaded
+one. Pure.
+
+Never the one least loaded of all: loads are up to thirty seconds old, and all creates of that time
+would go to it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from cluster.fleet.hands import HAND, hand, two_of
+from cluster.fleet.load_history import LoadHistory
+from cluster.fleet.plan_table import Cluster
+
+NEW_QUEUE = 0.002
+"""The share of a loop that a new queue counts until its shard is reported."""
+
+
+class KnownLoads(Protocol):
+    """Loads of clusters and shards, with what was assigned since they were reported."""
+
+    def load(self, cluster: str) -> float:
+        """Of a cluster."""
+
+    def shard(self, shard: int) -> float:
+        """The share of a loop that is asked of a shard."""
+
+    def has_room(self, cluster: str, asked: float) -> bool:
+        """True if a cluster may take a new part that asks for this share of a loop."""
+
+
+class Chosen(NamedTuple):
+    """A place for a new queue."""
+
+    shard: int
+    hand_size: int
+    """Larger than it was if all clusters of the account's hand are full: that is an event."""
+
+
+class NewQueues:
+    """KnownLoads of a process that makes queues: the last reports, and its own queues since."""
+
+    def __init__(self, history: LoadHistory) -> None:
+        self._history = history
+        self._made: list[tuple[int, int, str]] = []
+
+    def made(self, shard: int, cluster: str, now_ms: int) -> None:
+        """A queue was given to this shard."""
+        reported = self._history.reported_ms
+        self._made = [each for each in self._made if each[0] > reported.get(each[2], 0)]
+        self._made.append((now_ms, shard, cluster))
+
+    def load(self, cluster: str) -> float:
+        """See KnownLoads; a cluster that never reported is full."""
+        util = self._history.utilisation.get(cluster)
+        if util is None:
+            return 1.0
+        reported_ms = self._history.reported_ms[cluster]
+        made = sum(at_ms > reported_ms and name == cluster for at_ms, _, name in self._made)
+        return max(util.load, util.loop + made * NEW_QUEUE / self._history.loops[cluster])
+
+    def shard(self, shard: int) -> float:
+        """See KnownLoads."""
+        load = self._history.shards.get(shard)
+        reported_ms = self._history.shard_ms.get(shard, 0)
+        made = sum(at_ms > reported_ms and of == shard for at_ms, of, _ in self._made)
+        return (load.asked if load is not None else 0.0) + made * NEW_QUEUE
+
+    def has_room(self, cluster: str, asked: float) -> bool:
+        """See KnownLoads."""
+        is_closed = cluster in self._history.full or cluster in self._history.silent_since_ms
+        return not is_closed and self.load(cluster) + asked < 1.0
+
+
+def choose_shard(
+    queue: str,
+    account: str,
+    clusters: Mapping[str, Cluster],
+    loads: KnownLoads,
+    may_use: Callable[[str], bool],
+    hand_size: int = HAND,
+) -> Chosen | None:
+    """The shard of a new queue, by its ARN. None if `may_use` allows no cluster at all.
+
+    Nobody is asked. A create is not refused for load: if every cluster is full, the less loaded of
+    two takes it.
+    """
+    dealt = hand(account, clusters.values(), len(clusters))
+    for size in range(hand_size, max(hand_size, len(dealt)) + 1):
+        able = [n for n in dealt[:size] if may_use(n) and loads.has_room(n, NEW_QUEUE)]
+        if able:
+            return Chosen(shard_in(clusters, queue, able, loads), size)
+    able = [name for name in dealt[:hand_size] if may_use(name)] or [
+        name for name in dealt if may_use(name)
+    ]
+    return Chosen(shard_in(clusters, queue, able, loads), hand_size) if able else None
+
+
+def shard_in(
+    clusters: Mapping[str, Cluster],
+    key: str,
+    names: Collection[str],
+    loads: KnownLoads,
+    avoid: Collection[int] = (),
+) -> int:
+    """A shard of these clusters, at least one of which has one that is not to be avoided."""
+    free = {n: [s for s in clusters[n].shards if s not in avoid] for n in names}
+    drawn = two_of(key, [name for name in names if free[name]])
+    name = min(drawn, key=lambda each: (loads.load(each), each))
+    shards = two_of(key, [str(shard) for shard in free[name]])
+    return min(map(int, shards), key=lambda shard: (loads.shard(shard), shard))
+
+
+def shards_of_new_parts(
+    clusters: Mapping[str, Cluster],
+    key: str,
+    names: Collection[str],
+    loads: KnownLoads,
+    count: int,
+    avoid: Collection[int],
+) -> Sequence[int]:
+    """Up to this many different shards, spread over clusters first."""
+    chosen: list[int] = []
+    drawn: Counter[str] = Counter()
+    cluster_of = {shard: name for name in names for shard in clusters[name].shards}
+    for number in range(count):
+        taken = {*avoid, *chosen}
+        able = [n for n in names if any(shard not in taken for shard in clusters[n].shards)]
+        if not able:
+            break
+        fewest = min(drawn[name] for name in able)
+        able = [name for name in able if drawn[name] == fewest]
+        shard = shard_in(clusters, f"{key}/{number}", able, loads, taken)
+        drawn[cluster_of[shard]] += 1
+        chosen.append(shard)
+    return chosen

@@ -1,0 +1,154 @@
+"""The fleet as the plan sees it: clusters, queues with their parts, and the last changes. Pure.
+
+Plain frozen values, so that a plan is a function of them, of the loads and of the clock. They hold
+no more of the records than a plan needs.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import msgspec
+
+from cluster.fleet.reasons import Reason
+
+RANGE_END = 1 << 64
+"""Hashes of FIFO groups are below it."""
+
+
+class PartState(enum.Enum):
+    """A part that is gone is not in the table."""
+
+    OPEN = "open"
+    DRAINING = "draining"
+
+
+class Part(NamedTuple):
+    """The share of a queue that one shard keeps."""
+
+    number: int
+    """Rises with each part of the queue, and is never used again."""
+    shard: int
+    state: PartState = PartState.OPEN
+    low: int = 0
+    high: int = RANGE_END
+    """A part of a FIFO queue has the groups with hashes from `low` up to `high`."""
+
+
+class Queue(NamedTuple):
+    """A queue and where its parts are."""
+
+    queue_id: str
+    account: str
+    version: int
+    """Rises with each change; a change is valid for the version that it was computed from."""
+    parts: tuple[Part, ...]
+    """By number."""
+    is_fifo: bool = False
+    can_split: bool = True
+    """False for a FIFO queue that deduplicates over the whole queue."""
+    has_task: bool = False
+    """A move task, a redrive or a restore reads it, or a purge keeps messages of it."""
+
+    @property
+    def open_parts(self) -> tuple[Part, ...]:
+        """The parts that take messages."""
+        return tuple(part for part in self.parts if part.state is PartState.OPEN)
+
+    def part(self, number: int) -> Part | None:
+        """The part of this number, None if it is gone."""
+        return next((part for part in self.parts if part.number == number), None)
+
+
+class Cluster(NamedTuple):
+    """Hosts that keep the same shards."""
+
+    name: str
+    shards: tuple[int, ...]
+    hosts: int = 3
+    zone: str = ""
+    """Its zone, or any text that clusters with a common fate share."""
+    is_draining: bool = False
+    """An operator empties it."""
+
+
+class Kind(enum.Enum):
+    """The changes that a plan can make."""
+
+    SPLIT = "split"
+    SHRINK = "shrink"
+    MOVE = "move"
+    GROW_HAND = "grow-hand"
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """New parts, and parts that are drained into them; or one more cluster for an account.
+
+    Of a FIFO queue, each two shards of a split's `opens` take the halves of one of its `drains`,
+    in order; those of a standard queue are parts beside the present ones.
+    """
+
+    kind: Kind
+    reason: Reason
+    account: str
+    queue: str = ""
+    """The queue's id; empty for a hand."""
+    version: int = 0
+    """The version of the queue that the change was computed from; for a hand its size."""
+    drains: tuple[int, ...] = ()
+    """Numbers of the parts to drain."""
+    leaves: tuple[int, ...] = ()
+    """The shard of each of them."""
+    opens: tuple[int, ...] = ()
+    """Shards of the new parts."""
+    taken: tuple[float, ...] = ()
+    """The share of a loop that each shard of `leaves` is expected to lose."""
+    given: tuple[float, ...] = ()
+    """The share of a loop that each shard of `opens` is expected to get."""
+
+    @property
+    def parts(self) -> int:
+        """Parts that it changes, for budgets."""
+        return max(len(self.drains), len(self.opens))
+
+
+class Applied(NamedTuple):
+    """A change that was made."""
+
+    at_ms: int
+    change: Change
+
+
+@dataclass(frozen=True)
+class Fleet:
+    """All records that a plan reads, as of one moment."""
+
+    clusters: Mapping[str, Cluster]
+    queues: Mapping[str, Queue]
+    parts: int
+    """The number of all parts."""
+    split: Collection[str] = ()
+    """Ids of the queues with several parts."""
+    changes: tuple[Applied, ...] = ()
+    """Those of the last hour, and older ones with parts that still drain; the oldest first."""
+    hand_sizes: Mapping[str, int] = field(default_factory=dict)
+    """Accounts whose hand grew."""
+
+    @cached_property
+    def cluster_of(self) -> dict[int, str]:
+        """The cluster of each shard."""
+        return {
+            shard: cluster.name for cluster in self.clusters.values() for shard in cluster.shards
+        }
+
+    @cached_property
+    def last_changes(self) -> dict[str, list[Applied]]:
+        """The changes of each queue, or of each account's hand under the account."""
+        by: dict[str, list[Applied]] = {}
+        for applied in self.changes:
+            by.setdefault(applied.change.queue or applied.change.account, []).append(applied)
+        return by

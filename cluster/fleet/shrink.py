@@ -1,0 +1,125 @@
+"""Fewer parts for queues that have asked for little in half an hour. Pure.
+
+Never because little was *served*: a part that has become slow serves little, and would become
+slower with more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+
+from cluster.fleet.draft import Draft
+from cluster.fleet.load_history import WATCHED_MINUTES
+from cluster.fleet.plan_table import Change, Kind, Part, Queue
+from cluster.fleet.reasons import Reason, Why, reason
+from cluster.fleet.thresholds import SHRINK_BELOW
+
+AT_ONCE_SHARE, AT_ONCE_MAX = 0.10, 8
+
+
+def shrink(draft: Draft) -> None:
+    """Take parts away from idle queues; they are drained into those that stay.
+
+    A queue that is busy is not wanted smaller, so nothing is said of it.
+    """
+    for queue_id in sorted(draft.fleet.split):
+        queue = draft.fleet.queues.get(queue_id)
+        if queue is None or draft.is_changed(queue_id) or len(queue.open_parts) < 2:
+            continue
+        maxima = {part: _greatest(draft, queue, part) for part in queue.open_parts}
+        if max(asked for _, asked in maxima.values()) >= SHRINK_BELOW:
+            continue
+        pick = _of_fifo if queue.is_fifo else _of_standard
+        leaving = pick({part: asked for part, (_, asked) in maxima.items()})
+        if not leaving:
+            continue
+        refused = _hindrance(draft, queue, leaving, {p: m for p, (m, _) in maxima.items()})
+        if refused is None:
+            asked = {part: asked for part, (_, asked) in maxima.items()}
+            refused = _shrink(draft, queue, leaving, asked)
+        if refused is not None:
+            draft.refuse(Kind.SHRINK, queue_id, refused)
+
+
+def _greatest(draft: Draft, queue: Queue, part: Part) -> tuple[int, float]:
+    """Minutes with a report, and the most that was asked in half an hour."""
+    seen = draft.history.parts.get((queue.queue_id, part.number))
+    return seen.greatest(draft.now_ms) if seen is not None else (0, 0.0)
+
+
+def _of_standard(asked: dict[Part, float]) -> list[Part]:
+    """The idlest parts, if those that stay can carry all: at most a tenth of them at once."""
+    total = sum(asked.values())
+    most = max(1, min(int(AT_ONCE_SHARE * len(asked)), AT_ONCE_MAX))
+    leave = next(
+        (n for n in range(min(most, len(asked) - 1), 0, -1) if _fits(total, len(asked) - n)), 0
+    )
+    return sorted(asked, key=lambda part: (asked[part], -part.number))[:leave]
+
+
+def _fits(total: float, parts: int) -> bool:
+    return total / parts < SHRINK_BELOW
+
+
+def _of_fifo(asked: dict[Part, float]) -> list[Part]:
+    """Two neighbours that one new part can carry, those that ask for least."""
+    pairs = [
+        pair for pair in _neighbours(asked) if sum(asked[part] for part in pair) < SHRINK_BELOW
+    ]
+    if not pairs:
+        return []
+    low, high = min(pairs, key=lambda pair: (sum(asked[part] for part in pair), pair[0].low))
+    return [low, high]
+
+
+def _neighbours(parts: Iterable[Part]) -> Iterator[tuple[Part, Part]]:
+    by_range = sorted(parts, key=lambda part: part.low)
+    return ((low, high) for low, high in pairwise(by_range) if low.high == high.low)
+
+
+def _hindrance(
+    draft: Draft, queue: Queue, leaving: list[Part], minutes: dict[Part, int]
+) -> Reason | None:
+    for part, seen in minutes.items():
+        if seen < WATCHED_MINUTES:
+            return reason(Why.UNSEEN, part=part.number, minutes=seen)
+    for part in leaving:
+        messages = draft.history.parts[queue.queue_id, part.number].last.messages
+        if messages:
+            return reason(Why.BACKLOG, part=part.number, messages=messages)
+    return draft.hindrance(Kind.SHRINK, queue, queue.open_parts)
+
+
+def _shrink(
+    draft: Draft, queue: Queue, leaving: list[Part], asked: dict[Part, float]
+) -> Reason | None:
+    taken = tuple(asked[part] for part in leaving)
+    total = sum(taken)
+    if queue.is_fifo:
+        hand = draft.hand_of(queue.account)
+        names = [name for name in hand if draft.counted.has_room(name, total)]
+        opens = draft.places(queue, total, 1, names)
+        if not opens:
+            return reason(Why.NO_ROOM, asked=total)
+    else:
+        stay = [part.shard for part in queue.open_parts if part not in leaving]
+        cluster_of = draft.fleet.cluster_of
+        for shard in stay:
+            if not draft.counted.has_room(cluster_of.get(shard, ""), total / len(stay)):
+                return reason(Why.NO_ROOM, asked=total / len(stay))
+        opens = []
+    return draft.offer(
+        Change(
+            kind=Kind.SHRINK,
+            reason=reason(Why.IDLE_PARTS, asked=max(asked.values())),
+            account=queue.account,
+            queue=queue.queue_id,
+            version=queue.version,
+            drains=tuple(part.number for part in leaving),
+            leaves=tuple(part.shard for part in leaving),
+            opens=tuple(opens),
+            taken=taken,
+            given=(total,) * len(opens),
+        )
+    )

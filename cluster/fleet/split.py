@@ -1,0 +1,136 @@
+"""Splits of queues that ask for more of a loop than one part should. Pure.
+
+Rates and depths say little: requests miss the few heavy ones, and ten million idle messages gain
+nothing. The time of the loop decides.
+"""
+
+from __future__ import annotations
+
+import math
+
+from cluster.fleet.draft import Draft
+from cluster.fleet.load_history import PartSeen
+from cluster.fleet.plan_table import Change, Kind, Part, Queue
+from cluster.fleet.reasons import Reason, Why, reason
+from cluster.fleet.thresholds import (
+    GROUP_MAX,
+    HOT_WINDOWS,
+    PART_WANTED,
+    PARTS_MAX,
+    SPLIT_AT,
+)
+
+
+def split(draft: Draft) -> None:
+    """Split the hot queues, the hottest first."""
+    hot: dict[str, list[tuple[PartSeen, Part]]] = {}
+    for (queue_id, number), seen in draft.history.parts.items():
+        queue = draft.fleet.queues.get(queue_id) if seen.hot >= HOT_WINDOWS else None
+        part = queue.part(number) if queue is not None else None
+        if queue is not None and part in queue.open_parts and part.shard == seen.shard:
+            hot.setdefault(queue_id, []).append((seen, part))
+    asked = {queue_id: sum(seen.last.asked for seen, _ in hot[queue_id]) for queue_id in hot}
+    for queue_id in sorted(hot, key=lambda each: (-asked[each], each)):
+        queue = draft.fleet.queues[queue_id]
+        if draft.is_changed(queue_id):
+            continue
+        parts = sorted(hot[queue_id], key=lambda each: (-each[0].last.asked, each[1].number))
+        refused = _hindrance(draft, queue, parts)
+        if refused is None:
+            refused = _split(draft, queue, parts)
+        if refused is not None:
+            draft.refuse(Kind.SPLIT, queue_id, refused)
+
+
+def _hindrance(draft: Draft, queue: Queue, parts: list[tuple[PartSeen, Part]]) -> Reason | None:
+    if not queue.can_split:
+        return _tell_owner(draft, queue, reason(Why.QUEUE_SCOPE))
+    if queue.is_fifo and (group := max(seen.last.top_group for seen, _ in parts)) > GROUP_MAX:
+        return _tell_owner(draft, queue, reason(Why.ONE_GROUP, group=group))
+    if len(queue.open_parts) >= PARTS_MAX:
+        return _tell_owner(draft, queue, reason(Why.PARTS_MAX, parts=len(queue.open_parts)))
+    return draft.hindrance(Kind.SPLIT, queue, (part for _, part in parts))
+
+
+def _tell_owner(draft: Draft, queue: Queue, why: Reason) -> Reason:
+    draft.warn(queue.queue_id, why)
+    return why
+
+
+def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reason | None:
+    """At most twice the parts, and no more than the load needs."""
+    total = _asked(draft, queue)
+    present = len(queue.open_parts)
+    wanted = min(2 * present, PARTS_MAX, max(present + 1, math.ceil(total / PART_WANTED)))
+    if queue.is_fifo:
+        return _split_fifo(draft, queue, hot[: wanted - present])
+    share = total / wanted
+    opens = _places(draft, queue, share, wanted - present)
+    if not opens:
+        return reason(Why.NO_ROOM, asked=share)
+    share = total / (present + len(opens))
+    return draft.offer(
+        Change(
+            kind=Kind.SPLIT,
+            reason=_why(draft, *hot[0]),
+            account=queue.account,
+            queue=queue.queue_id,
+            version=queue.version,
+            leaves=tuple(part.shard for part in queue.open_parts),
+            opens=tuple(opens),
+            taken=tuple(
+                max(0.0, _asked_of(draft, queue, part) - share) for part in queue.open_parts
+            ),
+            given=(share,) * len(opens),
+        )
+    )
+
+
+def _split_fifo(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reason | None:
+    """Each hot part is drained into two new ones with half of its groups each."""
+    share = hot[0][0].last.asked / 2
+    opens = _places(draft, queue, share, 2 * len(hot))
+    hot = hot[: len(opens) // 2]
+    if not hot:
+        return reason(Why.NO_ROOM, asked=share)
+    return draft.offer(
+        Change(
+            kind=Kind.SPLIT,
+            reason=_why(draft, *hot[0]),
+            account=queue.account,
+            queue=queue.queue_id,
+            version=queue.version,
+            drains=tuple(part.number for _, part in hot),
+            leaves=tuple(part.shard for _, part in hot),
+            opens=tuple(opens[: 2 * len(hot)]),
+            taken=tuple(seen.last.asked for seen, _ in hot),
+            given=tuple(seen.last.asked / 2 for seen, _ in hot for _ in range(2)),
+        )
+    )
+
+
+def _places(draft: Draft, queue: Queue, asked: float, count: int) -> list[int]:
+    """Of the account's hand, which grows if all of it is full or has a part of the queue."""
+    hand = draft.hand_of(queue.account)
+    names = [name for name in hand if draft.counted.has_room(name, asked)]
+    opens = draft.places(queue, asked, count, names)
+    if len(opens) < count:
+        draft.grow_hand(queue.account)
+    return opens
+
+
+def _asked(draft: Draft, queue: Queue) -> float:
+    """Of all parts together."""
+    return sum(_asked_of(draft, queue, part) for part in queue.open_parts)
+
+
+def _asked_of(draft: Draft, queue: Queue, part: Part) -> float:
+    seen = draft.history.parts.get((queue.queue_id, part.number))
+    return seen.last.asked if seen is not None else 0.0
+
+
+def _why(draft: Draft, seen: PartSeen, part: Part) -> Reason:
+    if seen.last.asked >= SPLIT_AT:
+        return reason(Why.HOT_QUEUE, asked=SPLIT_AT)
+    loop = draft.history.shards[part.shard].asked
+    return reason(Why.HOT_SHARD, loop=loop, asked=seen.last.asked)

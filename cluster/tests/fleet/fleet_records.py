@@ -1,0 +1,121 @@
+"""FleetRecords: a model of the fleet's records. It makes changes as transactions on a queue's own
+record would be made, on condition of its version and of the planner's key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from cluster.fleet.hands import HAND
+from cluster.fleet.plan import clean
+from cluster.fleet.plan_table import (
+    RANGE_END,
+    Applied,
+    Change,
+    Cluster,
+    Fleet,
+    Kind,
+    Part,
+    PartState,
+    Queue,
+)
+
+
+class FleetRecords:
+    """Clusters, queues, changes of the last hour, and who may change them."""
+
+    def __init__(self, clusters: Iterable[Cluster], queues: Iterable[Queue] = ()) -> None:
+        self.clusters = {cluster.name: cluster for cluster in clusters}
+        self.queues = {queue.queue_id: queue for queue in queues}
+        self.hand_sizes: dict[str, int] = {}
+        self.changes: tuple[Applied, ...] = ()
+        self.holder = ""
+        self.parts = sum(len(queue.parts) for queue in self.queues.values())
+        self.split = {q.queue_id for q in self.queues.values() if len(q.parts) > 1}
+
+    def fleet(self) -> Fleet:
+        """As of now. The queues are shared, so the plan is to be made at once."""
+        return Fleet(
+            clusters=self.clusters,
+            queues=self.queues,
+            parts=self.parts,
+            split=self.split,
+            changes=self.changes,
+            hand_sizes=self.hand_sizes,
+        )
+
+    def put(self, queue: Queue) -> None:
+        """Make or replace a queue."""
+        before = self.queues.get(queue.queue_id)
+        self.parts += len(queue.parts) - (len(before.parts) if before is not None else 0)
+        self.queues[queue.queue_id] = queue
+        if len(queue.parts) > 1:
+            self.split.add(queue.queue_id)
+        else:
+            self.split.discard(queue.queue_id)
+
+    def apply(
+        self, change: Change, now_ms: int, holder: str = "", checks_version: bool = True
+    ) -> bool:
+        """Make a change if its conditions hold. `checks_version` is False for a planted bug."""
+        if holder != self.holder:
+            return False
+        if change.kind is Kind.GROW_HAND:
+            if self.hand_sizes.get(change.account, HAND) != change.version:
+                return False
+            self.hand_sizes[change.account] = change.version + 1
+        else:
+            queue = self.queues.get(change.queue)
+            if queue is None or (checks_version and queue.version != change.version):
+                return False
+            self.put(changed(queue, change))
+        self.changes = (*self.changes, Applied(now_ms, change))
+        return True
+
+    def finish(self, queue_id: str, number: int) -> None:
+        """A draining part is empty, and gone."""
+        queue = self.queues[queue_id]
+        part = queue.part(number)
+        assert part is not None
+        assert part.state is PartState.DRAINING
+        left = tuple(each for each in queue.parts if each.number != number)
+        self.put(queue._replace(parts=left, version=queue.version + 1))
+
+    def draining(self) -> list[tuple[str, int]]:
+        """Parts that are under way."""
+        return [
+            (queue_id, part.number)
+            for queue_id in sorted(self.split)
+            for part in self.queues[queue_id].parts
+            if part.state is PartState.DRAINING
+        ]
+
+    def clean(self, now_ms: int) -> None:
+        """Drop the records of changes that count for nothing any more."""
+        self.changes = clean(self.fleet(), now_ms).kept
+
+
+def changed(queue: Queue, change: Change) -> Queue:
+    """The queue after the change."""
+    number = max(part.number for part in queue.parts)
+    parts = [
+        part._replace(state=PartState.DRAINING) if part.number in change.drains else part
+        for part in queue.parts
+    ]
+    ranges = _ranges(queue, change)
+    for offset, (shard, (low, high)) in enumerate(zip(change.opens, ranges, strict=True), 1):
+        parts.append(Part(number + offset, shard, PartState.OPEN, low, high))
+    return queue._replace(parts=tuple(parts), version=queue.version + 1)
+
+
+def _ranges(queue: Queue, change: Change) -> list[tuple[int, int]]:
+    """The hash ranges of the new parts."""
+    drained = [part for part in queue.parts if part.number in change.drains]
+    drained.sort(key=lambda part: change.drains.index(part.number))
+    if not queue.is_fifo:
+        return [(0, RANGE_END)] * len(change.opens)
+    if change.kind is Kind.SPLIT:
+        middles = [(part.low, (part.low + part.high) // 2, part.high) for part in drained]
+        return [each for low, mid, high in middles for each in ((low, mid), (mid, high))]
+    if not change.opens:
+        return []
+    return [(min(part.low for part in drained), max(part.high for part in drained))]

@@ -1,0 +1,165 @@
+"""Moves: off clusters that are emptied, off what was overloaded for ten minutes, for balance."""
+
+from __future__ import annotations
+
+from cluster.fleet.plan_table import Kind
+from cluster.fleet.reasons import Why
+from cluster.tests.fleet.fleets import SmallFleet, of_kind, refusals
+
+TEN_MINUTES_S = 610
+
+
+def overloaded(load: float = 0.9, queues: int = 10) -> SmallFleet:
+    """Cluster `a` has this load, on each shard queues that ask for 0.03 of a loop."""
+    fleet = SmallFleet()
+    for shard in range(3):
+        for number in range(queues):
+            fleet.queue(f"q{shard}-{number}", shard)
+            fleet.ask(f"q{shard}-{number}", 0, 0.03)
+        fleet.other[shard] = load - 0.03 * queues
+    for shard in range(3, 12):
+        fleet.other[shard] = 0.6
+    return fleet
+
+
+def test_parts_leave_an_overloaded_cluster_after_ten_minutes() -> None:
+    fleet = overloaded()
+    fleet.report(600)
+    assert not of_kind(fleet.plan(), Kind.MOVE)
+    fleet.report(20)
+    moves = of_kind(fleet.plan(), Kind.MOVE)
+    assert moves
+    assert {move.reason.why for move in moves} == {Why.CLUSTER_OVERLOADED}
+    assert {fleet.records.fleet().cluster_of[move.opens[0]] for move in moves} <= {"b", "c", "d"}
+
+
+def test_a_cluster_between_the_thresholds_is_left_alone() -> None:
+    """It takes nothing new above 80 %, and loses nothing up to 85 %."""
+    fleet = overloaded(0.84)
+    for shard in range(3, 12):
+        fleet.other[shard] = 0.8
+    fleet.report(TEN_MINUTES_S)
+    assert not fleet.plan().changes
+
+
+def test_moves_go_to_clusters_below_seventy_percent_only() -> None:
+    """One threshold for leaving and one for coming: what was moved does not come back."""
+    fleet = overloaded()
+    for shard in range(3, 12):
+        fleet.other[shard] = 0.75
+    fleet.report(TEN_MINUTES_S)
+    made = fleet.plan()
+    assert not of_kind(made, Kind.MOVE)
+    assert Why.NO_ROOM in {each.reason.why for each in made.refusals}
+
+
+def test_two_parts_are_under_way_from_and_to_a_cluster() -> None:
+    """A cluster that is overloaded has no time for copying ten parts at once."""
+    fleet = overloaded()
+    fleet.report(TEN_MINUTES_S)
+    made = fleet.plan()
+    assert len(of_kind(made, Kind.MOVE)) == 2
+    fleet.apply(made)
+    fleet.report(10)
+    again = fleet.plan()
+    assert not again.changes
+    assert Why.TRANSFERS in {each.reason.why for each in again.refusals}
+    fleet.records.finish(*fleet.records.draining()[0])
+    assert len(of_kind(fleet.plan(), Kind.MOVE)) == 1
+
+
+def test_no_part_returns_within_an_hour_to_the_cluster_that_it_left() -> None:
+    fleet = SmallFleet(clusters=2)
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 0.3)
+    for shard in range(3):
+        fleet.other[shard] = 0.6 if shard == 0 else 0.9
+    fleet.report(TEN_MINUTES_S)
+    made = fleet.plan()
+    (move,) = of_kind(made, Kind.MOVE)
+    assert move.opens[0] in (3, 4, 5)
+    fleet.apply(made)
+    fleet.records.finish("q", 0)
+    fleet.ask("q", 1, 0.3)
+    for shard in range(6):
+        fleet.other[shard] = 0.3 if shard < 3 else 0.92
+    fleet.other[move.opens[0]] = 0.62
+    fleet.report(3000)
+    made = fleet.plan()
+    assert not of_kind(made, Kind.MOVE)
+    assert ("move", "q", Why.NO_ROOM) in refusals(made)
+    fleet.report(700)
+    assert of_kind(fleet.plan(), Kind.MOVE)
+
+
+def test_a_hot_shard_gives_parts_to_others_of_its_cluster() -> None:
+    """The cluster has room, one of its loops has not."""
+    fleet = SmallFleet(clusters=1)
+    for number in range(9):
+        fleet.queue(f"q{number}", 0)
+        fleet.ask(f"q{number}", 0, 0.1)
+    fleet.report(TEN_MINUTES_S)
+    moves = of_kind(fleet.plan(), Kind.MOVE)
+    assert moves
+    assert moves[0].reason.why is Why.SHARD_OVERLOADED
+    assert moves[0].opens[0] in (1, 2)
+
+
+def test_an_emptied_cluster_loses_its_parts_and_gets_none() -> None:
+    fleet = SmallFleet()
+    for number in range(5):
+        fleet.queue(f"q{number}", number % 3)
+    cluster = fleet.records.clusters["a"]
+    fleet.records.clusters["a"] = cluster._replace(is_draining=True)
+    fleet.report(10)
+    gone = 0
+    for _ in range(10):
+        made = fleet.plan()
+        assert len(made.changes) <= 2
+        assert {change.reason.why for change in made.changes} <= {Why.CLUSTER_DRAINS}
+        fleet.apply(made)
+        for queue_id, number in fleet.records.draining():
+            fleet.records.finish(queue_id, number)
+            gone += 1
+        fleet.report(10)
+    assert gone == 5
+    assert all(part.shard > 2 for queue in fleet.records.queues.values() for part in queue.parts)
+
+
+def test_emptying_goes_before_relief_and_splits() -> None:
+    """The budget is spent on what an operator asked for, then on what hurts most."""
+    fleet = overloaded()
+    fleet.queue("hot", 3)
+    fleet.ask("hot", 0, 0.6)
+    for shard in range(3, 12):
+        fleet.other[shard] = 0.3 if shard > 3 else 0.0
+    fleet.queue("on-d", 9)
+    fleet.records.clusters["d"] = fleet.records.clusters["d"]._replace(is_draining=True)
+    fleet.report(TEN_MINUTES_S)
+    whys = [change.reason.why for change in fleet.plan().changes]
+    assert whys[0] is Why.CLUSTER_DRAINS
+    assert whys.index(Why.CLUSTER_OVERLOADED) < whys.index(Why.HOT_QUEUE)
+
+
+def test_uneven_clusters_are_balanced_with_the_fewest_moves() -> None:
+    """The busiest part that fits goes first; clusters near the mean stay as they are."""
+    fleet = SmallFleet()
+    for shard in range(12):
+        fleet.other[shard] = 0.4
+    for number, asked in enumerate((0.005, 0.15, 0.09)):
+        fleet.queue(f"q{number}", 0)
+        fleet.ask(f"q{number}", 0, asked)
+    fleet.report(TEN_MINUTES_S)
+    moves = of_kind(fleet.plan(), Kind.MOVE)
+    assert [move.queue for move in moves] == ["q1"]
+    assert moves[0].reason.why is Why.UNEVEN
+
+
+def test_an_idle_fleet_is_not_balanced() -> None:
+    """Thrice the load of nearly nothing is nearly nothing."""
+    fleet = SmallFleet()
+    for number in range(3):
+        fleet.queue(f"q{number}", 0)
+        fleet.ask(f"q{number}", 0, 0.06)
+    fleet.report(TEN_MINUTES_S)
+    assert not fleet.plan().changes

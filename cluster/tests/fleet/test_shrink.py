@@ -1,0 +1,161 @@
+"""Shrinks: half an hour of little that was asked, no backlog, an hour after the split."""
+
+from __future__ import annotations
+
+from cluster.fleet.plan_table import Kind
+from cluster.fleet.reasons import Why
+from cluster.tests.fleet.fleets import SmallFleet, of_kind, refusals
+
+HALF_HOUR_S = 1810
+
+
+def idle(*, parts: int = 2, is_fifo: bool = False) -> SmallFleet:
+    """A fleet with a queue `q` of several parts that ask for little."""
+    fleet = SmallFleet()
+    fleet.queue("q", *range(parts), is_fifo=is_fifo)
+    for number in range(parts):
+        fleet.ask("q", number, 0.02)
+    return fleet
+
+
+def test_an_idle_queue_loses_a_part_after_half_an_hour() -> None:
+    fleet = idle()
+    fleet.report(1500)
+    made = fleet.plan()
+    assert not made.changes
+    assert ("shrink", "q", Why.UNSEEN) in refusals(made)
+    fleet.report(310)
+    (change,) = fleet.plan().changes
+    assert (change.kind, change.reason.why) == (Kind.SHRINK, Why.IDLE_PARTS)
+    assert len(change.drains) == 1
+    assert not change.opens
+
+
+def test_a_new_planner_shrinks_nothing() -> None:
+    """It has watched for no time: who takes over from another one begins with patience."""
+    fleet = idle()
+    fleet.report(60)
+    assert ("shrink", "q", Why.UNSEEN) in refusals(fleet.plan())
+
+
+def test_a_peak_within_half_an_hour_keeps_the_parts() -> None:
+    """The maximum counts, not the last second."""
+    fleet = idle()
+    fleet.report(HALF_HOUR_S)
+    fleet.ask("q", 0, 0.3)
+    fleet.report(10)
+    fleet.ask("q", 0, 0.02)
+    fleet.report(1700)
+    assert not fleet.plan().changes
+    fleet.report(170)
+    assert fleet.plan().changes
+
+
+def test_slow_does_not_look_idle() -> None:
+    """A shard whose latency doubled serves less. Fewer parts would make it slower still."""
+    fleet = idle()
+    fleet.shards = {0: {"latency": 4.0}}
+    fleet.report(HALF_HOUR_S)
+    made = fleet.plan()
+    assert not made.changes
+    assert ("shrink", "q", Why.DISTURBED) in refusals(made)
+
+
+def test_refused_and_held_requests_count_as_load() -> None:
+    """Served load fell to nothing and asked load did not: a report has only what was asked."""
+    fleet = idle()
+    fleet.ask("q", 0, 0.45)
+    fleet.shards = {0: {"asked": 0.45}}
+    fleet.hosts = {"a": {"loop": 0.01}}
+    fleet.report(HALF_HOUR_S)
+    assert not of_kind(fleet.plan(), Kind.SHRINK)
+
+
+def test_a_part_with_a_backlog_stays() -> None:
+    """Its messages would wait behind all others at their new place."""
+    fleet = idle()
+    for number in (0, 1):
+        fleet.ask("q", number, 0.02, messages=7)
+    fleet.report(HALF_HOUR_S)
+    made = fleet.plan()
+    assert not made.changes
+    assert ("shrink", "q", Why.BACKLOG) in refusals(made)
+
+
+def test_two_thresholds_lie_between_split_and_shrink() -> None:
+    """Half of what splits a queue keeps its parts: nothing flaps between the two."""
+    fleet = idle()
+    for number in (0, 1):
+        fleet.ask("q", number, 0.13)
+    fleet.report(HALF_HOUR_S)
+    assert not fleet.plan().changes
+    for number in (0, 1):
+        fleet.ask("q", number, 0.12)
+    fleet.report(HALF_HOUR_S + 60)
+    assert of_kind(fleet.plan(), Kind.SHRINK)
+
+
+def test_no_split_is_undone_within_an_hour() -> None:
+    fleet = SmallFleet()
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 0.6)
+    fleet.report(30)
+    fleet.apply(fleet.plan())
+    for number in (0, 1):
+        fleet.ask("q", number, 0.0)
+    fleet.report(3590)
+    made = fleet.plan()
+    assert not made.changes
+    assert ("shrink", "q", Why.UNDOES) in refusals(made)
+    fleet.report(10)
+    assert of_kind(fleet.plan(), Kind.SHRINK)
+
+
+def test_no_shrink_is_undone_within_an_hour() -> None:
+    """Another place may be found for a hot part meanwhile."""
+    fleet = idle()
+    fleet.report(HALF_HOUR_S)
+    made = fleet.plan()
+    fleet.apply(made)
+    (drained,) = made.changes[0].drains
+    fleet.records.finish("q", drained)
+    fleet.ask("q", 1 - drained, 0.6)
+    fleet.report(1200)
+    made = fleet.plan()
+    assert not of_kind(made, Kind.SPLIT)
+    assert ("split", "q", Why.UNDOES) in refusals(made)
+    fleet.report(2400)
+    assert of_kind(fleet.plan(), Kind.SPLIT)
+
+
+def test_a_tenth_of_the_parts_leaves_at_once() -> None:
+    """Polls that wait at a part that leaves have to find others."""
+    fleet = SmallFleet(clusters=8)
+    fleet.queue("q", *range(24))
+    fleet.report(HALF_HOUR_S)
+    (change,) = fleet.plan().changes
+    assert len(change.drains) == 2
+
+
+def test_two_neighbours_of_a_fifo_queue_become_one_new_part() -> None:
+    """A range never changes: the successor has a number above both."""
+    fleet = idle(parts=4, is_fifo=True)
+    fleet.report(HALF_HOUR_S)
+    made = fleet.plan()
+    (change,) = made.changes
+    assert len(change.drains) == 2
+    assert len(change.opens) == 1
+    fleet.apply(made)
+    new = fleet.records.queues["q"].open_parts[-1]
+    assert new.number == 4
+    assert new.high - new.low == (1 << 64) // 2
+
+
+def test_a_queue_that_a_task_reads_keeps_its_parts() -> None:
+    """A redrive would miss the messages that a drain transfers behind it."""
+    fleet = idle()
+    fleet.records.put(fleet.records.queues["q"]._replace(has_task=True))
+    fleet.report(HALF_HOUR_S)
+    made = fleet.plan()
+    assert not made.changes
+    assert ("shrink", "q", Why.TASK) in refusals(made)

@@ -1,0 +1,181 @@
+"""Splits: a queue that is hot for three windows, at most twice its parts, never one group."""
+
+from __future__ import annotations
+
+from cluster.fleet.plan_table import Kind
+from cluster.fleet.reasons import Why
+from cluster.fleet.thresholds import PARTS_MAX
+from cluster.tests.fleet.fleets import SmallFleet, of_kind, refusals, warnings
+
+
+def test_a_hot_queue_is_split_after_three_windows() -> None:
+    """A peak of one window is no reason; one of three is."""
+    fleet = SmallFleet()
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 0.5)
+    fleet.report(20)
+    assert not fleet.plan().changes
+    fleet.report(10)
+    (change,) = fleet.plan().changes
+    assert (change.kind, change.queue, change.version) == (Kind.SPLIT, "q", 1)
+    assert change.reason.why is Why.HOT_QUEUE
+    assert not change.drains
+    assert len(change.opens) == 1
+    assert 0 not in change.opens
+
+
+def test_windows_must_follow_each_other() -> None:
+    """Three hot windows with an idle one between them."""
+    fleet = SmallFleet()
+    fleet.queue("q", 0)
+    for asked in (0.6, 0.6, 0.1, 0.6, 0.6):
+        fleet.ask("q", 0, asked)
+        fleet.report()
+    assert not fleet.plan().changes
+
+
+def test_a_queue_of_forty_percent_is_split_on_a_busy_shard_only() -> None:
+    """Two thresholds: the shard's loop, and the queue's share of it."""
+    fleet = SmallFleet()
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 0.42)
+    fleet.report(30)
+    assert not fleet.plan().changes
+    fleet.other[0] = 0.4
+    fleet.report(30)
+    (change,) = fleet.plan().changes
+    assert change.reason.why is Why.HOT_SHARD
+
+
+def test_many_idle_messages_are_no_reason() -> None:
+    """Ten million messages that nobody asks for gain nothing from parts."""
+    fleet = SmallFleet()
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 0.01, messages=10_000_000)
+    fleet.report(600)
+    assert not fleet.plan().changes
+
+
+def test_one_group_with_most_of_the_load_is_not_split_and_the_owner_hears_it() -> None:
+    """A split would give its hot half less than before."""
+    fleet = SmallFleet()
+    fleet.queue("q.fifo", 0, is_fifo=True)
+    fleet.ask("q.fifo", 0, 0.7, top_group=0.61)
+    fleet.report(30)
+    made = fleet.plan()
+    assert not made.changes
+    assert ("split", "q.fifo", Why.ONE_GROUP) in refusals(made)
+    assert ("q.fifo", Why.ONE_GROUP) in warnings(made)
+    assert "61%" in str(made.refusals[0].reason)
+
+
+def test_a_queue_that_deduplicates_as_a_whole_is_not_split() -> None:
+    """One part has to know all its deduplication ids."""
+    fleet = SmallFleet()
+    fleet.queue("q.fifo", 0, is_fifo=True, can_split=False)
+    fleet.ask("q.fifo", 0, 0.7)
+    fleet.report(30)
+    made = fleet.plan()
+    assert not made.changes
+    assert ("q.fifo", Why.QUEUE_SCOPE) in warnings(made)
+
+
+def test_a_fifo_part_is_drained_into_two_new_ones() -> None:
+    """New parts have higher numbers than any before: sequence numbers of a group rise."""
+    fleet = SmallFleet()
+    fleet.queue("q.fifo", 0, is_fifo=True)
+    fleet.ask("q.fifo", 0, 0.7, top_group=0.1)
+    fleet.report(30)
+    made = fleet.plan()
+    (change,) = made.changes
+    assert change.drains == (0,)
+    assert len(set(change.opens) - {0}) == 2
+    fleet.apply(made)
+    low, high = fleet.records.queues["q.fifo"].open_parts
+    assert (low.number, high.number) == (1, 2)
+    assert low.low == 0
+    assert low.high == high.low
+    assert high.high == 1 << 64
+
+
+def test_parts_at_most_double_whatever_is_asked() -> None:
+    """However hot it is, the next step is decided on what the first one did."""
+    fleet = SmallFleet(clusters=4)
+    fleet.queue("q", 0, 3)
+    for number in (0, 1):
+        fleet.ask("q", number, 0.95)
+    fleet.report(30)
+    (change,) = of_kind(fleet.plan(), Kind.SPLIT)
+    assert len(change.opens) == 2
+
+
+def test_parts_grow_by_what_is_asked_where_that_is_less_than_double() -> None:
+    """The load chooses the number of parts."""
+    fleet = SmallFleet()
+    fleet.queue("q", 0, 3, 6, 9)
+    fleet.ask("q", 0, 0.55)
+    for number in (1, 2, 3):
+        fleet.ask("q", number, 0.25)
+    fleet.report(30)
+    (change,) = of_kind(fleet.plan(), Kind.SPLIT)
+    assert len(change.opens) == 1
+
+
+def test_a_queue_has_sixty_four_parts_at_most() -> None:
+    fleet = SmallFleet(clusters=26)
+    fleet.queue("q", *range(PARTS_MAX))
+    for number in range(PARTS_MAX):
+        fleet.ask("q", number, 0.6)
+    fleet.report(30)
+    made = fleet.plan()
+    assert not of_kind(made, Kind.SPLIT)
+    assert ("split", "q", Why.PARTS_MAX) in refusals(made)
+
+
+def test_a_queue_is_changed_once_in_ten_minutes() -> None:
+    """A split takes effect before the next one is decided."""
+    fleet = SmallFleet()
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 0.95)
+    fleet.report(30)
+    fleet.apply(fleet.plan())
+    fleet.ask("q", 1, 0.95)
+    fleet.report(590)
+    made = fleet.plan()
+    assert not of_kind(made, Kind.SPLIT)
+    assert ("split", "q", Why.CALM) in refusals(made)
+    fleet.report(10)
+    assert of_kind(fleet.plan(), Kind.SPLIT)
+
+
+def test_a_slow_shard_or_one_in_change_is_left_alone() -> None:
+    """A split that begins beside a failover or a copy makes both slower."""
+    fleet = SmallFleet()
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 0.7)
+    fleet.report(30)
+    for figures in (
+        {"latency": 2.0},
+        {"led_since_ms": fleet.now_ms - 20_000},
+        {"is_checkpointing": True},
+    ):
+        fleet.shards[0] = dict(figures)
+        fleet.report(10)
+        made = fleet.plan()
+        assert not made.changes, figures
+        assert ("split", "q", Why.DISTURBED) in refusals(made)
+    fleet.shards = {0: {"latency": 1.9}}
+    fleet.report(10)
+    assert fleet.plan().changes
+
+
+def test_a_fifo_queue_that_a_task_reads_is_not_drained_by_a_split() -> None:
+    """The task would miss what is transferred; a standard queue only gains a part."""
+    fleet = SmallFleet()
+    for queue in (fleet.queue("q.fifo", 0, is_fifo=True), fleet.queue("q", 1)):
+        fleet.records.put(queue._replace(has_task=True))
+        fleet.ask(queue.queue_id, 0, 0.7)
+    fleet.report(30)
+    made = fleet.plan()
+    assert [change.queue for change in made.changes] == ["q"]
+    assert ("split", "q.fifo", Why.TASK) in refusals(made)
