@@ -156,8 +156,8 @@ def known_queues(data: Path) -> dict[int, KnownQueue]:
     CatalogUnreadable."""
     queues = stored_queues(catalog_in(data))
     return {
-        queue.queue_id: KnownQueue(queue.name, queue.attributes.get("FifoQueue") == "true")
-        for queue in queues
+        queue_id: KnownQueue(queue.name, queue.attributes.get("FifoQueue") == "true")
+        for queue, queue_id, _ in queues
     }
 
 

@@ -40,6 +40,8 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
     for place, (queue_id, row) in enumerate(rows.queues()):
         spans = yield from _in_slices(rows.spans(queue_id))
         queue = QueueState.of(queue_id, row, dict(spans))
+        if not spans:
+            state.begin(queue)  # a rebuild of an empty part lost its first sequence
         leases = yield from _in_slices(rows.leases(queue_id))
         for load_rows in loads:
             load_rows(rows, queue, leases)

@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable
 
 import structlog
 
-from cluster.shards.lead import ShardTabless
+from cluster.shards.lead import ShardParts
 from cluster.shards.shard_report import (
     News,
     OnNews,
@@ -30,7 +30,7 @@ from visibility.state.waiters import OnAnswer, Room, Ticket
 class Shard:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, number: int, parts: ShardTabless) -> None:
+    def __init__(self, number: int, parts: ShardParts) -> None:
         self.number = number
         self._clock = parts.clock
         self._listeners: list[OnNews] = []

@@ -18,7 +18,7 @@ import structlog
 
 from cluster.shards.answers import NotDecided, RefusedReceives
 from cluster.shards.issued_ids import check_ids, learn_all, raise_ids
-from cluster.shards.lead import Lead, ShardTabless, TurnTimes
+from cluster.shards.lead import Lead, ShardParts, TurnTimes
 from cluster.shards.loading import load_healed
 from cluster.shards.shard_report import News, Phase
 from storage.engines.store import SharedStore, Store, StoreFailed
@@ -35,7 +35,7 @@ _REOPEN_S = 1.0
 class Tenure:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, number: int, parts: ShardTabless, report: Callable[[News], None]) -> None:
+    def __init__(self, number: int, parts: ShardParts, report: Callable[[News], None]) -> None:
         self.phase = Phase.LOADING
         self.lead: Lead | None = None
         self.state = ShardState(None, parts.definitions, parts.sealing)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import structlog
 
-from cluster.shards.lead import ShardTabless
+from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from storage.checks.consistency import check_queue
@@ -53,7 +53,7 @@ class Served:
     def __init__(self, folder: Path, definitions: KnownQueues = QUEUES) -> None:
         self.shard = Shard(
             0,
-            ShardTabless(
+            ShardParts(
                 open_store=partial(_opened, folder),
                 clock=LoopClock(),
                 entropy=CountingEntropy(),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from cluster.shards.lead import ShardTabless
+from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
 from cluster.tests.test_healing import FIFO, OTHER, QUEUES, Q, Served
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
@@ -114,7 +114,7 @@ async def test_a_shard_serves_what_is_left(tmp_path: Path) -> None:
     shard = Served(folder)
     shard.shard = Shard(
         0,
-        ShardTabless(
+        ShardParts(
             open_store=partial(open_again),
             clock=LoopClock(),
             entropy=CountingEntropy(),

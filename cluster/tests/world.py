@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 
 from cluster.clock import Clock, Entropy
-from cluster.shards.lead import Lead, ShardTabless
+from cluster.shards.lead import Lead, ShardParts
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
@@ -150,7 +150,7 @@ class World:
         self.queues = AsSubmitted()
         self.shard = Shard(
             0,
-            ShardTabless(
+            ShardParts(
                 open_store=self._open,
                 clock=clock or LoopClock(),
                 entropy=entropy or CountingEntropy(),

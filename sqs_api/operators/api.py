@@ -46,6 +46,7 @@ from sqs_api.operators import (
     history_answers,
     hold_answers,
     message_answers,
+    part_answers,
     queue_answers,
     queue_changes,
     redrive_answers,
@@ -68,6 +69,7 @@ from visibility.contract.errors import (
 ROUTES: tuple[Route, ...] = (
     *queue_answers.ROUTES,
     *queue_changes.ROUTES,
+    *part_answers.ROUTES,
     *history_answers.ROUTES,
     *message_answers.ROUTES,
     *hold_answers.ROUTES,

@@ -8,7 +8,7 @@ from pathlib import Path
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.coordination.sqlite_coordination import SqliteCoordination
-from cluster.shards.lead import ShardTabless
+from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -83,7 +83,7 @@ class Process:
         )
         self.shard = Shard(
             0,
-            ShardTabless(
+            ShardParts(
                 open_store=opener(self.store),
                 clock=self.clock,
                 entropy=self._entropy,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
 from cluster.coordination.sqlite_coordination import SqliteCoordination
-from cluster.shards.lead import ShardTabless
+from cluster.parts.split_queues import SplitQueues
+from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -36,7 +37,7 @@ class Kept:
         self.store = store
         self.shard = Shard(
             0,
-            ShardTabless(
+            ShardParts(
                 open_store=opener(self.store),
                 clock=clock,
                 entropy=CountingEntropy(),
@@ -46,7 +47,8 @@ class Kept:
         self.router = Router([self.shard])
         watch = QueueWatch(catalog, self.router)
         self.deletions = Deletions(catalog, self.router, watch)
-        self.actions = QueueActions(catalog, self.router, self.deletions, watch)
+        split = SplitQueues(self.router, catalog, CountingEntropy())
+        self.actions = QueueActions(catalog, self.router, split, self.deletions, watch)
 
     async def make(self, name: str = "q") -> QueueDefinition:
         """A queue with one message."""
@@ -68,7 +70,7 @@ class Kept:
         """The shard on a host that does not lead it."""
         return Shard(
             0,
-            ShardTabless(
+            ShardParts(
                 open_store=opener(MemoryStore()),
                 clock=self.clock,
                 entropy=CountingEntropy(),

@@ -16,7 +16,7 @@ import pytest_asyncio
 from cluster.catalog.catalog import Catalog
 from cluster.clock import SystemClock
 from cluster.coordination.sqlite_coordination import SqliteCoordination
-from cluster.shards.lead import ShardTabless
+from cluster.shards.lead import ShardParts
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import ArchiveLimits
@@ -56,7 +56,7 @@ async def exporter(tmp_path: Path) -> AsyncIterator[Exporter]:
     store = open_store(tmp_path / "shard", StoreOptions(Durability.MEMORY))
     shard = Shard(
         0,
-        ShardTabless(
+        ShardParts(
             open_store=opener(store),
             clock=clock,
             entropy=entropy,

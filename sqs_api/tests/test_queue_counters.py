@@ -14,7 +14,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import QueueChange
 from cluster.coordination.sqlite_coordination import SqliteCoordination
-from cluster.shards.lead import ShardTabless
+from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -42,7 +42,7 @@ class Service:
         self.clock = clock
         self.shard = Shard(
             0,
-            ShardTabless(
+            ShardParts(
                 open_store=opener(MemoryStore()),
                 clock=clock,
                 entropy=CountingEntropy(),

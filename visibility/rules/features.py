@@ -17,6 +17,7 @@ from visibility.rules import (
     move_plans,
     move_tasks,
     quarantine,
+    queue_parts,
     queue_tables,
     queues,
     receive,
@@ -57,6 +58,7 @@ OPERATIONS = _combined(
     resend.OPERATIONS,
     hold_messages.OPERATIONS,
     queues.OPERATIONS,
+    queue_parts.OPERATIONS,
     kept_queues.OPERATIONS,
     archive_batches.OPERATIONS,
     departures.OPERATIONS,
@@ -73,7 +75,7 @@ def tables_by_prefix(*features: Tables) -> dict[bytes, Table[Any]]:
     return tables
 
 
-SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES)
+SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES, queue_parts.CLOSED_PARTS)
 TABLES = tables_by_prefix(
     queue_tables.TABLES,
     hold_messages.TABLES,

@@ -18,7 +18,7 @@ from cluster.replication.hosting import OnMessage, ReplicatedStores
 from cluster.replication.replica_messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.delivery import Deliveries
-from cluster.shards.lead import ShardTabless
+from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
 from cluster.tests.replication.checkpoint_links import CheckpointLinks
 from cluster.tests.replication.coordination import HostLeadership
@@ -118,7 +118,7 @@ class Process:
         """Carries messages to other shards, if there are several."""
         self.shard = Shard(
             cluster.number,
-            ShardTabless(
+            ShardParts(
                 open_store=self._open,
                 clock=self.clock,
                 entropy=entropy,

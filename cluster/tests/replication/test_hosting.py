@@ -19,7 +19,7 @@ from cluster.replication import Timing
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
 from cluster.shards.answers import NotDecided
-from cluster.shards.lead import ShardTabless
+from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import Phase
 from cluster.tests.peers.peers import Peer
@@ -135,7 +135,7 @@ class Cluster:
     async def start(self, name: str) -> None:
         shard = self.shards[name] = Shard(
             0,
-            ShardTabless(
+            ShardParts(
                 open_store=partial(self.stores[name].open, 0, self.rows_folder(name)),
                 clock=SystemClock(),
                 entropy=SystemEntropy(),
