@@ -79,6 +79,8 @@ DEFAULTS = {
     "cluster": "holdfast",
     "host_name": None,
     "cluster_hosts": None,
+    "cluster_number": 1,
+    "role": "host",
     "replication": "sync",
     "peer_address": None,
     "peer_listen": None,

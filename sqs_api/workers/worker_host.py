@@ -93,6 +93,7 @@ class WorkerHost(NamedTuple):
     questions: Questions
     leaders: FixedLeaders
     ids_raised: None = None
+    choose: None = None
     """The records are never older than the shards."""
 
     def below(self, kind: str) -> Coordination:
