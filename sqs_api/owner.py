@@ -17,6 +17,7 @@ import structlog
 
 from auth.credentials import AccessKey
 from cluster.copies.backup import CopiedStore, remove_leftovers
+from cluster.parts.draining import DRAIN_CHECK_S, Draining
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from sqs_api.admin.backup_points import BackupPoint
@@ -138,6 +139,7 @@ class Owner:
                 parts={UsagePage: usage_page},
                 periodic=(Every(_USAGE_WRITE_S, self.accounting.write, first_s=0.0),),
             ),
+            Feature(periodic=(Every(DRAIN_CHECK_S, Draining(self.catalog, router).look),)),
             Feature(parts={Backups: self.backups}),
             Feature(
                 periodic=(

@@ -25,8 +25,10 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
+from cluster.catalog import part_rules
 from cluster.catalog import queue_rules as rules
 from cluster.catalog.catalog_records import Entries, Entry, KeptQueue, KeptState, QueueName
+from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import ALL_SHARDS, Decision, NewQueue, Waits
 from cluster.catalog.queue_view import QueueChange, QueueView
 from cluster.catalog.record_codec import CatalogUnreadable, RecordCodec
@@ -377,6 +379,21 @@ class Catalog(QueueView):
 
     # -- actions: see the rule of the same name ----------------------------------------------------
 
+    async def add_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:
+        """Add parts to a queue."""
+        return await self._issue(lambda: part_rules.add_parts(self, queue, added))
+
+    async def drain_parts(self, queue: QueueDefinition, numbers: Iterable[int]) -> QueueDefinition:
+        """Let parts of a queue take no messages any more."""
+        closing = list(numbers)
+        drained = await self._do(lambda: part_rules.drain_parts(self, queue, closing))
+        assert drained is not None
+        return drained
+
+    async def remove_part(self, queue_id: int, version: int) -> None:
+        """Remove a part that is empty, as its shard said about the queue in this version."""
+        await self._do(lambda: part_rules.remove_part(self, queue_id, version, self._now_ms()))
+
     async def create_queue(
         self, name: QueueName, attributes: Mapping[str, str], tags: Mapping[str, str]
     ) -> QueueDefinition:
@@ -427,7 +444,7 @@ class Catalog(QueueView):
         def decide() -> Decision:
             kept = self.kept.in_state(KeptState.KEPT)
             oldest = [each for each in kept if each.queue.shard in shards][-1:]
-            return rules.set_state(oldest, KeptState.DROPPING)
+            return rules.set_state(self.kept.all_together(oldest, 1), KeptState.DROPPING)
 
         await self._do(decide)
 

@@ -275,16 +275,14 @@ def delete(
     `force`.
     """
     current = _removable(view, queue, force=force)
-    tombstone = KeptQueue(current, now_ms, view.kept.state_of_removed)
-    name = name_of(current)
+    state, name = view.kept.state_of_removed, name_of(current)
     over_ms = now_ms - QUEUE_REUSE_SECONDS * 1000
     over = (each for each, at_ms in view.freed_at_ms.items() if at_ms < over_ms)
     entries: Entries = {freed_key(each): None for each in islice(over, _AT_ONCE)}
     entries |= {
-        queue_key(name): None,
-        deleted_key(current.queue_id): tombstone,
-        freed_key(name): now_ms,
+        deleted_key(each.queue_id): KeptQueue(each, now_ms, state) for each in current.all_parts()
     }
+    entries |= {queue_key(name): None, freed_key(name): now_ms}
     return Decision(entries)
 
 
@@ -292,7 +290,7 @@ def purge(
     view: QueueView, queue: QueueDefinition, now_ms: int, waits: Waits, *, force: bool = False
 ) -> Decision:
     """The queue goes on under a new id, where it is empty, and becomes a tombstone under its old
-    one.
+    one; so does each of its parts, under the same number.
 
     Raises QueueDoesNotExist, PurgeQueueInProgress, AccessDenied for a protected queue without
     `force`.
@@ -303,18 +301,22 @@ def purge(
         raise PurgeQueueInProgress(
             f"Only one PurgeQueue operation on {current.name} is allowed every 60 seconds."
         )
+    first_id, state = view.highest_queue_id + 1, view.kept.state_of_removed
+    purged = current.all_parts()
+    parts = [
+        msgspec.structs.replace(part, queue_id=queue_id)
+        for queue_id, part in enumerate(current.parts, first_id)
+    ]
     successor = msgspec.structs.replace(
-        current, queue_id=view.highest_queue_id + 1, version=current.version + 1
+        current, queue_id=first_id, version=current.version + 1, parts=tuple(parts)
     )
-    tombstone = KeptQueue(current, now_ms, view.kept.state_of_removed, successor.queue_id)
-    return Decision(
-        {
-            queue_key(name_of(successor)): successor,
-            deleted_key(current.queue_id): tombstone,
-            LAST_ID: successor.queue_id,
-        },
-        successor.queue_id,
-    )
+    entries: Entries = {
+        deleted_key(each.queue_id): KeptQueue(each, now_ms, state, queue_id)
+        for queue_id, each in enumerate(purged, first_id)
+    }
+    entries[queue_key(name_of(successor))] = successor
+    entries[LAST_ID] = first_id + len(purged) - 1
+    return Decision(entries, first_id)
 
 
 def _removable(view: QueueView, queue: QueueDefinition, *, force: bool) -> QueueDefinition:
@@ -337,7 +339,7 @@ def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
     QueueNameExists if its name was taken meanwhile.
     """
     kept = view.kept.get(queue_id)
-    if kept is None or not view.kept.is_restorable(kept, now_ms):
+    if kept is None or not kept.queue.is_home or not view.kept.is_restorable(kept, now_ms):
         raise QueueDoesNotExist()
     if kept.continued_as:
         successor = view.successor(queue_id)
@@ -345,12 +347,14 @@ def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
             raise QueueDoesNotExist(
                 f"Queue {kept.queue.name} was deleted after this purge; restore it first."
             )
-        return Decision(set_state([kept], KeptState.RESTORING).entries, successor.queue_id)
+        together = view.kept.together(kept)
+        return Decision(set_state(together, KeptState.RESTORING).entries, successor.queue_id)
     queue = msgspec.structs.replace(kept.queue, version=kept.queue.version + 1)
     name = name_of(queue)
     if view.find(name) is not None:
         raise QueueNameExists(f"There is a new queue with the name {queue.name}.")
-    entries: Entries = {queue_key(name): queue, deleted_key(queue_id): None}
+    entries: Entries = {deleted_key(each.queue.queue_id): None for each in view.kept.together(kept)}
+    entries[queue_key(name)] = queue
     if name in view.freed_at_ms:
         entries[freed_key(name)] = None
     return Decision(entries, queue_id)
@@ -375,7 +379,8 @@ def windows_over(view: QueueView, now_ms: int, shards: Container[int]) -> list[K
 
 def end_windows(view: QueueView, now_ms: int, shards: Container[int] = ALL_SHARDS) -> Decision:
     """Some of these are to be dropped."""
-    return set_state(windows_over(view, now_ms, shards)[:_AT_ONCE], KeptState.DROPPING)
+    over = windows_over(view, now_ms, shards)
+    return set_state(view.kept.all_together(over, _AT_ONCE), KeptState.DROPPING)
 
 
 def forget(view: QueueView, queue_id: int) -> Decision:

@@ -1,13 +1,13 @@
 """The shard of a new queue: of two clusters of the account's hand, the one with fewer queues. Pure.
 
-See `placement.py`: the queues that clusters have stand for loads where none are reported.
+See `choices.py`: the queues that clusters have stand for loads where none are reported.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from cluster.fleet.placement import choose_shard
+from cluster.fleet.choices import choose_shard
 from cluster.fleet.plan_table import Cluster
 
 

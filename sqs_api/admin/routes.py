@@ -28,6 +28,7 @@ READ_BODIES = "holdfast:ReadMessageBodies"
 DELETE_MESSAGES = "holdfast:DeleteMessages"
 REDRIVE_MESSAGES = "holdfast:RedriveMessages"
 HOLD_MESSAGES = "holdfast:HoldMessages"
+CHANGE_PARTS = "holdfast:ChangeQueueParts"
 QUEUE_ACTIONS = frozenset(
     {
         LIST_QUEUES,
@@ -37,10 +38,12 @@ QUEUE_ACTIONS = frozenset(
         DELETE_MESSAGES,
         REDRIVE_MESSAGES,
         HOLD_MESSAGES,
+        CHANGE_PARTS,
     }
 )
 """Actions that policies allow on queues."""
 SEND = "sqs:SendMessage"
+CREATE, DELETE = "sqs:CreateQueue", "sqs:DeleteQueue"
 PURGE = "sqs:PurgeQueue"
 SET_ATTRIBUTES, TAG, UNTAG = "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"
 READ_METRICS = "holdfast:ReadMetrics"

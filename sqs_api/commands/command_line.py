@@ -76,6 +76,7 @@ for command in (
     queues,
     messages,
     redrive,
+    fleet,
     audit,
     archive,
 ):

@@ -1,4 +1,5 @@
-"""`holdfast fleet`: several clusters that share queues, users and keys; it asks a running host."""
+"""`holdfast fleet`: several clusters that share queues, users and keys, and queues over several
+shards; it asks a running host."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import click
 
 from sqs_api.commands.cluster_command import OF_THE_TRIAL, HostNames, run_trial
 from sqs_api.commands.command_options import DATA, URL, Refused, admin_client, setting_flags
+from sqs_api.commands.part_commands import parts, shrink, split
 from sqs_api.commands.tables import show_table
 
 if TYPE_CHECKING:
@@ -18,7 +20,11 @@ if TYPE_CHECKING:
 
 @click.group()
 def fleet() -> None:
-    """Look after several clusters behind one endpoint."""
+    """Look after several clusters behind one endpoint, and queues in several parts."""
+
+
+for command in (parts, split, shrink):
+    fleet.add_command(command)
 
 
 def _ask(url: str | None, data: Path | None, method: str, page: str, content: object = None) -> Any:
