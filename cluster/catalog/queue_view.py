@@ -296,7 +296,7 @@ class QueueView:
 
 
 def _changes(was: Entry | None, now: QueueDefinition, *, is_back: bool) -> Iterator[QueueChange]:
-    """What each part of a queue must hear. A part that drains hears it with each change: the first
+    """The news for each part of a queue. A part that drains hears it with each change: the first
     time may have been before its shard could close it."""
     is_same = isinstance(was, QueueDefinition) and was.queue_id == now.queue_id
     is_changed = is_back or (is_same and was.settings != now.settings)  # type: ignore[union-attr]
