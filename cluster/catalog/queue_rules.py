@@ -8,7 +8,7 @@ since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -53,6 +53,7 @@ _AT_ONCE = 30
 hundred records, and 1.5 MB even if each is a queue with a long policy."""
 
 
+ALL_SHARDS: Container[int] = range(1 << 31)
 _CLOCKS_MS = 20_000
 """Bound of the difference between two hosts' clocks: each is 10 s from the median at most (rule 29
 of cluster/RULES.md)."""
@@ -371,9 +372,15 @@ def set_state(kept: Iterable[KeptQueue], state: KeptState) -> Decision:
     return Decision({deleted_key(k.queue.queue_id): k._replace(state=state) for k in kept})
 
 
-def end_windows(view: QueueView, now_ms: int) -> Decision:
-    """Some of the queues whose window is over are to be dropped."""
-    return set_state(view.kept.all_together(view.kept.over(now_ms), _AT_ONCE), KeptState.DROPPING)
+def windows_over(view: QueueView, now_ms: int, shards: Container[int]) -> list[KeptQueue]:
+    """The kept queues of these shards whose window is over."""
+    return [each for each in view.kept.over(now_ms) if each.queue.shard in shards]
+
+
+def end_windows(view: QueueView, now_ms: int, shards: Container[int] = ALL_SHARDS) -> Decision:
+    """Some of these are to be dropped."""
+    over = windows_over(view, now_ms, shards)
+    return set_state(view.kept.all_together(over, _AT_ONCE), KeptState.DROPPING)
 
 
 def forget(view: QueueView, queue_id: int) -> Decision:

@@ -6,6 +6,7 @@ The catalog's watch alone changes it, a transaction at a time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -67,6 +68,8 @@ class QueueView:
         """Times at which names were given up, as far as they may still have to wait."""
         self.purged_at_ms: dict[int, int] = {}
         """Time of the last purge, by the id of the queue that continues."""
+        self.queues_of_shard: Counter[int] = Counter()
+        """The number of queues of each shard."""
         self._queues: dict[QueueName, QueueDefinition] = {}
         self._by_id: dict[int, QueueDefinition] = {}
         self.split: dict[QueueName, QueueDefinition] = {}
@@ -260,7 +263,8 @@ class QueueView:
         if isinstance(entry, QueueDefinition):
             before = self._queues.get(name_of(entry))
             if before is not None:
-                self._forget_ids(before)
+                self._forget(before)
+            self._count(entry, 1)
             self._queues[name_of(entry)] = self._by_id[entry.queue_id] = entry
             if entry.parts:
                 self.split[name_of(entry)] = entry
@@ -276,7 +280,13 @@ class QueueView:
         else:
             self.freed_at_ms[name_in(key)] = entry
 
-    def _forget_ids(self, queue: QueueDefinition) -> None:
+    def _count(self, queue: QueueDefinition, change: int) -> None:
+        self.queues_of_shard[queue.shard] += change
+        for part in queue.parts[1:]:
+            self.queues_of_shard[part.shard] += change
+
+    def _forget(self, queue: QueueDefinition) -> None:
+        self._count(queue, -1)
         del self._by_id[queue.queue_id]
         self.split.pop(name_of(queue), None)
         for part in queue.parts[1:]:
@@ -286,7 +296,7 @@ class QueueView:
         if key.startswith(QUEUES):
             queue = self._queues.pop(name_in(key), None)
             if queue is not None:
-                self._forget_ids(queue)
+                self._forget(queue)
         elif key.startswith(DELETED):
             queue_id = int(key.removeprefix(DELETED))
             self.kept.remove(queue_id)
@@ -296,8 +306,8 @@ class QueueView:
 
 
 def _changes(was: Entry | None, now: QueueDefinition, *, is_back: bool) -> Iterator[QueueChange]:
-    """The news for each part of a queue. A part that drains hears it with each change: the first
-    time may have been before its shard could close it."""
+    """All that each part of a queue must hear. A part that drains hears it with each change: the
+    first time may have been before its shard could close it."""
     is_same = isinstance(was, QueueDefinition) and was.queue_id == now.queue_id
     is_changed = is_back or (is_same and was.settings != now.settings)  # type: ignore[union-attr]
     if not (is_changed or now.parts):

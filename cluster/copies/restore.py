@@ -31,6 +31,7 @@ from cluster.members.copied_records import (
 )
 from cluster.members.host_folder import save_identity
 from cluster.members.member_records import Identity
+from storage.checks.derived_queue import SEQUENCES_SKIPPED
 from storage.copies.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
 from storage.copies.second_copy import renew_copy
 from storage.engines.rocks import RocksRows
@@ -45,11 +46,6 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord, encode_row
 from visibility.rows.row_keys import ANSWERS, APPLIED_KEY, FORMAT_VERSION, queue_key, table_range
 from visibility.rows.row_values import QueueRow
-
-SEQUENCES_SKIPPED = 1 << 40
-"""More messages than a queue takes between a backup and its restore: a year of 30,000 a second.
-Sixteen million nested restores fit into a sequence."""
-
 
 _HOST_ID_BYTES = 16
 _READABLE_FORMATS = (3, FORMAT_VERSION)

@@ -5,7 +5,7 @@ gets every change, in order, even if the request that caused it is cancelled. A 
 or a crash in between, loses nothing: a loading shard checks every queue, finishes each purge of the
 view that its rows lack (`unfinished_purges`), and has no long polls.
 
-Each host of a cluster reports to its own shards only: the one that leads sees every change, too.
+Each host reports to its own shards only: the one that leads sees every change, too.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class QueueWatch:
         operation = _OPERATIONS.get(change.kind)
         queue = change.queue
         shard = self._router.shards.get(queue.shard)
-        if operation is None or shard is None:  # another worker of this host has the shard
+        if operation is None or shard is None:  # another process has the shard
             return
         confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._reported[confirmed] = queue.queue_id

@@ -12,7 +12,7 @@ from math import inf
 
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import QueueReport, ShardReport, summed_reports
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
@@ -31,6 +31,8 @@ class Router:
 
     age_s_max = inf
     """The age up to which `ask` finds out cheaply about an earlier try by a client."""
+    goes_elsewhere = False
+    """True if there are shards besides those of this host."""
 
     def __init__(self, shards: Iterable[Shard], refusal: RefusalOf = takes_all) -> None:
         """`refusal` is this host's answer to what it cannot take now."""
@@ -81,6 +83,8 @@ class Router:
     async def ask_here(self, request: Request) -> Answer:
         """The same, but never by another host: raises ServiceUnavailable if this one does not lead
         the shard."""
+        if request.queue.shard not in self.shards:
+            raise ServiceUnavailable()
         return await _asked(self.shards[request.queue.shard].submit, request)
 
     def cancel(self, ticket: Ticket) -> bool:

@@ -42,6 +42,15 @@ _SOONER = {
     "undo_the_answer_only": 20,
 }
 """Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
+_PLANTED: list[tuple[Plant, Shape | Story]] = [
+    *PLANTS,
+    *((plant, Shape(shards=3)) for plant in CLUSTER_PLANTS),
+    *ASYNC_PLANTS,
+    *DISK_PLANTS,
+    *((plant, Shape(has_operator=True)) for plant in HOLD_PLANTS),
+    *((plant, Shape(often=APART, has_sole=True)) for plant in REFUSED_PLANTS),
+]
+"""Bugs, each with the shape of the cluster that shows it, or the story that fails."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, _AT_ONCE))
@@ -69,7 +78,9 @@ def _is_found(plant: Plant, shape: Shape) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("plant", "found_in"), PLANTS, ids=[plant.__name__ for plant, _ in PLANTS])
+@pytest.mark.parametrize(
+    ("plant", "found_in"), _PLANTED, ids=[plant.__name__ for plant, _ in _PLANTED]
+)
 def test_a_planted_bug_is_found(
     plant: Plant, found_in: Shape | Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,57 +91,3 @@ def test_a_planted_bug_is_found(
     else:
         with pytest.raises(AssertionError):
             found_in()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", CLUSTER_PLANTS, ids=[plant.__name__ for plant in CLUSTER_PLANTS])
-def test_a_planted_bug_between_shards_is_found(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-
-    assert _is_found(plant, Shape(shards=3))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("plant", "found_in"), ASYNC_PLANTS, ids=[plant.__name__ for plant, _ in ASYNC_PLANTS]
-)
-def test_a_planted_bug_of_early_answers_is_found(
-    plant: Plant, found_in: Shape, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-
-    assert _is_found(plant, found_in)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("plant", "found_in"), DISK_PLANTS, ids=[plant.__name__ for plant, _ in DISK_PLANTS]
-)
-def test_a_planted_bug_about_damaged_disks_is_found(
-    plant: Plant, found_in: Shape, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-
-    assert _is_found(plant, found_in)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", HOLD_PLANTS, ids=[each.__name__ for each in HOLD_PLANTS])
-def test_a_planted_bug_about_held_messages_is_found(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-
-    assert _is_found(plant, Shape(has_operator=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", REFUSED_PLANTS, ids=[each.__name__ for each in REFUSED_PLANTS])
-def test_a_planted_bug_about_refused_receives_is_found(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-
-    assert _is_found(plant, Shape(often=APART, has_sole=True))

@@ -36,6 +36,15 @@ _SOONER = {
     "do_not_wait": 7,
 }
 """Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
+_PLANTED: list[tuple[Plant, Shape]] = [
+    *PLANTS,
+    *((plant, Shape(shards=3)) for plant in OUTBOX_PLANTS),
+    *((plant, Shape(has_operator=True)) for plant in HOLD_PLANTS),
+    *((plant, Shape(has_short=True)) for plant in RETENTION_PLANTS),
+    *((plant, Shape(has_sole=True)) for plant in REFUSED_PLANTS),
+    *((plant, Shape(shards=2, has_parts=True)) for plant in PARTS_PLANTS),
+]
+"""Bugs, each with the shape of the worker that shows it."""
 
 
 @pytest.mark.parametrize("first", range(0, SEEDS, _AT_ONCE))
@@ -67,23 +76,13 @@ def _is_found(plant: Plant, shape: Shape) -> bool:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("plant", "shape"), PLANTS, ids=[plant.__name__ for plant, _ in PLANTS])
+@pytest.mark.parametrize(("plant", "shape"), _PLANTED, ids=[each.__name__ for each, _ in _PLANTED])
 def test_a_planted_bug_is_found(
     plant: Plant, shape: Shape, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
 
     assert _is_found(plant, shape)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", OUTBOX_PLANTS, ids=[plant.__name__ for plant in OUTBOX_PLANTS])
-def test_a_planted_bug_between_shards_is_found(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-
-    assert _is_found(plant, Shape(shards=3))
 
 
 @pytest.mark.parametrize("plant", UNLOCKING, ids=[plant.__name__ for plant in UNLOCKING])
@@ -95,43 +94,3 @@ def test_a_group_that_is_unlocked_early_is_found(
 
     with pytest.raises(AssertionError):
         locked_until_cleared()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", HOLD_PLANTS, ids=[each.__name__ for each in HOLD_PLANTS])
-def test_a_planted_bug_about_held_messages_is_found(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-
-    assert _is_found(plant, Shape(has_operator=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "plant", RETENTION_PLANTS, ids=[each.__name__ for each in RETENTION_PLANTS]
-)
-def test_a_planted_bug_about_retention_is_found(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-
-    assert _is_found(plant, Shape(has_short=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", REFUSED_PLANTS, ids=[each.__name__ for each in REFUSED_PLANTS])
-def test_a_planted_bug_about_refused_receives_is_found(
-    plant: Plant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    plant(monkeypatch)
-
-    assert _is_found(plant, Shape(has_sole=True))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("plant", PARTS_PLANTS, ids=[each.__name__ for each in PARTS_PLANTS])
-def test_a_planted_bug_about_parts_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
-    plant(monkeypatch)
-
-    assert _is_found(plant, Shape(shards=2, has_parts=True))

@@ -72,6 +72,7 @@ for command in (
     lake_archived,
     lake_search,
     cluster,
+    fleet,
     queues,
     messages,
     redrive,

@@ -166,12 +166,14 @@ class Deletions:
         ServiceUnavailable.
 
         On a disk that is short of space, the queue that was deleted or purged first goes at once.
-        Clock and disk that count are those of the host that leads the first shard.
+        Clock and disk that count are those of the host that leads the first shard of
+        a cluster, for the queues of that cluster.
         """
-        if self._router.leads(0):
-            await self._catalog.end_windows(now_ms)
+        shards = self._router.shards
+        if shards and self._router.leads(min(shards)):
+            await self._catalog.end_windows(now_ms, shards)
             if disk_is_short:
-                await self._catalog.give_up_oldest()
+                await self._catalog.give_up_oldest(shards)
         self.go_on()
 
     def _on_change(self, change: QueueChange) -> None:

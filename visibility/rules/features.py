@@ -26,9 +26,9 @@ from visibility.rules import (
     selected,
     send,
 )
-from visibility.rules.archive_tables import ARCHIVE_PART
+from visibility.rules.archive_tables import ARCHIVE_TABLES
 from visibility.rules.operation_kinds import Operations
-from visibility.rules.outbox_tables import OUTBOX_PART
+from visibility.rules.outbox_tables import OUTBOX_TABLES
 from visibility.rules.tables import Table, Tables
 
 
@@ -75,12 +75,12 @@ def tables_by_prefix(*features: Tables) -> dict[bytes, Table[Any]]:
     return tables
 
 
-SHARD_PARTS = (ARCHIVE_PART, OUTBOX_PART, queue_parts.CLOSED_PARTS)
+SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES, queue_parts.CLOSED_PARTS)
 TABLES = tables_by_prefix(
     queue_tables.TABLES,
     hold_messages.TABLES,
     remembered_ids.TABLES,
     move_tasks.TABLES,
     quarantine.TABLES,
-    *(part.tables for part in SHARD_PARTS),
+    *(each.tables for each in SHARD_TABLES),
 )

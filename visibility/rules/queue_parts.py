@@ -27,10 +27,9 @@ from visibility.rules.events import Event
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.tables import (
     NUMBER_KEY,
-    Finding,
     Kept,
     Put,
-    ShardPart,
+    ShardTables,
     SoundRows,
     Table,
 )
@@ -195,11 +194,6 @@ def _load(shard: ShardState, rows: RowReader) -> None:
     shard.parts = {number_of(key): row for key, row in _CLOSED.read(rows, THE_SHARD)}
 
 
-def _check(rows: RowReader) -> Iterator[Finding]:
-    """No other rows depend on them."""
-    return iter(())
-
-
 def _salvage(rows: SoundRows, put: Put) -> Kept:
     """Keep what is readable: the catalog closes the others again."""
     for key, row in rows.table(THE_SHARD, PART, PartRow):
@@ -208,7 +202,7 @@ def _salvage(rows: SoundRows, put: Put) -> Kept:
 
 
 _CLOSED = Table(PART, "closed part", NUMBER_KEY, PartRow)
-CLOSED_PARTS = ShardPart((_CLOSED,), _load, _check, _salvage)
+CLOSED_PARTS = ShardTables((_CLOSED,), _load, _salvage)
 OPERATIONS: Operations = {
     CheckPart: OperationKind(decide_check_part, PartReading),
     PartsAdded: OperationKind(decide_parts_added, None),

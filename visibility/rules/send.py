@@ -127,6 +127,7 @@ class Sending:
         "_fresh",
         "_known",
         "_order",
+        "_plain",
         "_queue",
         "_settings",
         "_stamp",
@@ -148,6 +149,8 @@ class Sending:
         self._stamp = stamp
         self._order = order_of(definition.settings)
         self._book = self._order.book(shard, queue)
+        self._plain = not (queue.ready_groups.total or definition.settings.delay_ms)
+        """True while a message without a group or delay of its own just joins the line."""
         self._waiting: list[StoredMessage] = []
         self._delayed: list[StoredMessage] = []
         self._due_ms: list[int] = []
@@ -163,6 +166,13 @@ class Sending:
 
     def send(self, content: Content, delay_s: int | None) -> _Sent:
         """Append a message, or return the original of a duplicate. Raises DamagedRecord."""
+        if self._plain and not (content.group or delay_s):
+            stamp, message_id = self._stamp, self._stamp.message_id()
+            self._waiting.append(
+                StoredMessage(message_id, stamp.now_ms, content.size, content.data, content.sealed)
+            )
+            return message_id, None
+        self._plain = False
         deduplication = content.deduplication
         known = self._known.get(deduplication) if deduplication else None
         if known is not None:
