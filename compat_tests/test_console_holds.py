@@ -148,7 +148,7 @@ def test_one_message_is_held_on_its_own_page(browser: Any, node: NodeProcess) ->
     hold(tab, "", "TICKET-3")
     tab.see("TICKET-3")
     facts = tab.page.locator("main dl").first.inner_text()
-    resends = tab.page.get_by_role("link", name="Redrive").count()
+    resends = tab.page.locator("main").get_by_role("link", name="Redrive").count()
     tab.press("Release")
     tab.page.get_by_role("button", name="Hold").wait_for()
 
@@ -170,8 +170,7 @@ def test_owners_and_references_are_shown_as_text(browser: Any, node: NodeProcess
     assert tab.faults == []
 
 
-@pytest.mark.parametrize("width", [1280, 390])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_the_dialog_and_the_notice_have_no_findings(
     browser: Any, node: NodeProcess, scheme: str, width: int
 ) -> None:

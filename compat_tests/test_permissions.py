@@ -16,16 +16,6 @@ from compat_tests.test_queues import attributes
 MakeQueue = Callable[..., str]
 
 ONE, OTHER = "111111111111", "222222222222"
-EIGHT_ACTIONS = [
-    "ChangeMessageVisibility",
-    "DeleteMessage",
-    "GetQueueAttributes",
-    "GetQueueUrl",
-    "ListDeadLetterSourceQueues",
-    "PurgeQueue",
-    "ReceiveMessage",
-    "SendMessage",
-]
 
 
 def allow(client: Client, url: str, label: str, accounts: list[str], *actions: str) -> None:
@@ -62,21 +52,6 @@ def test_permission_writes_the_policy_of_aws(sqs: Client, queue: str) -> None:
         ],
     }
     assert "Policy" in attributes(sqs, queue)
-
-
-def test_several_accounts_and_actions_are_lists(sqs: Client, queue: str) -> None:
-    allow(sqs, queue, "label", [ONE, OTHER], "ReceiveMessage", "SendMessage")
-
-    (statement,) = policy(sqs, queue)["Statement"]
-
-    assert statement["Principal"] == {"AWS": [root(ONE), root(OTHER)]}
-    assert statement["Action"] == ["SQS:ReceiveMessage", "SQS:SendMessage"]
-
-
-def test_star_is_every_action(sqs: Client, queue: str) -> None:
-    allow(sqs, queue, "label", [ONE], "*")
-
-    assert policy(sqs, queue)["Statement"][0]["Action"] == "SQS:*"
 
 
 def test_labels_stay_in_the_order_added_until_the_last_is_removed(sqs: Client, queue: str) -> None:
@@ -158,49 +133,6 @@ def test_label_in_use_is_refused(sqs: Client, queue: str) -> None:
         if sqs.protocol == "json":
             assert error.query_code == "InvalidParameterValueException"
     assert len(policy(sqs, queue)["Statement"]) == 1
-
-
-@pytest.mark.parametrize("others", [0, 1], ids=["no policy", "other labels"])
-def test_unknown_label_is_refused(sqs: Client, queue: str, others: int) -> None:
-    for number in range(others):
-        allow(sqs, queue, f"label-{number}", [ONE], "SendMessage")
-
-    error = refusal(sqs, "RemovePermission", QueueUrl=queue, Label="crate")
-
-    assert (error.code, error.status) == ("InvalidParameterValue", 400)
-    assert error.message == (
-        "Value crate for parameter Label is invalid. Reason: can't find label."
-    )
-    if sqs.protocol == "json":
-        assert error.query_code == "InvalidParameterValueException"
-
-
-def test_unknown_action_is_refused(sqs: Client, queue: str) -> None:
-    members = {"Label": "label", "AWSAccountIds": [ONE], "Actions": ["FrobnicateMessage"]}
-
-    error = refusal(sqs, "AddPermission", QueueUrl=queue, **members)
-
-    assert (error.code, error.status) == ("InvalidParameterValue", 400)
-    assert "ActionName" in error.message
-
-
-def test_more_than_seven_actions_are_refused(sqs: Client, queue: str) -> None:
-    allow(sqs, queue, "seven", [ONE], *EIGHT_ACTIONS[:7])
-    members = {"Label": "eight", "AWSAccountIds": [ONE], "Actions": EIGHT_ACTIONS}
-
-    error = refusal(sqs, "AddPermission", QueueUrl=queue, **members)
-
-    assert error.code == "OverLimit"
-    assert error.status == 403
-
-
-@pytest.mark.parametrize("label", ["a" * 81, "a b", "a:b"])
-def test_label_is_refused(sqs: Client, queue: str, label: str) -> None:
-    members = {"Label": label, "AWSAccountIds": [ONE], "Actions": ["SendMessage"]}
-
-    error = refusal(sqs, "AddPermission", QueueUrl=queue, **members)
-
-    assert (error.code, error.status) == ("InvalidParameterValue", 400)
 
 
 @pytest.mark.parametrize("operation", ["AddPermission", "RemovePermission"])

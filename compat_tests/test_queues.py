@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from urllib.parse import urlsplit
@@ -76,16 +75,6 @@ def test_create_compares_with_the_present_values(sqs: Client, fresh_name: Names)
     assert error.message == (
         "A queue already exists with the same name and a different value for attribute DelaySeconds"
     )
-
-
-def test_create_compares_with_defaults_too(sqs: Client, fresh_name: Names) -> None:
-    name = fresh_name()
-    sqs.call("CreateQueue", QueueName=name)
-
-    error = refusal(sqs, "CreateQueue", QueueName=name, Attributes={"VisibilityTimeout": "1"})
-    sqs.call("CreateQueue", QueueName=name, Attributes={"VisibilityTimeout": "30"})
-
-    assert error.code == "QueueAlreadyExists"
 
 
 def test_get_queue_url_finds_by_name_and_owner(sqs: Client, queue: str) -> None:
@@ -184,39 +173,6 @@ def test_set_attributes_come_back(sqs: Client, queue: str) -> None:
     assert sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=given) == {}
 
     assert attributes(sqs, queue, *given) == given
-
-
-def test_booleans_come_back_in_lower_case(sqs: Client, queue: str) -> None:
-    sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes={"SqsManagedSseEnabled": "False"})
-
-    assert attributes(sqs, queue, "SqsManagedSseEnabled") == {"SqsManagedSseEnabled": "false"}
-
-
-def test_empty_redrive_policy_removes_it(sqs: Client, make_queue: MakeQueue, queue: str) -> None:
-    arn = attributes(sqs, queue, "QueueArn")["QueueArn"]
-    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 3})
-    source = make_queue(RedrivePolicy=policy)
-
-    assert json.loads(attributes(sqs, source)["RedrivePolicy"]) == json.loads(policy)
-    sqs.call("SetQueueAttributes", QueueUrl=source, Attributes={"RedrivePolicy": ""})
-
-    assert "RedrivePolicy" not in attributes(sqs, source)
-    sqs.call("SetQueueAttributes", QueueUrl=source, Attributes={"RedrivePolicy": ""})
-
-
-def test_kms_key_turns_managed_encryption_off_for_good(sqs: Client, queue: str) -> None:
-    on = {"KmsMasterKeyId": "alias/aws/sqs", "KmsDataKeyReusePeriodSeconds": "600"}
-    sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=on)
-    found = attributes(sqs, queue)
-    assert {name: found[name] for name in on} == on
-    assert found["SqsManagedSseEnabled"] == "false"
-
-    off = {"KmsMasterKeyId": "", "KmsDataKeyReusePeriodSeconds": "300"}
-    sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes=off)
-
-    found = attributes(sqs, queue)
-    assert not set(off) & set(found)
-    assert found["SqsManagedSseEnabled"] == "false"
 
 
 # -- tags ------------------------------------------------------------------------------------------

@@ -21,7 +21,6 @@ LINES_MAX = 700
 """A file is cut by subject, not because of this; a longer one is hardly of one subject."""
 
 PRINTING = {
-    "sqs_api/__main__.py": "the command line speaks on standard output",
     "spark_jobs/__main__.py": "the command line speaks on standard output",
     "compat_tests/benchmarks/": "commands of their own",
     "compat_tests/clients/snippets/": "the guide's examples print what they received",

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import structlog
 
+from auth.credentials import AccessKey
 from cluster.coordination.coordination import Coordination
 from sqs_api.admin.admin_access import AdminAccess
-from sqs_api.admin.admin_pages import AdminPages
+from sqs_api.admin.admin_pages import AdminPages, MetricsPage
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
 from sqs_api.admin.records_page import PATH as RECORDS
@@ -45,11 +46,14 @@ class AdminSide:
         parts: Parts,
         records: Coordination | None,
         is_ready: Callable[[], bool],
+        metrics: MetricsPage,
+        local_key: AccessKey | None = None,
     ) -> None:
-        """`parts` answer routes, `records` are those of a single host."""
+        """`parts` answer routes, `records` are those of a single host. The local key is given to a
+        worker, whose supervisor leaves the note."""
         settings, clock, entropy, _ = process
         self._data = settings.data
-        self._local_key = make_local_key(settings.account, entropy)
+        self._local_key = local_key or make_local_key(settings.account, entropy)
         signs_in = settings.auth is not AuthMode.OPEN
         access = AdminAccess(
             KnownHosts(settings.host, settings.public_url),
@@ -76,7 +80,8 @@ class AdminSide:
             user_admin=UserAdmin(owner.identities, worker.verifier.used),
             find_key=owner.keyring.find,
         )
-        hosts.serve(READ_AUDIT, AuditReader(settings.data, settings.host_name).answer)
+        reader = AuditReader(settings.data, settings.host_name)
+        hosts.serve(READ_AUDIT, reader.answer, of_folder=True)
         queue_metrics = OwnerMetrics(
             queues=owner.catalog,
             samples=worker.samples,
@@ -96,7 +101,7 @@ class AdminSide:
             clock.monotonic_s,
         )
         self.pages = AdminPages(
-            worker.metrics,
+            metrics,
             is_ready,
             answers_anyone=settings.metrics is Audience.ANYONE,
             access=access,

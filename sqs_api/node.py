@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from auth.credentials import AccessKey
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.fleet.fleet_records import FleetCluster
 from sqs_api.admin.backup_points import quiesce
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide
@@ -23,25 +24,32 @@ from sqs_api.archiving.service import archive_limits
 from sqs_api.cluster_host import ClusterHost, open_cluster_host
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.measures import Measures
+from sqs_api.gateway.usage_journal import Writer
+from sqs_api.gateway_host import GatewayHost, open_gateway_host, prepare_folder
 from sqs_api.http.server import Server
-from sqs_api.joined import join
+from sqs_api.joined import join, own_cluster
 from sqs_api.owner import Owner
 from sqs_api.parts import Process, parts_of
 from sqs_api.periodic import Periodic
-from sqs_api.records import open_records
+from sqs_api.records import Records, open_records
+from sqs_api.settings.cluster_settings import Role
 from sqs_api.settings.config import Settings, Switch, shards_of
-from sqs_api.settings.member_settings import member_settings
-from sqs_api.settings.reserve import check_reserve, flush_bytes
+from sqs_api.settings.member_settings import MemberSettings, member_settings
+from sqs_api.settings.reserve import check_folders, flush_bytes
 from sqs_api.shards import Shards, open_shards
 from sqs_api.single_host import SingleHost, open_single_host
 from sqs_api.start_refusals import refusals, refused_address
 from sqs_api.traces.span_exporter import tracing
 from sqs_api.webhook.dead_letter_watch import announcements
 from sqs_api.worker import Worker
+from sqs_api.workers.all_metrics import AllMetrics
+from sqs_api.workers.worker_backups import serve_backups
+from sqs_api.workers.worker_host import WorkerHost, WorkerPlace, open_worker_host
 from storage.engines.in_use import refuse_if_in_use
-from storage.engines.store_options import Durability, StoreOptions
-from storage.files.folder import FolderRefused, open_folder, renew_format
+from storage.engines.store_options import StoreOptions
+from storage.files.folder import open_folder, renew_format
 
+Host = SingleHost | WorkerHost | ClusterHost | GatewayHost
 _STOP_S = 10.0
 """Time that a stop waits for periodic work."""
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -69,31 +77,44 @@ def _nothing() -> None:
     """The default: a single host is never removed."""
 
 
-async def start_node(settings: Settings, on_removed: Callable[[], None] = _nothing) -> Node:
+async def start_node(
+    settings: Settings,
+    on_removed: Callable[[], None] = _nothing,
+    place: WorkerPlace | None = None,
+) -> Node:
     """Open everything and listen; requests are answered once this returns.
 
-    `on_removed` is called when the cluster has removed this host, which is to stop then. Raises
-    NodeRefused, with nothing left open.
+    `on_removed` is called when the cluster has removed this host, which is to stop then. `place` is
+    that of one of several workers. Raises NodeRefused, with nothing left open.
     """
     async with AsyncExitStack() as opened:
-        node = await _start(Process(settings, SystemClock(), SystemEntropy(), opened), on_removed)
+        process = Process(settings, SystemClock(), SystemEntropy(), opened)
+        node = await _start(process, on_removed, place)
         gc.collect()
         gc.freeze()
         gc.set_threshold(*_GC_THRESHOLDS)
         return node._replace(opened=opened.pop_all())
 
 
-async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
+async def _start(
+    process: Process, on_removed: Callable[[], None], place: WorkerPlace | None
+) -> Node:
     """Open files first and shards last; each part receives its needs as arguments."""
     settings, clock, _, opened = process
     measures = Measures(clock.monotonic_s)
     with refusals(settings.data):
-        transport = Server(settings, clock.wall_s)
+        transport = Server(settings, clock.wall_s, None if place is None else place.listening)
         opened.callback(transport.close)
-        folders = _prepared_folders(settings)
+        member = member_settings(settings)
+        cluster = None if member is None else await own_cluster(process, member)
+        numbers = range(shards_of(settings)) if cluster is None else cluster.numbers
+        folders = _prepared_folders(settings, numbers) if place is None else place.own_folders
         archive = archive_limits(settings)
-        host = await _host(process, folders, measures, on_removed)
-        records = await open_records(process, host, sorted(folders))
+        host = await _host(process, member, cluster, folders, measures, on_removed, place)
+        all_shards, lines = sorted(folders), None
+        if place is not None:
+            all_shards, lines = sorted(place.folders), place.lines
+        records = await open_records(process, host, all_shards, lines)
         shards = await open_shards(
             process,
             host,
@@ -103,10 +124,8 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
             archive=archive,
             shard_clock=partial(SystemClock, on_leap=measures.clock_leapt),
         )
-        hosts = EveryHost(host.questions)
-        quiesced = partial(quiesce, shards.deliveries, records.catalog)
-        point = host.backup_point(quiesced, shards.router)
-        owner = Owner(process, records, shards, point, hosts)
+        hosts = EveryHost(host.questions, is_one_machine=place is not None)
+        owner = _owner(process, host, records, shards, hosts)
         worker = Worker(
             process,
             owner,
@@ -122,6 +141,9 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
             measures=measures,
         )
         serving = asyncio.Event()
+        metrics = (
+            worker.metrics if place is None else AllMetrics(worker.metrics, hosts, place.number)
+        )
         admin = AdminSide(
             process,
             owner,
@@ -131,14 +153,19 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
             parts=parts_of(worker.features),
             records=host.own_records,
             is_ready=lambda: serving.is_set() and shards.router.ready,
+            metrics=metrics,
+            local_key=None if place is None else place.local_key,
         )
         with refused_address(settings.peer_listen or settings.peer_address):
             await host.connect()
         await owner.declared_queues.make()
         with refused_address(f"{settings.host}:{settings.port}", "; choose another with --port"):
             address = await worker.listen(admin.pages)
-        first_key = await owner.make_first_key()  # a start that fails would not show it
-    admin.leave_note(address, transport.admin_address)
+        first_key = None
+        if place is None:
+            first_key = await owner.make_first_key()  # a start that fails would not show it
+    if place is None:
+        admin.leave_note(address, transport.admin_address)
     periodic = Periodic()
     for feature in worker.features:
         for repeated in feature.periodic:
@@ -148,31 +175,45 @@ async def _start(process: Process, on_removed: Callable[[], None]) -> Node:
     async def wind_down() -> None:
         """Let others lead, take no new requests, finish running ones."""
         serving.clear()
-        owner.note("stopping")
+        if place is None:
+            owner.note("stopping")
         await host.leave()
-        admin.remove_note()
+        if place is None:
+            admin.remove_note()
         periodic.begin_to_stop()
         worker.begin_to_stop()
         await owner.stop()
         await worker.stop()
         await periodic.stop(_STOP_S)
+        await host.finish()
 
     opened.push_async_callback(wind_down)
     return Node(address, first_key, owner, shards, worker, admin, opened)
 
 
-def _prepared_folders(settings: Settings) -> Mapping[int, Path]:
-    """The folders of the shards. Raises FolderRefused."""
-    folders = open_folder(settings.data, shards_of(settings))
-    if len(folders) > 1 and settings.durability is not Durability.FSYNC:
-        # A shard that came back without its last Entries would give numbers again that another
-        # one remembers: it would take the messages for old ones.
-        raise FolderRefused(
-            f"{settings.data} has {len(folders)} shards, and with durability "
-            f"{settings.durability} a power loss may cost messages between them: start with "
-            "--durability fsync"
-        )
-    check_reserve(settings, len(folders))
+def _owner(
+    process: Process, host: Host, records: Records, shards: Shards, hosts: EveryHost
+) -> Owner:
+    quiesced = partial(quiesce, shards.deliveries, records.catalog)
+    if not isinstance(host, WorkerHost):
+        point = host.backup_point(quiesced, shards.router)
+        return Owner(process, records, shards, point, hosts)
+    all_point, copied = host.backup(quiesced, shards.store_of)
+    writer = Writer(host.place.number, host.place.workers)
+    owner = Owner(process, records, shards, all_point, hosts, copied=copied, usage_writer=writer)
+    if not host.place.number:
+        serve_backups(host.questions, owner.backups)
+    return owner
+
+
+def _prepared_folders(settings: Settings, numbers: range) -> Mapping[int, Path]:
+    """The folders of the shards, which get these numbers in a new folder; a gateway has none.
+    Raises FolderRefused."""
+    if settings.role is Role.GATEWAY:
+        prepare_folder(settings.data)
+        return {}
+    folders = open_folder(settings.data, numbers)
+    check_folders(settings, folders)
     refuse_if_in_use(settings.data, folders.values())
     renew_format(settings.data)
     return folders
@@ -180,12 +221,15 @@ def _prepared_folders(settings: Settings) -> Mapping[int, Path]:
 
 async def _host(
     process: Process,
+    member: MemberSettings | None,
+    cluster: FleetCluster | None,
     folders: Mapping[int, Path],
     measures: Measures,
     on_removed: Callable[[], None],
-) -> SingleHost | ClusterHost:
-    """A single host, or a member of the cluster that this host joins. Raises FolderRefused,
-    MembershipRefused, LeadersUnknown."""
+    place: WorkerPlace | None,
+) -> Host:
+    """A single host, one of its workers, a gateway, or a member of the cluster that this host
+    joins. Raises FolderRefused, MembershipRefused, LeadersUnknown."""
     settings = process.settings
     options = StoreOptions(
         settings.durability,
@@ -196,8 +240,11 @@ async def _host(
         replication=settings.replication,
     )
     disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
-    member = member_settings(settings)
+    if place is not None:
+        return open_worker_host(process, place, options, disk)
     if member is None:
         return await open_single_host(process, options, disk)
-    joined = await join(process, member, folders, on_removed)
+    if not member.number:
+        return await open_gateway_host(process, member, disk)
+    joined = await join(process, member, cluster, folders, on_removed)
     return open_cluster_host(process, joined, options, disk)

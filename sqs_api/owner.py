@@ -7,7 +7,7 @@ It has no listener and no shard; it reaches shards through the router that it is
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
@@ -16,7 +16,8 @@ from typing import Protocol
 import structlog
 
 from auth.credentials import AccessKey
-from cluster.copies.backup import remove_leftovers
+from cluster.copies.backup import CopiedStore, remove_leftovers
+from cluster.parts.draining import DRAIN_CHECK_S, Draining
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from sqs_api.admin.backup_points import BackupPoint
@@ -29,6 +30,7 @@ from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
 from sqs_api.gateway.usage import Usage, UsageRow, read_usage
+from sqs_api.gateway.usage_journal import ALONE, Writer
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
 from sqs_api.records import Records
@@ -45,8 +47,21 @@ _RESUME_CHECK_S = 2.0
 """Interval at which a host, which may lead by now, goes on with what the last leader began, and
 makes the declared queues that had to wait."""
 _SHORT_DISK_CHECK_S = 1.0
+_SPARES_CHECK_S = 5.0
 _RESERVES_FOR_DELETED = 2.0
 """Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
+
+
+class CopiedShards(Protocol):
+    """The shards that a backup copies."""
+
+    @property
+    def folders(self) -> Mapping[int, Path]:
+        """The folders of their rows."""
+
+    @property
+    def store_of(self) -> Callable[[int], CopiedStore]:
+        """Gives the store that a shard uses now."""
 
 
 class ReachedShards(Protocol):
@@ -82,8 +97,11 @@ class Owner:
         shards: ReachedShards,
         point: BackupPoint,
         hosts: EveryHost,
+        *,
+        copied: CopiedShards | None = None,
+        usage_writer: Writer = ALONE,
     ) -> None:
-        """`point` is that of a backup."""
+        """`point` is that of a backup, of the shards that are `copied`, by default `shards`."""
         settings, clock, _, opened = process
         self._settings = settings
         self._wall_s = clock.wall_s
@@ -96,15 +114,17 @@ class Owner:
         self.deletions = Deletions(self.catalog, router, shards.queue_watch)
         self.deletions.report_unknown()
         opened.push_async_callback(self.deletions.stop)
-        remove_leftovers(settings.data)
-        usage = Usage(settings.data / USAGE_FILE, clock.wall_s, settings.usage_days)
+        if usage_writer is ALONE:
+            remove_leftovers(settings.data)
+        usage = Usage(settings.data / USAGE_FILE, clock.wall_s, settings.usage_days, usage_writer)
         self.accounting = Accounting(usage, self.audit)
         opened.push_async_callback(self.accounting.write)
-        self._backups = Backups(
+        copied = shards if copied is None else copied
+        self.backups = Backups(
             settings.data,
-            shards.folders,
+            copied.folders,
             point=point,
-            store_of=shards.store_of,
+            store_of=copied.store_of,
             clock=clock,
             version=metadata.version("holdfast"),
         )
@@ -119,14 +139,16 @@ class Owner:
                 parts={UsagePage: usage_page},
                 periodic=(Every(_USAGE_WRITE_S, self.accounting.write, first_s=0.0),),
             ),
-            Feature(parts={Backups: self._backups}),
+            Feature(periodic=(Every(DRAIN_CHECK_S, Draining(self.catalog, router).look),)),
+            Feature(parts={Backups: self.backups}),
             Feature(
                 periodic=(
                     Every(_DELETION_CHECK_S, self.look_at_deletions, first_s=0.0),
                     Every(_SHORT_DISK_CHECK_S, self._make_room),
                 ),
             ),
-            Feature(periodic=() if settings.etcd is None else self._resumed()),
+            Feature(periodic=() if settings.is_alone else self._resumed()),
+            Feature(periodic=() if self.keyring.spares is None else self._spared()),
             self._archiving.feature,
         )
 
@@ -135,6 +157,10 @@ class Owner:
             Every(_RESUME_CHECK_S, self.deletions.go_on),
             Every(_RESUME_CHECK_S, self.declared_queues.make_late),
         )
+
+    def _spared(self) -> tuple[Every, ...]:
+        """A gateway takes blocks of data keys beforehand."""
+        return (Every(_SPARES_CHECK_S, self.keyring.keep_spares),)
 
     async def make_first_key(self) -> AccessKey | None:
         """Make an access key if signatures are asked for and there is none; of the hosts of a
@@ -164,7 +190,7 @@ class Owner:
 
     async def stop(self) -> None:
         """End backups, and the processes that work for the archive."""
-        await self._backups.stop()
+        await self.backups.stop()
         await self._archiving.stop()
 
 

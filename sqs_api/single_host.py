@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.catalog.catalog import Catalog, IdsRaised, Spread
+from cluster.catalog.catalog import Catalog, ChooseShards, IdsRaised, Spread
 from cluster.catalog.host_records import HostRecords
 from cluster.coordination.coordination import Coordination
 from cluster.members.host_folder import refuse_member_folder
@@ -24,6 +25,11 @@ from storage.engines.store_options import StoreOptions
 
 _COMMAND_S = 5.0
 """Time that a start waits for a command that changes users or keys of the folder."""
+
+
+def queue_names(catalog: Catalog, shard: int) -> dict[int, str]:
+    """The names of a shard's queues by id."""
+    return {each.queue_id: each.name for each in catalog.all_queues() if each.shard == shard}
 
 
 class OwnStores:
@@ -67,6 +73,7 @@ class SingleHost(NamedTuple):
     questions: Questions | None = None
     spread: Spread | None = None
     ids_raised: IdsRaised | None = None
+    choose: ChooseShards | None = None
     feature: Feature = Feature()
 
     def below(self, kind: str) -> Coordination:
@@ -80,13 +87,7 @@ class SingleHost(NamedTuple):
 
     def stores(self, catalog: Catalog) -> OwnStores:
         """The stores of the shards."""
-
-        def names(shard: int) -> dict[int, str]:
-            return {
-                each.queue_id: each.name for each in catalog.all_queues() if each.shard == shard
-            }
-
-        return OwnStores(self.options, names)
+        return OwnStores(self.options, partial(queue_names, catalog))
 
     def route(self, catalog: Catalog, shards: Iterable[Shard]) -> Router:
         """The router over the shards."""
@@ -100,6 +101,9 @@ class SingleHost(NamedTuple):
         """There is no other host."""
 
     async def leave(self) -> None:
+        """There is no other host."""
+
+    async def finish(self) -> None:
         """There is no other host."""
 
 

@@ -40,7 +40,7 @@ from sqs_api.http.fallback import OtherPages
 from sqs_api.http.server import Server
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
-from sqs_api.settings.config import AuthMode, Switch
+from sqs_api.settings.config import AuthMode, Switch, workers_of
 from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.shards import Shards
 
@@ -130,6 +130,7 @@ class Worker:
             account_rate=settings.account_rate,
             queue_rate=settings.queue_rate,
             fifo_quotas=settings.fifo_quotas is Switch.ON,
+            workers=workers_of(settings),
         )
         measured = host_metrics(
             process,
@@ -153,11 +154,14 @@ class Worker:
         self.payloads = Payloads(
             shards.sealer, [see for feature in self.features for see in feature.on_opened]
         )
-        self.queue_actions = QueueActions(catalog, router, owner.deletions, shards.queue_watch)
+        self.queue_actions = QueueActions(
+            catalog, router, shards.split, owner.deletions, shards.queue_watch
+        )
         self.gateway = Gateway(
             authenticate=authentication(settings, self.verifier),
             queues=self.queue_actions,
             router=router,
+            split=shards.split,
             accounting=owner.accounting,
             clock=clock,
             entropy=entropy,

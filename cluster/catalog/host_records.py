@@ -34,7 +34,8 @@ class HostRecords:
     def __init__(self, lock: int, coordination: SqliteCoordination) -> None:
         """Call `open` instead."""
         self._lock = lock
-        self._coordination = coordination
+        self.all = coordination
+        """All of them."""
         self.below = coordination.below
         """The records of one kind, by the beginning of their keys."""
 
@@ -53,7 +54,7 @@ class HostRecords:
 
     async def close(self) -> None:
         """Close the file."""
-        await self._coordination.close()
+        await self.all.close()
         os.close(self._lock)
 
 

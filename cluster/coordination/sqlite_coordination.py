@@ -120,6 +120,11 @@ class SqliteCoordination:
 
         await self._in_thread(lambda: self._missed_since(after.revision), begin)
 
+    def unwatch(self, on_change: OnChange) -> None:
+        """End a watch."""
+        if on_change in self._watchers:
+            self._watchers.remove(on_change)
+
     def expect(self, revision: int) -> None:
         """See Coordination. Watches never lag."""
 

@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from cluster.catalog.catalog_records import DELETED, QUEUES
 from cluster.catalog.host_records import FILE_NAME, has_records
@@ -33,7 +33,6 @@ from storage.copies.manifest import (
     write_manifest,
 )
 from storage.copies.second_copy import copy_sound, first_of
-from storage.engines.flushed_rows import FlushedRows
 from storage.engines.in_use import refuse_if_in_use
 from storage.engines.opening import open_replayed
 from storage.engines.rocks import RocksRows, applied_of
@@ -50,6 +49,7 @@ from storage.files.copying import (
 from storage.files.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
 from storage.log import Position
 from storage.rows.stored_rows import StoredRows
+from visibility.contract.queue_parts import first_sequence
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import FORMAT_VERSION
 
@@ -60,6 +60,16 @@ _DRAFT = "backup-draft"
 def remove_leftovers(data: Path) -> None:
     """Remove the draft of a killed backup: its hard links keep old files from being freed."""
     shutil.rmtree(data / _DRAFT, ignore_errors=True)
+
+
+class CopiedStore(Protocol):
+    """The rows of a shard; for any thread but the event loop's."""
+
+    def flush(self) -> None:
+        """Write out the rows in memory. Raises StoreFailed."""
+
+    def checkpoint(self, folder: Path) -> None:
+        """Make a copy of the rows, in a folder that does not exist. Raises StoreFailed."""
 
 
 class CopiedRows(NamedTuple):
@@ -121,7 +131,7 @@ class BackupDraft:
         probe.unlink()
         return True
 
-    def flush(self, stores: Iterable[FlushedRows], times: int) -> None:
+    def flush(self, stores: Iterable[CopiedStore], times: int) -> None:
         """Prepare a short `take`. Raises BackupRefused."""
         with _named_errors(f"cannot copy {self._data}"):
             for _ in range(times):
@@ -273,11 +283,13 @@ def databases_of(data: Path) -> list[Path]:
     return sorted(files)
 
 
-def queue_ids(catalog: Iterable[Record]) -> dict[int, list[int]]:
-    """The ids of each shard's usable and restorable queues. Raises CatalogUnreadable."""
-    found: dict[int, list[int]] = {}
-    for queue in stored_queues(catalog):
-        found.setdefault(queue.shard, []).append(queue.queue_id)
+def first_sequences(catalog: Iterable[Record]) -> dict[int, dict[int, int]]:
+    """By shard, the first sequence of each usable and restorable queue and part, by its id. Raises
+    CatalogUnreadable."""
+    found: dict[int, dict[int, int]] = {}
+    for queue, queue_id, shard in stored_queues(catalog):
+        numbers = {part.queue_id: part.number for part in queue.parts}
+        found.setdefault(shard, {})[queue_id] = first_sequence(numbers.get(queue_id, 0))
     return found
 
 

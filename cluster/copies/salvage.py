@@ -30,11 +30,10 @@ from storage.engines.store import StoreFailed
 from storage.files.copying import FOLDER_MODE, copy_file, sync_file, sync_folders
 from storage.files.folder import FolderRefused, check_folder, is_unused, open_folder, write_format
 from storage.files.refusing_disk import disk_refusal, naming_disk
-from storage.healing.salvaged_archive import copy_archive
-from storage.healing.salvaged_outbox import copy_outbox
 from storage.healing.salvaged_queue import QueueCopy, Target
 from visibility.rows.row_keys import queue_of
 from visibility.rows.row_values import THE_SHARD
+from visibility.rules.features import SHARD_TABLES
 
 _SCRATCH = "salvage-scratch"
 _FIRST_SHARD = {0: "shard-0"}
@@ -157,8 +156,8 @@ def known_queues(data: Path) -> dict[int, KnownQueue]:
     CatalogUnreadable."""
     queues = stored_queues(catalog_in(data))
     return {
-        queue.queue_id: KnownQueue(queue.name, queue.attributes.get("FifoQueue") == "true")
-        for queue in queues
+        queue_id: KnownQueue(queue.name, queue.attributes.get("FifoQueue") == "true")
+        for queue, queue_id, _ in queues
     }
 
 
@@ -214,8 +213,11 @@ class _ShardCopy:
             copy.run()
             missing = count_missing(rows, queue_id, contents.damages)
             self._add(queue_id, missing, has_own_row=copy.has_own_row)
-        self._done.archived += copy_archive(rows, target)
-        self._done.messages += copy_outbox(rows, target)
+        for each in SHARD_TABLES:
+            kept = each.salvage(rows, target.put)
+            self._done.archived += kept.archived
+            self._done.messages += kept.messages
+        target.write()
 
     def _say(self, lines: list[str]) -> None:
         self._done.findings += [f"shard {self._number}: {line}" for line in lines]

@@ -8,7 +8,7 @@ byte is checked.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from cluster.copies.backup import databases_of
 from cluster.copies.restore import difference
 from cluster.keys.key_records import DataKeyNumbers
 from cluster.members.copied_records import RECORDS_FILE, catalog_of, records_in
-from storage.checks.consistency import check_archive, check_outbox, check_queue
+from storage.checks.consistency import check_queue, check_shard
 from storage.checks.missing import count_missing, missing_departed
 from storage.checks.readable_rows import Damage, ReadableRows
 from storage.copies.checked_database import (
@@ -43,12 +43,15 @@ from storage.engines.store import StoreFailed
 from storage.files.copying import files_below, hash_file
 from storage.files.folder import check_folder, damaged_formats, open_folder
 from storage.files.refusing_disk import disk_refusal, naming_disk
-from storage.rows.damage import Finding, check_rows
+from storage.rows.damage import check_rows, table_name
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row
 from visibility.rows.row_keys import APPLIED_KEY, BLOCKED, QUARANTINED, queue_key, queue_of
-from visibility.rows.row_values import THE_SHARD, ArchivedMessage, Departure, QueueRow
+from visibility.rows.row_values import THE_SHARD, QueueRow
+from visibility.rules.features import TABLES
+from visibility.rules.quarantine import quarantine_in
+from visibility.rules.tables import Finding
 
 
 class KnownQueue(NamedTuple):
@@ -186,17 +189,22 @@ class FolderCheck:
                 self._highest = entry
             if isinstance(entry, StoredQueue):
                 self.queues += 1
-                yield from self._check_definition(file, record.key, entry)
+                yield from self._check_definition(file, record.key, entry, entry.places())
             elif isinstance(entry, StoredTombstone):
                 self.deleted_queues += 1
-                yield from self._check_definition(file, record.key, entry.queue)
+                queue = entry.queue
+                own = {queue.queue_id: queue.places()[queue.queue_id]}
+                yield from self._check_definition(file, record.key, queue, own)
         self._highest = self._highest or 0
 
-    def _check_definition(self, file: str, key: str, queue: StoredQueue) -> Iterator[str]:
+    def _check_definition(
+        self, file: str, key: str, queue: StoredQueue, places: Mapping[int, int]
+    ) -> Iterator[str]:
         fifo = queue.attributes.get("FifoQueue") == "true"
-        self._known[queue.queue_id] = KnownQueue(queue.shard, queue.name, fifo)
-        if queue.shard not in self._shard_folders():
-            yield f"{file}: {key}: there is no shard {queue.shard}"
+        for queue_id, shard in places.items():
+            self._known[queue_id] = KnownQueue(shard, queue.name, fifo)
+            if shard not in self._shard_folders():
+                yield f"{file}: {key}: there is no shard {shard}"
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -215,11 +223,11 @@ class FolderCheck:
             else:
                 self.rows += found.key != APPLIED_KEY
                 queue_ids.setdefault(queue_of(found.key), True)
-                says = found.says
-                if found.key[8:9] in (QUARANTINED, BLOCKED):
+                table = TABLES[found.key[8:9]]
+                if table.prefix in (QUARANTINED, BLOCKED):
                     quarantined.add(queue_of(found.key))
-                message = says.message if isinstance(says, ArchivedMessage | Departure) else says
-                if isinstance(message, StoredMessage) and not self._is_openable(message):
+                message = table.message(found.says) if table.message is not None else None
+                if message is not None and not self._is_openable(message):
                     what = f"the key that sealed it, {message.sealed}, is missing"
                     yield self._line(number, Finding(found.key, what))
         for queue_id, is_sound in queue_ids.items():
@@ -232,7 +240,7 @@ class FolderCheck:
 
         for queue_id in sorted(quarantined):
             with suppress(DamagedRecord):  # found above
-                messages = StoredRows(view).quarantine(queue_id).messages
+                messages = quarantine_in(StoredRows(view), queue_id).messages
                 yield (
                     f"shard {number}, {self._queue(queue_id)}: {messages} messages are quarantined"
                 )
@@ -253,8 +261,7 @@ class FolderCheck:
 
     def _check_rows_agree(self, number: int, view: RocksView, queue_id: int) -> Iterator[Finding]:
         if queue_id == THE_SHARD:
-            yield from check_archive(view)
-            yield from check_outbox(view)
+            yield from check_shard(view)
         else:
             yield from self._check_known(number, view, queue_id)
             yield from check_queue(view, queue_id)
@@ -283,7 +290,8 @@ class FolderCheck:
         if queue_id is None:
             return f"shard {number}: {finding.what}"
         queue = self._queue(queue_id)
-        return f"shard {number}, {queue}, {finding.table}, {finding.key.hex()}: {finding.what}"
+        where = f"{table_name(finding.key)}, {finding.key.hex()}"
+        return f"shard {number}, {queue}, {where}: {finding.what}"
 
     def _queue(self, queue_id: int) -> str:
         known = self._known.get(queue_id)

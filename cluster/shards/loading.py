@@ -18,9 +18,8 @@ from visibility.contract.model import Definitions
 from visibility.rows.outbox_rows import DEPARTED_LOST
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import queue_key
-from visibility.rules.departures import add_departure
+from visibility.rules.features import SHARD_TABLES, TABLES
 from visibility.state.advance import restore
-from visibility.state.archive_state import ArchiveState
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
@@ -37,21 +36,23 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
     """
     last_stamp_ms = 0
     departed: dict[int, int] = {}
-    _load_archive(state.archive, rows)
+    loads = [table.load for table in TABLES.values() if table.load is not None]
     for place, (queue_id, row) in enumerate(rows.queues()):
         spans = yield from _in_slices(rows.spans(queue_id))
         queue = QueueState.of(queue_id, row, dict(spans))
-        queue.quarantined = rows.quarantine(queue_id)
+        if not spans:
+            state.begin(queue)  # a rebuild of an empty part lost its first sequence
         leases = yield from _in_slices(rows.leases(queue_id))
-        if any(lease.is_held for lease in leases):
-            queue.holds = {mark.sequence: mark for mark in rows.holds(queue_id)}
-        restore(state, queue, leases, list(rows.move_tasks(queue_id)))
+        for load_rows in loads:
+            load_rows(rows, queue, leases)
+        restore(state, queue, leases)
         last_stamp_ms = max(last_stamp_ms, row.stamp_ms)
         if row.departed:
             departed[queue_id] = row.departed
         if place % SLICE_ROWS == 0:
             yield
-    _load_outbox(state, rows)
+    for each in SHARD_TABLES:
+        each.load(state, rows.store)
     for queue_id, messages in departed.items():
         if state.queue(queue_id).departed < messages:
             raise DamagedRecord(queue_key(queue_id), DEPARTED_LOST)
@@ -118,21 +119,3 @@ def _in_slices(rows: Iterable[_T]) -> Generator[None, None, list[_T]]:
         if len(page) == SLICE_ROWS:
             yield
     return found
-
-
-def _load_archive(archive: ArchiveState, rows: StoredRows) -> None:
-    row, batches = rows.archive()
-    if row is None:
-        return
-    for name in row.__struct_fields__:
-        setattr(archive, name, getattr(row, name))
-    archive.batches = {batch.number: batch for batch in batches}
-    archive.sealed_size = sum(batch.size for batch in batches)
-
-
-def _load_outbox(state: ShardState, rows: StoredRows) -> None:
-    row, departures = rows.outbox()
-    if row is not None:
-        state.outbox.origin, state.outbox.next_number = row.origin, row.next_number
-    for number, departure in departures:
-        add_departure(state, state.queues.get(departure.queue_id), number, departure)

@@ -1,5 +1,5 @@
-"""A catalog in a file, and an etcd of three processes that the tests of a session share, each
-below a prefix of its own."""
+"""A catalog in a file, and an etcd of three processes that the tests of a file share, each below a
+prefix of its own."""
 
 from __future__ import annotations
 
@@ -13,9 +13,12 @@ from cluster.tests.coordinations import SHARED, Hosts, leasing
 from cluster.tests.etcd_processes import EtcdProcesses, etcd_program, running_etcd
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def etcd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EtcdProcesses]:
-    """Three members that run; a test that stops one has an etcd of its own."""
+    """Three members that run; a test that stops one has an etcd of its own.
+
+    They start in a tenth of a second, and take as much processor time in two seconds of rest.
+    """
     if etcd_program() is None:
         pytest.skip("no etcd on this machine, and none in a package for its kind")
     with running_etcd(tmp_path_factory.mktemp("etcd")) as started:

@@ -11,7 +11,6 @@ from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import CountingEntropy, virtual
 from cluster.tests.world import World
-from storage.checks.consistency import check_archive
 from storage.engines.memory import MemoryStore
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
@@ -20,6 +19,7 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import ARCHIVED, message_key, row_key
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import AcknowledgeArchive, MessagesHandedOver
+from visibility.rules.archive_tables import check_archive
 from visibility.rules.events import Event
 from visibility.tests import prepared
 

@@ -23,6 +23,7 @@ from visibility.rows.row_keys import (
     pair_key,
     queue_of,
 )
+from visibility.rules.quarantine import quarantine_in
 from visibility.state.fairness import IN_FLIGHT_MIN
 from visibility.state.invariants import check_queue
 from visibility.tests import prepared
@@ -46,7 +47,7 @@ def quarantined(world: World, queue: QueueDefinition) -> int:
     state = world.shard._tenure.state.queues.get(queue.queue_id)
     assert state is not None
     check_queue(state)
-    known = StoredRows(world.store).quarantine(queue.queue_id)
+    known = quarantine_in(StoredRows(world.store), queue.queue_id)
     assert known.spans == state.quarantined.spans
     assert known.groups == state.quarantined.groups
     return state.quarantined.messages

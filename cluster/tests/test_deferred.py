@@ -123,25 +123,12 @@ async def test_a_woken_long_poll_is_refused_once_when_the_turn_fails(case: Wakin
 
 
 @both
+@pytest.mark.parametrize("fault", ["has_bug", "fails"])
 @virtual
-async def test_everybody_is_refused_once_when_a_store_has_a_bug(case: Waking) -> None:
+async def test_everybody_is_refused_once_when_the_commit_fails(case: Waking, fault: str) -> None:
     world = await World().start()
     poll = await case.begin(world)
-    world.store.has_bug = True
-
-    (waking,) = await world.asked(case.wake)
-
-    assert poll.refusal is waking.refusal is ServiceUnavailable
-    assert await case.received_after_reopening(world) == ["a"]
-    assert len(poll.answers) == 1
-
-
-@both
-@virtual
-async def test_a_woken_long_poll_is_refused_once_when_the_commit_fails(case: Waking) -> None:
-    world = await World().start()
-    poll = await case.begin(world)
-    world.store.fails = True
+    setattr(world.store, fault, True)
 
     (waking,) = await world.asked(case.wake)
 

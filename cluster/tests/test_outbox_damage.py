@@ -14,20 +14,21 @@ from cluster.tests.shard_pair import ShardPair, in_shard
 from cluster.tests.test_damaged_blocks import at, flip_one
 from cluster.tests.test_healing import Served
 from cluster.tests.world import FragileStore
-from storage.checks.consistency import check_outbox, check_queue
+from storage.checks.consistency import check_queue, check_shard
 from storage.checks.missing import count_missing
 from storage.checks.readable_rows import ReadableRows
 from storage.engines.memory import MemoryStore
 from storage.healing.rebuild import Healed
-from storage.healing.salvaged_outbox import copy_outbox
 from storage.healing.salvaged_queue import QueueCopy, Target
-from storage.rows.damage import Finding, check_rows
+from storage.rows.damage import check_rows
 from storage.tests.on_disk import rows_of
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE, message_key
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.move_tasks import MoveSelected
+from visibility.rules.outbox_tables import salvage_outbox
+from visibility.rules.tables import Finding
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -85,7 +86,8 @@ def test_a_salvage_keeps_outboxes_and_their_locks(pair: ShardPair) -> None:
         target = Target(lambda changes, copy=copy: copy.apply(changes))  # type: ignore[misc]
         for queue_id in (1, 2):
             QueueCopy(before, target, queue_id, fifo=pair.group is not None).run()
-        copy_outbox(before, target)
+        salvage_outbox(before, target.put)
+        target.write()
         shard.store = copy
     for number in (0, 1):
         pair.restart(number)
@@ -231,4 +233,4 @@ def test_messages_of_the_outbox_in_a_damaged_block_are_counted(tmp_path: Path) -
     assert left + quarantined == _MESSAGES
     assert at(2, _left(folder)) == found
     with rows_of(folder) as rows:
-        assert not [*check_queue(rows, 1), *check_outbox(rows)]
+        assert not [*check_queue(rows, 1), *check_shard(rows)]

@@ -9,11 +9,12 @@ import pytest
 from cluster.tests.remembering import STANDARD, a_world, answer_to, named, remembered, rows
 from cluster.tests.virtual_time import LoopClock, SeededEntropy, virtual
 from cluster.tests.world import FragileStore, World, pass_time
-from storage.rows.damage import Finding, check_rows
+from storage.rows.damage import check_rows
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt
 from visibility.contract.results import SendMessageResult
 from visibility.rows.row_keys import ANSWERS, MESSAGE
+from visibility.rules.tables import Finding
 from visibility.state.short_answers import ANSWERS_KEPT_MS, EARLIER_MS
 from visibility.tests import prepared
 

@@ -12,7 +12,7 @@ import pytest
 from cluster.tests.driver import Driver
 from storage.checks.consistency import check_queue
 from storage.engines.memory import MemoryStore
-from storage.rows.damage import TABLES, Finding, check_row, check_rows, walk_rows
+from storage.rows.damage import check_row, check_rows, walk_rows
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_keys import (
@@ -33,6 +33,8 @@ from visibility.rows.row_keys import (
     row_key,
 )
 from visibility.rows.row_values import GroupRow, QueueRow
+from visibility.rules.features import TABLES
+from visibility.rules.tables import Finding
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
 
@@ -135,6 +137,26 @@ def test_whatever_byte_of_a_value_is_changed_is_found_at_its_key(rows: dict[byte
 )
 def test_row_too_many_is_found(rows: dict[bytes, bytes], key: bytes, value: bytes) -> None:
     assert findings(store_of(rows | {key: value}))
+
+
+def test_a_finding_names_what_is_stored_and_what_it_must_be() -> None:
+    rows = some_rows("")
+    own = queue_key(QUEUE_ID)
+    row = decode_row(QueueRow, own, rows[own])
+    wrong = msgspec.structs.replace(row, waiting=row.waiting + 3, listed=row.listed + 1)
+    span = next(key for key in keys_of(rows, SPAN) if queue_of(key) == QUEUE_ID)
+    astray = row_key(QUEUE_ID, SPAN, 7)
+    count = decode_row(int, span, rows[span])
+    changed = {own: encode_row(wrong), span: encode_row(count + 1), astray: encode_row(1)}
+
+    found = {each.key: each.what for each in check_queue(store_of(rows | changed), QUEUE_ID)}
+
+    assert found == {
+        own: f"waiting is {row.waiting + 3}, not {row.waiting}, "
+        f"listed is {row.listed + 1}, not {row.listed}",
+        span: f"it is {count + 1}, not {count}",
+        astray: "no message requires it",
+    }
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,7 @@ def wait_for_more(in_queue: Callable[[], int], count: int, process: subprocess.P
     while in_queue() < goal:
         assert process.poll() is None, "it had ended by itself"
         assert time.monotonic() < deadline_s
-        time.sleep(0.001)
+        time.sleep(0.01)  # asking keeps a processor busy
 
 
 def finished(process: subprocess.Popen[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 import msgspec
 from aiohttp import web
@@ -13,11 +14,18 @@ from aiohttp.web_request import BaseRequest
 from auth.auth_errors import AccessDenied
 from sqs_api.admin.admin_access import AdminAccess, AdminRequest
 from sqs_api.admin.routes import RESERVED
-from sqs_api.gateway.metrics import METRICS_TYPE, Metrics
+from sqs_api.gateway.metrics import METRICS_TYPE
 from sqs_api.http.fallback import headers_of
 
 Below = Callable[[BaseRequest, AdminRequest], Awaitable[web.Response]]
 """Answers all requests below a path; the body is not read yet."""
+
+
+class MetricsPage(Protocol):
+    """Makes the page of the metrics."""
+
+    async def page(self) -> bytes:
+        """The Prometheus text format."""
 
 
 class AdminPages:
@@ -25,7 +33,7 @@ class AdminPages:
 
     def __init__(
         self,
-        metrics: Metrics,
+        metrics: MetricsPage,
         is_ready: Callable[[], bool],
         *,
         answers_anyone: bool,

@@ -20,14 +20,13 @@ from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.clock import Entropy
 from cluster.coordination.coordination import Coordination, Unavailable
-from cluster.copies.backup import BackupDraft
+from cluster.copies.backup import BackupDraft, CopiedStore
 from cluster.members.copied_records import copied
 from cluster.peers.questions import Question, Questions
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.delivery import Deliveries
 from sqs_api.admin.quiesce import ACTION, LedShard, Quiesce, Step, StepDone
 from storage.copies.manifest import BackupRefused
-from storage.engines.flushed_rows import FlushedRows
 
 _TRIES = 3
 _PAUSE_S = 1.0
@@ -45,7 +44,7 @@ class BackupPoint(Protocol):
     cluster: str
     """Name of the cluster; empty on a single host."""
 
-    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, FlushedRows]]) -> int:
+    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
         """Returns the latest time of a copied row, 0 if that is now. Raises BackupRefused."""
 
 
@@ -57,7 +56,7 @@ class OwnPoint:
     def __init__(self, quiesce: Quiesce) -> None:
         self._quiesce = quiesce
 
-    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, FlushedRows]]) -> int:
+    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
         """See `BackupPoint`."""
         async with self._quiesce():
             checkpoints = {name: store.checkpoint for name, store in stores.values()}
@@ -70,6 +69,10 @@ async def quiesce(deliveries: Deliveries, catalog: Catalog) -> AsyncIterator[Non
     """Meanwhile no message goes from shard to shard, and this host changes no queue."""
     async with deliveries.paused(), catalog.unchanging():
         yield
+
+
+def _always() -> bool:
+    return True
 
 
 class _Disturbed(Exception):
@@ -86,16 +89,23 @@ class ClusterPoint:
         root: Coordination,
         stores: Callable[[], Mapping[int, ReplicatedStore]],
         entropy: Entropy,
+        is_alone: Callable[[], bool] = _always,
     ) -> None:
-        """`root` has all records of the cluster."""
+        """`root` has all records of the fleet; `is_alone` says that it has no other cluster."""
+        self._is_alone = is_alone
         self.cluster = cluster
         self._questions = questions
         self._root = root
         self._stores = stores
         self._entropy = entropy
 
-    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, FlushedRows]]) -> int:
+    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
         """See `BackupPoint`."""
+        if not self._is_alone():
+            raise BackupRefused(
+                "the fleet has several clusters, and a copy of one of them could have messages "
+                "that moved twice or not at all: there is no backup of such a fleet yet"
+            )
         names = {number: name for number, (name, _) in stores.items()}
         tries = _TRIES
         while True:

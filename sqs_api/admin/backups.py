@@ -9,10 +9,9 @@ from pathlib import Path
 import structlog
 
 from cluster.clock import Clock
-from cluster.copies.backup import BackupDraft
+from cluster.copies.backup import BackupDraft, CopiedStore
 from sqs_api.admin.backup_points import BackupPoint
 from storage.copies.manifest import BackupRefused, Manifest
-from storage.engines.flushed_rows import FlushedRows
 
 _FLUSHES = 2
 """The first writes out the rows in memory, the second those added meanwhile: that leaves less for
@@ -28,7 +27,7 @@ class Backups:
         shards: Mapping[int, Path],
         *,
         point: BackupPoint,
-        store_of: Callable[[int], FlushedRows],
+        store_of: Callable[[int], CopiedStore],
         clock: Clock,
         version: str,
     ) -> None:

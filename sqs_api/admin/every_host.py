@@ -28,14 +28,20 @@ class Heard(NamedTuple):
 class EveryHost:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, questions: Questions | None = None) -> None:
-        """`questions` reach the other hosts; None of a single host."""
+    def __init__(self, questions: Questions | None = None, *, is_one_machine: bool = False) -> None:
+        """`questions` reach the other hosts; None of a single host. On one machine they are its
+        workers, over one data folder."""
         self._questions = questions
+        self._is_one_machine = is_one_machine
         self._own: dict[str, AnswerPart] = {}
+        self._of_folder: set[str] = set()
 
-    def serve(self, action: str, answer: AnswerPart) -> None:
-        """Answer an action for this host, also when others ask."""
+    def serve(self, action: str, answer: AnswerPart, *, of_folder: bool = False) -> None:
+        """Answer an action for this host, also when others ask. An answer `of_folder` is the same
+        in all workers of a machine."""
         self._own[action] = answer
+        if of_folder and self._is_one_machine:
+            self._of_folder.add(action)
         if self._questions is not None:
             self._questions.serve(action, self._said)
 
@@ -44,7 +50,7 @@ class EveryHost:
 
     async def ask(self, action: str, body: bytes, wait_s: float = _WAIT_S) -> Heard:
         """The answers of all hosts within a time; an error of this host's is raised."""
-        if self._questions is None:
+        if self._questions is None or action in self._of_folder:
             return Heard([await self._own[action](body)], [])
         question = Question(action, b"", body)
         answers = await self._questions.ask_all(self._questions.hosts, question, wait_s)

@@ -53,35 +53,15 @@ class StepDone(msgspec.Struct, frozen=True):
     led: list[LedShard] = []
 
 
-class QuiescedHost:
-    """Belongs to the event loop's thread."""
+class Hold:
+    """Holds still for one backup at a time. Belongs to the event loop's thread."""
 
-    def __init__(
-        self,
-        quiesce: Quiesce,
-        stores: Callable[[], Mapping[int, ReplicatedStore]],
-        leads: Callable[[int], bool],
-    ) -> None:
+    def __init__(self, quiesce: Quiesce) -> None:
         self._quiesce = quiesce
-        self._stores = stores
-        self._leads = leads
         self._token = ""
         self._released = asyncio.Event()
         self._holding: asyncio.Task[None] | None = None
         self._log = structlog.get_logger("backups")
-
-    async def answer(self, question: Question) -> Said:
-        """The answer for the host that makes the backup."""
-        step = msgspec.json.decode(question.body, type=Step)
-        if step.name == "hold":
-            done = StepDone(is_held=await self._hold(step.token))
-        elif step.name == "led":
-            done = StepDone(led=await self._led())
-        elif step.name == "release":
-            done = StepDone(is_held=await self._release(step.token))
-        else:
-            return Said(400, b'{"error": "there is no such step"}')
-        return Said(200, msgspec.json.encode(done))
 
     async def stop(self) -> None:
         """End a hold."""
@@ -89,9 +69,7 @@ class QuiescedHost:
             self._holding.cancel()
             await asyncio.wait([self._holding])
 
-    # -- holding still -----------------------------------------------------------------------------
-
-    async def _hold(self, token: str) -> bool:
+    async def begin(self, token: str) -> bool:
         """Hold still for a backup; False if that is done for another one."""
         if self._holding is not None and not self._holding.done():
             return False
@@ -111,7 +89,7 @@ class QuiescedHost:
             except TimeoutError:
                 self._log.warning("backup_did_not_come_back", seconds=HOLD_S)
 
-    async def _release(self, token: str) -> bool:
+    async def end(self, token: str) -> bool:
         """Go on; True if this host held still for that backup until now."""
         if token != self._token or self._holding is None or self._holding.done():
             return False
@@ -119,7 +97,34 @@ class QuiescedHost:
         await asyncio.wait([self._holding])
         return True
 
-    # -- what is committed -------------------------------------------------------------------------
+
+class QuiescedHost:
+    """Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        quiesce: Quiesce,
+        stores: Callable[[], Mapping[int, ReplicatedStore]],
+        leads: Callable[[int], bool],
+    ) -> None:
+        self._hold = Hold(quiesce)
+        self._stores = stores
+        self._leads = leads
+        self.stop = self._hold.stop
+        """Ends a hold."""
+
+    async def answer(self, question: Question) -> Said:
+        """The answer for the host that makes the backup."""
+        step = msgspec.json.decode(question.body, type=Step)
+        if step.name == "hold":
+            done = StepDone(is_held=await self._hold.begin(step.token))
+        elif step.name == "led":
+            done = StepDone(led=await self._led())
+        elif step.name == "release":
+            done = StepDone(is_held=await self._hold.end(step.token))
+        else:
+            return Said(400, b'{"error": "there is no such step"}')
+        return Said(200, msgspec.json.encode(done))
 
     async def _led(self) -> list[LedShard]:
         stores = self._stores().items()

@@ -67,7 +67,7 @@ class UsagePage:
         self._read = read
         self._host = host
         self._hosts = hosts
-        hosts.serve(READ_USAGE, self._here)
+        hosts.serve(READ_USAGE, self._here, of_folder=True)
 
     async def _here(self, body: bytes) -> bytes:
         asked = msgspec.msgpack.decode(body, type=_Asked)

@@ -90,8 +90,8 @@ class Archiving:
         self._exporter = exporter
         periodic = [Every(EXPORT_CHECK_S, exporter.look)]
         if every is not None:
-            # Of the hosts of a cluster, the one that leads the first shard runs the jobs.
-            is_ours = partial(router.leads, 0) if settings.etcd is not None else _always
+            # Of several hosts or workers, the one that leads the first shard runs the jobs.
+            is_ours = _always if settings.is_alone else partial(router.leads, 0)
             schedule = Schedule(lake, settings.data, clock, settings.lake_umask, is_ours)
             periodic.append(Every(seconds_of(every), schedule.run))
             periodic.append(Every(_SCHEDULE_CHECK_S, schedule.look))

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Coroutine
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 import structlog
@@ -24,12 +24,13 @@ from sqs_api.settings.config import (
     environment_settings,
     file_of,
     shards_of,
+    workers_of,
 )
 from sqs_api.settings.logs import set_up_logs
 from sqs_api.settings.refusals import placed
 
 if TYPE_CHECKING:
-    from sqs_api.node import Node
+    from auth.credentials import AccessKey
 
 
 @click.command()
@@ -139,6 +140,16 @@ def example_config() -> None:
     click.echo(text(), nl=False)
 
 
+@click.command("serve-worker", hidden=True)
+@click.argument("pair", type=int)
+@click.argument("descriptors", type=int)
+def serve_worker(pair: int, descriptors: int) -> None:
+    """Be a worker: the supervisor starts this, and gives it sockets. Not for people."""
+    from sqs_api.commands.worker_main import run_worker
+
+    sys.exit(run_worker(pair, descriptors))
+
+
 def _run(settings: Settings) -> int:
     gc.disable()  # until the node is up and its start-up objects are frozen
     try:
@@ -148,7 +159,7 @@ def _run(settings: Settings) -> int:
     return uvloop.run(_serve(settings))
 
 
-async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, Node]) -> Node | None:
+async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, _Running]) -> _Running | None:
     """The running service, None if a signal came first: a member waits for etcd and the others."""
     starting = asyncio.create_task(start)
     asked = asyncio.create_task(stopping.wait())
@@ -161,7 +172,7 @@ async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, Node]) -> 
     return None
 
 
-def _announce(settings: Settings, node: Node) -> None:
+def _announce(settings: Settings, node: _Running) -> None:
     """Say on standard output that the service listens, with a new access key. Raises OSError."""
     from sqs_api.settings.service_note import local_url
 
@@ -175,8 +186,33 @@ def _announce(settings: Settings, node: Node) -> None:
     sys.stdout.flush()
 
 
+class _Running(Protocol):
+    """The running service: one process, or the supervisor of several workers."""
+
+    @property
+    def address(self) -> str:
+        """The address that it listens on."""
+
+    @property
+    def first_key(self) -> AccessKey | None:
+        """The access key of a first start, to be shown once."""
+
+    async def stop(self) -> None:
+        """Finish the requests under way, and close everything."""
+
+
+async def _start(settings: Settings, stopping: asyncio.Event) -> _Running:
+    """Raises NodeRefused."""
+    if workers_of(settings) == 1:
+        from sqs_api.node import start_node
+
+        return await start_node(settings, on_removed=stopping.set)
+    from sqs_api.commands.supervised import start_supervised
+
+    return await start_supervised(settings)
+
+
 async def _serve(settings: Settings) -> int:
-    from sqs_api.node import start_node
     from sqs_api.start_refusals import NodeRefused
 
     stopping = asyncio.Event()
@@ -184,7 +220,7 @@ async def _serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     try:
-        node = await _unless(stopping, start_node(settings, on_removed=stopping.set))
+        node = await _unless(stopping, _start(settings, stopping))
     except NodeRefused as error:
         raise command_options.Failed(str(error)) from error
     if node is None:

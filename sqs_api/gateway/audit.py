@@ -18,7 +18,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -45,14 +45,24 @@ class AuditUnusable(Exception):
     """The file cannot be opened; the text gives the reason in one line."""
 
 
-class AuditLog:
+class AuditLines(Protocol):
+    """The place of the lines."""
+
+    lost: int
+    """Lines that could not be written."""
+
+    def put(self, line: str) -> None:
+        """Write a line, soon."""
+
+    def close(self) -> None:
+        """Write the waiting lines, and end."""
+
+
+class AuditFile:
     """The file. Belongs to the event loop's thread."""
 
-    def __init__(self, file: Path, wall_s: Callable[[], float], host: str | None = None) -> None:
-        """Open or create it. Lines have the name of this `host` of a cluster, None of a single
-        host. Raises AuditUnusable."""
-        self._host = host
-        self._wall_s = wall_s
+    def __init__(self, file: Path) -> None:
+        """Open or create it. Raises AuditUnusable."""
         try:
             self._handler = RotatingFileHandler(
                 file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8"
@@ -63,19 +73,64 @@ class AuditLog:
         self._log = structlog.get_logger("audit")
         self._lines: queue.Queue[str | None] = queue.Queue(_WAITING_MAX)
         self.lost = 0
-        """Lines that could not be written."""
-        self._second = 0
-        self._denied = 0
-        self._omitted = 0
         self._thread = threading.Thread(target=self._write_forever, name="audit", daemon=True)
         self._thread.start()
 
-    def note(self, event: str, **fields: Any) -> None:
-        """Write a line; fields that are None are left out."""
+    def put(self, line: str) -> None:
+        """See `AuditLines`."""
         try:
-            self._lines.put_nowait(audit_line(self._wall_s(), event, host=self._host, **fields))
+            self._lines.put_nowait(line)
         except queue.Full:
             self.lost += 1
+
+    def close(self) -> None:
+        """See `AuditLines`."""
+        self._lines.put(None)
+        self._thread.join()
+        with suppress(OSError):  # lines that failed before would fail again
+            self._handler.close()
+
+    def _write_forever(self) -> None:
+        while (line := self._lines.get()) is not None:
+            record = logging.LogRecord("audit", logging.INFO, "", 0, line, None, None)
+            self._handler.emit(record)
+
+    def _write_failed(self, record: logging.LogRecord) -> None:
+        """On the thread, in the exception's handler."""
+        self.lost += 1
+        if self.lost == 1:
+            self._log.error("audit_not_written", error=str(sys.exc_info()[1]))
+
+
+class AuditLog:
+    """Makes the lines. Belongs to the event loop's thread."""
+
+    def __init__(
+        self,
+        lines: AuditLines,
+        wall_s: Callable[[], float],
+        host: str | None = None,
+        *,
+        workers: int = 1,
+    ) -> None:
+        """The lines have the name of this `host` of a cluster, None of a single host. Each of the
+        workers of a machine writes its share of the refusals."""
+        self.lines = lines
+        self._host = host
+        self._wall_s = wall_s
+        self._denied_max = _DENIED_PER_S_MAX // workers
+        self._second = 0
+        self._denied = 0
+        self._omitted = 0
+
+    @property
+    def lost(self) -> int:
+        """Lines that could not be written."""
+        return self.lines.lost
+
+    def note(self, event: str, **fields: Any) -> None:
+        """Write a line; fields that are None are left out."""
+        self.lines.put(audit_line(self._wall_s(), event, host=self._host, **fields))
 
     def action(
         self,
@@ -110,7 +165,7 @@ class AuditLog:
                 self.note("denied_omitted", count=self._omitted)
             self._second, self._denied, self._omitted = second, 0, 0
         self._denied += 1
-        if self._denied > _DENIED_PER_S_MAX:
+        if self._denied > self._denied_max:
             self._omitted += 1
             return
         self.note(
@@ -125,24 +180,10 @@ class AuditLog:
         )
 
     def close(self) -> None:
-        """Write the waiting lines, and close the file."""
+        """Write the waiting lines, and end."""
         if self._omitted:
             self.note("denied_omitted", count=self._omitted)
-        self._lines.put(None)
-        self._thread.join()
-        with suppress(OSError):  # lines that failed before would fail again
-            self._handler.close()
-
-    def _write_forever(self) -> None:
-        while (line := self._lines.get()) is not None:
-            record = logging.LogRecord("audit", logging.INFO, "", 0, line, None, None)
-            self._handler.emit(record)
-
-    def _write_failed(self, record: logging.LogRecord) -> None:
-        """On the thread, in the exception's handler."""
-        self.lost += 1
-        if self.lost == 1:
-            self._log.error("audit_not_written", error=str(sys.exc_info()[1]))
+        self.lines.close()
 
 
 def _what(operation: Operation) -> dict[str, Any]:

@@ -90,10 +90,13 @@ class Rates:
         account_rate: str | None,
         queue_rate: str | None,
         fifo_quotas: bool,
+        workers: int = 1,
     ) -> None:
-        """Rates as `limits` reads them, such as "3000/second"; None: none. Raises ValueError."""
-        self._account = None if account_rate is None else parse(account_rate)
-        self._queue = None if queue_rate is None else parse(queue_rate)
+        """Rates as `limits` reads them, such as "3000/second"; None: none. Each of the workers of a
+        machine lets its share pass. Raises ValueError."""
+        self._account = None if account_rate is None else _share(parse(account_rate), workers)
+        self._queue = None if queue_rate is None else _share(parse(queue_rate), workers)
+        self._fifo_quota = _share(_FIFO_QUOTA, workers)
         self._fifo_quotas = fifo_quotas
         self._windows = _Windows(monotonic_s)
         self._limiter = FixedWindowRateLimiter(self._windows)
@@ -116,7 +119,7 @@ class Rates:
             self._hit("queue", self._queue, str(queue.queue_id))
         if self._fifo_quotas and queue.settings.fifo and not _is_high_throughput(queue):
             action = type(operation).__name__.removesuffix("Batch")
-            self._hit("fifo", _FIFO_QUOTA, f"{queue.queue_id} {action}")
+            self._hit("fifo", self._fifo_quota, f"{queue.queue_id} {action}")
 
     def check_groups(self, queue: QueueDefinition, parts: Iterable[object]) -> None:
         """Count a send to the message groups of a queue of high throughput.
@@ -125,12 +128,16 @@ class Rates:
         """
         if self._fifo_quotas and queue.settings.fifo and _is_high_throughput(queue):
             for group in {part.group for part in parts if isinstance(part, Content)}:
-                self._hit("fifo", _FIFO_QUOTA, f"{queue.queue_id} {group.hex()}")
+                self._hit("fifo", self._fifo_quota, f"{queue.queue_id} {group.hex()}")
 
     def _hit(self, kind: str, rate: RateLimitItem, name: str) -> None:
         if not self._limiter.hit(rate, kind, name):
             self.throttled[kind] += 1
             raise RequestThrottled("Rate exceeded")
+
+
+def _share(rate: RateLimitItem, workers: int) -> RateLimitItem:
+    return type(rate)(max(1, rate.amount // workers), rate.multiples)
 
 
 def _is_high_throughput(queue: QueueDefinition) -> bool:

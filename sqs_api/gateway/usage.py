@@ -19,7 +19,14 @@ from typing import NamedTuple, TypeAlias
 
 import structlog
 
-from sqs_api.gateway.usage_journal import UsageJournal, journals_in, read_journal
+from sqs_api.gateway.usage_journal import (
+    ALONE,
+    UsageJournal,
+    Writer,
+    journals_in,
+    own_journals_in,
+    read_journal,
+)
 from storage.files.folder import sync_folder
 
 FILE_NAME = "usage.sqlite"
@@ -56,11 +63,15 @@ class UsageRow(NamedTuple):
 class Usage:
     """Counts for the gateway. Belongs to the event loop's thread, `write` apart."""
 
-    def __init__(self, file: Path, wall_s: Callable[[], float], days_kept: int) -> None:
+    def __init__(
+        self, file: Path, wall_s: Callable[[], float], days_kept: int, writer: Writer = ALONE
+    ) -> None:
         """`days_kept`: days that stay in the file.
 
-        The first `write` adds the journals that a crash left.
+        The first `write` adds the journals that a crash left; of several writers of a folder each
+        has its own.
         """
+        self._writer = writer
         self._file = file
         self._wall_s = wall_s
         self._days_kept = days_kept
@@ -78,7 +89,7 @@ class Usage:
         """
         try:
             if self._journal is None:
-                self._journal = UsageJournal(self._file.parent, _day(self._wall_s()))
+                self._journal = UsageJournal(self._file.parent, _day(self._wall_s()), self._writer)
             return self._journal.counters(account, queue_arn, kind)
         except OSError as error:
             if not self._unjournaled:
@@ -100,7 +111,7 @@ class Usage:
             UsageRow(day, account, arn, *counted) for account, arn, counted in self._unjournaled
         ]
         self._journal, self._unjournaled = None, []
-        return journals_in(self._file.parent), rows
+        return own_journals_in(self._file.parent, self._writer), rows
 
     def write(self, journals: list[Path], rows: list[UsageRow]) -> None:
         """Add them to the file, forget days that are over long enough, and remove the journals. For
@@ -117,7 +128,9 @@ class Usage:
                 missing = [file for file in journals if file.name not in added]
                 database.executemany(_ADD, rows + _rows_of(missing))
                 database.execute("DELETE FROM usage WHERE day < ?", (oldest.date().isoformat(),))
+                added -= {name for name in added if self._writer.has(name)}
                 database.execute("DELETE FROM journals")
+                database.executemany("INSERT INTO journals VALUES (?)", [(n,) for n in added])
                 names = [(file.name,) for file in journals]
                 database.executemany("INSERT INTO journals VALUES (?)", names)
         with suppress(OSError):

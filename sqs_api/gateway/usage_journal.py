@@ -20,6 +20,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import struct
 import tempfile
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PREFIX, _SUFFIX = "usage-", ".journal"
+_NUMBERED = re.compile(rf"{_PREFIX}w([0-9]+)\.")
 _CHUNK = 64 * 1024
 _HEADER = 64
 _DAY = 10
@@ -46,12 +48,33 @@ class Counted(NamedTuple):
     bytes_out: int
 
 
+class Writer(NamedTuple):
+    """One of the processes that write journals into a folder, which are numbered from 0."""
+
+    number: int
+    total: int
+
+    @property
+    def prefix(self) -> str:
+        """The beginning of its journals' names."""
+        return f"{_PREFIX}w{self.number}." if self.number else _PREFIX
+
+    def has(self, name: str) -> bool:
+        """True for its own journals; the first one takes those of writers that are no more."""
+        found = _NUMBERED.match(name)
+        number = int(found[1]) if found else 0
+        return (number if number < self.total else 0) == self.number
+
+
+ALONE = Writer(0, 1)
+
+
 class UsageJournal:
     """A journal of this process. Belongs to the event loop's thread."""
 
-    def __init__(self, folder: Path, day: str) -> None:
+    def __init__(self, folder: Path, day: str, writer: Writer = ALONE) -> None:
         """Make a file of a name that no journal had. Raises OSError."""
-        self._file, name = tempfile.mkstemp(_SUFFIX, _PREFIX, folder)
+        self._file, name = tempfile.mkstemp(_SUFFIX, writer.prefix, folder)
         self._size = 0
         try:
             self._first = self._chunk = self._add_chunk()
@@ -123,3 +146,8 @@ def _records(chunk: bytes, at: int) -> Iterator[Counted]:
 def journals_in(folder: Path) -> list[Path]:
     """The journals in a folder."""
     return sorted(folder.glob(f"{_PREFIX}*{_SUFFIX}"))
+
+
+def own_journals_in(folder: Path, writer: Writer) -> list[Path]:
+    """Those of them that are a writer's."""
+    return [file for file in journals_in(folder) if writer.has(file.name)]

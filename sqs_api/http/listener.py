@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import structlog
@@ -76,22 +76,16 @@ class Listener:
 
         Raises OSError.
         """
-        found = await self._loop.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
-        try:
-            for family, address in dict.fromkeys((entry[0], entry[4][0]) for entry in found):
-                where = (str(address), port)
-                listening = socket.create_server(where, family=family, backlog=_BACKLOG)
-                self._sockets.append(listening)
-                listening.setblocking(False)
-                _bound_unsent(listening)
-                port = listening.getsockname()[1]
-        except OSError:
-            self.close()
-            raise
+        return self.adopt(await listening_on(host, port))
+
+    def adopt(self, sockets: Sequence[socket.socket]) -> int:
+        """Accept from these listening sockets, of one port, which is returned."""
+        self._sockets += sockets
+        for listening in sockets:
+            listening.setblocking(False)
+            _bound_unsent(listening)
         self._resume()
-        return port
+        return int(sockets[0].getsockname()[1])
 
     def close(self) -> None:
         """Stop accepting, and give up handshakes under way."""
@@ -215,6 +209,27 @@ class Listener:
         finally:
             self._loop.remove_reader(client)
         return client.recv(1, socket.MSG_PEEK)
+
+
+async def listening_on(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
+    """Sockets that listen on every address of `host`; port 0 picks a free one. Several `shared`
+    ones may listen on the same. Raises OSError, with nothing left open."""
+    found = await asyncio.get_running_loop().getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    sockets: list[socket.socket] = []
+    try:
+        for family, address in dict.fromkeys((entry[0], entry[4][0]) for entry in found):
+            where = (str(address), port)
+            sockets.append(
+                socket.create_server(where, family=family, backlog=_BACKLOG, reuse_port=shared)
+            )
+            port = sockets[0].getsockname()[1]
+    except OSError:
+        for listening in sockets:
+            listening.close()
+        raise
+    return sockets
 
 
 def _bound_unsent(listening: socket.socket) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+import socket
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from ipaddress import ip_address
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import structlog
 from aiohttp import web
@@ -29,6 +30,7 @@ from sqs_api.settings.config import Settings
 from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.settings.proxies import TrustedProxies
 
+LOCAL_HOST = "127.0.0.1"
 _SWEPT_AT_ONCE = 1000
 """About a millisecond's; then other work gets its turn."""
 _LOCAL_MAX = 64
@@ -101,12 +103,23 @@ class _Request(BaseRequest):
         response.headers.pop("Server", None)
 
 
+class Inherited(NamedTuple):
+    """Listening sockets that another process opened for this one, and keeps open."""
+
+    main: Sequence[socket.socket]
+    local: Sequence[socket.socket]
+    """For administrative pages, if there is a port for them."""
+
+
 class Server:
     """The open ports with their servers, a source of `Metrics`. Belongs to the event loop's
     thread."""
 
-    def __init__(self, settings: Settings, wall_s: Callable[[], float]) -> None:
+    def __init__(
+        self, settings: Settings, wall_s: Callable[[], float], inherited: Inherited | None = None
+    ) -> None:
         """Raises TlsUnusable."""
+        self._inherited = inherited
         self._settings = settings
         self._wall_s = wall_s
         self._tls: Tls | None = None
@@ -134,28 +147,35 @@ class Server:
         proxies = TrustedProxies(settings.trusted_proxies)
         origins = AllowedOrigins(settings.browser_origins)
         server = SqsServer(gateway, pages, limits, proxies, origins)
-        port = await self._listen(server, settings.host, settings.port, tls)
+        main, local = self._inherited or (None, None)
+        port = await self._listen(server, settings.host, settings.port, tls, main)
         self._report_expiry()
         loopback = loopback_of(settings.host)
-        if tls is not None or loopback is None:
+        if has_local_port(settings):
             # Local commands have neither a client certificate nor a name that the server
             # certificate is valid for.
-            local = limits._replace(connections_max=_LOCAL_MAX, idle_timeout_s=_LOCAL_IDLE_S)
-            pages_server = PagesServer(gateway, pages, local)
-            local_port = await self._listen(pages_server, "127.0.0.1", 0, None)
-            self.admin_address = f"http://127.0.0.1:{local_port}"
+            few = limits._replace(connections_max=_LOCAL_MAX, idle_timeout_s=_LOCAL_IDLE_S)
+            pages_server = PagesServer(gateway, pages, few)
+            local_port = await self._listen(pages_server, LOCAL_HOST, 0, None, local)
+            self.admin_address = f"http://{LOCAL_HOST}:{local_port}"
         else:
             self.admin_address = f"http://{loopback}:{port}"
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        return f"{'http' if tls is None else 'https'}://{host}:{port}"
+        return address_of(settings, port)
 
-    async def _listen(self, server: SqsServer, host: str, port: int, tls: Tls | None) -> int:
+    async def _listen(
+        self,
+        server: SqsServer,
+        host: str,
+        port: int,
+        tls: Tls | None,
+        given: Sequence[socket.socket] | None,
+    ) -> int:
         """The port. Raises OSError, with nothing left open."""
         listener = Listener(
             server, server.counters, connections_max=server.limits.connections_max, tls=tls
         )
         try:
-            port = await listener.open(host, port)
+            port = listener.adopt(given) if given else await listener.open(host, port)
         except OSError:
             self.close()
             raise
@@ -222,6 +242,17 @@ class PagesServer(SqsServer):
         connection = super().__call__()
         connection.fall_back()
         return connection
+
+
+def has_local_port(settings: Settings) -> bool:
+    """True if programs on this machine need a port of their own for administrative pages."""
+    return settings.tls_certificate is not None or loopback_of(settings.host) is None
+
+
+def address_of(settings: Settings, port: int) -> str:
+    """The address of the service as it is announced."""
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'http' if settings.tls_certificate is None else 'https'}://{host}:{port}"
 
 
 def loopback_of(host: str) -> str | None:

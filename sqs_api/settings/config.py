@@ -18,7 +18,15 @@ from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr, ValidationError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+)
 
 from sqs_api.settings.cluster_settings import ClusterSettings, wrong_combination
 from sqs_api.settings.declarations import TABLES, DeclaredQueue, DeclaredUser, in_order
@@ -66,6 +74,8 @@ class Switch(StrEnum):
     OFF = "off"
 
 
+SHARDS_MAX = 16
+"""Shards of a data folder."""
 CLUSTER_SHARDS = 3
 """Shards of a new cluster, by default."""
 
@@ -164,6 +174,13 @@ def _origins(text: str) -> str:
     return text
 
 
+def _workers(given: object) -> str:
+    text = str(given)
+    if text != "auto" and re.fullmatch(r"[1-9]|1[0-6]", text) is None:
+        raise ValueError('must be a number from 1 to 16, or "auto"')
+    return text
+
+
 def _rate(text: str | None) -> str | None:
     if text is not None and re.fullmatch(r"[1-9][0-9]*/(second|minute|hour|day)", text) is None:
         raise ValueError('must be a number and a unit, such as "3000/second"')
@@ -183,9 +200,12 @@ class _ServiceSettings(BaseModel):
     """Port to listen on; 0 picks a free one."""
     data: Path = Path(DEFAULT_DATA)
     """Folder of queues, messages and access keys; made if it does not exist."""
-    shards: Annotated[int | None, Field(ge=1, le=16)] = None
+    shards: Annotated[int | None, Field(ge=1, le=SHARDS_MAX)] = None
     """Parts of a new data folder, between which queues are distributed; by default 1, or 3 for a
     host of a cluster, so that each of three hosts leads one. A folder keeps its number."""
+    workers: Annotated[str, BeforeValidator(_workers)] = "1"
+    """Processes that answer requests, up to 16, or "auto": one for each core. Each has a part of
+    the shards; a folder gets as many shards as workers at least."""
     auth: AuthMode = AuthMode.SIGV4
     """Check of signatures; `open` checks none, and listens on loopback only."""
     durability: Durability = Durability.FSYNC
@@ -302,10 +322,25 @@ class _ServiceSettings(BaseModel):
 class Settings(ClusterSettings, TraceSettings, WebhookSettings, _ServiceSettings):
     """Everything that can be configured."""
 
+    @property
+    def is_alone(self) -> bool:
+        """True if one process has all shards and records: no worker beside it, and no other
+        host."""
+        return self.etcd is None and workers_of(self) == 1
+
+
+def workers_of(settings: Settings) -> int:
+    """The number of processes that answer requests."""
+    if settings.workers == "auto":
+        return min(len(os.sched_getaffinity(0)), SHARDS_MAX)
+    return int(settings.workers)
+
 
 def shards_of(settings: Settings) -> int:
     """The number of shards of a new data folder."""
-    return settings.shards or (1 if settings.etcd is None else CLUSTER_SHARDS)
+    if settings.etcd is not None:
+        return settings.shards or CLUSTER_SHARDS
+    return max(settings.shards or 1, workers_of(settings))
 
 
 def scalar_fields() -> Iterator[tuple[str, type, str, object]]:
@@ -373,6 +408,8 @@ def _check_cluster(settings: Settings) -> None:
         raise ConfigRefused(wrong)
     if settings.etcd is None:
         return
+    if workers_of(settings) > 1:
+        raise ConfigRefused("workers: a host of a cluster has one worker so far; leave it out")
     if settings.durability is not Durability.FSYNC:
         raise ConfigRefused("durability: must be fsync with etcd")
     if settings.master_key is None and settings.master_key_file is None:

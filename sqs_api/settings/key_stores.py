@@ -43,7 +43,7 @@ async def open_keyring(
             entropy,
             owner=owner,
             founds=founds,
-            is_shared=settings.etcd is not None,
+            is_shared=not settings.is_alone,
         )
 
     given = given_master_key(settings)

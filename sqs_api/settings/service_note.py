@@ -26,7 +26,7 @@ FILE_NAME = "service.json"
 LOGIN_HEADER = "x-holdfast-login"
 """The user of this machine who runs a local command, as that says itself: the key in the note is
 for those who may read the data folder."""
-_PRINCIPAL = "local-command"
+LOCAL_PRINCIPAL = "local-command"
 _ID_BYTES = 10
 _SECRET_BYTES = 30
 
@@ -65,7 +65,7 @@ def make_local_key(account: str, entropy: Entropy) -> AccessKey:
         "LOCAL" + b32encode(entropy.secret(_ID_BYTES)).decode(),
         urlsafe_b64encode(entropy.secret(_SECRET_BYTES)).decode(),
         account,
-        _PRINCIPAL,
+        LOCAL_PRINCIPAL,
     )
 
 

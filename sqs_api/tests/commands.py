@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 import click
 from click.testing import CliRunner
 
-from sqs_api.__main__ import cli
+from sqs_api.commands.command_line import cli
 from sqs_api.commands.command_options import Failed
 
 T = TypeVar("T")

@@ -16,7 +16,7 @@ from auth.auth_errors import MissingAuthenticationToken
 from auth.caller import Caller
 from cluster.tests.virtual_time import SettableClock
 from sqs_api.gateway.accounting import Accounting
-from sqs_api.gateway.audit import AuditLog
+from sqs_api.gateway.audit import AuditFile, AuditLog
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.usage import Usage, read_usage
 from sqs_api.gateway.usage_journal import journals_in
@@ -35,7 +35,7 @@ class Files:
         self.clock = SettableClock()
         self.audit_file = folder / "audit.log"
         self.usage_file = folder / "usage.sqlite"
-        self.audit = AuditLog(self.audit_file, self.clock.wall_s)
+        self.audit = AuditLog(AuditFile(self.audit_file), self.clock.wall_s)
         self.usage = Usage(self.usage_file, self.clock.wall_s, days_kept=3)
         self.accounting = Accounting(self.usage, self.audit)
 
@@ -151,7 +151,7 @@ async def test_what_a_client_says_at_length_is_left_out(service: Service, files:
 
 
 def test_a_log_on_a_full_disk_loses_lines_and_nothing_else() -> None:
-    audit = AuditLog(Path("/dev/full"), SettableClock().wall_s)
+    audit = AuditLog(AuditFile(Path("/dev/full")), SettableClock().wall_s)
 
     for _ in range(3):
         audit.note("lost")

@@ -12,7 +12,7 @@ import click
 import pytest
 
 from cluster.keys.master_key import decode_master_key, write_master_key
-from sqs_api.__main__ import cli
+from sqs_api.commands.command_line import cli
 from sqs_api.commands.command_options import opened_identities
 from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.tests.commands import KEY, run

@@ -154,6 +154,7 @@ async def test_a_filtered_redrive_is_planned_watched_resumed_and_undone(served: 
     assert await served.count("dead") == 3
 
 
+@pytest.mark.slow
 async def test_a_redrive_is_named_by_its_id_also_behind_a_hundred_later_ones(
     served: Served,
 ) -> None:

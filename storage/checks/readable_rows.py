@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple, TypeVar, cast
 
 from storage.rows.damage import END, FIRST, UnreadableRows, check_row, walk_rows
-from visibility.rows.outbox_rows import OUTBOX_KEY
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import DamagedRecord
-from visibility.rows.row_keys import (
-    DEPARTURE,
-    LEASE,
-    MESSAGE,
-    SPAN,
-    queue_key,
-    queue_of,
-    row_key,
-    table_range,
-)
-from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow, QueueRow
+from visibility.rows.row_keys import DEPARTURE, queue_of, row_key, table_range
+from visibility.rows.row_values import THE_SHARD, Departure
+from visibility.rules.features import TABLES
 
 _T = TypeVar("_T")
-
-
-_NUMBERED = (MESSAGE, LEASE, SPAN, DEPARTURE)
-"""Tables with predictable keys."""
 _GUESSES = 100_000
 
 
@@ -60,10 +47,16 @@ class ReadableRows:
                 yield found
 
     @cached_property
-    def departed(self) -> Counter[int]:
-        """Messages in the outbox by the queue that they left."""
-        rows = self.table(THE_SHARD, DEPARTURE, Departure)
-        return Counter(departure.queue_id for _, departure in rows)
+    def departures(self) -> dict[int, list[Departure]]:
+        """The messages in the outbox by the queue that they left. An outbox is bounded."""
+        found: defaultdict[int, list[Departure]] = defaultdict(list)
+        for _, departure in self.table(THE_SHARD, DEPARTURE, Departure):
+            found[departure.queue_id].append(departure)
+        return dict(found)
+
+    def departed(self, queue_id: int) -> int:
+        """The number of those that left this queue."""
+        return len(self.departures.get(queue_id, ()))
 
     def row(self, key: bytes, kind: type[_T]) -> _T | None:
         """One row; None if it is missing, damaged or without a value."""
@@ -71,14 +64,6 @@ class ReadableRows:
             value = self._rows.get(key)
             return None if value is None else cast("_T", check_row(key, value))
         return None
-
-    def _next_number(self, queue_id: int, table: bytes) -> int:
-        """The number behind those of a table, 0 if it is unknown."""
-        if table == DEPARTURE:
-            outbox = self.row(OUTBOX_KEY, OutboxRow)
-            return outbox.next_number if outbox is not None else 0
-        own = self.row(queue_key(queue_id), QueueRow)
-        return own.next_sequence if own is not None else 0
 
     def _looked_up(self, stretch: UnreadableRows) -> Iterator[tuple[bytes, bytes]]:
         """Rows in a stretch that a scan cannot pass."""
@@ -104,16 +89,16 @@ class ReadableRows:
     def _guessed(self, stretch: UnreadableRows) -> Iterator[bytes]:
         """The keys that rows of a numbered table may have: filters exclude those that are not in
         the damaged file."""
-        queue_id, table = queue_of(stretch.key), stretch.key[8:9]
-        if table not in _NUMBERED:
+        queue_id, table = queue_of(stretch.key), TABLES.get(stretch.key[8:9])
+        if table is None or table.next_number is None:
             return
         first = int.from_bytes(stretch.key[9:17].ljust(8, b"\0"))
         if stretch.until.startswith(stretch.key[:9]):
             end = int.from_bytes(stretch.until[9:17].ljust(8, b"\0")) + 1
         else:
-            end = self._next_number(queue_id, table) or first + _GUESSES
+            end = table.next_number(self, queue_id) or first + _GUESSES
         for number in range(first, min(end, first + _GUESSES)):
-            key = row_key(queue_id, table, number)
+            key = row_key(queue_id, table.prefix, number)
             if stretch.key <= key < stretch.until:
                 yield key
 

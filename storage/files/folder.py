@@ -1,4 +1,4 @@
-"""The data folder: its format version and the map from shards to folders, fixed at its creation.
+"""The data folder: its format version and the map from shards to folders, which only grows.
 
     DATA/format.json     {"format": 4, "shards": {"0": "shard-0"}, "crc32": 1234}
     DATA/*.copy          second copies of format.json (here), and of the records
@@ -16,7 +16,8 @@
     DATA/usage.sqlite    usage by account; DATA/usage-*.journal has the latest
                          (sqs_api/gateway/usage.py)
 
-The number of shards is chosen when the folder is made. A queue belongs to one of them; messages
+The number of shards is chosen when the folder is made; a start with more workers than shards adds
+some, which new queues use. A queue belongs to one of them; messages
 that move to a queue of another one go through an outbox.
 """
 
@@ -53,8 +54,9 @@ class FolderRefused(Exception):
     """The folder cannot be used; the text gives the reason in one line."""
 
 
-def open_folder(folder: Path, shards: int = 1) -> dict[int, Path]:
-    """Make the folder, of so many shards, if it does not exist. Returns each shard's folder.
+def open_folder(folder: Path, shards: int | range = 1) -> dict[int, Path]:
+    """Make the folder, of so many shards or of those with these numbers, if it does not exist.
+    Returns each shard's folder.
 
     Raises FolderRefused.
     """
@@ -66,7 +68,7 @@ def open_folder(folder: Path, shards: int = 1) -> dict[int, Path]:
         ) from error
     try:
         if not _is_ours(folder):
-            _create(folder, shards)
+            _create(folder, range(shards) if isinstance(shards, int) else shards)
         return _read(folder)
     except OSError as error:
         raise FolderRefused(f"cannot use data folder {folder}: {error.strerror}") from error
@@ -82,7 +84,7 @@ def _reason(folder: Path, error: OSError) -> str:
     return f"{error.strerror} in {there}"
 
 
-def _create(folder: Path, shards: int) -> None:
+def _create(folder: Path, shards: range) -> None:
     names = sorted(child.name for child in folder.iterdir())
     if BACKUP_FILE in names:
         raise FolderRefused(f"{folder} is a backup: make a data folder of it with holdfast restore")
@@ -94,7 +96,7 @@ def _create(folder: Path, shards: int) -> None:
             f"{folder} is not a data folder and not empty: it has {foreign[0]}. "
             "Name a new or an empty folder"
         )
-    write_format(folder, {str(number): f"shard-{number}" for number in range(shards)})
+    write_format(folder, {str(number): f"shard-{number}" for number in shards})
 
 
 def write_format(folder: Path, shards: Mapping[str, str]) -> None:
@@ -111,6 +113,20 @@ def write_format(folder: Path, shards: Mapping[str, str]) -> None:
             os.fsync(stream.fileno())
         draft.rename(file)
         sync_folder(folder)
+
+
+def add_shards(folder: Path, shards: int) -> dict[int, Path]:
+    """Give the folder so many shards at least, the new ones empty, while nothing else uses it.
+    Returns each shard's folder. Raises FolderRefused."""
+    found = _read(folder)
+    missing = [number for number in range(shards) if number not in found]
+    if missing:
+        names = {str(number): path.name for number, path in found.items()}
+        try:
+            write_format(folder, names | {str(number): f"shard-{number}" for number in missing})
+        except OSError as error:
+            raise FolderRefused(f"cannot write {folder / FORMAT_FILE}: {error.strerror}") from error
+    return _read(folder)
 
 
 def renew_format(folder: Path) -> None:

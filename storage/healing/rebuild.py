@@ -13,13 +13,11 @@ from typing import NamedTuple
 
 import structlog
 
-from storage.checks.consistency import check_archive, check_queue
+from storage.checks.consistency import check_queue
 from storage.checks.missing import Missing, count_missing
 from storage.checks.readable_rows import Contents, Damage, ReadableRows, look_through
-from storage.healing.salvaged_archive import copy_archive
-from storage.healing.salvaged_outbox import OUTBOX_TABLES, copy_outbox
 from storage.healing.salvaged_queue import QueueCopy, Target
-from storage.rows.damage import TABLES, Finding, UnreadableRows, walk_rows
+from storage.rows.damage import UnreadableRows, walk_rows
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.outbox_rows import DEPARTED_LOST
 from visibility.rows.overlay import RowReader
@@ -28,8 +26,8 @@ from visibility.rows.row_codec import DamagedRecord, encode_row
 from visibility.rows.row_keys import (
     ANSWERS,
     APPLIED_KEY,
-    ARCHIVED,
     BLOCKED,
+    DEPARTURE,
     END_OF_QUEUES,
     GROUP_LINE,
     LEASE,
@@ -44,9 +42,8 @@ from visibility.rows.row_keys import (
     table_range,
 )
 from visibility.rows.row_values import NOWHERE, THE_SHARD, Quarantined, QueueRow
-
-_LINE_BYTES = TABLES[GROUP_LINE].key_bytes
-_ARCHIVE = row_key(THE_SHARD, ARCHIVED, 0), APPLIED_KEY
+from visibility.rules.features import SHARD_TABLES
+from visibility.rules.tables import GROUP_LINE_KEY, Finding, ShardTables
 
 
 class Healed(NamedTuple):
@@ -112,8 +109,9 @@ class _Rebuild:
     def run(self) -> list[Healed]:
         queue_ids = sorted({*self._known, *queue_ids_of(self._rows)})
         healed = [each for each in map(self._queue, queue_ids) if each is not None]
-        for archive in (self._archive(), self._outbox(healed)):
-            healed += [archive] if archive is not None else []
+        for each in SHARD_TABLES:
+            if (found := self._of_shard(each, healed)) is not None:
+                healed.append(found)
         self._copy(*table_range(THE_SHARD, ANSWERS))
         applied = self._rows.get(APPLIED_KEY)  # not by a scan, which may not pass damage before it
         if applied is not None:
@@ -146,7 +144,7 @@ class _Rebuild:
         own = self._readable.row(queue_key(queue_id), QueueRow)
         if own is None:
             return "the queue has messages but no row of its own"
-        if own.departed > self._readable.departed[queue_id]:
+        if own.departed > self._readable.departed(queue_id):
             return DEPARTED_LOST
         if queue_id in self._noted:
             return "a request met damage in it"
@@ -187,7 +185,7 @@ class _Rebuild:
         lost = self._readable.lost[table_range(queue_id, GROUP_LINE)[0][:9]]
         for line in chain(lines, lost):
             key = message_key(queue_id, last_number_of(line))
-            if len(line) == _LINE_BYTES and self._readable.row(key, StoredMessage) is None:
+            if len(line) == GROUP_LINE_KEY and self._readable.row(key, StoredMessage) is None:
                 yield line[9:25]
 
     def _groups_of_lost_leases(self, queue_id: int) -> Iterator[bytes]:
@@ -198,36 +196,30 @@ class _Rebuild:
 
     # -- the shard's own rows ----------------------------------------------------------------------
 
-    def _archive(self) -> Healed | None:
-        damages = look_through(self._rows, *_ARCHIVE).damages
-        reason = damages[0].reason if damages else None
-        if self._agree:
-            reason = reason or _disagreement_of_archive(self._rows)
-        if reason is None:
-            self._copy(*_ARCHIVE)
-            return None
-        copy_archive(self._readable, self._target)
-        return Healed(THE_SHARD, reason, None)
-
-    def _outbox(self, healed: list[Healed]) -> Healed | None:
-        """Its lost messages are those that no queue counts: the others had left purged queues,
-        which are dropped."""
-        tables = [table_range(THE_SHARD, table) for table in OUTBOX_TABLES]
-        found = [look_through(self._rows, *table) for table in tables]
+    def _of_shard(self, own: ShardTables, healed: list[Healed]) -> Healed | None:
+        ranges = [table_range(THE_SHARD, table.prefix) for table in own.tables]
+        found = [look_through(self._rows, *each) for each in ranges]
         reason = next((damage.reason for each in found for damage in each.damages), None)
+        if self._agree:
+            reason = reason or _disagreement_of(own, self._rows)
         if reason is None:
-            for table in tables:
-                self._copy(*table)
+            for each in ranges:
+                self._copy(*each)
             return None
-        copy_outbox(self._readable, self._target)
-        departures = found[0]
+        own.salvage(self._readable, self._target.put)
+        contents = {table.prefix: each for table, each in zip(own.tables, found, strict=True)}
+        departed = contents.get(DEPARTURE)
+        missing = self._missing_departures(departed, healed) if departed is not None else None
+        return Healed(THE_SHARD, reason, missing)
+
+    def _missing_departures(self, departures: Contents, healed: list[Healed]) -> Missing | None:
+        """Messages on their way that no queue counts: the others had left purged queues, which are
+        dropped."""
         lost = sum(damage.is_one_row for damage in departures.damages)
         is_exact = lost == len(departures.damages)
-        lost += len(self._readable.lost[tables[0][0][:9]])
+        lost += len(self._readable.lost[table_range(THE_SHARD, DEPARTURE)[0]])
         lost -= sum(each.missing.departed for each in healed if each.missing is not None)
-        if lost <= 0:
-            return Healed(THE_SHARD, reason, None)
-        return Healed(THE_SHARD, reason, Missing(departures.rows, lost, is_exact, departed=lost))
+        return Missing(departures.rows, lost, is_exact, departed=lost) if lost > 0 else None
 
 
 # -- reasons ---------------------------------------------------------------------------------------
@@ -239,7 +231,7 @@ def disagreements(rows: RowReader) -> bool:
     Queues without a row of their own are left to the load.
     """
     queues = any(disagreement(rows, queue_id) for queue_id in queue_ids_of(rows))
-    return queues or _disagreement_of_archive(rows) is not None
+    return queues or any(_disagreement_of(each, rows) is not None for each in SHARD_TABLES)
 
 
 def disagreement(rows: RowReader, queue_id: int) -> str | None:
@@ -250,9 +242,9 @@ def disagreement(rows: RowReader, queue_id: int) -> str | None:
     return None
 
 
-def _disagreement_of_archive(rows: RowReader) -> str | None:
+def _disagreement_of(own: ShardTables, rows: RowReader) -> str | None:
     with suppress(DamagedRecord):
-        return _first(check_archive(rows))
+        return _first(own.check(rows))
     return None
 
 

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from visibility.rows.row_codec import DamagedRecord, check_value, decode_row
 from visibility.rows.row_keys import (
     BLOCKED,
-    CLOCK,
     DELAYED,
     GROUP_LINE,
-    HEAD,
     QUARANTINED,
     group_key,
     group_name,
@@ -22,6 +20,7 @@ from visibility.rows.row_keys import (
     row_key,
 )
 from visibility.rows.row_values import NOWHERE, Quarantined
+from visibility.rules.features import TABLES
 from visibility.state.queue_state import SPAN_BITS, is_passed_by
 
 Get = Callable[[bytes], bytes | None]
@@ -32,8 +31,8 @@ def check_stored(key: bytes, value: bytes, get: Get) -> None:
 
     `get` reads another row of the same view.
     """
-    table = key[8:9]
-    if table == HEAD or (not value and table in (CLOCK, GROUP_LINE)):
+    table = TABLES.get(key[8:9])
+    if table is not None and (table.row is None or (not value and table.may_be_empty)):
         return  # the digest of a group, or nothing
     try:
         check_value(key, value)

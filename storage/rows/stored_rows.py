@@ -9,28 +9,21 @@ from itertools import cycle, islice
 from storage.rows.damage import UnreadableRows, gap_of, walk_rows
 from storage.rows.messages_past_damage import survey_messages, walk_messages
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
-from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Hold, Lease, StoredMessage
-from visibility.rows import outbox_rows
-from visibility.rows.archive_rows import load_archive
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.overlay import Overlay, RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord, decode_row
 from visibility.rows.row_keys import (
     ALIAS,
-    BLOCKED,
     CLOCK,
     DELAYED,
     END_OF_QUEUES,
     GROUP,
     GROUP_LINE,
     HEAD,
-    HOLD,
     LEASE,
     MESSAGE,
-    MOVE_TASK,
     PAIRS_END,
-    QUARANTINED,
     REMEMBERED,
     SPAN,
     group_key,
@@ -53,16 +46,11 @@ from visibility.rows.row_keys import (
 from visibility.rows.row_values import (
     REMEMBER_BUCKET_MS,
     THE_SHARD,
-    ArchiveRow,
-    Departure,
     GroupRow,
-    OutboxRow,
-    Quarantined,
     QueueRow,
     Remembered,
-    SealedBatch,
 )
-from visibility.state.queue_state import Blocked, Quarantine, QueueState
+from visibility.state.queue_state import Quarantine, QueueState
 from visibility.state.rows import DamagedPlace, DelayedSurvey, Page, Survey
 
 CHANGES_MAX = 5_000
@@ -345,36 +333,9 @@ class StoredRows:
         """The leases of messages in flight or visible again. Raises DamagedRecord."""
         return (decode_row(Lease, k, v) for k, v in self._table(queue_id, LEASE))
 
-    def move_tasks(self, queue_id: int) -> Iterator[MoveTask]:
-        """The queue's move tasks by number. Raises DamagedRecord."""
-        return (decode_row(MoveTask, k, v) for k, v in self._table(queue_id, MOVE_TASK))
-
-    def holds(self, queue_id: int) -> Iterator[Hold]:
-        """The marks of held messages. Raises DamagedRecord."""
-        return (decode_row(Hold, k, v) for k, v in self._table(queue_id, HOLD))
-
     def spans(self, queue_id: int) -> Iterator[tuple[int, int]]:
         """(span, messages in it). Raises DamagedRecord."""
         return ((number_of(k), decode_row(int, k, v)) for k, v in self._table(queue_id, SPAN))
-
-    def quarantine(self, queue_id: int) -> Quarantine:
-        """The queue's quarantine. Raises DamagedRecord."""
-        spans = [decode_row(Quarantined, k, v) for k, v in self._table(queue_id, QUARANTINED)]
-        groups = {}
-        for key, value in self._table(queue_id, BLOCKED):
-            group = key[9:25]
-            row = self.group(queue_id, group) or GroupRow()
-            groups[group] = Blocked(decode_row(int, key, value), row.count, row.delayed)
-        return Quarantine(spans, groups)
-
-    def outbox(self) -> tuple[OutboxRow | None, list[tuple[int, Departure]]]:
-        """The outbox's state, None if it never had a message, and its messages. Raises
-        DamagedRecord."""
-        return outbox_rows.outbox_row(self.store), list(outbox_rows.departures(self.store))
-
-    def archive(self) -> tuple[ArchiveRow | None, list[SealedBatch]]:
-        """See `load_archive`."""
-        return load_archive(self.store)
 
     def _table(self, queue_id: int, table: bytes) -> Iterator[tuple[bytes, bytes]]:
         return self.store.scan(*table_range(queue_id, table))

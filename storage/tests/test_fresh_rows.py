@@ -28,6 +28,7 @@ from visibility.rows.row_keys import (
     table_range,
 )
 from visibility.rows.row_values import THE_SHARD
+from visibility.rules.quarantine import quarantine_in
 
 QUEUE = 1
 MESSAGES, LATE = 2_000, 500
@@ -90,7 +91,7 @@ def test_all_rows_of_other_files_between_those_of_a_damaged_block_are_kept(damag
         QUEUE,
         f"{MESSAGES + LATE - 1} messages can be read, at least 1 missing",
     )
-    quarantine = StoredRows(rows).quarantine(QUEUE)
+    quarantine = quarantine_in(StoredRows(rows), QUEUE)
     assert quarantine.lost == 1
     assert [*quarantine.groups] == [group_of(1000)]
     assert [*check_queue(rows, QUEUE)] == []

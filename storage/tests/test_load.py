@@ -39,7 +39,7 @@ from visibility.rules.message_events import (
     MessagesSent,
     VisibilityChanged,
 )
-from visibility.rules.move_tasks import MoveTaskChanged
+from visibility.rules.move_tasks import MOVE_TASKS, MoveTaskChanged
 
 ROW = QueueRow(4, 2, 1, 0)
 LEASE_1 = Lease(1, 30_000, 1, 0, 5, 5)
@@ -76,7 +76,7 @@ def load(rows: StoredRows) -> list[StoredQueue]:
             queue_id,
             row,
             list(rows.leases(queue_id)),
-            list(rows.move_tasks(queue_id)),
+            [task for _, task in MOVE_TASKS.read(rows.store, queue_id)],
             dict(rows.spans(queue_id)),
         )
         for queue_id, row in rows.queues()

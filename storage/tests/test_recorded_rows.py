@@ -11,6 +11,7 @@ from storage.rows import stored_rows
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, changes_of, commit, everything, message
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.archive_rows import load_archive
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import (
@@ -27,7 +28,12 @@ from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, Remembere
 from visibility.rules.groups import GroupChange, GroupsChanged
 from visibility.rules.kept_queues import QueueDropped
 from visibility.rules.message_events import MessagesDelayed, MessagesSent
-from visibility.rules.quarantine import BlockedGroup, MessagesQuarantined, QuarantineEnded
+from visibility.rules.quarantine import (
+    BlockedGroup,
+    MessagesQuarantined,
+    QuarantineEnded,
+    quarantine_in,
+)
 from visibility.rules.remembered_ids import DeduplicationRecorded
 from visibility.state.archive_state import ArchiveState
 from visibility.state.queue_state import Blocked, QueueState
@@ -149,13 +155,13 @@ async def test_a_queues_own_row_and_its_changed_spans_are_recorded(place: Place)
 
 async def test_what_the_shard_knows_of_its_archive_is_recorded(place: Place) -> None:
     rows = StoredRows(place.open())
-    assert rows.archive() == (None, [])
+    assert load_archive(rows.store) == (None, [])
     archive = ArchiveState()
     archive.source, archive.next_position, archive.discarded = "5f", 7, 2
 
     archive.record(rows.changes)
 
-    row, batches = rows.archive()
+    row, batches = load_archive(rows.store)
     assert row is not None
     assert (row.source, row.next_position, row.discarded, batches) == ("5f", 7, 2, [])
 
@@ -199,7 +205,7 @@ async def test_a_damaged_message_is_passed_by_once_it_is_quarantined(place: Plac
     assert rows.survey_delayed(QueueState(1)).damaged == delayed_record.delayed
     MessagesQuarantined(1, records, [], []).record(rows.changes)
     queue = QueueState(1)
-    queue.quarantined = known = rows.quarantine(1)
+    queue.quarantined = known = quarantine_in(rows, 1)
 
     page = rows.line(1, 1, 9, messages=9, size=1 << 20, quarantined=known)
 
@@ -223,7 +229,7 @@ async def test_what_is_quarantined_is_a_row_until_it_ends(place: Place) -> None:
         MessagesQuarantined(1, [record], [lease], [BlockedGroup(G, 9)]),
     )
 
-    known = StoredRows(store).quarantine(1)
+    known = quarantine_in(StoredRows(store), 1)
 
     assert known.spans == {0: record}
     assert known.groups == {G: Blocked(9, 3, 1)}
@@ -233,6 +239,6 @@ async def test_what_is_quarantined_is_a_row_until_it_ends(place: Place) -> None:
 
     await commit(store, QuarantineEnded(1, [record], [G]))
 
-    known = StoredRows(store).quarantine(1)
+    known = quarantine_in(StoredRows(store), 1)
     assert (known.spans, known.groups) == ({}, {})
     assert store.get(message_key(1, 2)) is None

@@ -10,7 +10,7 @@ import pytest
 from storage.engines.rocks import RocksRows
 from storage.engines.rocks_view import RocksView
 from storage.engines.store import StoreFailed
-from storage.rows.damage import Finding, SoundRow, check_rows
+from storage.rows.damage import SoundRow, check_rows
 from storage.tests.places import changes_of
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.queue_rows import write_queue
@@ -18,6 +18,7 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import row_key
 from visibility.rows.row_values import QueueRow
 from visibility.rules.message_events import MessagesSent
+from visibility.rules.tables import Finding
 
 COUNT = 400
 

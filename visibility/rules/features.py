@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from visibility.contract.actions import ACTIONS, AnsweredBy
 from visibility.contract.operations import Operation
 from visibility.rules import (
@@ -14,13 +16,20 @@ from visibility.rules import (
     kept_queues,
     move_plans,
     move_tasks,
+    quarantine,
+    queue_parts,
+    queue_tables,
     queues,
     receive,
+    remembered_ids,
     resend,
     selected,
     send,
 )
+from visibility.rules.archive_tables import ARCHIVE_TABLES
 from visibility.rules.operation_kinds import Operations
+from visibility.rules.outbox_tables import OUTBOX_TABLES
+from visibility.rules.tables import Table, Tables
 
 
 def _combined(*features: Operations) -> Operations:
@@ -49,8 +58,29 @@ OPERATIONS = _combined(
     resend.OPERATIONS,
     hold_messages.OPERATIONS,
     queues.OPERATIONS,
+    queue_parts.OPERATIONS,
     kept_queues.OPERATIONS,
     archive_batches.OPERATIONS,
     departures.OPERATIONS,
     arrivals.OPERATIONS,
+)
+
+
+def tables_by_prefix(*features: Tables) -> dict[bytes, Table[Any]]:
+    """All tables. Raises TypeError for two with the same prefix."""
+    tables: dict[bytes, Table[Any]] = {}
+    for table in (table for feature in features for table in feature):
+        if (other := tables.setdefault(table.prefix, table)) is not table:
+            raise TypeError(f"{other.name} and {table.name} have the prefix {table.prefix.hex()}")
+    return tables
+
+
+SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES, queue_parts.CLOSED_PARTS)
+TABLES = tables_by_prefix(
+    queue_tables.TABLES,
+    hold_messages.TABLES,
+    remembered_ids.TABLES,
+    move_tasks.TABLES,
+    quarantine.TABLES,
+    *(each.tables for each in SHARD_TABLES),
 )

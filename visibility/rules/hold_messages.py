@@ -35,10 +35,11 @@ from visibility.rules.message_events import MessagesDeleted
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
 from visibility.rules.selected import selected, waiting
+from visibility.rules.tables import NUMBER_KEY, Table, Tables, has_its_sequence, keep
 from visibility.state.in_flight import hide, trim
 from visibility.state.places import leave_line
 from visibility.state.queue_state import QueueState
-from visibility.state.rows import MessagesMissing
+from visibility.state.rows import MessagesMissing, Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer
 from visibility.state.stamp import Stamp
@@ -259,6 +260,30 @@ class HoldsEnded(Event, frozen=True):
     def record(self, changes: Changes) -> None:
         for sequence in self.sequences:
             changes.delete(row_key(self.queue_id, HOLD, sequence))
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def _load(rows: Rows, queue: QueueState, leases: list[Lease]) -> None:
+    held = [lease.sequence for lease in leases if lease.is_held]
+    if held:
+        queue.holds = {mark.sequence: mark for _, mark in HOLDS.read(rows.store, queue.queue_id)}
+        for sequence in held:  # its mark was damaged
+            queue.holds.setdefault(sequence, Hold(sequence))
+
+
+HOLDS = Table(
+    HOLD,
+    "holds",
+    NUMBER_KEY,
+    Hold,
+    names_itself=has_its_sequence,
+    load=_load,
+    salvage=keep,
+)
+"""No check: a mark may outlive its message."""
+TABLES: Tables = (HOLDS,)
 
 
 # -- the same answer to a retry --------------------------------------------------------------------

@@ -39,6 +39,7 @@ from visibility.contract.results import (
     ListMessageMoveTasksResultEntry,
     StartMessageMoveTaskResult,
 )
+from visibility.contract.stored_message import Lease
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import MOVE_TASK, row_key
@@ -46,7 +47,9 @@ from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event, Notice
 from visibility.rules.operation_kinds import NOTHING, OperationKind, Operations, Replay
 from visibility.rules.selected import selected
+from visibility.rules.tables import NUMBER_KEY, Table, Tables, has_its_number, keep
 from visibility.state.queue_state import QueueState
+from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer
 from visibility.state.stamp import Stamp
@@ -331,6 +334,26 @@ def _end_notice(task: MoveTask) -> Notice:
         "stayed": task.stayed,
     }
     return Notice("move_task_ended", fields)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def _load(rows: Rows, queue: QueueState, leases: list[Lease]) -> None:
+    for _, task in MOVE_TASKS.read(rows.store, queue.queue_id):
+        queue.tasks[task.number] = task
+
+
+MOVE_TASKS = Table(
+    MOVE_TASK,
+    "move task",
+    NUMBER_KEY,
+    MoveTask,
+    names_itself=has_its_number,
+    load=_load,
+    salvage=keep,
+)
+TABLES: Tables = (MOVE_TASKS,)
 
 
 # -- the same answer to a retry --------------------------------------------------------------------

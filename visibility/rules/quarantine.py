@@ -38,11 +38,12 @@ from visibility.rules.groups import GroupBook
 from visibility.rules.hold_messages import needs_release
 from visibility.rules.message_events import LEAST_RETENTION_MS
 from visibility.rules.orders import order_of
+from visibility.rules.tables import GROUP_KEY, NUMBER_KEY, Table, Tables
 from visibility.state import window
 from visibility.state.in_flight import trim
 from visibility.state.places import leave, uncount
-from visibility.state.queue_state import SPAN_BITS, Blocked, QueueState, is_passed_by
-from visibility.state.rows import DamagedPlace, MessagesMissing
+from visibility.state.queue_state import SPAN_BITS, Blocked, Quarantine, QueueState, is_passed_by
+from visibility.state.rows import DamagedPlace, MessagesMissing, Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -432,3 +433,25 @@ class QuarantineEnded(Event, frozen=True):
                 changes.delete_range(table + begin, table + end)
         for group in self.groups:
             changes.delete(group_key(queue_id, BLOCKED, group))
+
+
+# -- the tables ------------------------------------------------------------------------------------
+
+
+def quarantine_in(rows: Rows, queue_id: int) -> Quarantine:
+    """The quarantine of a queue as its rows tell it. Raises DamagedRecord."""
+    spans = [record for _, record in LOST.read(rows.store, queue_id)]
+    groups = {}
+    for key, since_ms in BLOCKED_GROUPS.read(rows.store, queue_id):
+        row = rows.group(queue_id, key[9:]) or GroupRow()
+        groups[key[9:]] = Blocked(since_ms, row.count, row.delayed)
+    return Quarantine(spans, groups)
+
+
+def _load(rows: Rows, queue: QueueState, leases: list[Lease]) -> None:
+    queue.quarantined = quarantine_in(rows, queue.queue_id)
+
+
+LOST = Table(QUARANTINED, "quarantined", NUMBER_KEY, Quarantined, load=_load)
+BLOCKED_GROUPS = Table(BLOCKED, "blocked group", GROUP_KEY, int)
+TABLES: Tables = (LOST, BLOCKED_GROUPS)

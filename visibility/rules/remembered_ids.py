@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from typing_extensions import override
 
 from visibility.contract.limits import DEDUPLICATION_WINDOW_SECONDS
 from visibility.contract.model import QueueDefinition
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import REMEMBERED, remembered_key, row_key, table_range
-from visibility.rows.row_values import REMEMBER_BUCKET_MS, Remembered
+from visibility.rows.row_keys import REMEMBERED, number_of, remembered_key, row_key, table_range
+from visibility.rows.row_values import REMEMBER_BUCKET_MS, QueueRow, Remembered
 from visibility.rules.events import Event
+from visibility.rules.tables import GROUP_LINE_KEY, Table, Tables
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -70,3 +72,25 @@ def forget_ids(
     if before_ms <= queue.forgotten_ms and not over:
         return (), again
     return (DeduplicationForgotten(queue.queue_id, before_ms),), again
+
+
+def _is_own(key: bytes, remembered: Remembered) -> bool:
+    return remembered.at_ms // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS == number_of(key)
+
+
+def _salvage(own: QueueRow, remembered: Remembered) -> QueueRow:
+    if remembered.at_ms <= own.remembered_ms:
+        return own
+    return replace(own, remembered_ms=remembered.at_ms)
+
+
+TABLES: Tables = (
+    Table(
+        REMEMBERED,
+        "remembered",
+        GROUP_LINE_KEY,
+        Remembered,
+        names_itself=_is_own,
+        salvage=_salvage,
+    ),
+)

@@ -5,8 +5,7 @@ Nothing here is an event.
 
 from __future__ import annotations
 
-from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Hold, Lease
+from visibility.contract.stored_message import Lease
 from visibility.state.in_flight import hide, show, wait
 from visibility.state.queue_state import Counts, QueueState
 from visibility.state.shard_state import ShardState
@@ -91,16 +90,10 @@ def _rebuild_deadlines(shard: ShardState) -> None:
     shard.deadlines.rebuild(items)
 
 
-def restore(
-    shard: ShardState, queue: QueueState, leases: list[Lease], tasks: list[MoveTask]
-) -> None:
+def restore(shard: ShardState, queue: QueueState, leases: list[Lease]) -> None:
     """Begin with a stored queue; `advance` makes messages visible again."""
     shard.queues[queue.queue_id] = queue
-    for task in tasks:
-        queue.tasks[task.number] = task
     for lease in leases:
         hide(shard, queue, lease, 0)
-        if lease.is_held and lease.sequence not in queue.holds:  # its mark was damaged
-            queue.holds[lease.sequence] = Hold(lease.sequence)
     queue.counts = Counts(restored=queue.stored)
     shard.plan_pulse(queue, 1)

@@ -220,6 +220,14 @@ INVALID: list[tuple[ops.Operation, str]] = (
     ]
     + [
         (
+            ops.AddPermission(URL, label, ["123456789012"], ["*"]),
+            f"Value {label} for parameter Label is invalid. Reason: Can only include alphanumeric "
+            "characters, hyphens, or underscores. 1 to 80 in length.",
+        )
+        for label in ("a" * 81, "a:b")
+    ]
+    + [
+        (
             ops.UntagQueue(URL, keys),
             "Tag keys must be between 1 and 128 characters in length.",
         )

@@ -1,0 +1,47 @@
+"""The settings of a worker: those of the service, with its share of what all workers have together.
+
+They go to the worker as JSON over a pair of sockets that nobody else can read, with the secrets.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from pydantic import SecretStr
+
+from sqs_api.settings.config import Settings
+
+_MEMORY_MIN = 8 << 20
+
+
+def encoded_settings(settings: Settings, workers: int) -> bytes:
+    """The settings of each of so many workers. What is declared is made by the supervisor."""
+    shared = settings.model_copy(
+        update={
+            "workers": str(workers),
+            "connections_max": max(1, settings.connections_max // workers),
+            "request_memory_bytes": max(_MEMORY_MIN, settings.request_memory_bytes // workers),
+            "waiting_polls_max": max(1, settings.waiting_polls_max // workers),
+            "queues": (),
+            "users": (),
+            "access_key_id": None,
+            "secret_access_key": None,
+        }
+    )
+    return msgspec.json.encode(shared.model_dump(), enc_hook=_plain)
+
+
+def decoded_settings(encoded: bytes) -> Settings:
+    """The settings again."""
+    given: dict[str, Any] = msgspec.json.decode(encoded)
+    return Settings(**given)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, SecretStr):
+        return value.get_secret_value()
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(type(value))

@@ -1,0 +1,124 @@
+"""PairNetwork: connections between the workers of a machine, for `Transport`.
+
+A worker that connects makes a pair of sockets and gives one end to the supervisor, which hands it
+to the other worker and says from whom it is. The pairs have no names or paths, so there is nothing
+that another program could connect to, and no certificates are needed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, cast
+
+from cluster.peers.peer_settings import Address
+
+NAME_MAX = 64
+_ENDS_MAX = 4
+"""Descriptors of one message; there is one, except for the listening sockets."""
+
+
+def worker_name(number: int) -> str:
+    """The name of a worker among the others."""
+    return f"worker-{number}"
+
+
+class _PairTransport:
+    """A transport with the name that the supervisor vouches for. Calls go straight to it."""
+
+    def __init__(self, transport: asyncio.Transport, peer: str) -> None:
+        self._certificate = {"subjectAltName": (("DNS", peer),)}
+        self.write = transport.write
+        self.abort = transport.abort
+        self.close = transport.close
+        self.pause_reading = transport.pause_reading
+        self.resume_reading = transport.resume_reading
+        self.set_write_buffer_limits = transport.set_write_buffer_limits
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """See asyncio."""
+        return self._certificate if name == "peercert" else default
+
+
+class _Connecting(asyncio.Protocol):
+    """Gives the connection to its protocol."""
+
+    def __init__(self, protocol: asyncio.BaseProtocol, peer: str) -> None:
+        self._protocol = protocol
+        self._peer = peer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        stream = cast(asyncio.Transport, transport)
+        stream.set_protocol(self._protocol)
+        named = _PairTransport(stream, self._peer)
+        self._protocol.connection_made(cast(asyncio.Transport, named))
+
+
+class PairNetwork:
+    """See `Network`. Belongs to the event loop's thread."""
+
+    def __init__(self, descriptors: socket.socket) -> None:
+        """`descriptors` is the socket over which the supervisor passes ends of pairs."""
+        self._descriptors = descriptors
+        self._loop = asyncio.get_running_loop()
+        self._accept: Callable[[], asyncio.BaseProtocol]
+        self._opening: set[asyncio.Task[None]] = set()
+        descriptors.setblocking(False)
+
+    async def connect(self, peer: str, address: Address, protocol: asyncio.BaseProtocol) -> None:
+        """See `Network`."""
+        own, others = socket.socketpair()
+        try:
+            socket.send_fds(self._descriptors, [peer.encode()], [others.fileno()])
+        except OSError:
+            own.close()
+            raise
+        finally:
+            others.close()
+        await self._open(own, peer, protocol)
+
+    async def listen(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
+        """See `Network`. Ends that came before are accepted now."""
+        self._accept = accept
+        self._loop.add_reader(self._descriptors, self._arrived)
+        return address
+
+    def _arrived(self) -> None:
+        for peer, ends in received_ends(self._descriptors, self.close):
+            for end in ends:
+                task = self._loop.create_task(self._open(end, peer, self._accept()))
+                self._opening.add(task)
+                task.add_done_callback(self._opening.discard)
+
+    async def _open(self, end: socket.socket, peer: str, protocol: asyncio.BaseProtocol) -> None:
+        end.setblocking(False)
+        await self._loop.create_unix_connection(lambda: _Connecting(protocol, peer), sock=end)
+
+    def reload_if_changed(self) -> bool:
+        """See `Network`. There are no certificates."""
+        return False
+
+    def close(self) -> None:
+        """See `Network`."""
+        self._loop.remove_reader(self._descriptors)
+
+
+def received_ends(
+    descriptors: socket.socket, on_end: Callable[[], object]
+) -> list[tuple[str, list[socket.socket]]]:
+    """All that wait to be read: a name, and the sockets that came with it. `on_end` is called if
+    the other process is gone."""
+    found: list[tuple[str, list[socket.socket]]] = []
+    while True:
+        try:
+            name, ends, _, _ = socket.recv_fds(descriptors, NAME_MAX, _ENDS_MAX)
+        except (BlockingIOError, InterruptedError):
+            return found
+        except OSError:
+            name, ends = b"", []
+        if not name:
+            on_end()
+            return found
+        found.append((name.decode(), [socket.socket(fileno=end) for end in ends]))

@@ -1,0 +1,182 @@
+"""The records of a machine with several workers: the supervisor has them open, and workers read,
+change and watch them over their conversations.
+
+`SharedRecords` is the worker's side, `RecordsSession` the supervisor's. Each worker has views of
+its own over them, as a host of a cluster has over etcd. Keys of messages never cross: a worker
+unwraps them itself, and seals only with keys of blocks that it made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection
+from functools import partial
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from cluster.coordination.coordination import (
+    Change,
+    Conflict,
+    Coordination,
+    Done,
+    LeaseLost,
+    OnChange,
+    Outcome,
+    Snapshot,
+    Transaction,
+    Unavailable,
+    Unknown,
+)
+from cluster.coordination.part import Part
+from sqs_api.workers.conversation import (
+    Answered,
+    Changed,
+    CommitRecords,
+    Conversation,
+    ReadRecords,
+    WatchRecords,
+)
+
+if TYPE_CHECKING:
+    from cluster.coordination.sqlite_coordination import SqliteCoordination
+
+_KINDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (Snapshot, Done, Conflict, LeaseLost, Unknown, Unavailable)
+}
+_GONE = "the supervisor has ended"
+_WATCHING = Done(0)
+
+
+class SharedRecords:
+    """See Coordination. Belongs to the event loop's thread."""
+
+    def __init__(self, send: Callable[[Any], bool]) -> None:
+        self._send = send
+        self._numbers = count(1)
+        self._asked: dict[int, asyncio.Future[Any]] = {}
+        self._watches: dict[int, OnChange] = {}
+        self._is_over = False
+
+    def below(self, folder: str) -> Coordination:
+        """The records whose keys begin with this."""
+        return Part(self, folder)
+
+    async def read_all(self) -> Snapshot | Unavailable:
+        """See Coordination."""
+        return await self._read(None)
+
+    async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
+        """See Coordination."""
+        return await self._read(list(keys))
+
+    async def _read(self, keys: list[str] | None) -> Snapshot | Unavailable:
+        found = await self._ask(partial(ReadRecords, keys=keys))
+        if isinstance(found, Unknown):
+            return Unavailable(found.reason)
+        assert isinstance(found, Snapshot | Unavailable)
+        return found
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        """See Coordination."""
+        assert not transaction.leases, "a single host has none"
+        outcome: Outcome = await self._ask(
+            partial(
+                CommitRecords,
+                conditions=transaction.conditions,
+                changes=transaction.changes,
+            )
+        )
+        return outcome
+
+    async def watch(self, after: Snapshot, on_change: OnChange) -> None:
+        """See Coordination."""
+        number = next(self._numbers)
+        self._watches[number] = on_change
+        await self._ask(lambda request: WatchRecords(request, after.revision), number)
+
+    def expect(self, revision: int) -> None:
+        """See Coordination. Watches are never stuck while the supervisor lives."""
+
+    async def close(self) -> None:
+        """See Coordination."""
+        self._watches.clear()
+
+    async def _ask(self, message: Callable[[int], Any], number: int | None = None) -> Any:
+        """The outcome; Unknown if the supervisor ended meanwhile, Unavailable if it had before."""
+        request = next(self._numbers) if number is None else number
+        future = asyncio.get_running_loop().create_future()
+        if self._is_over or not self._send(message(request)):
+            return Unavailable(_GONE)
+        self._asked[request] = future
+        # A commit goes on if the caller is cancelled.
+        return await asyncio.shield(future)
+
+    # -- what the supervisor says ------------------------------------------------------------------
+
+    def answered(self, message: Answered) -> None:
+        """The outcome of a request is here."""
+        future = self._asked.pop(message.request)
+        if not future.done():
+            value = msgspec.msgpack.decode(message.value, type=_KINDS[message.kind])
+            future.set_result(value)
+
+    def changed(self, message: Changed) -> None:
+        """Records changed."""
+        on_change = self._watches.get(message.watch)
+        if on_change is not None:
+            on_change(Change(message.revision, message.records, message.revisions))
+
+    def lost(self) -> None:
+        """The supervisor is gone."""
+        self._is_over = True
+        asked, self._asked = self._asked, {}
+        for future in asked.values():
+            if not future.done():
+                future.set_result(Unknown(_GONE))
+
+
+class RecordsSession:
+    """The records as one worker uses them. Belongs to the event loop's thread of the supervisor."""
+
+    def __init__(self, records: SqliteCoordination, worker: Conversation[Any]) -> None:
+        self._records = records
+        self._worker = worker
+        self._watches: list[OnChange] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def asked(self, message: ReadRecords | CommitRecords | WatchRecords) -> None:
+        """Do it, and answer. Requests begin in the order in which they were made."""
+        task = asyncio.get_running_loop().create_task(self._answer(message))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, message: ReadRecords | CommitRecords | WatchRecords) -> None:
+        outcome = await self._outcome(message)
+        value = msgspec.Raw(msgspec.msgpack.encode(outcome))
+        self._worker.send(Answered(message.request, type(outcome).__name__, value))
+
+    async def _outcome(
+        self, message: ReadRecords | CommitRecords | WatchRecords
+    ) -> Outcome | Snapshot:
+        records = self._records
+        if isinstance(message, CommitRecords):
+            return await records.commit(Transaction(message.conditions, message.changes))
+        if isinstance(message, WatchRecords):
+            on_change = partial(self._report, message.request)
+            self._watches.append(on_change)
+            await records.watch(Snapshot(message.after, []), on_change)
+            return _WATCHING
+        if message.keys is None:
+            return await records.read_all()
+        return await records.read(message.keys)
+
+    def _report(self, watch: int, change: Change) -> None:
+        revisions = dict(change.revisions)
+        self._worker.send(Changed(watch, change.revision, dict(change.records), revisions))
+
+    def end(self) -> None:
+        """The worker is gone: report nothing more to it. What it asked for is done all the same."""
+        for on_change in self._watches:
+            self._records.unwatch(on_change)
