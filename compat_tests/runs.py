@@ -78,7 +78,7 @@ def _chart_of_day() -> Iterator[str]:
     yield "xychart-beta"
     yield '    title "Load of 100 clusters in a simulated day, percent: greatest and mean"'
     yield f"    x-axis [{', '.join(row['hour'] for row in hours)}]"
-    yield '    y-axis "percent" 0 --> 100'
+    yield '    y-axis "percent" 0 --> 120'
     for column in ("greatest", "mean"):
         yield f"    line [{', '.join(f'{float(row[column]):.0%}'[:-1] for row in hours)}]"
     yield "```"

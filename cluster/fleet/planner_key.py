@@ -42,7 +42,7 @@ class PlannerKey:
 
     @property
     def conditions(self) -> dict[str, int]:
-        """The conditions of each transaction of the holder: revisions of the keys."""
+        """The revisions that each transaction of the holder depends on, by key."""
         return {KEY: self._revision}
 
     async def hold(self) -> bool:
