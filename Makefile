@@ -11,6 +11,7 @@
 ##                                   those of alerts and dashboards its prometheus
 ## Clusters, jobs, other Pythons:
 ##   make cluster                    three hosts, three members of etcd and haproxy, if it is installed, on this machine
+##   make fleet                      two clusters of three hosts, a gateway and etcd on this machine, behind one endpoint
 ##   make cluster-test               the client suites against the endpoint whose export lines were pasted
 ##   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
 ##   make pythons                    the same on every Python from 3.11 to 3.14 that this machine has
@@ -29,6 +30,8 @@
 ##   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
 ##   make simulate SEEDS=2000        the worker on simulated time and disks, with crashes; SEED=123 replays one;
 ##                                   ARGS=--replicas: replicas of one shard, ARGS=--flips: flipped bits
+##   make fleet-at-scale             a day of 100 clusters and 100,000 queues: only the rules of the manager
+##                                   are real (minutes); SEED=3 is another day
 ##   make fuzz                       the differential fuzz, the models of queues and crashes amid deletions, for minutes
 ## Figures, for minutes:
 ##   make bench                      beside ElasticMQ (Maven or ELASTICMQ_JAR) and moto (half an hour)
@@ -79,7 +82,7 @@ AIOBOTO3_LOCK := compat_tests/clients/requirements-aioboto3.lock
 CELERY_LOCK := compat_tests/clients/requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: help serve cluster cluster-test cluster-faults jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fuzz sdks bench bench-cluster bench-jobs size retention rooms runs lock clean
+.PHONY: help serve cluster fleet cluster-test cluster-faults jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sdks bench bench-cluster bench-jobs size retention rooms runs lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -91,6 +94,9 @@ serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 # Without etcd on the machine it takes the one of a package, which is for trying and testing only.
 cluster: $(VENV)/.etcd $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast cluster try $(ARGS)
+
+fleet: $(VENV)/.etcd
+	@exec $(BIN)/holdfast fleet try $(ARGS)
 
 jobs: $(VENV)/.spark
 	@exec $(BIN)/holdfast jobs $(ARGS)
@@ -172,6 +178,9 @@ wire-fuzz: $(VENV)/.dev
 
 simulate: $(VENV)/.dev
 	$(BIN)/python -m cluster.tests.simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS)) $(ARGS)
+
+fleet-at-scale: $(VENV)/.dev
+	$(BIN)/python -m cluster.tests.fleet.at_scale $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: $(VENV)/.dev
 	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py

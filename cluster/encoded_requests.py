@@ -22,6 +22,7 @@ from visibility.rules.features import OPERATIONS
 Find = Callable[[int], QueueDefinition | None]
 """Finds this host's definition of a queue by its id."""
 T = TypeVar("T")
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class DefinitionUnknown(Exception):
@@ -89,6 +90,8 @@ def _named(base: type[T]) -> dict[str, type[T]]:
 
 _OPERATIONS = {kind.__name__: kind for kind, row in OPERATIONS.items() if not row.is_fixed}
 """Those that may cross: one that is fixed to a queue must not reach a leader that knows another."""
+_decoders: dict[Any, Callable[[bytes | msgspec.Raw], Any]] = {}
+"""By type: to look for one costs more than to decode a request with it."""
 _ERRORS: dict[str, type[QueueError] | type[AuthError]] = {**_named(QueueError), **_named(AuthError)}
 _ANSWERS: dict[str, Any] = {
     kind.__name__: kind
@@ -103,10 +106,10 @@ _ANSWERS: dict[str, Any] = {
 def encode_request(request: Request) -> bytes:
     """A request for another host."""
     operation = request.operation
-    return msgspec.msgpack.encode(
+    return _encode(
         _SentRequest(
             type(operation).__name__,
-            msgspec.Raw(msgspec.msgpack.encode(operation)),
+            msgspec.Raw(_encode(operation)),
             _reference(request.queue),
             request.caller,
             request.request_id,
@@ -180,9 +183,7 @@ def encode_answer(answer: Answer | QueueError | AuthError) -> bytes:
     elif isinstance(answer, QueueError | AuthError):
         value = _sent_error(answer)
     name = "" if value is None else type(value).__name__
-    return msgspec.msgpack.encode(
-        _SentAnswer(name, msgspec.Raw(msgspec.msgpack.encode(value)), duplicates)
-    )
+    return _encode(_SentAnswer(name, msgspec.Raw(_encode(value)), duplicates))
 
 
 def decode_answer(message: bytes) -> Answer | QueueError | AuthError:
@@ -212,7 +213,11 @@ def _error(sent: _SentError) -> QueueError | AuthError:
 
 
 def _decoded(message: bytes | msgspec.Raw, kind: type[T]) -> T:
+    decode = _decoders.get(kind)
+    if decode is None:
+        decode = _decoders[kind] = msgspec.msgpack.Decoder(kind).decode
     try:
-        return msgspec.msgpack.decode(message, type=kind)
+        found: T = decode(message)
+        return found
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MessageUnreadable(f"no {kind.__name__.lstrip('_')}: {error}") from error

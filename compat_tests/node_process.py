@@ -23,6 +23,13 @@ _EXPORT = re.compile(r"export (AWS_\w+)=(\S+)")
 _EXPORTED = {"AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_DEFAULT_REGION"}
 
 
+_LEFT_S = 15.0
+
+
+def _lives(pid: int) -> bool:
+    return Path(f"/proc/{pid}").exists()
+
+
 def command(*arguments: str) -> list[str]:
     """The `holdfast` command with these arguments: the installed one, else the checkout's."""
     installed = Path(sys.executable).with_name("holdfast")
@@ -152,10 +159,22 @@ class NodeProcess:
         os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End the process if it still runs, in any state."""
+        """End the process if it still runs, in any state, and wait for those that it started."""
         if self.running:
+            started = self.processes()
             self.kill()
+            until_s = time.monotonic() + _LEFT_S
+            while any(map(_lives, started)) and time.monotonic() < until_s:
+                time.sleep(0.02)
         self._forget()
+
+    def processes(self) -> list[int]:
+        """The processes that the service has started and that live, such as its workers."""
+        found: list[int] = []
+        for task in Path(f"/proc/{self.pid}/task").glob("*/children"):
+            with suppress(OSError):
+                found += map(int, task.read_text().split())
+        return found
 
     def limit_descriptors(self, count: int) -> None:
         """Limit the process to this number of open files from now on."""

@@ -1,4 +1,5 @@
-"""The long runs of `runs.csv` as tables and a chart: `make runs` writes them into `RUNS.md`.
+"""The long runs of `runs.csv` as tables and a chart, and the simulated day of `fleet_at_scale.csv`:
+`make runs` writes them into `RUNS.md`.
 
 A row of `runs.csv` is one run, or a day's runs of one kind: `amount` in `unit`, messages
 `acknowledged` (empty where the run does not count them), how many of these were `lost`, and what
@@ -17,6 +18,9 @@ from compat_tests.rooms import between
 RUNS = Path(__file__).parent / "RUNS.md"
 _DATA = Path(__file__).parent / "runs.csv"
 _BEGIN, _END = "<!-- runs: written by `make runs` -->\n", "<!-- end of runs -->\n"
+_DAY = Path(__file__).parent / "fleet_at_scale.csv"
+_BEGIN_DAY = "<!-- fleet at scale: written by `make runs` -->\n"
+_END_DAY = "<!-- end of fleet at scale -->\n"
 _UNSYNCED = "--durability os"
 
 
@@ -66,6 +70,20 @@ def _chart(rows: list[dict[str, str]]) -> Iterator[str]:
     yield "```"
 
 
+def _chart_of_day() -> Iterator[str]:
+    """Mean and greatest load of the clusters of the simulated day, in percent by hour."""
+    with _DAY.open(newline="") as file:
+        hours = list(csv.DictReader(file))
+    yield "```mermaid"
+    yield "xychart-beta"
+    yield '    title "Load of 100 clusters in a simulated day, percent: greatest and mean"'
+    yield f"    x-axis [{', '.join(row['hour'] for row in hours)}]"
+    yield '    y-axis "percent" 0 --> 120'
+    for column in ("greatest", "mean"):
+        yield f"    line [{', '.join(f'{float(row[column]):.0%}'[:-1] for row in hours)}]"
+    yield "```"
+
+
 def _found(rows: list[dict[str, str]]) -> Iterator[str]:
     yield "| day | command | amount | found |"
     yield "|---|---|---|---|"
@@ -81,10 +99,11 @@ def _day(date: str) -> str:
 
 
 def with_runs(text: str) -> str:
-    """`RUNS.md` with the tables and the chart between its marks."""
+    """`RUNS.md` with the tables and the charts between its marks."""
     rows = _rows()
     parts = [*_sums(rows), "", *_chart(rows), "", *_found(rows), ""]
-    return between(text, _BEGIN, "\n".join(parts), _END)
+    text = between(text, _BEGIN, "\n".join(parts), _END)
+    return between(text, _BEGIN_DAY, "\n".join([*_chart_of_day(), ""]), _END_DAY)
 
 
 if __name__ == "__main__":

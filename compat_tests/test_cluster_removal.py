@@ -81,7 +81,7 @@ def test_a_host_that_joins_is_waited_for(cluster: ClusterProcess, fourth: Path) 
 def test_a_host_that_never_comes_is_waited_for_in_vain(cluster: ClusterProcess) -> None:
     waited = asked(cluster, "wait", "nobody", "--timeout", "1s")
 
-    assert waited.returncode == 3
+    assert waited.returncode == 4
     assert waited.stdout == "waits: host nobody is no member\n"
     assert waited.stderr == "holdfast: host nobody does not count yet\n"
 

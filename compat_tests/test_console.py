@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compat_tests.chromium import Tab
-from compat_tests.console_world import XSS, count, make_dead_letters, sqs, tab_of
+from compat_tests.console_world import XSS, Held, count, make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
@@ -64,12 +64,20 @@ def test_the_first_page_is_small_and_asks_this_service_only(
     browser: Any, opened: NodeProcess
 ) -> None:
     tab = Tab(browser, opened.url)
-    sizes: list[int] = []
-    tab.page.on("response", lambda response: sizes.append(len(response.body())))
-    tab.go()
+    started: list[str] = []
+    tab.page.on("request", lambda request: started.append(request.url))
+    modules = Held(tab, "**/*.js", "GET")
+    tab.page.goto(f"{opened.url}/_holdfast/console", wait_until="commit")
+    modules.wait()
+    tab.page.wait_for_timeout(300)
+    wave = {url for url in started if url.endswith(".js")}
+    modules.end()
     tab.page.get_by_role("heading", name="Queues").wait_for()
+    tab.page.wait_for_load_state("networkidle")
 
-    assert sum(sizes) < 150_000
+    sizes = [each.sizes()["responseBodySize"] for each in tab.requests]
+    assert 0 < sum(sizes) < 120_000
+    assert {url for url in started if url.endswith(".js")} == wave, "no module waits for another"
     assert all(request.url.startswith(opened.url) for request in tab.requests)
 
 
@@ -223,6 +231,9 @@ def test_dead_letters_are_planned_and_redriven(browser: Any, opened: NodeProcess
     assert planned.locator("tbody tr").all_inner_texts()[0].split()[:2] == ["moved", "2"]
     assert count(client, "moved-dead") == 2
     start.click()
+    dialog = tab.page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill("moved-dead")
+    dialog.get_by_role("button", name="Redrive all").click()
     tab.page.get_by_role("region", name="Latest redrives").get_by_text("completed").wait_for()
 
     assert (count(client, "moved-dead"), count(client, "moved")) == (0, 2)

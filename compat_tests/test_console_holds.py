@@ -148,7 +148,7 @@ def test_one_message_is_held_on_its_own_page(browser: Any, node: NodeProcess) ->
     hold(tab, "", "TICKET-3")
     tab.see("TICKET-3")
     facts = tab.page.locator("main dl").first.inner_text()
-    resends = tab.page.get_by_role("link", name="Redrive").count()
+    resends = tab.page.locator("main").get_by_role("link", name="Redrive").count()
     tab.press("Release")
     tab.page.get_by_role("button", name="Hold").wait_for()
 

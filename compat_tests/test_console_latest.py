@@ -162,6 +162,7 @@ def test_progress_counts_what_the_plan_counted(browser: Any, opened: NodeProcess
     client = sqs(opened)
     make_dead_letters(client, "counted", *BODIES)
     tab = tab_of(browser, opened, "/queues/counted-dead/redrive?json=kind%3Db")
+    tab.page.get_by_text("Rate, canary and stop in numbers").click()
     tab.fill("Wait for me after", "1")
     tab.press("Dry run")
     tab.page.get_by_role("region", name="What would move").wait_for()

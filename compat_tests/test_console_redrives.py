@@ -29,10 +29,21 @@ def command_of(tab: Tab) -> str:
     return str(tab.page.locator("details.command pre").first.inner_text())
 
 
-def start(tab: Tab) -> None:
+def in_numbers(tab: Tab, **numbers: str) -> None:
+    """Choose the pace of a redrive in numbers."""
+    tab.page.get_by_text("Rate, canary and stop in numbers").click()
+    for name, number in numbers.items():
+        tab.page.locator(f"input[name={name}]").fill(number)
+
+
+def start(tab: Tab, whole: str) -> None:
+    """Plan and start a redrive of a whole queue, whose name is typed."""
     tab.press("Dry run")
     tab.page.get_by_role("region", name="What would move").wait_for()
     tab.press("Start")
+    dialog = tab.page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill(whole)
+    dialog.get_by_role("button", name="Redrive all").click()
 
 
 def test_a_filtered_redrive_is_planned_run_and_finished(browser: Any, opened: NodeProcess) -> None:
@@ -76,10 +87,9 @@ def test_a_redrive_is_paused_and_cancelled_midway(browser: Any, opened: NodeProc
     client = sqs(opened)
     make_dead_letters(client, "half", *BODIES)
     tab = tab_of(browser, opened, "/queues/half-dead/redrive")
-    tab.fill("Messages a second", "1")
-    tab.fill("Rate rises for … seconds", "86400")  # the second message is minutes away
+    in_numbers(tab, rate="1", ramp_s="86400")  # the second message is minutes away
     tab.fill("Reason", XSS)
-    start(tab)
+    start(tab, "half-dead")
     live = tab.page.get_by_role("region", name="Running redrive")
     tab.press("Pause")
     live.get_by_role("heading", name="paused").wait_for()
@@ -99,7 +109,7 @@ def test_a_redrive_is_undone(browser: Any, opened: NodeProcess) -> None:
     client.create_queue(QueueName="undone-elsewhere")
     tab = tab_of(browser, opened, "/queues/undone-dead/redrive")
     tab.fill("To", "undone-elsewhere")
-    start(tab)
+    start(tab, "undone-dead")
     latest_of(tab, "completed")
     (taken,) = client.receive_message(QueueUrl="undone-elsewhere")["Messages"]
     tab.press("Undo")
@@ -109,7 +119,7 @@ def test_a_redrive_is_undone(browser: Any, opened: NodeProcess) -> None:
 
     assert (count(client, "undone-elsewhere"), count(client, "undone-dead")) == (1, 5)
     tab.fill("To", "")
-    start(tab)
+    start(tab, "undone-dead")
     latest_of(tab, "5 of 5")
     received = client.receive_message(QueueUrl="undone", MaxNumberOfMessages=10)["Messages"]
     bodies = sorted([taken["Body"], *(message["Body"] for message in received)])
@@ -123,9 +133,8 @@ def test_a_canary_stops_itself_when_its_messages_come_back(
     client = sqs(opened)
     make_dead_letters(client, "canary", *BODIES)
     tab = tab_of(browser, opened, "/queues/canary-dead/redrive")
-    tab.fill("Wait for me after", "2")
-    tab.fill("Stop when … came back", "1")
-    start(tab)
+    in_numbers(tab, canary="2", stop_after="1")
+    start(tab, "canary-dead")
     live = tab.page.get_by_role("region", name="Running redrive")
     live.get_by_role("heading", name="waits for you after its canary").wait_for()
     for _ in range(2):  # a consumer that still fails

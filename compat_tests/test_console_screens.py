@@ -150,16 +150,21 @@ def test_a_group_of_dead_letters_opens_the_browser_with_its_filter(
     make_dead_letters(client, "grouped", *bodies, "no json")
     tab = tab_of(browser, opened, "/queues/grouped-dead/groups")
     rows = tab.page.get_by_role("region", name="Groups").locator("tbody tr")
+    tab.page.get_by_role("link", name="card", exact=True).wait_for()
+    found = tab.page.get_by_label("Name of the attribute").input_value()
+    tab.page.get_by_label("Group by").select_option("source")
+    tab.press("Group")
     tab.page.get_by_role("link", name="grouped", exact=True).wait_for()
     tab.page.get_by_label("Group by").select_option("JSON field")
     tab.page.get_by_label("Name of the attribute").fill("error.code")
     tab.press("Group")
-    tab.page.get_by_role("link", name="card").wait_for()
+    tab.page.get_by_role("link", name="card", exact=True).wait_for()
     shown = [row.split()[:2] for row in rows.all_inner_texts()]
     tab.see("All 6 messages were looked at.")
-    tab.page.get_by_role("link", name="time=out").click()
+    tab.page.get_by_role("link", name="time=out", exact=True).click()
     tab.page.get_by_role("region", name="Messages").wait_for()
 
+    assert found == "error.code", "by itself"
     assert shown == [["card", "3"], ["time=out", "2"], ["none", "1"]]
     assert tab.page.get_by_role("region", name="Messages").locator("tbody tr").count() == 2
     assert tab.faults == []

@@ -19,7 +19,8 @@ from compat_tests.clients.boto3_client import Boto3Client, connect
 from compat_tests.conftest import NodeFactory
 from compat_tests.facade import Credentials, eventually, receive, receive_count
 from compat_tests.node_process import NodeProcess, run_command
-from compat_tests.workers import processes, worker_of
+from compat_tests.pages import ask
+from compat_tests.workers import worker_of
 
 pytestmark = pytest.mark.slow
 Names = Callable[[], str]
@@ -156,11 +157,17 @@ def test_pages_and_commands_answer_for_all_workers(
             if line.startswith("holdfast_queue_messages_visible{") and f'"{name}"' in line
         )
         assert line.endswith(f" {_CLIENTS / 2}")
+    for _ in range(6):  # each on a connection of its own
+        status, page = ask(module_node.url, module_node.credentials, "api/queues")
+        seen = {queue["name"]: queue["visible"] for queue in page["queues"]}
+        assert (status, [seen[name] for name in names]) == (200, [_CLIENTS // 2] * 2)
+        with urlopen(f"{module_node.url}/_holdfast/console/", timeout=30) as console:
+            assert console.status == 200
     used = run_command("usage", *data).stdout.splitlines()
     sends = [int(line.split()[3]) for name in names for line in used if f":{name} " in line]
     assert sends == [_CLIENTS // 2] * 2
-    for _ in range(6):  # each on a connection of its own
-        made = tmp_path / f"backup-{_}"
+    for number in range(6):
+        made = tmp_path / f"backup-{number}"
         assert run_command("backup", str(made), *data).returncode == 0
     restored = tmp_path / "restored"
     assert run_command("restore", str(made), "--data", str(restored)).returncode == 0
@@ -283,7 +290,7 @@ def test_workers_end_with_their_supervisor_and_its_successor_has_everything(
         group = {"MessageGroupId": "g", "MessageDeduplicationId": "1"}
         given = group if url.endswith(".fifo") else {}
         client.call("SendMessage", QueueUrl=url, MessageBody="kept", **given)
-    workers = processes(node.pid)
+    workers = node.processes()
     node.kill()
     node.start()
 
@@ -356,7 +363,7 @@ def test_a_stop_ends_long_polls_and_all_processes(start_node: NodeFactory) -> No
     for poll in polls:
         poll.start()
     time.sleep(0.5)
-    workers = processes(node.pid)
+    workers = node.processes()
 
     node.stop(seconds=15)
 

@@ -4,14 +4,17 @@ send each other, and the pages about the cluster."""
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
 import structlog
 
 from cluster.catalog.catalog import Catalog
+from cluster.catalog.catalog_records import QueueName
+from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import Coordination
+from cluster.fleet.new_queues import shard_for
 from cluster.members.balancing import LeaderBalance, LeaderPlan
 from cluster.members.status import StatusPage
 from cluster.peers.forwarded import ForwardedRequests
@@ -19,6 +22,7 @@ from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.questions import Questions
 from cluster.peers.revision_barrier import RevisionBarrier, spread
+from cluster.peers.roles import Role, cluster_mark
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores
@@ -28,6 +32,7 @@ from cluster.shards.shard import Shard
 from sqs_api.admin.backup_points import ClusterPoint
 from sqs_api.admin.cluster_metrics import ClusterMetrics
 from sqs_api.admin.cluster_pages import ClusterPages
+from sqs_api.admin.fleet_pages import FleetPages
 from sqs_api.admin.quiesce import ACTION, Quiesce, QuiescedHost
 from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.gateway.disk_space import DiskSpace
@@ -38,6 +43,8 @@ from storage.engines.store_options import StoreOptions
 
 _CERTIFICATES_CHECK_S = 5.0
 _BALANCE_CHECK_S = 1.0
+_IDLE_CHECK_S = 60.0
+"""Time after which a connection to another cluster that nobody uses is closed, at least."""
 
 
 class ClusterHost(NamedTuple):
@@ -53,6 +60,8 @@ class ClusterHost(NamedTuple):
     balance: LeaderBalance
     ids: Future[RaisedIds]
     """Known with the router."""
+    catalog: Future[Catalog]
+    """The same."""
 
     def below(self, kind: str) -> Coordination:
         """The records of one kind, such as `catalog/`."""
@@ -66,9 +75,22 @@ class ClusterHost(NamedTuple):
         """Wait until the other hosts show a revision of the queues, for a bounded time."""
         await spread(self.transport, revision)
 
-    async def ids_raised(self) -> None:
-        """See `RaisedIds`."""
-        await (await self.ids).wait()
+    async def ids_raised(self, shard: int) -> None:
+        """See `RaisedIds`: of all shards of the cluster that keeps this one."""
+        of_fleet = (numbers for numbers in self._clusters().values() if shard in numbers)
+        await (await self.ids).wait(next(of_fleet, self.joined.cluster.numbers))
+
+    def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
+        """The shards for a new queue: those of the only cluster in turn, else one of a cluster of
+        the account's hand."""
+        clusters = self._clusters()
+        if len(clusters) == 1:
+            return self.joined.cluster.numbers
+        return [shard_for(name, clusters, self.joined.leaders.leader_of, view.queues_of_shard)]
+
+    def _clusters(self) -> dict[int, range]:
+        """The shards of all founded clusters, by number."""
+        return self.joined.fleet.founded | {self.joined.member.number: self.joined.cluster.numbers}
 
     def stores(self, catalog: Catalog) -> ReplicatedStores:
         """The stores of the shards."""
@@ -89,8 +111,11 @@ class ClusterHost(NamedTuple):
         )
         decided = ForwardedRequests(router.shards, leaders, catalog, refusal)
         self.transport.serve(Channel.REQUESTS, decided.service)
+        for role in (Role.NEIGHBOUR, Role.GATEWAY):
+            self.transport.serve(Channel.REQUESTS, decided.service_for(role), role)
         self.transport.serve(Channel.CATALOG, RevisionBarrier(catalog).service)
-        self.ids.set_result(RaisedIds(router.shards, router.ask))
+        self.catalog.set_result(catalog)
+        self.ids.set_result(RaisedIds(router.ask))
         return router
 
     def backup_point(self, quiesce: Quiesce, router: Router) -> ClusterPoint:
@@ -100,7 +125,12 @@ class ClusterHost(NamedTuple):
         self.questions.serve(ACTION, quiesced.answer)
         cluster, root = self.joined.member.cluster, self.joined.root
         entropy = self.process.entropy
-        return ClusterPoint(cluster, self.questions, root, self.replicas.opened, entropy)
+        return ClusterPoint(
+            cluster, self.questions, root, self.replicas.opened, entropy, self._is_alone
+        )
+
+    def _is_alone(self) -> bool:
+        return len(self._clusters()) == 1
 
     @property
     def feature(self) -> Feature:
@@ -112,20 +142,34 @@ class ClusterHost(NamedTuple):
             joined.member.cluster,
             self.transport,
             joined.membership,
-            joined.leaders,
+            joined.own_leaders,
             stores.reports,
             joined.root.members,
         )
         return Feature(
             parts={
                 ClusterPages: ClusterPages(status, joined.members),
+                FleetPages: self._fleet_pages(),
                 SharedRoutes: SharedRoutes(self.questions, joined.leaders, stores.replicas()),
             },
             metrics=(ClusterMetrics(stores.reports, certificate),),
             periodic=(
                 Every(_CERTIFICATES_CHECK_S, self.transport.reload),
                 Every(_BALANCE_CHECK_S, self.balance.tick),
+                Every(_IDLE_CHECK_S, self.transport.close_idle),
             ),
+        )
+
+    def _fleet_pages(self) -> FleetPages:
+        joined = self.joined
+        return FleetPages(
+            joined.member.cluster,
+            joined.member.host,
+            joined.fleet,
+            joined.membership,
+            joined.leaders,
+            self.catalog.result(),
+            joined.root,
         )
 
     async def connect(self) -> None:
@@ -134,6 +178,9 @@ class ClusterHost(NamedTuple):
         await self.transport.start(self.joined.member.peer_listen)
         membership.subscribe(self.transport.set_peers)
         self.transport.set_peers(membership.peers)
+        fleet = self.joined.fleet
+        fleet.subscribe_neighbours(self.transport.set_neighbours)
+        self.transport.set_neighbours(fleet.neighbours)
 
     async def leave(self) -> None:
         """Hand over what this host leads, for a bounded time: it is about to stop."""
@@ -151,20 +198,21 @@ def open_cluster_host(
     transport = Transport(
         cluster=joined.cluster.cluster_id,
         host=joined.member.host,
-        log_ids=lambda: dict(enumerate(joined.cluster.log_ids)),
+        log_ids=joined.cluster.logs,
         network=joined.network,
         settings=PEERS,
         clock=clock,
         entropy=entropy,
+        mark=cluster_mark(joined.member.number),
     )
     transport.on_lost.append(partial(_peer_lost, joined))
     process.opened.push_async_callback(transport.stop)
-    plan = LeaderPlan(membership, joined.leaders, disk.has_space)
+    plan = LeaderPlan(membership, joined.own_leaders, disk.has_space)
     stores = ReplicatedStores(
         joined.member.host,
         transport,
         leadership_of=joined.keys.of_shard,
-        log_id_of=joined.cluster.log_ids.__getitem__,
+        log_id_of=joined.cluster.logs().__getitem__,
         peers=lambda: list(membership.peers),
         options=options,
         clock=clock,
@@ -175,10 +223,14 @@ def open_cluster_host(
         has_space=disk.has_space,
         has_much_space=disk.has_much_space,
     )
-    joined.leaders.subscribe(partial(_leader_changed, joined, stores))
-    balance = LeaderBalance(plan, membership, joined.leaders, stores.replicas, clock.monotonic_s)
-    ids = get_running_loop().create_future()
-    return ClusterHost(process, joined, disk, transport, Questions(transport), stores, balance, ids)
+    joined.own_leaders.subscribe(partial(_leader_changed, joined, stores))
+    balance = LeaderBalance(
+        plan, membership, joined.own_leaders, stores.replicas, clock.monotonic_s
+    )
+    loop = get_running_loop()
+    ids, catalog = loop.create_future(), loop.create_future()
+    questions = Questions(transport)
+    return ClusterHost(process, joined, disk, transport, questions, stores, balance, ids, catalog)
 
 
 def _peer_lost(joined: Joined, host: str, channel: Channel) -> None:
@@ -188,7 +240,7 @@ def _peer_lost(joined: Joined, host: str, channel: Channel) -> None:
 
 
 def _leader_changed(joined: Joined, stores: ReplicatedStores, shard: int) -> None:
-    leader = joined.leaders.leader_of(shard)
+    leader = joined.own_leaders.leader_of(shard)
     name = "shard_lost_leader" if leader is None else "shard_has_leader"
     structlog.get_logger("cluster").info(name, shard=shard, host=leader)
     if leader is None:

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
+import structlog
+
 from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.clock import Entropy
+from cluster.coordination.coordination import Snapshot, Unavailable
 from cluster.coordination.etcd_coordination import EtcdCoordination
+from cluster.fleet.fleet_records import FIRST, FLEET, FleetCluster, place_of, read_fleet
+from cluster.fleet.fleet_view import FleetLeaders, FleetView, watched
 from cluster.members.copied_records import RECORDS_FILE, read_copied
 from cluster.members.host_folder import open_identity, save_identity
 from cluster.members.host_lease import HostLease
 from cluster.members.leader_view import LeaderView
-from cluster.members.member_records import Cluster, MembershipRefused
+from cluster.members.member_records import HOSTS, MEMBERS, Cluster, MembershipRefused
 from cluster.members.membership import Me, Membership
 from cluster.members.shard_keys import ShardKeys
 from cluster.peers.peer_settings import PeerSettings
@@ -27,6 +33,7 @@ from sqs_api.settings.member_settings import MemberSettings, open_network
 from storage.log import NEWEST_FORMAT
 
 PEERS = PeerSettings()
+_PAUSE_S = 1.0
 
 
 class Joined(NamedTuple):
@@ -36,22 +43,53 @@ class Joined(NamedTuple):
     network: TlsNetwork
     """Bound to the peer address."""
     root: EtcdCoordination
-    """All records of the cluster."""
+    """All records of the fleet."""
     members: EtcdCoordination
     """The records of the hosts."""
     membership: Membership
     cluster: Cluster
-    leaders: LeaderView
+    own_leaders: LeaderView
+    """Of the shards of this host's cluster."""
+    fleet: FleetView
+    leaders: FleetLeaders
+    """Of all shards."""
     keys: ShardKeys
+
+
+async def own_cluster(process: Process, member: MemberSettings) -> FleetCluster | None:
+    """This host's cluster as the fleet knows it, None of the first one and of a gateway; waits for
+    etcd. Raises MembershipRefused."""
+    if member.number in (0, FIRST):
+        return None
+    root = coordination_of(member, FLEET, process.clock, process.entropy, ".starts")
+    try:
+        while isinstance(found := await root.read_all(), Unavailable):
+            structlog.get_logger("members").warning("waits_to_join", reason=found.reason)
+            await asyncio.sleep(_PAUSE_S)
+    finally:
+        await root.close()
+    own = read_fleet({each.key: each.value for each in found.records}).clusters.get(member.number)
+    if own is None:
+        raise MembershipRefused(
+            f"the fleet `{member.cluster}` has no cluster {member.number}: make it with "
+            "`holdfast fleet add-cluster` on a host of another cluster"
+        )
+    if member.founders and set(member.founders) != set(own.founders):
+        raise MembershipRefused(
+            f"cluster {member.number} was added with the hosts {', '.join(own.founders)}: "
+            "leave --cluster-hosts away"
+        )
+    return own
 
 
 async def join(
     process: Process,
     member: MemberSettings,
+    cluster: FleetCluster | None,
     folders: Mapping[int, Path],
     on_removed: Callable[[], None],
 ) -> Joined:
-    """Become a member; waits for etcd and for the founding hosts.
+    """Become a member; waits for etcd and for the founding hosts. `cluster` is `own_cluster`.
 
     The shards' folders are not open. Raises MembershipRefused, LeadersUnknown.
     """
@@ -63,19 +101,20 @@ async def join(
     opened.push_async_callback(root.close)
     lease = HostLease(root)
     opened.push_async_callback(lease.release)
-    members = root.below("members/")
+    own = root.below(place_of(member.number)) if member.number != FIRST else root
+    members = own.below("members/")
     membership = Membership(
         Me(
             name=member.host,
             peer_address=member.peer_address,
             version=metadata.version("holdfast"),
-            founders=member.founders,
-            shards=len(folders),
+            founders=member.founders if cluster is None else cluster.founders,
+            shards=range(min(folders), min(folders) + len(folders)),
             formats=NEWEST_FORMAT,
             cluster=member.cluster,
         ),
         open_identity(settings.data, entropy),
-        root=root,
+        root=own,
         records=members,
         lease=lease,
         entropy=entropy,
@@ -85,13 +124,32 @@ async def join(
         restored_records=partial(_restored_records, settings.data),
     )
     opened.push_async_callback(membership.close)
-    cluster = await membership.join()
+    fleet = FleetView({key: root.below(key) for key in watched(member.number)}, member.number)
+    await _check_name(root, member)
+    joined = await membership.join()
     (settings.data / RECORDS_FILE).unlink(missing_ok=True)  # they lie in etcd
-    leaders = LeaderView(root.below("leaders/"), cluster.shards)
+    leaders = LeaderView(own.below("leaders/"), joined.numbers)
     await leaders.begin()
-    keys = ShardKeys(root.below("leaders/"), lease)
+    await fleet.begin()
+    all_leaders = FleetLeaders(leaders, fleet)
+    keys = ShardKeys(own.below("leaders/"), lease)
     opened.push_async_callback(keys.close)
-    return Joined(member, network, root, members, membership, cluster, leaders, keys)
+    return Joined(
+        member, network, root, members, membership, joined, leaders, fleet, all_leaders, keys
+    )
+
+
+async def _check_name(root: EtcdCoordination, member: MemberSettings) -> None:
+    """Names are unique in a fleet, as far as etcd answers. Raises MembershipRefused."""
+    key = f"{MEMBERS}{HOSTS}{member.host}"
+    found = [await root.read([key]), await root.below(FLEET).read_all()]
+    keys = [each.key for part in found if isinstance(part, Snapshot) for each in part.records]
+    own = place_of(member.number).removeprefix(FLEET) + key
+    if any(each.endswith(key) and each != own for each in keys):
+        raise MembershipRefused(
+            f"another cluster of the fleet has a host {member.host}: give this one a host_name "
+            "of its own"
+        )
 
 
 async def _bind(network: TlsNetwork, member: MemberSettings) -> None:
@@ -106,14 +164,19 @@ async def _bind(network: TlsNetwork, member: MemberSettings) -> None:
 
 
 def _replica_ids(
-    data: Path, folders: Mapping[int, Path], entropy: Entropy, shards: int
+    data: Path, folders: Mapping[int, Path], entropy: Entropy, shards: range
 ) -> list[str]:
-    if shards != len(folders):
+    if len(shards) != len(folders):
         raise MembershipRefused(
             f"data folder {data} was made for {len(folders)} shards, and the "
-            f"cluster has {shards}: start on a new folder with --shards {shards}"
+            f"cluster has {len(shards)}: start on a new folder with --shards {len(shards)}"
         )
-    return [replica_id_of(folders[number], entropy) for number in range(shards)]
+    if set(shards) != folders.keys():
+        raise MembershipRefused(
+            f"data folder {data} has shards {min(folders)} to {max(folders)}, and the cluster has "
+            f"{shards[0]} to {shards[-1]}: it belongs to another cluster of the fleet"
+        )
+    return [replica_id_of(folders[number], entropy) for number in shards]
 
 
 def _restored_records(data: Path) -> Mapping[str, bytes]:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from auth.credentials import AccessKey
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.fleet.fleet_records import FleetCluster
 from sqs_api.admin.backup_points import quiesce
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide
@@ -24,14 +25,16 @@ from sqs_api.cluster_host import ClusterHost, open_cluster_host
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.measures import Measures
 from sqs_api.gateway.usage_journal import Writer
+from sqs_api.gateway_host import GatewayHost, open_gateway_host, prepare_folder
 from sqs_api.http.server import Server
-from sqs_api.joined import join
+from sqs_api.joined import join, own_cluster
 from sqs_api.owner import Owner
 from sqs_api.parts import Process, parts_of
 from sqs_api.periodic import Periodic
 from sqs_api.records import Records, open_records
+from sqs_api.settings.cluster_settings import Role
 from sqs_api.settings.config import Settings, Switch, shards_of
-from sqs_api.settings.member_settings import member_settings
+from sqs_api.settings.member_settings import MemberSettings, member_settings
 from sqs_api.settings.reserve import check_folders, flush_bytes
 from sqs_api.shards import Shards, open_shards
 from sqs_api.single_host import SingleHost, open_single_host
@@ -46,7 +49,7 @@ from storage.engines.in_use import refuse_if_in_use
 from storage.engines.store_options import StoreOptions
 from storage.files.folder import open_folder, renew_format
 
-Host = SingleHost | WorkerHost | ClusterHost
+Host = SingleHost | WorkerHost | ClusterHost | GatewayHost
 _STOP_S = 10.0
 """Time that a stop waits for periodic work."""
 _GC_THRESHOLDS = (50_000, 20, 100)
@@ -102,9 +105,12 @@ async def _start(
     with refusals(settings.data):
         transport = Server(settings, clock.wall_s, None if place is None else place.listening)
         opened.callback(transport.close)
-        folders = _prepared_folders(settings) if place is None else place.own_folders
+        member = member_settings(settings)
+        cluster = None if member is None else await own_cluster(process, member)
+        numbers = range(shards_of(settings)) if cluster is None else cluster.numbers
+        folders = _prepared_folders(settings, numbers) if place is None else place.own_folders
         archive = archive_limits(settings)
-        host = await _host(process, folders, measures, on_removed, place)
+        host = await _host(process, member, cluster, folders, measures, on_removed, place)
         all_shards, lines = sorted(folders), None
         if place is not None:
             all_shards, lines = sorted(place.folders), place.lines
@@ -200,9 +206,13 @@ def _owner(
     return owner
 
 
-def _prepared_folders(settings: Settings) -> Mapping[int, Path]:
-    """The folders of the shards. Raises FolderRefused."""
-    folders = open_folder(settings.data, shards_of(settings))
+def _prepared_folders(settings: Settings, numbers: range) -> Mapping[int, Path]:
+    """The folders of the shards, which get these numbers in a new folder; a gateway has none.
+    Raises FolderRefused."""
+    if settings.role is Role.GATEWAY:
+        prepare_folder(settings.data)
+        return {}
+    folders = open_folder(settings.data, numbers)
     check_folders(settings, folders)
     refuse_if_in_use(settings.data, folders.values())
     renew_format(settings.data)
@@ -211,13 +221,15 @@ def _prepared_folders(settings: Settings) -> Mapping[int, Path]:
 
 async def _host(
     process: Process,
+    member: MemberSettings | None,
+    cluster: FleetCluster | None,
     folders: Mapping[int, Path],
     measures: Measures,
     on_removed: Callable[[], None],
     place: WorkerPlace | None,
 ) -> Host:
-    """A single host, one of its workers, or a member of the cluster that this host joins. Raises
-    FolderRefused, MembershipRefused, LeadersUnknown."""
+    """A single host, one of its workers, a gateway, or a member of the cluster that this host
+    joins. Raises FolderRefused, MembershipRefused, LeadersUnknown."""
     settings = process.settings
     options = StoreOptions(
         settings.durability,
@@ -230,8 +242,9 @@ async def _host(
     disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
     if place is not None:
         return open_worker_host(process, place, options, disk)
-    member = member_settings(settings)
     if member is None:
         return await open_single_host(process, options, disk)
-    joined = await join(process, member, folders, on_removed)
+    if not member.number:
+        return await open_gateway_host(process, member, disk)
+    joined = await join(process, member, cluster, folders, on_removed)
     return open_cluster_host(process, joined, options, disk)

@@ -17,6 +17,7 @@ import structlog
 
 from auth.credentials import AccessKey
 from cluster.copies.backup import CopiedStore, remove_leftovers
+from cluster.parts.draining import DRAIN_CHECK_S, Draining
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from sqs_api.admin.backup_points import BackupPoint
@@ -46,6 +47,7 @@ _RESUME_CHECK_S = 2.0
 """Interval at which a host, which may lead by now, goes on with what the last leader began, and
 makes the declared queues that had to wait."""
 _SHORT_DISK_CHECK_S = 1.0
+_SPARES_CHECK_S = 5.0
 _RESERVES_FOR_DELETED = 2.0
 """Deleted queues are dropped early below this multiple of the disk reserve, so that sends go on."""
 
@@ -137,6 +139,7 @@ class Owner:
                 parts={UsagePage: usage_page},
                 periodic=(Every(_USAGE_WRITE_S, self.accounting.write, first_s=0.0),),
             ),
+            Feature(periodic=(Every(DRAIN_CHECK_S, Draining(self.catalog, router).look),)),
             Feature(parts={Backups: self.backups}),
             Feature(
                 periodic=(
@@ -145,6 +148,7 @@ class Owner:
                 ),
             ),
             Feature(periodic=() if settings.is_alone else self._resumed()),
+            Feature(periodic=() if self.keyring.spares is None else self._spared()),
             self._archiving.feature,
         )
 
@@ -153,6 +157,10 @@ class Owner:
             Every(_RESUME_CHECK_S, self.deletions.go_on),
             Every(_RESUME_CHECK_S, self.declared_queues.make_late),
         )
+
+    def _spared(self) -> tuple[Every, ...]:
+        """A gateway takes blocks of data keys beforehand."""
+        return (Every(_SPARES_CHECK_S, self.keyring.keep_spares),)
 
     async def make_first_key(self) -> AccessKey | None:
         """Make an access key if signatures are asked for and there is none; of the hosts of a

@@ -8,16 +8,18 @@ from collections.abc import Iterable
 from importlib import metadata
 from typing import NamedTuple, Protocol
 
-from cluster.catalog.catalog import Catalog, IdsRaised, Spread
+from cluster.catalog.catalog import Catalog, ChooseShards, IdsRaised, Spread
 from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.catalog.queue_rules import Waits
 from cluster.coordination.coordination import Coordination
 from cluster.keys.identity_records import PREFIX as IDENTITIES
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
+from cluster.keys.spare_blocks import SpareBlocks
 from sqs_api.gateway.audit import FILE_NAME as AUDIT_FILE
 from sqs_api.gateway.audit import AuditFile, AuditLines, AuditLog
 from sqs_api.parts import Process
+from sqs_api.settings.cluster_settings import Role
 from sqs_api.settings.config import Switch, workers_of
 from sqs_api.settings.declaring import declare_users
 from sqs_api.settings.key_stores import open_keyring
@@ -31,6 +33,10 @@ class Host(Protocol):
 
     @property
     def spread(self) -> Spread | None:
+        """See `Catalog`."""
+
+    @property
+    def choose(self) -> ChooseShards | None:
         """See `Catalog`."""
 
     @property
@@ -72,8 +78,13 @@ async def open_records(
     DeclarationRefused, sqlite3.Error.
     """
     settings, clock, entropy, opened = process
-    keyring = await open_keyring(settings, host.below, clock, entropy, owner=settings.account)
+    founds = settings.role is Role.HOST
+    keyring = await open_keyring(
+        settings, host.below, clock, entropy, owner=settings.account, founds=founds
+    )
     opened.push_async_callback(keyring.close)
+    if not founds:
+        keyring.spares = SpareBlocks(settings.data)
     secrets = keyring.secrets
     identities = await IdentityStore.open(host.below(IDENTITIES), secrets, clock, entropy)
     opened.push_async_callback(identities.close)
@@ -95,6 +106,7 @@ async def open_records(
         restore_window_ms=settings.restore_deleted_s * 1000,
         spread=host.spread,
         ids_raised=host.ids_raised,
+        choose=host.choose,
     )
     opened.push_async_callback(catalog.close)
     records = Records(keyring, identities, audit, catalog)

@@ -14,6 +14,7 @@ from auth.envelope import SealBroken
 from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock
 from cluster.keys.keyring import Keyring, KeysAway
+from cluster.parts.split_queues import SplitQueues
 from cluster.shards.delivery import Deliveries
 from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
@@ -75,6 +76,8 @@ class Shards(NamedTuple):
     disk: DiskSpace
     sealer: Sealer
     router: Router
+    split: SplitQueues
+    """The way to queues of several parts."""
     deliveries: Deliveries
     queue_watch: QueueWatch
 
@@ -111,6 +114,7 @@ class Shards(NamedTuple):
     def begin_to_stop(self) -> None:
         """End long polls early."""
         self.deliveries.begin_to_stop()
+        self.split.end_waiting()
         self.router.end_waiting()
 
 
@@ -155,7 +159,8 @@ async def open_shards(
         await shard.start(catalog.highest_queue_id)
         opened.push_async_callback(shard.stop)
     watch = QueueWatch(catalog, Router(all_shards))
-    shards = Shards(folders, catalog, stores, host.disk, sealer, router, deliveries, watch)
+    split = SplitQueues(router, catalog, entropy)
+    shards = Shards(folders, catalog, stores, host.disk, sealer, router, split, deliveries, watch)
     shards.look_at_disk()
     await sealer.prepare(catalog)
     return shards

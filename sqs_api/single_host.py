@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from cluster.catalog.catalog import Catalog, IdsRaised, Spread
+from cluster.catalog.catalog import Catalog, ChooseShards, IdsRaised, Spread
 from cluster.catalog.host_records import HostRecords
 from cluster.coordination.coordination import Coordination
 from cluster.members.host_folder import refuse_member_folder
@@ -73,6 +73,7 @@ class SingleHost(NamedTuple):
     questions: Questions | None = None
     spread: Spread | None = None
     ids_raised: IdsRaised | None = None
+    choose: ChooseShards | None = None
     feature: Feature = Feature()
 
     def below(self, kind: str) -> Coordination:

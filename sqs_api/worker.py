@@ -154,11 +154,14 @@ class Worker:
         self.payloads = Payloads(
             shards.sealer, [see for feature in self.features for see in feature.on_opened]
         )
-        self.queue_actions = QueueActions(catalog, router, owner.deletions, shards.queue_watch)
+        self.queue_actions = QueueActions(
+            catalog, router, shards.split, owner.deletions, shards.queue_watch
+        )
         self.gateway = Gateway(
             authenticate=authentication(settings, self.verifier),
             queues=self.queue_actions,
             router=router,
+            split=shards.split,
             accounting=owner.accounting,
             clock=clock,
             entropy=entropy,

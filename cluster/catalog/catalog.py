@@ -15,6 +15,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Container,
     Iterable,
     Iterator,
     Mapping,
@@ -24,9 +25,11 @@ from contextlib import asynccontextmanager, suppress
 
 import structlog
 
+from cluster.catalog import part_rules
 from cluster.catalog import queue_rules as rules
 from cluster.catalog.catalog_records import Entries, Entry, KeptQueue, KeptState, QueueName
-from cluster.catalog.queue_rules import Decision, NewQueue, Waits
+from cluster.catalog.part_rules import NewParts
+from cluster.catalog.queue_rules import ALL_SHARDS, Decision, NewQueue, Waits
 from cluster.catalog.queue_view import QueueChange, QueueView
 from cluster.catalog.record_codec import CatalogUnreadable, RecordCodec
 from cluster.clock import Clock, Entropy
@@ -61,8 +64,11 @@ _NO_SPACE = "The service has no space for this change. Please try again."
 OnQueueChange = Callable[[QueueChange], None]
 Spread = Callable[[int], Awaitable[None]]
 """Waits until the other hosts show a revision, for a bounded time."""
-IdsRaised = Callable[[], Awaitable[None]]
-"""Waits until the ids of all shards' queues count as issued. Raises ServiceUnavailable."""
+IdsRaised = Callable[[int], Awaitable[None]]
+"""Waits until the ids of queues on this shard, and all others of its cluster, count as issued.
+Raises ServiceUnavailable."""
+ChooseShards = Callable[[QueueView, QueueName], Sequence[int]]
+"""The shards that a new queue of this name may be placed on, one after the other."""
 
 
 class Catalog(QueueView):
@@ -84,11 +90,13 @@ class Catalog(QueueView):
         restore_window_ms: int = 0,
         spread: Spread | None = None,
         ids_raised: IdsRaised | None = None,
+        choose: ChooseShards | None = None,
     ) -> None:
         """`open` makes one. The coordination is closed with it.
 
         In a cluster `spread` is called with the revision of each change before its action returns,
-        and `ids_raised` before the first new id is issued.
+        and `ids_raised` before the first new id is issued on a shard. New queues are placed on
+        `shards` in turn, unless `choose` is given.
         """
         super().__init__(restore_window_ms)
         self._coordination = coordination
@@ -102,7 +110,9 @@ class Catalog(QueueView):
         self._listeners: list[OnQueueChange] = []
         self._spread = spread
         self._ids_raised = ids_raised
-        """None once it has returned."""
+        self._raised: set[int] = set()
+        """Shards for which it has returned."""
+        self._choose = choose
         self._written = self._shown_by_others = 0
         """The revision of the last change by this host, and the one that others show."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
@@ -127,6 +137,7 @@ class Catalog(QueueView):
         restore_window_ms: int = 0,
         spread: Spread | None = None,
         ids_raised: IdsRaised | None = None,
+        choose: ChooseShards | None = None,
     ) -> Catalog:
         """Load all records and watch them. Raises CatalogUnreadable, with the coordination
         closed."""
@@ -140,6 +151,7 @@ class Catalog(QueueView):
             restore_window_ms=restore_window_ms,
             spread=spread,
             ids_raised=ids_raised,
+            choose=choose,
         )
         try:
             await catalog._begin()
@@ -268,20 +280,28 @@ class Catalog(QueueView):
         return queue
 
     async def _issue(self, decide: Callable[[], Decision]) -> QueueDefinition:
-        """The same for what may give a queue a new id: none that a shard has already."""
-        if self._ids_raised is not None and decide().entries:
-            await self._ids_raised()
-            self._ids_raised = None
+        """The same for what may give a queue a new id: none that its shard has already."""
+        if (shard := self._unraised(decide())) is not None:
+            assert self._ids_raised is not None
+            await self._ids_raised(shard)
+            self._raised.add(shard)
 
         def decide_again() -> Decision:
             decision = decide()
-            if decision.entries and self._ids_raised is not None:  # the queue went meanwhile
+            if self._unraised(decision) is not None:  # the queue went meanwhile
                 raise ServiceUnavailable()
             return decision
 
         queue = await self._do(decide_again)
         assert queue is not None
         return queue
+
+    def _unraised(self, decision: Decision) -> int | None:
+        """The shard of a new queue whose ids are to be raised first; None if there is none."""
+        if self._ids_raised is None:
+            return None
+        new = (each for each in decision.entries.values() if isinstance(each, QueueDefinition))
+        return next((queue.shard for queue in new if queue.shard not in self._raised), None)
 
     async def _decide(self, decide: Callable[[], Decision], give_up_s: float) -> Decision:
         """Decide and commit, again while other hosts change the same records. Returns the decision
@@ -359,12 +379,28 @@ class Catalog(QueueView):
 
     # -- actions: see the rule of the same name ----------------------------------------------------
 
+    async def add_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:
+        """Add parts to a queue."""
+        return await self._issue(lambda: part_rules.add_parts(self, queue, added))
+
+    async def drain_parts(self, queue: QueueDefinition, numbers: Iterable[int]) -> QueueDefinition:
+        """Let parts of a queue take no messages any more."""
+        closing = list(numbers)
+        drained = await self._do(lambda: part_rules.drain_parts(self, queue, closing))
+        assert drained is not None
+        return drained
+
+    async def remove_part(self, queue_id: int, version: int) -> None:
+        """Remove a part that is empty, as its shard said about the queue in this version."""
+        await self._do(lambda: part_rules.remove_part(self, queue_id, version, self._now_ms()))
+
     async def create_queue(
         self, name: QueueName, attributes: Mapping[str, str], tags: Mapping[str, str]
     ) -> QueueDefinition:
         """The new queue, or the existing one if no given attribute differs."""
         receipt_key = self._entropy.secret(_RECEIPT_KEY_BYTES)
-        new = NewQueue(name, attributes, tags, receipt_key, self.shards)
+        shards = self.shards if self._choose is None else self._choose(self, name)
+        new = NewQueue(name, attributes, tags, receipt_key, shards)
         queue = await self._issue(lambda: rules.create(self, new, self._now_ms(), self._waits))
         self._report_policy(queue.arn, attributes)
         return queue
@@ -395,18 +431,22 @@ class Catalog(QueueView):
         window."""
         await self._do(lambda: rules.end_restoring(self, queue_id, state))
 
-    async def end_windows(self, now_ms: int) -> None:
-        """Mark the kept queues whose window is over at `now_ms` (epoch), and those beyond KEPT_MAX,
-        as to be dropped."""
-        while self.kept.over(now_ms):
-            await self._do(lambda: rules.end_windows(self, now_ms))
+    async def end_windows(self, now_ms: int, shards: Container[int] = ALL_SHARDS) -> None:
+        """Mark the kept queues of these shards whose window is over at `now_ms` (epoch), and those
+        beyond KEPT_MAX, as to be dropped."""
+        while rules.windows_over(self, now_ms, shards):
+            await self._do(lambda: rules.end_windows(self, now_ms, shards))
 
-    async def give_up_oldest(self) -> None:
-        """Mark the queue that was deleted or purged first as to be dropped, since the disk is short
-        of space."""
-        await self._do(
-            lambda: rules.set_state(self.kept.in_state(KeptState.KEPT)[-1:], KeptState.DROPPING)
-        )
+    async def give_up_oldest(self, shards: Container[int] = ALL_SHARDS) -> None:
+        """Mark the queue of these shards that was deleted or purged first as to be dropped, since
+        the disk is short of space."""
+
+        def decide() -> Decision:
+            kept = self.kept.in_state(KeptState.KEPT)
+            oldest = [each for each in kept if each.queue.shard in shards][-1:]
+            return rules.set_state(self.kept.all_together(oldest, 1), KeptState.DROPPING)
+
+        await self._do(decide)
 
     async def forget_queue(self, queue_id: int) -> None:
         """Forget a queue whose messages are gone."""

@@ -31,13 +31,18 @@ class KeptState(IntEnum):
 
 
 class KeptQueue(NamedTuple):
-    """A queue at the time it was deleted or purged."""
+    """A queue at the time it was deleted or purged; of one with parts, each part for itself."""
 
     queue: QueueDefinition
     deleted_at_ms: int
     state: KeptState = KeptState.KEPT
     continued_as: int = 0
     """Id of the queue that continues it since a purge, 0 for a deleted one."""
+
+    @property
+    def is_needed(self) -> bool:
+        """True while its messages can come back."""
+        return self.state is not KeptState.DROPPING
 
 
 Entry = QueueDefinition | KeptQueue | int

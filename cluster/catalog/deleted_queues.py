@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from cluster.catalog.catalog_records import KeptQueue, KeptState
 
@@ -39,8 +39,32 @@ class KeptQueues:
         return sorted(found, key=lambda each: (each.deleted_at_ms, each.queue.queue_id))[::-1]
 
     def restorable(self, now_ms: int) -> list[KeptQueue]:
-        """The queues that can be restored now, the latest first."""
-        return [kept for kept in self.in_state(KeptState.KEPT) if self.is_restorable(kept, now_ms)]
+        """The queues that can be restored now, the latest first. One with parts is here once, as
+        its home."""
+        kept = (each for each in self.in_state(KeptState.KEPT) if each.queue.is_home)
+        return [each for each in kept if self.is_restorable(each, now_ms)]
+
+    def together(self, kept: KeptQueue) -> list[KeptQueue]:
+        """The tombstones of all parts that were deleted or purged with this one, itself among
+        them."""
+        places = [part.queue_id for part in kept.queue.parts] or [kept.queue.queue_id]
+        found = (self._kept.get(queue_id) for queue_id in places)
+        return [
+            each
+            for each in found
+            if each is not None
+            and (each.deleted_at_ms, each.state) == (kept.deleted_at_ms, kept.state)
+        ]
+
+    def all_together(self, kept: Iterable[KeptQueue], at_once: int) -> list[KeptQueue]:
+        """The first of these queues, each with all its parts; more than `at_once` only to complete
+        the last one."""
+        found: dict[int, KeptQueue] = {}
+        for each in kept:
+            if len(found) >= at_once:
+                break
+            found |= {other.queue.queue_id: other for other in self.together(each)}
+        return list(found.values())
 
     def is_restorable(self, kept: KeptQueue, now_ms: int) -> bool:
         """True while the window is open. A clock turned back does not shorten it; a window of 0 is

@@ -8,7 +8,7 @@ since.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -53,6 +53,7 @@ _AT_ONCE = 30
 hundred records, and 1.5 MB even if each is a queue with a long policy."""
 
 
+ALL_SHARDS: Container[int] = range(1 << 31)
 _CLOCKS_MS = 20_000
 """Bound of the difference between two hosts' clocks: each is 10 s from the median at most (rule 29
 of cluster/RULES.md)."""
@@ -274,16 +275,14 @@ def delete(
     `force`.
     """
     current = _removable(view, queue, force=force)
-    tombstone = KeptQueue(current, now_ms, view.kept.state_of_removed)
-    name = name_of(current)
+    state, name = view.kept.state_of_removed, name_of(current)
     over_ms = now_ms - QUEUE_REUSE_SECONDS * 1000
     over = (each for each, at_ms in view.freed_at_ms.items() if at_ms < over_ms)
     entries: Entries = {freed_key(each): None for each in islice(over, _AT_ONCE)}
     entries |= {
-        queue_key(name): None,
-        deleted_key(current.queue_id): tombstone,
-        freed_key(name): now_ms,
+        deleted_key(each.queue_id): KeptQueue(each, now_ms, state) for each in current.all_parts()
     }
+    entries |= {queue_key(name): None, freed_key(name): now_ms}
     return Decision(entries)
 
 
@@ -291,7 +290,7 @@ def purge(
     view: QueueView, queue: QueueDefinition, now_ms: int, waits: Waits, *, force: bool = False
 ) -> Decision:
     """The queue goes on under a new id, where it is empty, and becomes a tombstone under its old
-    one.
+    one; so does each of its parts, under the same number.
 
     Raises QueueDoesNotExist, PurgeQueueInProgress, AccessDenied for a protected queue without
     `force`.
@@ -302,18 +301,22 @@ def purge(
         raise PurgeQueueInProgress(
             f"Only one PurgeQueue operation on {current.name} is allowed every 60 seconds."
         )
+    first_id, state = view.highest_queue_id + 1, view.kept.state_of_removed
+    purged = current.all_parts()
+    parts = [
+        msgspec.structs.replace(part, queue_id=queue_id)
+        for queue_id, part in enumerate(current.parts, first_id)
+    ]
     successor = msgspec.structs.replace(
-        current, queue_id=view.highest_queue_id + 1, version=current.version + 1
+        current, queue_id=first_id, version=current.version + 1, parts=tuple(parts)
     )
-    tombstone = KeptQueue(current, now_ms, view.kept.state_of_removed, successor.queue_id)
-    return Decision(
-        {
-            queue_key(name_of(successor)): successor,
-            deleted_key(current.queue_id): tombstone,
-            LAST_ID: successor.queue_id,
-        },
-        successor.queue_id,
-    )
+    entries: Entries = {
+        deleted_key(each.queue_id): KeptQueue(each, now_ms, state, queue_id)
+        for queue_id, each in enumerate(purged, first_id)
+    }
+    entries[queue_key(name_of(successor))] = successor
+    entries[LAST_ID] = first_id + len(purged) - 1
+    return Decision(entries, first_id)
 
 
 def _removable(view: QueueView, queue: QueueDefinition, *, force: bool) -> QueueDefinition:
@@ -336,7 +339,7 @@ def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
     QueueNameExists if its name was taken meanwhile.
     """
     kept = view.kept.get(queue_id)
-    if kept is None or not view.kept.is_restorable(kept, now_ms):
+    if kept is None or not kept.queue.is_home or not view.kept.is_restorable(kept, now_ms):
         raise QueueDoesNotExist()
     if kept.continued_as:
         successor = view.successor(queue_id)
@@ -344,12 +347,14 @@ def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
             raise QueueDoesNotExist(
                 f"Queue {kept.queue.name} was deleted after this purge; restore it first."
             )
-        return Decision(set_state([kept], KeptState.RESTORING).entries, successor.queue_id)
+        together = view.kept.together(kept)
+        return Decision(set_state(together, KeptState.RESTORING).entries, successor.queue_id)
     queue = msgspec.structs.replace(kept.queue, version=kept.queue.version + 1)
     name = name_of(queue)
     if view.find(name) is not None:
         raise QueueNameExists(f"There is a new queue with the name {queue.name}.")
-    entries: Entries = {queue_key(name): queue, deleted_key(queue_id): None}
+    entries: Entries = {deleted_key(each.queue.queue_id): None for each in view.kept.together(kept)}
+    entries[queue_key(name)] = queue
     if name in view.freed_at_ms:
         entries[freed_key(name)] = None
     return Decision(entries, queue_id)
@@ -367,9 +372,15 @@ def set_state(kept: Iterable[KeptQueue], state: KeptState) -> Decision:
     return Decision({deleted_key(k.queue.queue_id): k._replace(state=state) for k in kept})
 
 
-def end_windows(view: QueueView, now_ms: int) -> Decision:
-    """Some of the queues whose window is over are to be dropped."""
-    return set_state(view.kept.over(now_ms)[:_AT_ONCE], KeptState.DROPPING)
+def windows_over(view: QueueView, now_ms: int, shards: Container[int]) -> list[KeptQueue]:
+    """The kept queues of these shards whose window is over."""
+    return [each for each in view.kept.over(now_ms) if each.queue.shard in shards]
+
+
+def end_windows(view: QueueView, now_ms: int, shards: Container[int] = ALL_SHARDS) -> Decision:
+    """Some of these are to be dropped."""
+    over = windows_over(view, now_ms, shards)
+    return set_state(view.kept.all_together(over, _AT_ONCE), KeptState.DROPPING)
 
 
 def forget(view: QueueView, queue_id: int) -> Decision:

@@ -6,6 +6,7 @@ The catalog's watch alone changes it, a transaction at a time.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
@@ -40,10 +41,12 @@ class Kind(Enum):
     DELETED = "deleted"
     PURGED = "purged"  # it continues under another id
     RESTORING = "restoring"  # the messages of a purged queue are to be put back
+    SPLIT = "split"  # it has parts now
+    DRAINING = "draining"  # a part takes no messages any more
 
 
 class QueueChange(NamedTuple):
-    """A change of a queue that its shard must hear of."""
+    """A change of a queue, or of a part, that its shard must hear of."""
 
     kind: Kind
     queue: QueueDefinition
@@ -65,8 +68,12 @@ class QueueView:
         """Times at which names were given up, as far as they may still have to wait."""
         self.purged_at_ms: dict[int, int] = {}
         """Time of the last purge, by the id of the queue that continues."""
+        self.queues_of_shard: Counter[int] = Counter()
+        """The number of queues of each shard."""
         self._queues: dict[QueueName, QueueDefinition] = {}
         self._by_id: dict[int, QueueDefinition] = {}
+        self.split: dict[QueueName, QueueDefinition] = {}
+        """Those with parts."""
         self._revisions: dict[str, int] = {}
         self._targets: dict[int, tuple[QueueDefinition, QueueDefinition | None]] = {}
         """Answers of `dead_letter_queue` by the source's id, with the source they are for. Empty
@@ -87,7 +94,11 @@ class QueueView:
 
     def all_queues(self) -> Iterator[QueueDefinition]:
         """See `Definitions.all_queues`."""
-        return iter(self)
+        for queue in self:
+            if queue.parts:
+                yield from queue.all_parts()
+            else:
+                yield queue
 
     def find(self, name: QueueName) -> QueueDefinition | None:
         """The queue of that name, None if there is none."""
@@ -223,29 +234,25 @@ class QueueView:
                 self._put(key, entry)
                 self._revisions[key] = revisions.get(key, revision)
         self.revision = revision
-        changes = (self._change(before, key, entry) for key, entry in entries.items())
-        heard = [change for change in changes if change is not None]
+        heard: list[QueueChange] = []
+        for key, entry in entries.items():
+            if isinstance(entry, KeptQueue):
+                heard += self._changes_of_kept(before[key], entry)
+            elif isinstance(entry, QueueDefinition):
+                is_back = before.get(deleted_key(entry.queue_id)) is not None
+                heard += _changes(before[key], entry, is_back=is_back)
         return sorted(heard, key=lambda change: change.queue.queue_id)
 
-    def _change(
-        self, before: Mapping[str, Entry | None], key: str, now: Entry | None
-    ) -> QueueChange | None:
-        was = before[key]
-        if isinstance(now, KeptQueue):
-            if isinstance(was, KeptQueue) and was.state is not now.state:
-                is_to_return = now.state is KeptState.RESTORING
-                return QueueChange(Kind.RESTORING, now.queue) if is_to_return else None
-            if was is not None:
-                return None  # it is continued by another queue
-            if now.continued_as:
-                return QueueChange(Kind.PURGED, now.queue, self._continuing(now.continued_as))
-            return QueueChange(Kind.DELETED, now.queue)
-        if isinstance(now, QueueDefinition):
-            if before.get(deleted_key(now.queue_id)) is not None:
-                return QueueChange(Kind.CHANGED, now)
-            if isinstance(was, QueueDefinition) and was.queue_id == now.queue_id:
-                return QueueChange(Kind.CHANGED, now) if was.settings != now.settings else None
-        return None
+    def _changes_of_kept(self, was: Entry | None, now: KeptQueue) -> Iterator[QueueChange]:
+        if isinstance(was, KeptQueue) and was.state is not now.state:
+            if now.state is KeptState.RESTORING:
+                yield QueueChange(Kind.RESTORING, now.queue)
+        elif was is not None:
+            pass  # it is continued by another queue
+        elif now.continued_as:
+            yield QueueChange(Kind.PURGED, now.queue, self._continuing(now.continued_as))
+        else:
+            yield QueueChange(Kind.DELETED, now.queue)
 
     def _continuing(self, queue_id: int) -> QueueDefinition:
         """A queue that continues another, and may have been purged or deleted itself since."""
@@ -256,8 +263,13 @@ class QueueView:
         if isinstance(entry, QueueDefinition):
             before = self._queues.get(name_of(entry))
             if before is not None:
-                del self._by_id[before.queue_id]
+                self._forget(before)
+            self._count(entry, 1)
             self._queues[name_of(entry)] = self._by_id[entry.queue_id] = entry
+            if entry.parts:
+                self.split[name_of(entry)] = entry
+                for part in entry.parts[1:]:
+                    self._by_id[part.queue_id] = entry.of_part(part)
         elif isinstance(entry, KeptQueue):
             self.kept.put(entry)
             if entry.continued_as:
@@ -268,14 +280,42 @@ class QueueView:
         else:
             self.freed_at_ms[name_in(key)] = entry
 
+    def _count(self, queue: QueueDefinition, change: int) -> None:
+        self.queues_of_shard[queue.shard] += change
+        for part in queue.parts[1:]:
+            self.queues_of_shard[part.shard] += change
+
+    def _forget(self, queue: QueueDefinition) -> None:
+        self._count(queue, -1)
+        del self._by_id[queue.queue_id]
+        self.split.pop(name_of(queue), None)
+        for part in queue.parts[1:]:
+            del self._by_id[part.queue_id]
+
     def _remove(self, key: str) -> None:
         if key.startswith(QUEUES):
             queue = self._queues.pop(name_in(key), None)
             if queue is not None:
-                del self._by_id[queue.queue_id]
+                self._forget(queue)
         elif key.startswith(DELETED):
             queue_id = int(key.removeprefix(DELETED))
             self.kept.remove(queue_id)
             self.purged_at_ms.pop(queue_id, None)
         elif key.startswith(FREED):
             self.freed_at_ms.pop(name_in(key), None)
+
+
+def _changes(was: Entry | None, now: QueueDefinition, *, is_back: bool) -> Iterator[QueueChange]:
+    """All that each part of a queue must hear. A part that drains hears it with each change: the
+    first time may have been before its shard could close it."""
+    is_same = isinstance(was, QueueDefinition) and was.queue_id == now.queue_id
+    is_changed = is_back or (is_same and was.settings != now.settings)  # type: ignore[union-attr]
+    if not (is_changed or now.parts):
+        return
+    if is_same and not was.parts and now.parts:  # type: ignore[union-attr]
+        yield QueueChange(Kind.SPLIT, now)
+    for queue in now.all_parts():
+        if is_changed:
+            yield QueueChange(Kind.CHANGED, queue)
+        if now.parts and not queue.part.is_open:
+            yield QueueChange(Kind.DRAINING, queue)

@@ -1,6 +1,8 @@
 """The values of the catalog's records, as JSON.
 
-Receipt keys are encrypted: reading the records is not enough to make receipt handles.
+Receipt keys are encrypted: reading the records is not enough to make receipt handles. The record of
+a queue with parts has no shard of its own, so that a version that knows no parts refuses it instead
+of serving one part as the queue.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from cluster.coordination.coordination import Record
 from cluster.keys.keyring import Secrets
 from visibility.contract.attributes import settings_of
 from visibility.contract.model import QueueDefinition
+from visibility.contract.queue_parts import Part
 
 _RECEIPT_KEY = "receipt key"
 
@@ -23,21 +26,32 @@ class CatalogUnreadable(Exception):
     """A record cannot be read; the text says why in one line."""
 
 
-class StoredQueue(msgspec.Struct, frozen=True):
-    """A queue's value."""
+class StoredQueue(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A queue's value, or that of one part in a tombstone. `shard` is None where there are
+    parts."""
 
     queue_id: int
     account: str
     region: str
     name: str
     version: int
-    shard: int
+    shard: int | None
     created_at_ms: int
     modified_at_ms: int
     receipt_key: bytes
     attributes: dict[str, str]
     tags: dict[str, str]
     deduplication_scope: str
+    parts: tuple[Part, ...] = ()
+    last_part: int = 0
+
+    def places(self) -> dict[int, int]:
+        """The shards of all its parts, by queue id. Raises CatalogUnreadable for none."""
+        if self.parts:
+            return {part.queue_id: part.shard for part in self.parts}
+        if self.shard is None:
+            raise CatalogUnreadable(f"queue {self.queue_id} has neither a shard nor parts")
+        return {self.queue_id: self.shard}
 
 
 class StoredTombstone(msgspec.Struct, frozen=True):
@@ -62,18 +76,24 @@ def stored_entry(key: str, value: bytes) -> StoredQueue | StoredTombstone | int:
         raise _unreadable(key, error) from error
 
 
-def stored_queues(records: Iterable[Record]) -> Iterator[StoredQueue]:
-    """The queues that can be used or restored, as they are stored. Raises CatalogUnreadable."""
+def stored_queues(records: Iterable[Record]) -> Iterator[tuple[StoredQueue, int, int]]:
+    """The queues that can be used or restored, as they are stored, each part with its queue id and
+    shard. Raises CatalogUnreadable."""
     for record in records:
         entry = stored_entry(record.key, record.value)
-        if not isinstance(entry, int):
-            yield entry if isinstance(entry, StoredQueue) else entry.queue
+        if isinstance(entry, StoredQueue):
+            for queue_id, shard in entry.places().items():
+                yield entry, queue_id, shard
+        elif isinstance(entry, StoredTombstone):
+            queue = entry.queue
+            yield queue, queue.queue_id, queue.places()[queue.queue_id]
 
 
 def definition_of(stored: StoredQueue, receipt_key: bytes) -> QueueDefinition:
     """The queue that is stored, with its receipt key in the clear, or empty where none is used."""
     named = {name: getattr(stored, name) for name in StoredQueue.__struct_fields__}
     named["receipt_key"] = receipt_key
+    named["shard"] = stored.places()[stored.queue_id]
     return QueueDefinition(**named, settings=settings_of(stored.attributes, stored.tags))
 
 
@@ -102,6 +122,8 @@ class RecordCodec:
     def _stored(self, queue: QueueDefinition) -> StoredQueue:
         named = {name: getattr(queue, name) for name in StoredQueue.__struct_fields__}
         named["receipt_key"] = self._secrets.encrypt(queue.receipt_key, _RECEIPT_KEY)
+        if queue.parts:
+            named["shard"] = None
         return StoredQueue(**named)
 
     def decode(self, key: str, value: bytes) -> Entry:

@@ -49,6 +49,7 @@ from storage.files.copying import (
 from storage.files.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
 from storage.log import Position
 from storage.rows.stored_rows import StoredRows
+from visibility.contract.queue_parts import first_sequence
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import FORMAT_VERSION
 
@@ -282,11 +283,13 @@ def databases_of(data: Path) -> list[Path]:
     return sorted(files)
 
 
-def queue_ids(catalog: Iterable[Record]) -> dict[int, list[int]]:
-    """The ids of each shard's usable and restorable queues. Raises CatalogUnreadable."""
-    found: dict[int, list[int]] = {}
-    for queue in stored_queues(catalog):
-        found.setdefault(queue.shard, []).append(queue.queue_id)
+def first_sequences(catalog: Iterable[Record]) -> dict[int, dict[int, int]]:
+    """By shard, the first sequence of each usable and restorable queue and part, by its id. Raises
+    CatalogUnreadable."""
+    found: dict[int, dict[int, int]] = {}
+    for queue, queue_id, shard in stored_queues(catalog):
+        numbers = {part.queue_id: part.number for part in queue.parts}
+        found.setdefault(shard, {})[queue_id] = first_sequence(numbers.get(queue_id, 0))
     return found
 
 

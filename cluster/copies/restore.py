@@ -19,7 +19,7 @@ from cluster.catalog.host_records import FILE_NAME
 from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.clock import SystemEntropy
 from cluster.coordination.sqlite_coordination import write_records
-from cluster.copies.backup import queue_ids
+from cluster.copies.backup import first_sequences
 from cluster.keys.keyring import check_master
 from cluster.keys.master_key import WrongMasterKey
 from cluster.members.copied_records import (
@@ -31,6 +31,7 @@ from cluster.members.copied_records import (
 )
 from cluster.members.host_folder import save_identity
 from cluster.members.member_records import Identity
+from storage.checks.derived_queue import SEQUENCES_SKIPPED
 from storage.copies.manifest import BackupRefused, CopiedFile, Manifest, read_manifest
 from storage.copies.second_copy import renew_copy
 from storage.engines.rocks import RocksRows
@@ -45,11 +46,6 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord, encode_row
 from visibility.rows.row_keys import ANSWERS, APPLIED_KEY, FORMAT_VERSION, queue_key, table_range
 from visibility.rows.row_values import QueueRow
-
-SEQUENCES_SKIPPED = 1 << 40
-"""More messages than a queue takes between a backup and its restore: a year of 30,000 a second.
-Sixteen million nested restores fit into a sequence."""
-
 
 _HOST_ID_BYTES = 16
 _READABLE_FORMATS = (3, FORMAT_VERSION)
@@ -181,12 +177,13 @@ def skip_sequences(data: Path, manifest: Manifest, applied: Position | None = No
     sealed after the backup, and messages that depart for other shards, differ from its own later
     ones. Raises sqlite3.Error, StoreFailed, DamagedRecord, CatalogUnreadable.
     """
-    known = queue_ids(catalog_in(data))
+    known = first_sequences(catalog_in(data))
     for number, name in manifest.shards.items():
         store = RocksRows(data / name)
         changes = Changes()
         try:
-            rows = {queue_id: QueueRow(1, 1, 0, 0) for queue_id in known.get(int(number), [])}
+            first = known.get(int(number), {})
+            rows = {queue_id: QueueRow(begin, 1, 0, 0) for queue_id, begin in first.items()}
             rows |= dict(StoredRows(store).queues())
             archive, _ = load_archive(store)
             if archive is not None:

@@ -33,7 +33,7 @@ from storage.files.refusing_disk import disk_refusal, naming_disk
 from storage.healing.salvaged_queue import QueueCopy, Target
 from visibility.rows.row_keys import queue_of
 from visibility.rows.row_values import THE_SHARD
-from visibility.rules.features import SHARD_PARTS
+from visibility.rules.features import SHARD_TABLES
 
 _SCRATCH = "salvage-scratch"
 _FIRST_SHARD = {0: "shard-0"}
@@ -156,8 +156,8 @@ def known_queues(data: Path) -> dict[int, KnownQueue]:
     CatalogUnreadable."""
     queues = stored_queues(catalog_in(data))
     return {
-        queue.queue_id: KnownQueue(queue.name, queue.attributes.get("FifoQueue") == "true")
-        for queue in queues
+        queue_id: KnownQueue(queue.name, queue.attributes.get("FifoQueue") == "true")
+        for queue, queue_id, _ in queues
     }
 
 
@@ -213,8 +213,8 @@ class _ShardCopy:
             copy.run()
             missing = count_missing(rows, queue_id, contents.damages)
             self._add(queue_id, missing, has_own_row=copy.has_own_row)
-        for part in SHARD_PARTS:
-            kept = part.salvage(rows, target.put)
+        for each in SHARD_TABLES:
+            kept = each.salvage(rows, target.put)
             self._done.archived += kept.archived
             self._done.messages += kept.messages
         target.write()

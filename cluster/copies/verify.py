@@ -8,7 +8,7 @@ byte is checked.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -189,17 +189,22 @@ class FolderCheck:
                 self._highest = entry
             if isinstance(entry, StoredQueue):
                 self.queues += 1
-                yield from self._check_definition(file, record.key, entry)
+                yield from self._check_definition(file, record.key, entry, entry.places())
             elif isinstance(entry, StoredTombstone):
                 self.deleted_queues += 1
-                yield from self._check_definition(file, record.key, entry.queue)
+                queue = entry.queue
+                own = {queue.queue_id: queue.places()[queue.queue_id]}
+                yield from self._check_definition(file, record.key, queue, own)
         self._highest = self._highest or 0
 
-    def _check_definition(self, file: str, key: str, queue: StoredQueue) -> Iterator[str]:
+    def _check_definition(
+        self, file: str, key: str, queue: StoredQueue, places: Mapping[int, int]
+    ) -> Iterator[str]:
         fifo = queue.attributes.get("FifoQueue") == "true"
-        self._known[queue.queue_id] = KnownQueue(queue.shard, queue.name, fifo)
-        if queue.shard not in self._shard_folders():
-            yield f"{file}: {key}: there is no shard {queue.shard}"
+        for queue_id, shard in places.items():
+            self._known[queue_id] = KnownQueue(shard, queue.name, fifo)
+            if shard not in self._shard_folders():
+                yield f"{file}: {key}: there is no shard {shard}"
 
     # -- rows --------------------------------------------------------------------------------------
 

@@ -44,12 +44,13 @@ class Counted:
         """The load that this share of one loop is to a cluster."""
         return asked / self._history.loops.get(cluster, 1)
 
-    def has_room(self, cluster: str, asked: float) -> bool:
-        """True if a cluster may take a new part that asks for this share of a loop."""
+    def has_room(self, cluster: str, asked: float, most: float = STOP_AT) -> bool:
+        """True if a cluster may take a new part that asks for this share of a loop, and stay below
+        a load."""
         return (
             cluster not in self._history.full
             and cluster not in self._history.silent_since_ms
-            and self.load(cluster) + self.share(cluster, asked) < STOP_AT
+            and self.load(cluster) + self.share(cluster, asked) < most
         )
 
     def is_low(self, cluster: str, asked: float) -> bool:

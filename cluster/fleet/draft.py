@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from cluster.fleet.choices import shards_of_new_parts
 from cluster.fleet.counted import Counted
 from cluster.fleet.hands import HAND, hand
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import PartLoad, disturbance
-from cluster.fleet.placement import shards_of_new_parts
 from cluster.fleet.plan_table import Applied, Change, Fleet, Kind, Part, Queue
 from cluster.fleet.reasons import Reason, Refusal, Warned, Why, reason
 from cluster.fleet.thresholds import (
@@ -114,24 +114,27 @@ class Draft:
         """The number of clusters of the account."""
         return self.fleet.hand_sizes.get(account, HAND)
 
-    def places(self, queue: Queue, asked: float, count: int, names: Collection[str]) -> list[int]:
+    def places(
+        self,
+        queue: Queue,
+        asked: float,
+        count: int,
+        names: Collection[str],
+        shard_most: float = STOP_AT,
+    ) -> list[int]:
         """Up to this many shards for new parts, each of which asks for this share of a loop.
 
-        On these clusters; never a shard that has a part of the queue, or a place that the queue
-        left within an hour.
+        On these clusters, and on shards that stay below this load; never on a shard that has a part
+        of the queue, nor at a place that the queue left within an hour.
         """
         left_shards, left_clusters = self._left(queue)
-        able = [
-            name
-            for name in names
-            if name not in left_clusters and self.counted.has_room(name, asked)
-        ]
+        able = [name for name in names if name not in left_clusters]
         avoid = {part.shard for part in queue.parts} | left_shards
         avoid |= {
             shard
             for name in able
             for shard in self.fleet.clusters[name].shards
-            if self.counted.shard(shard) + asked >= STOP_AT
+            if self.counted.shard(shard) + asked >= shard_most
             or self.hindrance_of_shard(shard) is not None
         }
         key = f"{queue.queue_id}/{queue.version}"

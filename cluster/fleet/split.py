@@ -18,6 +18,7 @@ from cluster.fleet.thresholds import (
     PART_WANTED,
     PARTS_MAX,
     SPLIT_AT,
+    STOP_AT,
 )
 
 
@@ -64,10 +65,12 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
     wanted = min(2 * present, PARTS_MAX, max(present + 1, math.ceil(total / PART_WANTED)))
     if queue.is_fifo:
         return _split_fifo(draft, queue, hot[: wanted - present])
-    share = total / wanted
-    opens = _places(draft, queue, share, wanted - present)
+    more, opens = wanted - present, _places(draft, queue, hot[0], total / wanted, wanted - present)
+    while len(opens) < more:  # fewer parts get more each, which needs other places
+        more = len(opens)
+        opens = _places(draft, queue, hot[0], total / (present + more), more)
     if not opens:
-        return reason(Why.NO_ROOM, asked=share)
+        return reason(Why.NO_ROOM, asked=total / wanted)
     share = total / (present + len(opens))
     return draft.offer(
         Change(
@@ -89,7 +92,7 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
 def _split_fifo(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reason | None:
     """Each hot part is drained into two new ones with half of its groups each."""
     share = hot[0][0].last.asked / 2
-    opens = _places(draft, queue, share, 2 * len(hot))
+    opens = _places(draft, queue, hot[0], share, 2 * len(hot))
     hot = hot[: len(opens) // 2]
     if not hot:
         return reason(Why.NO_ROOM, asked=share)
@@ -109,11 +112,21 @@ def _split_fifo(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) ->
     )
 
 
-def _places(draft: Draft, queue: Queue, asked: float, count: int) -> list[int]:
-    """Of the account's hand, which grows if all of it is full or has a part of the queue."""
-    hand = draft.hand_of(queue.account)
-    names = [name for name in hand if draft.counted.has_room(name, asked)]
+def _places(
+    draft: Draft, queue: Queue, hottest: tuple[PartSeen, Part], asked: float, count: int
+) -> list[int]:
+    """Of the account's hand, which grows if all of it is full or has a part of the queue.
+
+    A queue that asks for more than two loops fits nowhere even when it is halved. It goes where
+    less is asked then than on its shard now, or it could never be split.
+    """
+    counted, hand = draft.counted, draft.hand_of(queue.account)
+    names = [name for name in hand if counted.has_room(name, asked)]
     opens = draft.places(queue, asked, count, names)
+    if not opens and hottest[0].last.asked > STOP_AT:
+        names = [name for name in hand if counted.has_room(name, asked, 1.0)]
+        now = counted.shard(hottest[1].shard)
+        opens = draft.places(queue, asked, count, names, now - asked / 2)
     if len(opens) < count:
         draft.grow_hand(queue.account)
     return opens

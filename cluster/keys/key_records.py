@@ -77,7 +77,10 @@ class OwnBlock:
     """The block from which this process makes data keys under one named key."""
 
     def __init__(self, number: int, version: int, secret: bytes) -> None:
+        self.number = number
         self.version = version
+        self.first_count = 0
+        """See `DataKey.count`."""
         self._secret = secret
         self._next = (number - 1) * BLOCK + 1
         self._end = self._next + BLOCK
@@ -85,7 +88,11 @@ class OwnBlock:
     def next_key(self) -> DataKey | None:
         """A data key that was never issued before; None if all were."""
         number, self._next = self._next, self._next + 1
-        return DataKey(number, derived_key(self._secret, number)) if number < self._end else None
+        if number >= self._end:
+            return None
+        key = DataKey(number, derived_key(self._secret, number))
+        key.count = self.first_count
+        return key
 
 
 def block_of(number: int) -> int:

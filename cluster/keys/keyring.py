@@ -53,6 +53,7 @@ from cluster.keys.key_records import (
     stored_named_key,
 )
 from cluster.keys.master_key import KeysUnusable, WrongMasterKey
+from cluster.keys.spare_blocks import SpareBlocks
 
 DIGESTS = "digests of ids"
 CREDENTIALS = "credentials"
@@ -109,6 +110,8 @@ class Keyring:
         self._data_keys: OrderedDict[int, tuple[NamedKey, DataKey]] = OrderedDict()
         self._blocks: dict[str, OwnBlock] = {}
         """By row."""
+        self.spares: SpareBlocks | None = None
+        """Those of a process that is to start without the records of others, too."""
         self._sought: set[int] = set()
         """Blocks that are being read, since the watch has not brought them yet."""
         self._missing: set[int] = set()
@@ -379,10 +382,47 @@ class Keyring:
         block = self._blocks.get(named.row)
         key = block.next_key() if block is not None and block.version == named.version else None
         while key is None:
-            block = await self._records.change(lambda draft: self._put_new_block(draft, named.row))
+            block = await self._new_block(named.row)
             self._blocks[named.row] = block
             key = block.next_key()
         return self._kept(key.number, named, key)[1]
+
+    async def _new_block(self, row: str) -> OwnBlock:
+        """A block that nobody else uses: a new one, or a spare one while there can be no new one.
+        Raises KeysAway."""
+        try:
+            return await self._records.change(lambda draft: self._put_new_block(draft, row))
+        except KeysAway:
+            spare = None if self.spares is None else self._spare_block(self.spares.take(row))
+            if spare is None:
+                raise
+            return spare
+
+    def _spare_block(self, number: int | None) -> OwnBlock | None:
+        value = None if number is None else self._records.view.value(f"{DATA}{number}")
+        block = None if value is None else decoded(value, StoredBlock)
+        if number is None or block is None or block.version not in self._wrapping:
+            return None
+        wrapping = self._wrapping[block.version][1]
+        secret = wrapping.unwrap(block.wrapped, data_key_of(block.version))
+        own = OwnBlock(number, block.version, secret)
+        # A disk that was set back or copied gives the block out again: no nonce may come twice.
+        own.first_count = self._entropy.bits128() >> 65
+        return own
+
+    async def keep_spares(self) -> None:
+        """Take a block beforehand for each key in use that has no spare one."""
+        spares = self.spares
+        if spares is None:
+            return
+        for row in [row for row in self._blocks if row not in spares]:
+            try:
+                block = await self._records.change(
+                    lambda draft, row=row: self._put_new_block(draft, row)  # type: ignore[misc]
+                )
+                spares.keep(row, block.number)
+            except (KeysAway, OSError) as error:
+                self._log.warning("no_spare_block", reason=str(error))
 
     def _put_new_block(self, draft: Draft, row: str) -> OwnBlock:
         stored = stored_named_key(draft, row)

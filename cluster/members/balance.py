@@ -1,13 +1,13 @@
 """The hosts that should lead which shards. Pure, so that all hosts come to the same result.
 
-Leaders are given as the leader of each shard in order, None for a shard without one. Hosts that may
+Leaders are given by shard, None for a shard without one. Hosts that may
 lead are those that run and are not drained.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 
@@ -18,11 +18,11 @@ class Move(NamedTuple):
     to: str
 
 
-def next_leaders(leaders: Sequence[str | None], hosts: Collection[str]) -> dict[int, str]:
+def next_leaders(leaders: Mapping[int, str | None], hosts: Collection[str]) -> dict[int, str]:
     """The host that should take each shard without a leader: one of those that lead least."""
     counts = _counts(leaders, hosts)
     chosen: dict[int, str] = {}
-    for shard, leader in enumerate(leaders):
+    for shard, leader in leaders.items():
         if leader is None and counts:
             chosen[shard] = _least(counts, counts)
             counts[chosen[shard]] += 1
@@ -31,7 +31,7 @@ def next_leaders(leaders: Sequence[str | None], hosts: Collection[str]) -> dict[
 
 def next_move(
     host: str,
-    leaders: Sequence[str | None],
+    leaders: Mapping[int, str | None],
     hosts: Collection[str],
     caught_up: Mapping[int, Collection[str]],
 ) -> Move | None:
@@ -41,7 +41,7 @@ def next_move(
     up all it can; another one gives a shard to a host that leads at least two fewer.
     """
     counts = _counts(leaders, hosts)
-    own = sum(leader == host for leader in leaders)
+    own = sum(leader == host for leader in leaders.values())
     for shard in sorted(caught_up):
         able = (counts.keys() & set(caught_up[shard])) - {host}
         if leaders[shard] != host or not able:
@@ -52,10 +52,10 @@ def next_move(
     return None
 
 
-def _counts(leaders: Sequence[str | None], hosts: Collection[str]) -> Counter[str]:
+def _counts(leaders: Mapping[int, str | None], hosts: Collection[str]) -> Counter[str]:
     """Shards that each of these hosts leads."""
     counts = Counter(dict.fromkeys(hosts, 0))
-    counts.update(leader for leader in leaders if leader is not None and leader in counts)
+    counts.update(leader for leader in leaders.values() if leader is not None and leader in counts)
     return counts
 
 

@@ -19,16 +19,23 @@ class LeadersUnknown(Exception):
     """Coordination could not be read at the start."""
 
 
+def _nobody(shard: int) -> None:
+    """The default: there is no other cluster."""
+
+
 class LeaderView:
     """See Leaders. Belongs to one event loop; `begin`, and it ends with the coordination.
 
     A shard whose key is gone has no leader. While coordination is away the view stays as it is.
     """
 
-    def __init__(self, coordination: Coordination, shards: int) -> None:
+    def __init__(self, coordination: Coordination, shards: range) -> None:
+        """`shards` are the numbers of the cluster's."""
         self._coordination = coordination
-        self._holders: list[Holder | None] = [None] * shards
-        self._records: list[TermRecord | None] = [None] * shards
+        self._holders: dict[int, Holder | None] = dict.fromkeys(shards)
+        self._records: dict[int, TermRecord | None] = dict.fromkeys(shards)
+        self.elsewhere: Callable[[int], str | None] = _nobody
+        """Knows the leaders of shards of other clusters."""
         self._listeners: list[Callable[[int], None]] = []
         self._log = structlog.get_logger("leadership")
 
@@ -43,12 +50,13 @@ class LeaderView:
 
     def leader_of(self, shard: int) -> str | None:
         """See Leaders."""
-        holder = self._holders[shard] if 0 <= shard < len(self._holders) else None
-        return holder.name if holder is not None else None
+        holder = self._holders.get(shard)
+        return holder.name if holder is not None else self.elsewhere(shard)
 
-    def leaders(self) -> list[str | None]:
-        """The leader of each shard."""
-        return [holder.name if holder is not None else None for holder in self._holders]
+    def leaders(self) -> dict[int, str | None]:
+        """The leader of each shard, in order."""
+        holders = self._holders.items()
+        return {shard: None if holder is None else holder.name for shard, holder in holders}
 
     def record_of(self, shard: int) -> TermRecord | None:
         """The latest term of a shard and its voters, for a status."""
@@ -62,7 +70,7 @@ class LeaderView:
         before = self.leaders()
         for key, value in change.records.items():
             self._put(key, value)
-        for shard, leader in enumerate(self.leaders()):
+        for shard, leader in self.leaders().items():
             if leader != before[shard]:
                 for listener in self._listeners:
                     listener(shard)
@@ -74,10 +82,14 @@ class LeaderView:
             self._set(self._records, key.removeprefix(TERMS), value, decode_term)
 
     def _set(
-        self, shown: list[T | None], shard: str, value: bytes | None, decode: Callable[[bytes], T]
+        self,
+        shown: dict[int, T | None],
+        shard: str,
+        value: bytes | None,
+        decode: Callable[[bytes], T],
     ) -> None:
         """A record that cannot be read counts as none."""
-        if not (shard.isdecimal() and int(shard) < len(shown)):
+        if not (shard.isdecimal() and int(shard) in shown):
             return
         shown[int(shard)] = None
         try:

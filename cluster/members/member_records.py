@@ -48,11 +48,17 @@ class Cluster(msgspec.Struct, frozen=True):
     """Of each shard's log."""
     restored: str = ""
     """The backup that its founders were restored from; empty if they began without messages."""
+    first_shard: int = 0
+    """Number of its first shard in the fleet; the others follow."""
 
     @property
-    def shards(self) -> int:
-        """The number of shards."""
-        return len(self.log_ids)
+    def numbers(self) -> range:
+        """The numbers of its shards."""
+        return range(self.first_shard, self.first_shard + len(self.log_ids))
+
+    def logs(self) -> dict[int, bytes]:
+        """The id of each shard's log."""
+        return dict(zip(self.numbers, self.log_ids, strict=True))
 
 
 class Host(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +73,7 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     founders: tuple[str, ...]
     """The founding hosts as it was told them."""
     replica_ids: tuple[str, ...]
-    """Of each shard, as of its last start."""
+    """Of each shard in order, as of its last start."""
     is_drained: bool = False
     """It is to lead nothing."""
     restored: str = ""
@@ -290,8 +296,8 @@ def founding(
     registered. The keys are those below the cluster's prefix."""
     hosts = [members.hosts[name] for name in sorted(set(me.founders))]
     changes = {MEMBERS + CLUSTER: msgspec.json.encode(cluster)}
-    for shard, log_id in enumerate(cluster.log_ids):
-        voters = {host.replica_ids[shard]: host.name for host in hosts}
+    for place, (shard, log_id) in enumerate(cluster.logs().items()):
+        voters = {host.replica_ids[place]: host.name for host in hosts}
         record = TermRecord(0, log_id, voters)
         changes[LEADERS + term_key(shard)] = msgspec.json.encode(record)
     conditions = dict.fromkeys(changes, 0)

@@ -63,8 +63,8 @@ class Me(NamedTuple):
     peer_address: str
     version: str
     founders: tuple[str, ...]
-    shards: int
-    """Of a new cluster."""
+    shards: range
+    """Numbers of the shards of a new cluster."""
     formats: int = OLDEST_FORMAT
     """The newest that this version reads."""
     cluster: str = "holdfast"
@@ -94,12 +94,12 @@ class Membership:
         lease: HostLease,
         entropy: Entropy,
         save: Callable[[Identity], None],
-        replica_ids: Callable[[int], Sequence[str]],
+        replica_ids: Callable[[range], Sequence[str]],
         on_removed: Callable[[], None],
         restored_records: Callable[[], Mapping[str, bytes]] = dict,
     ) -> None:
-        """`root` has all records of the cluster, `records` those below `members/`. `save` keeps the
-        identity in the data folder. `replica_ids` gives the ids in the folders of that many shards;
+        """`root` has the records of the cluster, `records` those below `members/`. `save` keeps the
+        identity in the data folder. `replica_ids` gives the ids in the folders of these shards;
         it is called only before there are stores. `on_removed` is called when this host is not a
         member any more, and has to stop. `restored_records` gives the records of the backup that
         the folder was restored from, or raises MembershipRefused. Raises ValueError for a peer
@@ -204,8 +204,8 @@ class Membership:
 
     def _host(self) -> Host:
         me, cluster = self._me, self._shown.cluster
-        shards = cluster.shards if cluster is not None else me.shards
-        if len(self._ids) != shards:
+        shards = cluster.numbers if cluster is not None else me.shards
+        if len(self._ids) != len(shards):
             self._ids = tuple(self._read_ids(shards))
         return Host(
             name=me.name,
@@ -237,8 +237,9 @@ class Membership:
         restored = self._identity.restored
         if restored and not await self._put_back():
             return
-        log_ids = tuple(self._entropy.secret(_LOG_ID_BYTES) for _ in range(self._me.shards))
-        cluster = Cluster(self._entropy.secret(_LOG_ID_BYTES).hex(), log_ids, restored)
+        log_ids = tuple(self._entropy.secret(_LOG_ID_BYTES) for _ in self._me.shards)
+        cluster_id = self._entropy.secret(_LOG_ID_BYTES).hex()
+        cluster = Cluster(cluster_id, log_ids, restored, self._me.shards.start)
         transaction = founding(self._shown, self._host(), cluster, self._revisions)
         outcome = await self._root.commit(transaction)
         if isinstance(outcome, Done):

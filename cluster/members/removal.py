@@ -20,15 +20,15 @@ _SILENT_S = 1.0
 def reason_to_keep(
     name: str,
     hosts: Collection[str],
-    records: Sequence[TermRecord | None],
+    records: Mapping[int, TermRecord | None],
     reports: Mapping[str, Mapping[int, ReplicaReport]],
 ) -> str:
     """The reason not to remove this host now, with what to wait for; empty if it can go.
 
-    `hosts` are all members, `records` the shards' latest terms, `reports` the copies of the hosts
+    `hosts` are all members, `records` the latest terms by shard, `reports` the copies of the hosts
     that were reached; one that was just removed may be among these.
     """
-    for shard, record in enumerate(records):
+    for shard, record in records.items():
         if record is None:
             return f"the voters of shard {shard} are not known: try again"
         if name not in record.voters.values() and not record.old_voters:

@@ -147,8 +147,7 @@ class StatusPage:
     async def reason_to_keep(self, host: str, hosts: Collection[str]) -> str:
         """The reason not to remove this one of the `hosts` now, see `removal`; empty if none."""
         reports = await self._reports()
-        shards = range(len(self._leaders.leaders()))
-        records = [self._leaders.record_of(shard) for shard in shards]
+        records = {shard: self._leaders.record_of(shard) for shard in self._leaders.leaders()}
         return reason_to_keep(host, hosts, records, reports)
 
     async def read(self) -> ClusterStatus:
@@ -175,7 +174,7 @@ class StatusPage:
             ],
             shards=[
                 self._shard(number, leader, reports)
-                for number, leader in enumerate(self._leaders.leaders())
+                for number, leader in self._leaders.leaders().items()
             ],
             etcd=[_etcd_status(member) for member in etcd],
             problems=[],

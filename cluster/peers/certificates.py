@@ -64,14 +64,16 @@ def make_certificates(
     days: int,
     now_s: float,
     addresses: Mapping[str, str] | None = None,
+    mark: str = "",
 ) -> dict[str, HostFiles]:
     """Make or renew the certificates of these hosts. `addresses` are IP addresses by host, for
-    those that are not reached by name. Raises CertificatesRefused."""
+    those that are not reached by name; `mark` says of which cluster or role they are, see
+    `roles.py`. Raises CertificatesRefused."""
     now = datetime.fromtimestamp(now_s, UTC)
     try:
         authority = _authority(folder, now)
         return {
-            host: _host(folder / host, _names(host, addresses or {}), authority, days, now)
+            host: _host(folder / host, _names(host, addresses or {}, mark), authority, days, now)
             for host in hosts
         }
     except OSError as error:
@@ -115,10 +117,11 @@ def _new_authority(now: datetime) -> _Authority:
 # -- hosts -----------------------------------------------------------------------------------------
 
 
-def _names(host: str, addresses: Mapping[str, str]) -> list[x509.GeneralName]:
+def _names(host: str, addresses: Mapping[str, str], mark: str) -> list[x509.GeneralName]:
     address = addresses.get(host)
     by_address = [] if address is None else [x509.IPAddress(ip_address(address))]
-    return [x509.DNSName(host), *by_address]
+    marks = [x509.UniformResourceIdentifier(mark)] if mark else []
+    return [x509.DNSName(host), *by_address, *marks]
 
 
 def _host(

@@ -8,7 +8,7 @@ It never forwards a request again: the sender looks for the leader.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from struct import Struct
 from typing import Protocol
@@ -23,11 +23,13 @@ from cluster.encoded_requests import (
 )
 from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_outcomes import Refusal
+from cluster.peers.roles import REQUESTS, Role
 from cluster.shards.answers import NotDecided, returning
 from cluster.shards.router import RefusalOf, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import the_shard
@@ -80,9 +82,20 @@ class ForwardedRequests:
         self._view = view
         self._refusal = refusal
         self.service = ChannelService(on_request=self._decide)
+        """Of `Channel.REQUESTS`, for the hosts of the cluster."""
 
-    def _decide(self, call: Call, *, may_wait: bool = True) -> None:
-        """Submit a request, or refuse it."""
+    def service_for(self, role: Role) -> ChannelService:
+        """The same for others, which may not ask for everything."""
+        return ChannelService(on_request=partial(self._decide, allowed=REQUESTS[role]))
+
+    def _decide(
+        self,
+        call: Call,
+        *,
+        may_wait: bool = True,
+        allowed: Collection[type[Operation]] | None = None,
+    ) -> None:
+        """Submit a request, or refuse it: all that may be asked for are `allowed` if given."""
         if len(call.body) < REQUEST_HEAD.size:
             call.refuse(Refusal.UNREADABLE, "no request")
             return
@@ -95,23 +108,26 @@ class ForwardedRequests:
             request = decode_request(call.body[REQUEST_HEAD.size :], partial(self._find, number))
         except DefinitionUnknown as error:
             if may_wait:  # the sender may know more
-                self._view.when_caught_up(partial(self._decide_again, call))
+                self._view.when_caught_up(partial(self._decide_again, call, allowed))
             else:
                 call.refuse(Refusal.DEFINITION_UNKNOWN, str(error))
         except MessageUnreadable as error:
             call.refuse(Refusal.UNREADABLE, str(error))
         else:
-            self._submit(call, shard, request, age_ms)
+            if allowed is not None and type(request.operation) not in allowed:
+                call.refuse(Refusal.NOT_ALLOWED, type(request.operation).__name__)
+            else:
+                self._submit(call, shard, request, age_ms)
 
     def _find(self, number: int, queue_id: int) -> QueueDefinition | None:
         """The queue, or what stands for the shard itself."""
         return the_shard(number) if queue_id == THE_SHARD else self._view.queue_of_id(queue_id)
 
-    def _decide_again(self, call: Call) -> None:
+    def _decide_again(self, call: Call, allowed: Collection[type[Operation]] | None) -> None:
         if call.is_cancelled:
             call.answer(_NOTHING)
         else:
-            self._decide(call, may_wait=False)
+            self._decide(call, may_wait=False, allowed=allowed)
 
     def _submit(self, call: Call, shard: Shard, request: Request, age_ms: int) -> None:
         def on_answer(answer: Answer | QueueError) -> None:

@@ -35,7 +35,7 @@ from cluster.peers.peer_outcomes import (
     may_retry,
 )
 from cluster.peers.peer_settings import Channel, ForwardingSettings
-from cluster.peers.readiness import Readiness
+from cluster.peers.readiness import Readiness, Ready
 from cluster.peers.transport import Transport
 from cluster.shards.answers import NotDecided
 from cluster.shards.router import RefusalOf, Router, takes_all
@@ -65,6 +65,7 @@ class PeerRouter(Router):
 
     age_s_max = 10.0
     """A leader has an index of the requests of this time, see `EARLIER_MS`."""
+    goes_elsewhere = True
 
     def __init__(
         self,
@@ -77,8 +78,10 @@ class PeerRouter(Router):
         clock: Clock,
         entropy: Entropy,
         refusal: RefusalOf = takes_all,
+        readiness: Ready | None = None,
     ) -> None:
-        """`shards` are those of this host, whether it leads them or not."""
+        """`shards` are those of this host, whether it leads them or not. `readiness` is that of a
+        process without shards."""
         super().__init__(shards, refusal)
         self.forwarded = 0
         """Requests that were sent to another host, each attempt."""
@@ -99,7 +102,7 @@ class PeerRouter(Router):
         self._ends_s = inf
         """Nothing is held after this time: the node stops."""
         self._log = structlog.get_logger("forwarding")
-        self._readiness = Readiness(
+        self._readiness: Ready = readiness or Readiness(
             transport, leaders, self.shards, settings.hold_s, clock.monotonic_s
         )
         leaders.subscribe(self._leader_changed)

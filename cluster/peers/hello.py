@@ -14,6 +14,7 @@ import msgspec
 
 from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.peer_settings import Channel
+from cluster.peers.roles import CHANNELS, FIRST_MARK, MARKS, Place
 
 MAGIC = b"HOLDFAST PEER\r\n"
 VERSIONS = (1,)
@@ -79,36 +80,46 @@ def decode_refusal(body: bytes) -> Refused:
 
 
 def names_of(certificate: Mapping[str, Any] | None) -> frozenset[str]:
-    """The DNS names in a verified certificate, as the ssl module shows it."""
+    """The DNS names and the marks in a verified certificate, as the ssl module shows it."""
     names = (certificate or {}).get("subjectAltName", ())
-    return frozenset(name for kind, name in names if kind == "DNS")
+    return frozenset(
+        name for kind, name in names if kind == "DNS" or (kind == "URI" and name.startswith(MARKS))
+    )
 
 
 def agreed(
     own: Hello,
     theirs: Hello,
     names: frozenset[str],
-    is_member: Callable[[str], bool],
+    place_of: Callable[[str], Place | None],
 ) -> int | Refused:
-    """The version to speak, or the reason not to. `names` are those of their certificate."""
+    """The version to speak, or the reason not to. `names` are those of their certificate;
+    `place_of` is the place of a process of the fleet, None for a stranger."""
     common = set(own.versions) & set(theirs.versions)
     if not common:
         detail = f"{theirs.host} speaks {theirs.versions}, {own.host} speaks {own.versions}"
         return Refused(Reason.NO_COMMON_VERSION, detail)
-    if theirs.cluster != own.cluster:
+    place = place_of(theirs.host)
+    if theirs.cluster != (own.cluster if place is None else place.cluster):
         return Refused(Reason.OTHER_CLUSTER, f"{theirs.host} belongs to {theirs.cluster}")
     if theirs.host == own.host:
         return Refused(Reason.SAME_HOST, f"both sides are {own.host}")
     if theirs.to != own.host:
         return Refused(Reason.OTHER_HOST, f"{theirs.host} means {theirs.to}, this is {own.host}")
     # Compared as they are: a wildcard would let one host pass for another.
+    marks = {name for name in names if name.startswith(MARKS)} or {FIRST_MARK}
     if theirs.host not in names:
         detail = f"the certificate of {theirs.host} names {', '.join(sorted(names)) or 'no host'}"
         return Refused(Reason.WRONG_CERTIFICATE, detail)
-    if not is_member(theirs.host):
+    if place is None:
         return Refused(Reason.NOT_A_MEMBER, f"{theirs.host} is no member of {own.cluster}")
     if theirs.channel != own.channel:
         return Refused(Reason.UNKNOWN_CHANNEL, f"there is no channel {theirs.channel}")
+    if marks != {place.mark}:
+        detail = f"the certificate of {theirs.host} is of {', '.join(sorted(marks))}, not of "
+        return Refused(Reason.WRONG_CERTIFICATE, detail + place.mark)
+    if theirs.channel not in CHANNELS[place.role]:
+        return Refused(Reason.NOT_ALLOWED, f"{place.role} {theirs.host} may not use {own.channel}")
     return _refused_for_log(own, theirs) or max(common)
 
 

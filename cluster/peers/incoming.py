@@ -13,6 +13,7 @@ from cluster.peers.frames import BadFrame, Frame, Kind
 from cluster.peers.hello import HandshakeUnreadable, Hello, Welcome, agreed, decode, encode
 from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.peer_settings import PeerSettings
+from cluster.peers.roles import Place
 from cluster.peers.wire import Wire
 
 
@@ -71,8 +72,8 @@ class ChannelService:
 class Acceptor(Protocol):
     """The parts of this host that a connection asks about a stranger."""
 
-    def is_member(self, host: str) -> bool:
-        """True for the hosts of the cluster."""
+    def place_of(self, host: str) -> Place | None:
+        """The place of a process of the fleet, None for a stranger."""
 
     def answer_to(self, theirs: Hello) -> tuple[Hello, ChannelService]:
         """This host's word to a Hello, and the one who serves the channel."""
@@ -175,7 +176,7 @@ class Incoming:
         except HandshakeUnreadable as error:
             raise BadFrame(str(error)) from error
         own, service = self._acceptor.answer_to(theirs)
-        version = agreed(own, theirs, self.wire.names, self._acceptor.is_member)
+        version = agreed(own, theirs, self.wire.names, self._acceptor.place_of)
         if isinstance(version, Refused):
             self._refuse(theirs, version)
             return

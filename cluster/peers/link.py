@@ -25,6 +25,7 @@ from cluster.peers.hello import (
 )
 from cluster.peers.peer_outcomes import NotSent, OnOutcome, Outcome, Reason, Refused, Unknown
 from cluster.peers.peer_settings import PeerSettings
+from cluster.peers.roles import Place
 from cluster.peers.wire import Wire
 
 _DEADLINES_S = 0.5
@@ -43,9 +44,11 @@ class Link:
         settings: PeerSettings,
         monotonic_s: Callable[[], float],
         breaker: Breaker,
+        place: Place,
         on_end: Callable[[Link], None],
     ) -> None:
-        """`breaker` is that of the channel, which outlives its links. The link is connected through
+        """`breaker` is that of the channel, which outlives its links; `place` is that of the other
+        host. The link is connected through
         `wire`; `on_end` is called once it is over."""
         loop = asyncio.get_running_loop()
         self.wire = Wire(self, settings)
@@ -60,6 +63,7 @@ class Link:
         self.peer: Hello | None = None
         """The other host's word about itself."""
         self._hello = hello
+        self._place = place
         self._settings = settings
         self._monotonic_s = monotonic_s
         self.breaker = breaker
@@ -72,6 +76,11 @@ class Link:
         self._is_closing = False
         self._closing_timer: asyncio.TimerHandle | None = None
         self._log = structlog.get_logger("peers").bind(peer=hello.to, channel=hello.channel)
+
+    @property
+    def is_busy(self) -> bool:
+        """True while answers are outstanding."""
+        return bool(self._pending)
 
     # -- requests ----------------------------------------------------------------------------------
 
@@ -170,7 +179,7 @@ class Link:
 
     def _be_welcomed(self, welcome: Welcome) -> None:
         theirs = welcome.hello
-        version = agreed(self._hello, theirs, self.wire.names, lambda host: host == self._hello.to)
+        version = agreed(self._hello, theirs, self.wire.names, self._place_of)
         if isinstance(version, Refused):
             self._refused(version)
             return
@@ -182,6 +191,9 @@ class Link:
         self.is_open = True
         self.wire.allow_large_frames()
         self.welcomed.set_result(None)
+
+    def _place_of(self, host: str) -> Place | None:
+        return self._place if host == self._hello.to else None
 
     def _refused(self, refusal: Refused) -> None:
         if not self.welcomed.done():

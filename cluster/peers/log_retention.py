@@ -41,12 +41,16 @@ class LogRetention:
     """Of one shard, on one host. Pass what is to be released through `limit`."""
 
     def __init__(
-        self, monotonic_s: Callable[[], float], limits: RetentionLimits | None = None
+        self,
+        monotonic_s: Callable[[], float],
+        has_much_space: Callable[[], bool],
+        limits: RetentionLimits | None = None,
     ) -> None:
+        """`has_much_space`: false while no hold gets more than the first, as unused log space never
+        shrinks."""
         self._monotonic_s = monotonic_s
         self._limits = limits or RetentionLimits()
-        self.has_much_space: Callable[[], bool] = _spacious
-        """False while no hold gets more than the first: unused log space never shrinks."""
+        self._has_much_space = has_much_space
         self._holds: dict[str, _Hold] = {}
         """By host. One that ended is known for some time: the next one is larger."""
         self._log = structlog.get_logger("holds")
@@ -63,7 +67,7 @@ class LogRetention:
     def _times(self, host: str, before: _Hold | None) -> int:
         if before is None:
             return 1
-        if not before.has_ended or not self.has_much_space():
+        if not before.has_ended or not self._has_much_space():
             return before.times
         times = 2 * before.times
         self._log.info(
@@ -84,7 +88,7 @@ class LogRetention:
         `bytes_above` gives the bytes of the log behind an Entry.
         """
         now_s, limits = self._monotonic_s(), self._limits
-        has_much_space = self.has_much_space()
+        has_much_space = self._has_much_space()
         for host, held in list(self._holds.items()):
             times = held.times if has_much_space else 1
             silent_s = now_s - held.renewed_s
@@ -98,8 +102,3 @@ class LogRetention:
             elif not held.is_over:
                 index = min(index, held.index)
         return index
-
-
-def _spacious() -> bool:
-    """The default."""
-    return True

@@ -58,6 +58,8 @@ class Reason(StrEnum):
     NOT_A_MEMBER = "not_a_member"
     WRONG_CERTIFICATE = "wrong_certificate"
     UNKNOWN_CHANNEL = "unknown_channel"
+    NOT_ALLOWED = "not_allowed"
+    """For a process of this role, see `roles.py`."""
     OTHER_LOG = "other_log"
 
 
@@ -68,6 +70,8 @@ class Refusal(StrEnum):
     """The detail is the leader that it knows, or empty."""
     LEADERSHIP_LOST = "leadership_lost"
     """While the request was under way: it may have happened."""
+    NOT_ALLOWED = "operation_not_allowed"
+    """From a process of this role, see `roles.py`."""
     DEFINITION_UNKNOWN = "definition_unknown"
     """The hosts know different versions of a queue."""
     UNREADABLE = "unreadable"

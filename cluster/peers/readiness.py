@@ -8,10 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from math import inf
+from typing import Protocol
 
 from cluster.peers.forwarded import Leaders
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport
+
+
+class Ready(Protocol):
+    """Says whether this process takes requests."""
+
+    @property
+    def is_ready(self) -> bool:
+        """True if it can have them decided, or soon will."""
 
 
 class Readiness:
@@ -25,13 +34,15 @@ class Readiness:
         hold_s: float,
         monotonic_s: Callable[[], float],
     ) -> None:
-        """`hold_s` is the time for which requests are held."""
+        """`shards` are those of this host, whose leaders count; other clusters' do not. `hold_s` is
+        the time for which requests are held."""
+        self._shards = frozenset(shards)
         self._transport = transport
         self._leaders = leaders
         self._hold_s = hold_s
         self._monotonic_s = monotonic_s
         self._lacking_since_s = {
-            shard: -inf for shard in shards if leaders.leader_of(shard) is None
+            shard: -inf for shard in self._shards if leaders.leader_of(shard) is None
         }
         leaders.subscribe(self._leader_changed)
 
@@ -51,6 +62,8 @@ class Readiness:
         return 2 * (reached + 1) > len(peers) + 1
 
     def _leader_changed(self, shard: int) -> None:
+        if shard not in self._shards:
+            return
         if self._leaders.leader_of(shard) is not None:
             self._lacking_since_s.pop(shard, None)
         else:

@@ -1,17 +1,22 @@
 """Transport: the connections between this host and its peers.
 
 Each host opens one connection for each channel to every other host and sends its own messages and
-requests over it; answers come back on the same. So two hosts have two connections per channel.
+requests over it; answers come back on the same. So two hosts have two connections per channel. To a
+host of another cluster one is opened when it is first asked for, and closed when it was not used
+for a while.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
+from types import MappingProxyType
 from typing import Protocol
 
 import structlog
+from typing_extensions import override
 
 from cluster.clock import Clock, Entropy
 from cluster.peers.breaker import Breaker, Pause
@@ -21,7 +26,10 @@ from cluster.peers.link import Link
 from cluster.peers.peer_log import PeerLog
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
 from cluster.peers.peer_settings import Address, Channel, PeerSettings
+from cluster.peers.roles import CHANNELS, FIRST_MARK, Neighbour, Place, Role
 from cluster.peers.wire import Wire
+
+_NO_NEIGHBOURS: Mapping[str, Neighbour] = MappingProxyType({})
 
 
 class Network(Protocol):
@@ -55,13 +63,15 @@ class Transport:
         clock: Clock,
         entropy: Entropy,
         versions: tuple[int, ...] = VERSIONS,
+        mark: str = FIRST_MARK,
         channels: Collection[Channel] = tuple(Channel),
     ) -> None:
-        """`log_ids` is asked at each handshake, see `Hello`; `channels` are those that are opened
-        to each peer."""
+        """`log_ids` is asked at each handshake, see `Hello`; `mark` is that of the cluster's hosts,
+        see `roles.py`; `channels` are those that are opened to each peer."""
         assert is_host_id(host)
         self.host = host
         self._cluster = cluster
+        self._own_place = Place(cluster, Role.MEMBER, mark)
         self._log_ids = log_ids
         self._network = network
         self._settings = settings
@@ -70,9 +80,11 @@ class Transport:
         self._versions = versions
         self._channels = channels
         self._addresses: dict[str, Address] = {}
+        self._neighbours = _NO_NEIGHBOURS
         self._dialers: dict[tuple[str, Channel], Dialer] = {}
         self._replicas = ChannelService()
         self._services: dict[str, ChannelService] = {Channel.REPLICATION: self._replicas}
+        self._of_role: dict[tuple[str, Role], ChannelService] = {}
         self._incoming: set[Incoming] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._is_stopping = False
@@ -82,37 +94,77 @@ class Transport:
         self.on_lost: list[Callable[[str, Channel], None]] = []
         """Called each time it has ended, unless this host stops."""
 
-    def serve(self, channel: Channel, service: ChannelService) -> None:
-        """Serve a channel from now on."""
-        self._services[channel] = service
+    def serve(self, channel: Channel, service: ChannelService, role: Role | None = None) -> None:
+        """Serve a channel from now on, only for those with this role if one is given."""
+        if role is None:
+            self._services[channel] = service
+        else:
+            self._of_role[channel, role] = service
 
     def set_peers(self, addresses: Mapping[str, Address]) -> None:
-        """Keep links to these hosts and admit no others."""
+        """Keep links to these hosts; they and the neighbours are admitted, and no others."""
         assert all(map(is_host_id, addresses))
-        for key, dialer in list(self._dialers.items()):
-            if addresses.get(key[0]) != self._addresses[key[0]]:
-                del self._dialers[key]
-                task = asyncio.get_running_loop().create_task(dialer.stop())
-                self._leaving.add(task)
-                task.add_done_callback(self._leaving.discard)
-        self._addresses = dict(addresses)
-        for incoming in list(self._incoming):
-            if incoming.peer and incoming.peer not in addresses:
-                incoming.close()
+        before, self._addresses = self._addresses, dict(addresses)
+        self._let_go({host for host in before if addresses.get(host) != before[host]})
         for host in addresses:
             for channel in self._channels:
                 if host != self.host and (host, channel) not in self._dialers:
                     self._dialers[host, channel] = self._dialer(host, channel)
 
+    def set_neighbours(self, neighbours: Mapping[str, Neighbour]) -> None:
+        """Admit these processes of other clusters, and connect to them when they are asked."""
+        before, self._neighbours = self._neighbours, dict(neighbours)
+        self._let_go({host for host in before if neighbours.get(host) != before[host]})
+
+    def _let_go(self, hosts: Collection[str]) -> None:
+        """End the links to hosts that are gone, or elsewhere, and those of strangers to here."""
+        for key in [key for key in self._dialers if key[0] in hosts]:
+            self._drop(key)
+        for incoming in list(self._incoming):
+            if incoming.peer and self.place_of(incoming.peer) is None:
+                incoming.close()
+
+    def _drop(self, key: tuple[str, Channel]) -> None:
+        task = asyncio.get_running_loop().create_task(self._dialers.pop(key).stop())
+        self._leaving.add(task)
+        task.add_done_callback(self._leaving.discard)
+
+    def close_idle(self) -> None:
+        """Close the links to neighbours that were not used since the last call. Due about once a
+        minute."""
+        for key, dialer in list(self._dialers.items()):
+            if isinstance(dialer, DialerOnDemand) and not dialer.was_used():
+                self._drop(key)
+
     @property
     def peers(self) -> list[str]:
-        """The other hosts."""
+        """The other hosts of the cluster."""
         return [host for host in self._addresses if host != self.host]
 
     def link(self, host: str, channel: Channel) -> Link | None:
-        """The link to a peer that takes messages and requests now; None if there is none."""
+        """The link to a peer that takes messages and requests now; None if there is none. One to a
+        neighbour is opened for later."""
         dialer = self._dialers.get((host, channel))
-        return None if dialer is None else dialer.link
+        if dialer is not None:
+            return dialer.link
+        self._open(host, channel)
+        return None
+
+    async def opened(self, host: str, channel: Channel, wait_s: float) -> Link | None:
+        """The same once a neighbour that was just asked for was reached, or was not."""
+        dialer = self._dialers.get((host, channel))
+        if not isinstance(dialer, DialerOnDemand):
+            return None
+        with suppress(TimeoutError):
+            await asyncio.wait_for(dialer.tried.wait(), wait_s)
+        return dialer.link
+
+    def _open(self, host: str, channel: Channel) -> None:
+        neighbour = self._neighbours.get(host)
+        if neighbour is None or neighbour.address is None or self._is_stopping:
+            return
+        if channel in CHANNELS[Role.NEIGHBOUR] and host not in self._addresses:
+            self._dialers[host, channel] = self._dialer(host, channel, DialerOnDemand)
 
     # -- messages between the replicas of a shard --------------------------------------------------
 
@@ -159,14 +211,24 @@ class Transport:
     def _hello(self, to: str, channel: str) -> Hello:
         return Hello(self._versions, self._cluster, self.host, to, channel, self._log_ids())
 
-    def _dialer(self, host: str, channel: Channel) -> Dialer:
+    def _address_of(self, host: str) -> Address:
+        """Raises OSError for a process that is gone."""
+        address = self._addresses.get(host)
+        if address is None and host in self._neighbours:
+            address = self._neighbours[host].address
+        if address is None:
+            raise ConnectionRefusedError(f"{host} is no host of the fleet any more")
+        return address
+
+    def _dialer(self, host: str, channel: Channel, kind: type[Dialer] | None = None) -> Dialer:
         def report(listeners: list[Callable[[str, Channel], None]]) -> None:
             for listener in listeners:
                 listener(host, channel)
 
-        return Dialer(
+        return (kind or Dialer)(
             hello=lambda: self._hello(host, channel),
-            dial=lambda wire: self._network.connect(host, self._addresses[host], wire),
+            dial=lambda wire: self._network.connect(host, self._address_of(host), wire),
+            place=lambda: self.place_of(host) or self._own_place,
             on_open=partial(report, self.on_open),
             on_lost=partial(report, self.on_lost),
             settings=self._settings,
@@ -180,13 +242,19 @@ class Transport:
     def _accept(self) -> Wire:
         return Incoming(self, self._settings).wire
 
-    def is_member(self, host: str) -> bool:
+    def place_of(self, host: str) -> Place | None:
         """See `Acceptor`."""
-        return host in self._addresses
+        if host in self._addresses:
+            return self._own_place
+        neighbour = self._neighbours.get(host)
+        return None if neighbour is None else neighbour.place
 
     def answer_to(self, theirs: Hello) -> tuple[Hello, ChannelService]:
         """See `Acceptor`."""
         service = self._services.get(theirs.channel)
+        place = self.place_of(theirs.host)
+        if place is not None:
+            service = self._of_role.get((theirs.channel, place.role), service)
         if service is None:
             return self._hello(theirs.host, ""), ChannelService()
         return self._hello(theirs.host, theirs.channel), service
@@ -227,6 +295,7 @@ class Dialer:
         *,
         hello: Callable[[], Hello],
         dial: Callable[[Wire], Awaitable[None]],
+        place: Callable[[], Place],
         on_open: Callable[[], None],
         on_lost: Callable[[], None],
         settings: PeerSettings,
@@ -234,10 +303,12 @@ class Dialer:
         entropy: Entropy,
         peers: PeerLog,
     ) -> None:
-        """`hello` is asked before each attempt; `dial` connects a wire and raises OSError;
+        """`hello` and `place`, that of the peer, are asked before each attempt; `dial` connects a
+        wire and raises OSError;
         `on_open` is called each time a link stands, `on_lost` when it has ended."""
         self._hello = hello
         self._dial = dial
+        self._place = place
         self._on_open = on_open
         self._on_lost = on_lost
         self._settings = settings
@@ -247,6 +318,8 @@ class Dialer:
         self._pause = Pause(settings.reconnect_s, settings.reconnect_max_s, entropy)
         pause = Pause(settings.breaker_s, settings.breaker_max_s, entropy)
         self._breaker = Breaker(settings.breaker_failures, pause)
+        self.tried = asyncio.Event()
+        """Set after the first attempt to connect."""
         self._current: Link | None = None
         self._links: set[Link] = set()
         """The current one, and those that wait for their last answers."""
@@ -265,6 +338,7 @@ class Dialer:
 
     async def stop(self) -> None:
         """End the links, after their last answers."""
+        self.tried.set()
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
         for link in list(self._links):
@@ -289,9 +363,11 @@ class Dialer:
             settings=self._settings,
             monotonic_s=self._clock.monotonic_s,
             breaker=self._breaker,
+            place=self._place(),
             on_end=self._links.discard,
         )
         failure = await self._connect(link)
+        self.tried.set()
         if failure:
             self._peers.failed(hello.to, failure)
             return
@@ -322,11 +398,29 @@ class Dialer:
         link.wire.break_off(Reason.NO_HANDSHAKE)
 
 
+class DialerOnDemand(Dialer):
+    """A link to a neighbour, which notes that it is used."""
+
+    _is_used = True
+
+    @property
+    @override
+    def link(self) -> Link | None:
+        """See `Transport.link`."""
+        self._is_used = True
+        return super().link
+
+    def was_used(self) -> bool:
+        """True if it was asked for since the last call, or has requests under way."""
+        was_used, self._is_used = self._is_used, False
+        return was_used or any(link.is_busy for link in self._links)
+
+
 async def ask(
     transport: Transport, host: str, channel: Channel, body: bytes, timeout_s: float
 ) -> Outcome:
     """The outcome of a request to one host, which is cancelled with this call."""
-    link = transport.link(host, channel)
+    link = transport.link(host, channel) or await transport.opened(host, channel, timeout_s)
     if link is None:
         return NotSent(Reason.NOT_CONNECTED)
     future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()

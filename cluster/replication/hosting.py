@@ -189,7 +189,14 @@ class ReplicatedStores:
         """The same over any rows and any disk, which are closed on failure. Raises StoreFailed."""
         try:
             store = ReplicatedStore(
-                rows, disk, self._options, applied=rows.applied(), now_ms=self._wall_ms
+                rows,
+                disk,
+                self._options,
+                applied=rows.applied(),
+                now_ms=self._wall_ms,
+                peers=self._peers,
+                has_much_space=self._has_much_space,
+                on_closing=partial(self._messages.leave, number),
             )
             journal = Journal(
                 disk,
@@ -212,10 +219,9 @@ class ReplicatedStores:
 
     def _attach(self, store: ReplicatedStore, number: int, journal: Journal) -> None:
         """Make a replica of an open journal."""
-        peers = self._peers()
-        replica = Replica(
+        store.replica = replica = Replica(
             self._host,
-            peers,
+            self._peers(),
             journal=journal,
             network=_Port(self._messages, number),
             leadership=self._leadership_of(number),
@@ -225,9 +231,6 @@ class ReplicatedStores:
             has_space=self._has_space,
             reluctance_s=partial(self._reluctance_s, number),
         )
-        store.holds.has_much_space = self._has_much_space
-        store.replica, store.peers = replica, self._peers
-        store.on_closing = partial(self._messages.leave, number)
         self._messages.join(number, partial(self._received, number, replica))
         self._opened[number] = store
         if journal.damage:

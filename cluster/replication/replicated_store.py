@@ -79,19 +79,23 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         *,
         applied: Position,
         now_ms: Callable[[], int],
+        peers: Callable[[], Sequence[str]],
+        has_much_space: Callable[[], bool],
+        on_closing: Callable[[], object],
         tick_s: float = TICK_S,
     ) -> None:
-        """`applied` is the Entry that the rows are as of. `replica` is set before `follow`."""
+        """`applied` is the Entry that the rows are as of. `peers` names the other members, which
+        may change; `has_much_space` is that of `LogRetention`; `on_closing` is called before the
+        replica goes: no message may reach it afterwards. `replica`, which is made with this owner,
+        is set before `follow`."""
         super().__init__(rows, options)
         self.replica: Replica
-        self.peers: Callable[[], Sequence[str]] | None = None
-        """Names of the other members, which may change; None if they do not."""
-        self.on_closing: Callable[[], object] = _nothing
-        """Called before the replica goes: no message may reach it afterwards."""
+        self._peers = peers
+        self._on_closing = on_closing
         self.replacement = Replacement(self, self._logger)
         self.damaged = DamagedRows(self.replacement, self._logger)
         self._ahead = ReadAhead(self._apply_more)
-        self.holds = LogRetention(options.monotonic_s)
+        self.holds = LogRetention(options.monotonic_s, has_much_space)
         self.rows = rows
         self.replication = options.replication
         self.answers_early = options.replication is Replication.ASYNC
@@ -137,10 +141,9 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
 
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
-        if self.peers is not None:
-            peers = self.peers()
-            if list(peers) != list(self.replica.peers):
-                self.replica.set_peers(peers)
+        peers = self._peers()
+        if list(peers) != list(self.replica.peers):
+            self.replica.set_peers(peers)
         self.replica.tick()
         self._apply_more()
 
@@ -486,7 +489,7 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         if self._stopped is not None:
             return
         self.cut_off()
-        self.on_closing()
+        self._on_closing()
         self.replacement.cancel()
         self._stopped = asyncio.get_running_loop().create_future()
         self.replica.stop(partial(self._stopped.set_result, None))
@@ -498,7 +501,3 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         await self._options.in_thread(self._rows.close)
         await self.replacement.put_in_place(self._options.in_thread)
         self._disk.stop()
-
-
-def _nothing() -> None:
-    """The default: nothing carries messages."""

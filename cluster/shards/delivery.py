@@ -40,7 +40,8 @@ class Deliveries:
     def __init__(
         self, router: Router, entropy: Entropy, shards: Collection[int] | None = None
     ) -> None:
-        """`shards` are those of the service; by default `router` has them all."""
+        """`shards` are those of the service, or of the cluster; by default `router` has them all.
+        Messages go to others, too, if it `goes_elsewhere`."""
         self._router = router
         self._shards = router.shards.keys() if shards is None else shards
         self._entropy = entropy
@@ -56,15 +57,18 @@ class Deliveries:
         self._is_stopping = False
         self._log = structlog.get_logger("deliveries")
         for shard in router.shards.values():
-            if len(self._shards) > 1:
+            if len(self._shards) > 1 or router.goes_elsewhere:
                 shard.subscribe(self.wake)
 
     def wake(self, source: int, news: News) -> None:
-        """Deliver the messages of a shard; one that just begins to lead may have some for all."""
-        all_shards, of_source = self._shards, self._router.shards[source]
-        targets = all_shards if news is News.LEADS else of_source.departs_to()
-        for target in targets:
-            if target != source and target in all_shards and not self._is_stopping:
+        """Deliver the messages of a shard. One that just begins to lead has the others of its
+        cluster forget what they took; those of other clusters hear it with the next departure."""
+        all_shards, elsewhere = self._shards, self._router.goes_elsewhere
+        targets = set(self._router.shards[source].departs_to())
+        if news is News.LEADS:
+            targets |= set(all_shards)
+        for target in sorted(targets):
+            if target != source and not self._is_stopping and (elsewhere or target in all_shards):
                 self._begin((source, target))
 
     def _begin(self, pair: tuple[int, int]) -> None:

@@ -100,19 +100,19 @@ class RaisedIds:
     """Asks each shard for an answer, once: only a leader that has raised its ids gives one. Belongs
     to the event loop's thread."""
 
-    def __init__(self, shards: Iterable[int], ask: Callable[[Request], Awaitable[Answer]]) -> None:
+    def __init__(self, ask: Callable[[Request], Awaitable[Answer]]) -> None:
         """`ask` is `Router.ask`."""
         self._ask = ask
-        self._unanswered = set(shards)
-        """Shards whose leader has not answered yet."""
+        self._answered: set[int] = set()
+        """Shards whose leader has answered."""
 
-    async def wait(self) -> None:
-        """Wait for the leaders that have not answered yet. Raises ServiceUnavailable if one does
-        not while the router holds the request."""
-        for shard in sorted(self._unanswered):
+    async def wait(self, shards: Iterable[int]) -> None:
+        """Wait for the leaders of these shards that have not answered yet. Raises
+        ServiceUnavailable if one does not while the router holds the request."""
+        for shard in sorted(set(shards) - self._answered):
             request = Request(_NO_QUEUES, the_shard(shard), _CALLER, "raised-ids")
             await self._ask(request)
-            self._unanswered.discard(shard)
+            self._answered.add(shard)
 
 
 def _held(number: int, queue_id: int, issued: int) -> str:

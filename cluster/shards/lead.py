@@ -42,6 +42,7 @@ from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Definitions, Request
 from visibility.rules.decided import NO_MESSAGES, Damage, DamageMet, Decided, TurnFailed
 from visibility.rules.kept_queues import unfinished_purges
+from visibility.rules.queue_parts import unfinished_closings
 from visibility.rules.turn import begin, run
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -193,6 +194,9 @@ class Lead:
         while self._takes is not _NOTHING and (unfinished := unfinished_purges(state)):
             # One at a time: the next may continue from its result.
             self._commit(begin(state, stamp, [unfinished[0]]), stamp)
+        closings = list(unfinished_closings(state, now_ms))
+        if closings and self._takes is not _NOTHING:
+            self._commit(begin(state, stamp, closings), stamp)
         self._plan_turn()
 
     def end_long_polls(self) -> None:

@@ -18,7 +18,7 @@ from visibility.contract.model import Definitions
 from visibility.rows.outbox_rows import DEPARTED_LOST
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import queue_key
-from visibility.rules.features import SHARD_PARTS, TABLES
+from visibility.rules.features import SHARD_TABLES, TABLES
 from visibility.state.advance import restore
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -40,6 +40,8 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
     for place, (queue_id, row) in enumerate(rows.queues()):
         spans = yield from _in_slices(rows.spans(queue_id))
         queue = QueueState.of(queue_id, row, dict(spans))
+        if not spans:
+            state.begin(queue)  # a rebuild of an empty part lost its first sequence
         leases = yield from _in_slices(rows.leases(queue_id))
         for load_rows in loads:
             load_rows(rows, queue, leases)
@@ -49,8 +51,8 @@ def load(state: ShardState, rows: StoredRows) -> Generator[None, None, int]:
             departed[queue_id] = row.departed
         if place % SLICE_ROWS == 0:
             yield
-    for part in SHARD_PARTS:
-        part.load(state, rows.store)
+    for each in SHARD_TABLES:
+        each.load(state, rows.store)
     for queue_id, messages in departed.items():
         if state.queue(queue_id).departed < messages:
             raise DamagedRecord(queue_key(queue_id), DEPARTED_LOST)

@@ -5,7 +5,7 @@ gets every change, in order, even if the request that caused it is cancelled. A 
 or a crash in between, loses nothing: a loading shard checks every queue, finishes each purge of the
 view that its rows lack (`unfinished_purges`), and has no long polls.
 
-Each host of a cluster reports to its own shards only: the one that leads sees every change, too.
+Each host reports to its own shards only: the one that leads sees every change, too.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer
 from visibility.rules.kept_queues import ContinueQueue
+from visibility.rules.queue_parts import CheckPart, PartsAdded
 from visibility.rules.queues import CloseQueue, QueueChanged
 
 PRINCIPAL = "operator"
@@ -29,6 +30,8 @@ _OPERATIONS: dict[Kind, op.Operation] = {
     Kind.CHANGED: QueueChanged(),
     Kind.DELETED: CloseQueue(),
     Kind.PURGED: ContinueQueue(),
+    Kind.DRAINING: CheckPart(),
+    Kind.SPLIT: PartsAdded(),
 }
 
 
@@ -45,7 +48,7 @@ class QueueWatch:
         operation = _OPERATIONS.get(change.kind)
         queue = change.queue
         shard = self._router.shards.get(queue.shard)
-        if operation is None or shard is None:  # another worker of this host has the shard
+        if operation is None or shard is None:  # another process has the shard
             return
         confirmed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._reported[confirmed] = queue.queue_id
@@ -60,8 +63,8 @@ class QueueWatch:
         request = Request(operation, queue, caller, request_id, destination=change.successor)
         shard.submit(request, on_answer)
 
-    async def confirmed(self, queue_id: int) -> None:
-        """Wait until the shard has confirmed all changes of a queue."""
-        reports = [future for future, named in self._reported.items() if named == queue_id]
+    async def confirmed(self, *queue_ids: int) -> None:
+        """Wait until the shards have confirmed all changes of these queues and parts."""
+        reports = [future for future, named in self._reported.items() if named in queue_ids]
         if reports:
             await asyncio.wait(reports)

@@ -11,8 +11,8 @@ from functools import partial
 from math import inf
 
 from cluster.shards.shard import Shard
-from cluster.shards.shard_report import QueueReport, ShardReport
-from visibility.contract.errors import QueueError
+from cluster.shards.shard_report import QueueReport, ShardReport, summed_reports
+from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer
@@ -31,6 +31,8 @@ class Router:
 
     age_s_max = inf
     """The age up to which `ask` finds out cheaply about an earlier try by a client."""
+    goes_elsewhere = False
+    """True if there are shards besides those of this host."""
 
     def __init__(self, shards: Iterable[Shard], refusal: RefusalOf = takes_all) -> None:
         """`refusal` is this host's answer to what it cannot take now."""
@@ -81,6 +83,8 @@ class Router:
     async def ask_here(self, request: Request) -> Answer:
         """The same, but never by another host: raises ServiceUnavailable if this one does not lead
         the shard."""
+        if request.queue.shard not in self.shards:
+            raise ServiceUnavailable()
         return await _asked(self.shards[request.queue.shard].submit, request)
 
     def cancel(self, ticket: Ticket) -> bool:
@@ -112,12 +116,20 @@ class Router:
     def queues(
         self, queues: Sequence[QueueDefinition], detailed_ids: Container[int] = ()
     ) -> list[QueueReport]:
-        """Report these queues, see `Shard.queues`."""
-        reports: list[QueueReport] = []
-        for number, shard in self.shards.items():
-            ids = [queue.queue_id for queue in queues if queue.shard == number]
-            reports += shard.queues(ids, detailed_ids)
-        return reports
+        """Report these queues, see `Shard.queues`; of one with parts, the sum of those here."""
+        whole: dict[int, int] = {}
+        ids: dict[int, list[int]] = {}
+        for queue in queues:
+            for part in queue.all_parts() if queue.parts else (queue,):
+                whole[part.queue_id] = queue.queue_id
+                ids.setdefault(part.shard, []).append(part.queue_id)
+        detailed = {part_id for part_id, queue_id in whole.items() if queue_id in detailed_ids}
+        reports = [
+            report
+            for number, shard in self.shards.items()
+            for report in shard.queues(ids.get(number, ()), detailed)
+        ]
+        return summed_reports(reports, whole)
 
 
 async def _asked(submit: Callable[[Request, OnAnswer], object], request: Request) -> Answer:

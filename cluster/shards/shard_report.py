@@ -5,7 +5,7 @@ A shard makes them on request. Its memory (`visibility/state`) does not leave `c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from enum import Enum, StrEnum
 from typing import NamedTuple
 
@@ -142,6 +142,8 @@ class TimesReport(NamedTuple):
     """Messages by `counts.bucket_of` their time."""
 
 
+GAUGES = ("visible", "in_flight", "delayed", "quarantined")
+"""The fields of a QueueReport that count messages as they are now."""
 COUNTS = (
     "sent",
     "sent_bytes",
@@ -200,6 +202,61 @@ def times_reports(state: ShardState, queue_ids: Iterable[int]) -> list[TimesRepo
         TimesReport(_report(queue), dict(queue.times_in_queue))
         for queue in _known(state, queue_ids)
     ]
+
+
+def summed_reports(reports: Iterable[QueueReport], whole: Mapping[int, int]) -> list[QueueReport]:
+    """The reports of queues: those of its parts added up. `whole` is the queue of each id."""
+    found: dict[int, QueueReport] = {}
+    for report in reports:
+        queue_id = whole[report.queue_id]
+        before = found.get(queue_id)
+        found[queue_id] = report if before is None else add_reports(before, report)
+    return [
+        report
+        if report.queue_id == queue_id
+        else msgspec.structs.replace(report, queue_id=queue_id)
+        for queue_id, report in found.items()
+    ]
+
+
+def add_reports(one: QueueReport, other: QueueReport) -> QueueReport:
+    """The sum of two, with the ages of the older messages, and the groups of the one that knows
+    them or of both."""
+    sums = {name: getattr(one, name) + getattr(other, name) for name in (*GAUGES, *COUNTS)}
+    return QueueReport(
+        one.queue_id,
+        oldest=_older(one.oldest, other.oldest),
+        groups=_together(one.groups, other.groups),
+        **sums,
+    )
+
+
+def _older(one: OldestMessages | None, other: OldestMessages | None) -> OldestMessages | None:
+    if one is None or other is None:
+        return one or other
+    return OldestMessages(
+        _earlier(one.stored_ms, other.stored_ms),
+        _earlier(one.receivable_ms, other.receivable_ms),
+        _earlier(one.unspent_ms, other.unspent_ms),
+    )
+
+
+def _earlier(one_ms: int, other_ms: int) -> int:
+    return min(filter(None, (one_ms, other_ms)), default=0)
+
+
+def _together(one: GroupGauges | None, other: GroupGauges | None) -> GroupGauges | None:
+    """Groups in flight and noisy ones may be in both: the sum is an upper bound of them."""
+    if one is None or other is None:
+        return one or other
+    return GroupGauges(
+        one.groups_in_flight + other.groups_in_flight,
+        one.noisy_groups + other.noisy_groups,
+        one.visible_in_quiet_groups + other.visible_in_quiet_groups,
+        one.in_flight_in_quiet_groups + other.in_flight_in_quiet_groups,
+        one.delayed_in_quiet_groups + other.delayed_in_quiet_groups,
+        _earlier(one.oldest_quiet_sent_ms, other.oldest_quiet_sent_ms),
+    )
 
 
 def _known(state: ShardState, queue_ids: Iterable[int]) -> Iterable[QueueState]:

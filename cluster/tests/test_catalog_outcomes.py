@@ -377,7 +377,7 @@ async def test_no_id_is_issued_before_those_of_all_shards_are_raised() -> None:
     queue = await other.create_queue(owner("a"), {}, {})
     heard = asyncio.Event()
 
-    async def ids_raised() -> None:
+    async def ids_raised(shard: int) -> None:
         await heard.wait()
         await one.raise_ids(max(7, one.highest_queue_id))
 
@@ -398,7 +398,7 @@ async def test_no_id_is_issued_before_those_of_all_shards_are_raised() -> None:
 async def test_no_id_is_issued_unheard_for_a_queue_that_went_meanwhile() -> None:
     coordination = MemoryCoordination()
 
-    async def no_leader() -> None:
+    async def no_leader(shard: int) -> None:
         raise ServiceUnavailable
 
     async def spread(revision: int) -> None:

@@ -44,6 +44,7 @@ from visibility.rules.hold_messages import HoldMessages
 from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessages
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import MoveSelected, ReadMoveTasks
+from visibility.rules.queue_parts import CheckPart, FindMessages, PartsAdded
 from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters, ReadQueues
 from visibility.rules.resend import ResendMessage
 from visibility.rules.selected import DeleteSelected
@@ -195,6 +196,9 @@ def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
         QueueChanged,
         SealArchive,
         AcknowledgeArchive,
+        CheckPart,
+        PartsAdded,
+        FindMessages,
         ReadOutbox,
         AcceptMessages,
         ClearOutbox,

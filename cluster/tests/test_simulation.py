@@ -14,6 +14,7 @@ from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
 from cluster.tests.simulation.outbox_planted import PLANTS as OUTBOX_PLANTS
 from cluster.tests.simulation.outbox_planted import UNLOCKING
+from cluster.tests.simulation.parts_planted import PLANTS as PARTS_PLANTS
 from cluster.tests.simulation.planted import PLANTS
 from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
@@ -41,6 +42,7 @@ _PLANTED: list[tuple[Plant, Shape]] = [
     *((plant, Shape(has_operator=True)) for plant in HOLD_PLANTS),
     *((plant, Shape(has_short=True)) for plant in RETENTION_PLANTS),
     *((plant, Shape(has_sole=True)) for plant in REFUSED_PLANTS),
+    *((plant, Shape(shards=2, has_parts=True)) for plant in PARTS_PLANTS),
 ]
 """Bugs, each with the shape of the worker that shows it."""
 

@@ -139,6 +139,26 @@ def test_row_too_many_is_found(rows: dict[bytes, bytes], key: bytes, value: byte
     assert findings(store_of(rows | {key: value}))
 
 
+def test_a_finding_names_what_is_stored_and_what_it_must_be() -> None:
+    rows = some_rows("")
+    own = queue_key(QUEUE_ID)
+    row = decode_row(QueueRow, own, rows[own])
+    wrong = msgspec.structs.replace(row, waiting=row.waiting + 3, listed=row.listed + 1)
+    span = next(key for key in keys_of(rows, SPAN) if queue_of(key) == QUEUE_ID)
+    astray = row_key(QUEUE_ID, SPAN, 7)
+    count = decode_row(int, span, rows[span])
+    changed = {own: encode_row(wrong), span: encode_row(count + 1), astray: encode_row(1)}
+
+    found = {each.key: each.what for each in check_queue(store_of(rows | changed), QUEUE_ID)}
+
+    assert found == {
+        own: f"waiting is {row.waiting + 3}, not {row.waiting}, "
+        f"listed is {row.listed + 1}, not {row.listed}",
+        span: f"it is {count + 1}, not {count}",
+        astray: "no message requires it",
+    }
+
+
 @pytest.mark.parametrize(
     ("key", "value"),
     [

@@ -55,7 +55,8 @@ def main() -> int:
     fault, given = KILL, ["--aws-waits", "off", "--durability", options.durability]
     if options.workers > 1:
         chance = random.Random(options.seed)
-        fault = Fault(partial(kill_a_worker, chance, options.workers))
+        # Workers without their supervisor answer 503 where they need its records.
+        fault = Fault(partial(kill_a_worker, chance, options.workers), excuses_faults=True)
         given += ["--workers", str(options.workers)]
     with tempfile.TemporaryDirectory() as folder:
         node = NodeProcess(Path(folder), *given)

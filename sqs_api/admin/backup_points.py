@@ -71,6 +71,10 @@ async def quiesce(deliveries: Deliveries, catalog: Catalog) -> AsyncIterator[Non
         yield
 
 
+def _always() -> bool:
+    return True
+
+
 class _Disturbed(Exception):
     """Something changed while the copies were made; the text says what."""
 
@@ -85,8 +89,10 @@ class ClusterPoint:
         root: Coordination,
         stores: Callable[[], Mapping[int, ReplicatedStore]],
         entropy: Entropy,
+        is_alone: Callable[[], bool] = _always,
     ) -> None:
-        """`root` has all records of the cluster."""
+        """`root` has all records of the fleet; `is_alone` says that it has no other cluster."""
+        self._is_alone = is_alone
         self.cluster = cluster
         self._questions = questions
         self._root = root
@@ -95,6 +101,11 @@ class ClusterPoint:
 
     async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
         """See `BackupPoint`."""
+        if not self._is_alone():
+            raise BackupRefused(
+                "the fleet has several clusters, and a copy of one of them could have messages "
+                "that moved twice or not at all: there is no backup of such a fleet yet"
+            )
         names = {number: name for number, (name, _) in stores.items()}
         tries = _TRIES
         while True:

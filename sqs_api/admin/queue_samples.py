@@ -6,6 +6,7 @@ requests that it answered. `add_up` makes a whole of the parts.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -13,15 +14,14 @@ import msgspec
 
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
-from cluster.shards.shard_report import COUNTS, QueueReport
+from cluster.shards.shard_report import COUNTS, GAUGES, QueueReport, add_reports
 from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
 from sqs_api.periodic import in_slices
 from visibility.contract.model import QueueDefinition
 
 _SLICE = 50
 """Queues read before other work may run."""
-_GAUGES = ("visible", "in_flight", "delayed", "quarantined")
-_NOTHING: dict[str, Any] = dict.fromkeys((*_GAUGES, *COUNTS), 0)
+_NOTHING: dict[str, Any] = dict.fromkeys((*GAUGES, *COUNTS), 0)
 
 
 class QueueSample(msgspec.Struct, frozen=True):
@@ -59,10 +59,12 @@ class QueueSamples:
 
     def depths(self) -> dict[int, int]:
         """Stored messages by queue id; without queues that never held any."""
-        return {
-            queue_id: counts.visible + counts.in_flight + counts.delayed
-            for queue_id, counts in self._router.counters().items()
-        }
+        depths = Counter[int]()
+        for queue_id, counts in self._router.counters().items():
+            queue = self._queues.queue_of_id(queue_id)
+            whole = queue.parts[0].queue_id if queue is not None and queue.parts else queue_id
+            depths[whole] += counts.stored
+        return depths
 
     async def read(
         self, queues: Iterable[QueueDefinition], detailed_ids: Collection[int]
@@ -90,17 +92,8 @@ class QueueSamples:
 
 
 def add_up(one: QueueSample, other: QueueSample, queue_id: int) -> QueueSample:
-    """The sum, with the ages and groups of the one that knows them."""
-    sums = {
-        field: getattr(one.report, field) + getattr(other.report, field)
-        for field in (*_GAUGES, *COUNTS)
-    }
-    report = QueueReport(
-        queue_id,
-        oldest=one.report.oldest or other.report.oldest,
-        groups=one.report.groups or other.report.groups,
-        **sums,
-    )
+    """The sum, with the older ages, and the groups that are known."""
+    report = msgspec.structs.replace(add_reports(one.report, other.report), queue_id=queue_id)
     gateway = GatewayCounts(*map(sum, zip(one.gateway, other.gateway, strict=True)))
     return QueueSample(report, gateway, one.is_led or other.is_led)
 

@@ -28,6 +28,7 @@ READ_BODIES = "holdfast:ReadMessageBodies"
 DELETE_MESSAGES = "holdfast:DeleteMessages"
 REDRIVE_MESSAGES = "holdfast:RedriveMessages"
 HOLD_MESSAGES = "holdfast:HoldMessages"
+CHANGE_PARTS = "holdfast:ChangeQueueParts"
 QUEUE_ACTIONS = frozenset(
     {
         LIST_QUEUES,
@@ -37,10 +38,12 @@ QUEUE_ACTIONS = frozenset(
         DELETE_MESSAGES,
         REDRIVE_MESSAGES,
         HOLD_MESSAGES,
+        CHANGE_PARTS,
     }
 )
 """Actions that policies allow on queues."""
 SEND = "sqs:SendMessage"
+CREATE, DELETE = "sqs:CreateQueue", "sqs:DeleteQueue"
 PURGE = "sqs:PurgeQueue"
 SET_ATTRIBUTES, TAG, UNTAG = "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"
 READ_METRICS = "holdfast:ReadMetrics"
@@ -58,9 +61,11 @@ DELETE_QUEUE = "holdfast:DeleteQueue"
 PURGE_QUEUE = "holdfast:PurgeQueue"
 READ_USAGE = "holdfast:ReadUsage"
 READ_CLUSTER = "holdfast:ReadCluster"
+READ_FLEET = "holdfast:ReadFleet"
 DRAIN_HOST = "holdfast:DrainHost"
 REMOVE_HOST = "holdfast:RemoveHost"
 RAISE_FORMATS = "holdfast:RaiseFormats"
+ADD_CLUSTER = "holdfast:AddCluster"
 READ_AUDIT = "holdfast:ReadAudit"
 READ_USERS = "holdfast:ReadUsers"
 MANAGE_USERS = "holdfast:ManageUsers"
@@ -76,9 +81,11 @@ SERVICE_ACTIONS = frozenset(
         PURGE_QUEUE,
         READ_USAGE,
         READ_CLUSTER,
+        READ_FLEET,
         DRAIN_HOST,
         REMOVE_HOST,
         RAISE_FORMATS,
+        ADD_CLUSTER,
         READ_AUDIT,
         READ_USERS,
         MANAGE_USERS,

@@ -21,8 +21,9 @@ DELETED_MAX = 10_000
 _SLICE = 100
 """Queues that are read before others may run."""
 
-_Life = tuple[str, str, str, int]
-"""Account, region, name and time of creation of a queue. A purge changes its id, but not these."""
+_Life = tuple[str, str, str, int, int]
+"""Account, region, name, time of creation and part of a queue. A purge changes its id, but not
+these."""
 
 
 class _Reading(NamedTuple):
@@ -37,7 +38,9 @@ class _Reading(NamedTuple):
 
     @property
     def life(self) -> _Life:
-        return self.queue.account, self.queue.region, self.queue.name, self.queue.created_at_ms
+        queue = self.queue
+        part = queue.part.number if queue.parts else 0
+        return queue.account, queue.region, queue.name, queue.created_at_ms, part
 
     @property
     def stored(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -62,7 +63,17 @@ class HostNames(click.ParamType[tuple[str, ...]]):
     show_default=True,
     help="Days for which the certificates are valid.",
 )
-def certificates(hosts: tuple[str, ...], out: Path, days: int) -> None:
+@click.option(
+    "--cluster-number",
+    type=click.IntRange(1),
+    default=1,
+    show_default=True,
+    help="Number of the hosts' cluster in its fleet.",
+)
+@click.option("--gateway", "is_gateway", is_flag=True, help="They are gateways of the fleet.")
+def certificates(
+    *, hosts: tuple[str, ...], out: Path, days: int, cluster_number: int, is_gateway: bool
+) -> None:
     """Make or renew the certificates that hosts show each other.
 
     The private authority in OUT is made once; keep its ca.key where no host has it. OUT/HOST has
@@ -71,9 +82,11 @@ def certificates(hosts: tuple[str, ...], out: Path, days: int) -> None:
     """
     from cluster.clock import SystemClock
     from cluster.peers.certificates import CertificatesRefused, make_certificates
+    from cluster.peers.roles import GATEWAY_MARK, cluster_mark
 
+    mark = GATEWAY_MARK if is_gateway else cluster_mark(cluster_number)
     try:
-        made = make_certificates(out, hosts, days, SystemClock().wall_s())
+        made = make_certificates(out, hosts, days, SystemClock().wall_s(), mark=mark)
     except CertificatesRefused as error:
         raise Refused(str(error)) from error
     for host, files in made.items():
@@ -106,6 +119,18 @@ def try_cluster(
     --aws-waits off, are given to each host, and so is the environment. It is for trying and
     testing: all hosts share one machine.
     """
+    run_trial(data, port, machines, flags)
+
+
+def run_trial(
+    data: Path,
+    port: int,
+    machines: tuple[tuple[str, str, str], ...],
+    flags: Mapping[str, str | None],
+    *,
+    is_fleet: bool = False,
+) -> None:
+    """Run a cluster or a fleet on this machine. Raises Refused."""
     from cluster.clock import SystemClock, SystemEntropy
     from sqs_api.trial.layout import Machine, TrialRefused, opened
 
@@ -115,14 +140,14 @@ def try_cluster(
     given["auth"] = place.auth.value
     clock = SystemClock()
     try:
-        with opened(data, clock, SystemEntropy(), apart) as layout:
+        with opened(data, clock, SystemEntropy(), apart, is_fleet=is_fleet) as layout:
             trial = _trial(layout, port, given, clock)
             asyncio.run(_try(trial, layout.kept, place))
     except TrialRefused as error:
         raise Refused(str(error)) from error
 
 
-_OF_THE_TRIAL = {
+OF_THE_TRIAL = {
     "host",
     "port",
     "data",
@@ -135,7 +160,7 @@ _OF_THE_TRIAL = {
     *ClusterSettings.model_fields,
 } - {"replication"}
 """Settings that the trial itself gives to its hosts, or that its balancer cannot follow."""
-try_cluster.params += setting_flags(without=_OF_THE_TRIAL)
+try_cluster.params += setting_flags(without=OF_THE_TRIAL)
 
 
 def _trial(layout: Layout, port: int, flags: dict[str, str], clock: Clock) -> TrialCluster:

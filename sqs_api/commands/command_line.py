@@ -17,6 +17,7 @@ from sqs_api.commands.backup_command import backup
 from sqs_api.commands.cluster_command import cluster
 from sqs_api.commands.command_options import Failed
 from sqs_api.commands.credentials_command import credentials
+from sqs_api.commands.fleet_command import fleet
 from sqs_api.commands.folders import convert, restore, salvage, verify
 from sqs_api.commands.keys_command import keys
 from sqs_api.commands.lake_commands import lake_archived, lake_search
@@ -71,9 +72,11 @@ for command in (
     lake_archived,
     lake_search,
     cluster,
+    fleet,
     queues,
     messages,
     redrive,
+    fleet,
     audit,
     archive,
 ):

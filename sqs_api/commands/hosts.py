@@ -18,7 +18,7 @@ from sqs_api.commands.tables import show_table
 if TYPE_CHECKING:
     from sqs_api.commands.page_client import AdminClient
 
-_NOT_IN_TIME = 3
+_NOT_IN_TIME = 4
 """Exit status of a wait whose time is over."""
 _LOOK_S = 0.5
 TIMEOUT = click.option(
@@ -149,7 +149,7 @@ def remove(host: str, timeout: float | None, url: str | None, data: Path | None)
     No other host may be lost before the command has ended. It can be interrupted, and called again:
     then it waits for what is left.
 
-    The exit status is 3 if the shards have not all changed within the timeout.
+    The exit status is 4 if the shards have not all changed within the timeout.
     """
     from sqs_api.commands.page_client import AdminRefused
 
@@ -183,7 +183,7 @@ def wait(host: str, timeout: float | None, url: str | None, data: Path | None) -
 
     From then on another host may be removed, or lost.
 
-    The exit status is 3 if it does not count within the timeout.
+    The exit status is 4 if it does not count within the timeout.
     """
     missing = partial(_that_do_not_count, host)
     _wait(admin_client(url, data), missing, timeout, f"host {host} does not count yet")

@@ -1,10 +1,16 @@
 """ConsolePages: the console's files. They hold no data, so they need no signature.
 
-The page signs its requests itself: the secret of an access key stays in the browser.
+The page signs its requests itself: the secret of an access key stays in the browser. All files but
+the page itself have a hash of all of them in their path: browsers keep them for good, and another
+version's are never mixed in. The page names the modules of the first screen, so that a browser asks
+for all of them at once.
 """
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import re
 from importlib import resources
 
 from aiohttp import web
@@ -29,13 +35,17 @@ _HEADERS = {
         "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
         "require-trusted-types-for 'script'"
     ),
-    "Cache-Control": "no-cache",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
+    "Vary": "Accept-Encoding",
 }
+_FOR_GOOD = "public, max-age=31536000, immutable"
+_PATH = re.compile(r"/(?:([0-9a-f]{16})/)?([a-z_]+\.[a-z]+)")
+_FIRST = ("main.js", "queues.js")
+_IMPORTED = re.compile(rb'from "\./([a-z_]+\.js)"')
 
 
 class ConsolePages:
@@ -50,9 +60,29 @@ class ConsolePages:
             for file in folder.iterdir()
             if file.name.rpartition(".")[2] in _TYPES
         }
+        content = b"".join(name.encode() + self._files[name] for name in sorted(self._files))
+        self._hash = hashlib.sha256(content).hexdigest()[:16]
         index = self._files[_INDEX].decode()
-        index = index.replace("{auth}", "sigv4" if signs_in else "open")
-        self._files[_INDEX] = index.replace("{region}", region).encode()
+        for name, text in {
+            "{preloads}": "\n  ".join(map(self._preload, self._first_modules())),
+            "{files}": f"{CONSOLE}/{self._hash}",
+            "{auth}": "sigv4" if signs_in else "open",
+            "{region}": region,
+        }.items():
+            index = index.replace(name, text)
+        self._files[_INDEX] = index.encode()
+        self._compressed: dict[str, bytes] = {}
+
+    def _first_modules(self) -> list[str]:
+        """The modules of the first screen, with all that they import."""
+        found = list(_FIRST)
+        for name in found:
+            imported = (each.decode() for each in _IMPORTED.findall(self._files[name]))
+            found += (each for each in dict.fromkeys(imported) if each not in found)
+        return found
+
+    def _preload(self, name: str) -> str:
+        return f'<link rel="modulepreload" href="{{files}}/{name}">'
 
     async def __call__(self, request: BaseRequest, sent: AdminRequest) -> web.Response:
         """The file of a path."""
@@ -63,9 +93,20 @@ class ConsolePages:
         if request.method != "GET":
             return web.Response(status=405, headers={"Allow": "GET"})
         path = request.raw_path.partition("?")[0].removeprefix(CONSOLE)
-        name = path.removeprefix("/") or _INDEX
-        content = self._files.get(name)
-        if content is None or path == f"/{_INDEX}":
+        if path in ("", "/"):
+            return self._answer(_INDEX, request, "no-cache")
+        found = _PATH.fullmatch(path)
+        if found is None or found[2] == _INDEX or found[2] not in self._files:
             return web.Response(status=404, text="not found\n")
+        return self._answer(found[2], request, _FOR_GOOD if found[1] == self._hash else "no-cache")
+
+    def _answer(self, name: str, request: BaseRequest, cached: str) -> web.Response:
+        headers = {**_HEADERS, "Cache-Control": cached}
+        content = self._files[name]
+        if "gzip" in request.headers.get("Accept-Encoding", ""):
+            if name not in self._compressed:
+                self._compressed[name] = gzip.compress(content, mtime=0)
+            content = self._compressed[name]
+            headers["Content-Encoding"] = "gzip"
         kind = _TYPES[name.rpartition(".")[2]]
-        return web.Response(body=content, content_type=kind, charset="utf-8", headers=_HEADERS)
+        return web.Response(body=content, content_type=kind, charset="utf-8", headers=headers)

@@ -7,6 +7,7 @@ messages are kept for the restore window.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any
@@ -54,7 +55,7 @@ class Deletions:
     def report_unknown(self) -> None:
         """Log queues that the catalog does not know but that have messages: these are kept, out of
         reach."""
-        known = {queue.queue_id for queue in self._catalog}
+        known = {queue.queue_id for queue in self._catalog.all_queues()}
         known |= {kept.queue.queue_id for kept in self._catalog.kept}
         for queue_id, counters in self._router.counters().items():
             if queue_id not in known and counters.stored:
@@ -65,12 +66,16 @@ class Deletions:
     async def delete(self, queue: QueueDefinition, *, force: bool = False) -> None:
         """Delete a queue and end its long polls. Raises the errors of `Catalog.delete_queue`."""
         await self._catalog.delete_queue(queue, force=force)
-        await self._watch.confirmed(queue.queue_id)
+        await self._confirmed(queue)
 
     async def purge(self, queue: QueueDefinition, *, force: bool = False) -> None:
         """Purge a queue. Raises the errors of `Catalog.purge_queue`."""
         await self._catalog.purge_queue(queue, force=force)
-        await self._watch.confirmed(queue.queue_id)
+        await self._confirmed(queue)
+
+    async def _confirmed(self, queue: QueueDefinition) -> None:
+        """Wait for the shards of all its parts."""
+        await self._watch.confirmed(*(part.queue_id for part in queue.all_parts()))
 
     # -- restore -----------------------------------------------------------------------------------
 
@@ -81,8 +86,10 @@ class Deletions:
     def messages(self, restorable: list[KeptQueue]) -> list[int]:
         """Messages that restoring each of these queues would bring back."""
         reports = self._router.queues([kept.queue for kept in restorable])
-        stored = {report.queue_id: report.stored for report in reports}
-        return [stored.get(kept.queue.queue_id, 0) for kept in restorable]
+        stored = Counter[int]()
+        for report in reports:
+            stored[report.queue_id] += report.stored
+        return [stored[kept.queue.queue_id] for kept in restorable]
 
     def restorable_until_ms(self, kept: KeptQueue) -> int:
         """End of its window (epoch milliseconds)."""
@@ -98,20 +105,27 @@ class Deletions:
         return await asyncio.shield(self._task(self._restore(queue_id)))
 
     async def _restore(self, queue_id: int) -> QueueDefinition:
-        is_free = queue_id not in self._busy
-        self._busy.add(queue_id)
+        kept = self._catalog.kept.get(queue_id)
+        parts = [] if kept is None else [each.queue for each in self._catalog.kept.together(kept)]
+        free = {queue_id, *(part.queue_id for part in parts)} - self._busy
+        self._busy |= free
         try:
             queue = await self._catalog.restore_queue(queue_id)
         finally:
-            if is_free:
-                self._busy.discard(queue_id)
+            self._busy -= free
         if queue.queue_id == queue_id:
-            await self._watch.confirmed(queue_id)
-        elif self._router.is_led_elsewhere(queue.shard):
-            await self._restored_elsewhere(queue_id)
+            await self._confirmed(queue)
         else:
-            await self._undisturbed(queue_id, partial(self._restore_messages, waits=False))
+            await asyncio.gather(*map(self._restore_part, parts))
         return queue
+
+    async def _restore_part(self, purged: QueueDefinition) -> None:
+        """Move the messages of one part, or of an unsplit queue, that are not in flight."""
+        if self._router.is_led_elsewhere(purged.shard):
+            await self._restored_elsewhere(purged.queue_id)
+        else:
+            work = partial(self._restore_messages, waits=False)
+            await self._undisturbed(purged.queue_id, work)
 
     async def _restored_elsewhere(self, queue_id: int) -> None:
         """Wait a little for the host that leads the shard, which sees that there is work."""
@@ -152,12 +166,14 @@ class Deletions:
         ServiceUnavailable.
 
         On a disk that is short of space, the queue that was deleted or purged first goes at once.
-        Clock and disk that count are those of the host that leads the first shard.
+        Clock and disk that count are those of the host that leads the first shard of
+        a cluster, for the queues of that cluster.
         """
-        if self._router.leads(0):
-            await self._catalog.end_windows(now_ms)
+        shards = self._router.shards
+        if shards and self._router.leads(min(shards)):
+            await self._catalog.end_windows(now_ms, shards)
             if disk_is_short:
-                await self._catalog.give_up_oldest()
+                await self._catalog.give_up_oldest(shards)
         self.go_on()
 
     def _on_change(self, change: QueueChange) -> None:
@@ -202,7 +218,7 @@ class Deletions:
             await asyncio.sleep(step.again_in_ms / 1000)
             step = await self._step(DropQueue(), kept.queue)
         await self._catalog.forget_queue(queue_id)
-        if not kept.continued_as:
+        if kept.queue.is_home and not kept.continued_as:
             self._log.info("deleted_queue_dropped", queue_id=queue_id, queue=kept.queue.name)
 
     async def settle(self) -> None:

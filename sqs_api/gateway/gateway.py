@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Coroutine, Sequence
 from functools import partial
+from math import ceil
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -18,6 +19,8 @@ import structlog
 from auth.auth_errors import AccessDenied, AuthError, MissingAuthenticationToken
 from auth.caller import Caller
 from cluster.clock import Clock, Entropy
+from cluster.parts.split_queues import SplitQueues
+from cluster.parts.split_receives import SplitReceive
 from cluster.shards.router import Router
 from sqs_api.gateway.access import Access, Asker, Sender
 from sqs_api.gateway.accounting import Accounting
@@ -45,6 +48,7 @@ from sqs_api.settings.origins import AllowedOrigins
 from visibility.contract.actions import ACTIONS, Action
 from visibility.contract.errors import (
     InternalError,
+    Moved,
     QueueError,
     RequestThrottled,
     ServiceUnavailable,
@@ -105,6 +109,7 @@ class Gateway:
         authenticate: Authenticate,
         queues: QueueActions,
         router: Router,
+        split: SplitQueues,
         accounting: Accounting,
         clock: Clock,
         entropy: Entropy,
@@ -124,6 +129,7 @@ class Gateway:
         self._authenticate = authenticate
         self._queues = queues
         self._router = router
+        self._split = split
         self._accounting = accounting
         self._monotonic_s = clock.monotonic_s
         self._wall_s = clock.wall_s
@@ -205,11 +211,15 @@ class Gateway:
 
     def cancel(self, exchange: Exchange) -> None:
         """End a long poll whose client hung up, or a receive that is to be decided again."""
-        if exchange.ticket is not None and self._router.cancel(exchange.ticket):
+        if exchange.ticket is not None and self._cancelled(exchange.ticket):
             exchange.ticket = None
             self.outstanding -= 1
             if exchange.held_bytes:
                 exchange.give_back()  # a leader that was deposed had decided it
+
+    def _cancelled(self, ticket: Ticket) -> bool:
+        split = isinstance(ticket, SplitReceive)
+        return self._split.cancel(ticket) if split else self._router.cancel(ticket)
 
     async def drain(self) -> None:
         """Wait until every request was answered."""
@@ -275,7 +285,7 @@ class Gateway:
         room = None
         if type(operation) is ReceiveMessage:
             room = exchange
-            if self.memory.is_short_for(caller) and self._router.is_led_elsewhere(queue.shard):
+            if self.memory.is_short_for(caller) and self._is_led_elsewhere(queue):
                 raise RequestThrottled(NO_ROOM)  # a leader elsewhere does not know
             if self.outstanding > self._waiting_polls_max:
                 operation = exchange.operation = _without_wait(exchange, operation, queue)
@@ -289,7 +299,27 @@ class Gateway:
         if queue.settings.redrive_policy is not None:
             target_queue = self._queues.dead_letter_queue(queue)
         request = Request(operation, queue, caller, exchange.request_id, payload, target_queue)
-        exchange.ticket = self._router.submit(request, exchange.on_answer, room)
+        router = self._split if queue.parts else self._router
+        exchange.ticket = router.submit(request, exchange.on_answer, room)
+
+    def _is_led_elsewhere(self, queue: QueueDefinition) -> bool:
+        if queue.parts:
+            return self._split.is_led_elsewhere(queue)
+        return self._router.is_led_elsewhere(queue.shard)
+
+    def _go_on(self, exchange: Exchange) -> bool:
+        """Let a long poll that began before its queue got parts wait at these. False for another
+        request."""
+        operation, queue, caller = exchange.operation, exchange.queue, exchange.caller
+        if type(operation) is not ReceiveMessage or queue is None or caller is None:
+            return False
+        waited_s = self._monotonic_s() - exchange.started_s
+        left_s = max(0, ceil(wait_ms(operation, queue.settings) / 1000 - waited_s))
+        rest = msgspec.structs.replace(operation, wait_time_seconds=left_s)
+        target = self._queues.dead_letter_queue(queue)
+        request = Request(rest, queue, caller, exchange.request_id, (), target)
+        exchange.ticket = self._split.submit(request, exchange.on_answer, exchange)
+        return True
 
     def _admit_unsigned(
         self, decoded: Decoded, client: Client, headers: dict[bytes, bytes]
@@ -390,7 +420,10 @@ class Gateway:
             exchange.request_id,
             receipts_of(deliveries),
         )
-        self._router.give_back(request, ticket)
+        if isinstance(ticket, SplitReceive):
+            self._split.give_back(request, ticket)
+        else:
+            self._router.give_back(request, ticket)
 
     def succeed(self, exchange: Exchange, result: Answer) -> bool:
         """Answer with a result; False if the client did not get it."""
@@ -399,6 +432,8 @@ class Gateway:
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         """Answer with an error."""
         if isinstance(refusal, ServiceUnavailable):
+            if type(refusal) is Moved and self._go_on(exchange):
+                return
             action = "-" if exchange.action is None else exchange.action.name
             self._log.error("unavailable", request_id=exchange.request_id, action=action)
         self._write_refusal(exchange, refusal)

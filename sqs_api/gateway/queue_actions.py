@@ -15,6 +15,7 @@ from typing import Any
 
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
+from cluster.parts.split_queues import SplitQueues
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
 from sqs_api.gateway.deletions import Deletions
@@ -26,6 +27,7 @@ from visibility.contract.errors import (
     QueueError,
     ResourceNotFound,
     ServiceUnavailable,
+    UnsupportedOperation,
 )
 from visibility.contract.limits import LIST_RESULTS
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
@@ -49,10 +51,16 @@ class QueueActions:
     """Answers the catalog's actions."""
 
     def __init__(
-        self, catalog: Catalog, router: Router, deletions: Deletions, watch: QueueWatch
+        self,
+        catalog: Catalog,
+        router: Router,
+        split: SplitQueues,
+        deletions: Deletions,
+        watch: QueueWatch,
     ) -> None:
         self._catalog = catalog
         self._router = router
+        self._split = split
         self._deletions = deletions
         self._watch = watch
 
@@ -157,18 +165,23 @@ class QueueActions:
         queue = self.find(operation.queue_url or "", caller)
         counters = _NO_COUNTERS
         if needs_counters(operation.attribute_names):
-            answer = await self._router.ask(Request(ReadCounters(), queue, caller, request_id))
-            assert isinstance(answer, QueueCounters)
-            counters = answer
+            counters = await self._counters(Request(ReadCounters(), queue, caller, request_id))
         shown = shown_attributes(queue, operation.attribute_names, counters)
         return results.GetQueueAttributesResult(shown)
+
+    async def _counters(self, request: Request) -> QueueCounters:
+        if request.queue.parts:
+            return await self._split.counters(request)
+        answer = await self._router.ask(request)
+        assert isinstance(answer, QueueCounters)
+        return answer
 
     async def _set_queue_attributes(
         self, operation: op.SetQueueAttributes, caller: Caller, base_url: str, request_id: str
     ) -> None:
         queue = self.find(operation.queue_url or "", caller)
         await self._catalog.set_attributes(queue, operation.attributes or {})
-        await self._watch.confirmed(queue.queue_id)
+        await self._watch.confirmed(*(part.queue_id for part in queue.all_parts()))
 
     async def _add_permission(
         self, operation: op.AddPermission, caller: Caller, base_url: str, request_id: str
@@ -220,6 +233,8 @@ def _move_request(
     else:
         source_arn = operation.source_arn or ""
     source = _queue(catalog, source_arn, caller, _SOURCE_GONE)
+    if source.parts and isinstance(operation, op.StartMessageMoveTask):
+        raise not_of_parts(source)
     if isinstance(operation, op.StartMessageMoveTask):
         if operation.destination_arn is not None:
             destination = _queue(catalog, operation.destination_arn, caller, _DESTINATION_GONE)
@@ -232,6 +247,15 @@ def _move_request(
             # dead-letter queue.
             targets = tuple(queue.arn for queue in sources)
     return Request(operation, source, caller, request_id, destination=destination, targets=targets)
+
+
+def not_of_parts(queue: QueueDefinition) -> UnsupportedOperation:
+    """The refusal of what is not done for queues of several parts."""
+    return UnsupportedOperation(
+        f"Queue {queue.name} is kept in several parts, for which this is not supported. Shrink it "
+        f"first (holdfast fleet shrink {queue.name}), and wait until `holdfast fleet parts` shows "
+        "one."
+    )
 
 
 def _queue(catalog: Catalog, arn: str, caller: Caller, refusal: str) -> QueueDefinition:

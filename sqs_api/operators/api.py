@@ -28,7 +28,7 @@ from aiohttp.web_request import BaseRequest
 from auth.auth_errors import AuthError
 from auth.caller import Caller
 from cluster.catalog.queue_view import QueueView
-from sqs_api.admin import backup_page, cluster_pages, usage_page
+from sqs_api.admin import backup_page, cluster_pages, fleet_pages, usage_page
 from sqs_api.admin.admin_access import AdminAccess, AdminRequest, Operator
 from sqs_api.admin.admin_pages import read_body
 from sqs_api.admin.asked import Asked
@@ -46,11 +46,14 @@ from sqs_api.operators import (
     history_answers,
     hold_answers,
     message_answers,
+    part_answers,
     queue_answers,
     queue_changes,
     redrive_answers,
     redrive_controls,
+    redrive_history,
     replay_answers,
+    roles,
     user_answers,
     user_changes,
 )
@@ -66,19 +69,23 @@ from visibility.contract.errors import (
 ROUTES: tuple[Route, ...] = (
     *queue_answers.ROUTES,
     *queue_changes.ROUTES,
+    *part_answers.ROUTES,
     *history_answers.ROUTES,
     *message_answers.ROUTES,
     *hold_answers.ROUTES,
     *group_answers.ROUTES,
     *redrive_answers.ROUTES,
     *redrive_controls.ROUTES,
+    *redrive_history.ROUTES,
     *archive_answers.ROUTES,
     *replay_answers.ROUTES,
     *audit_answers.ROUTES,
+    *roles.ROUTES,
     *user_answers.ROUTES,
     *user_changes.ROUTES,
     *deleted_queue_answers.ROUTES,
     *cluster_pages.ROUTES,
+    *fleet_pages.ROUTES,
     *archive_pages.ROUTES,
     *backup_page.ROUTES,
     *usage_page.ROUTES,

@@ -161,6 +161,7 @@ def _shown(queue: QueueDefinition) -> ShownQueueId:
 
 ROUTES = (
     Route("POST", "api/deleted-queues/restore", RESTORE_QUEUE, restore_queue),
+    Route("GET", "api/deleted-queues", LIST_DELETED_QUEUES, list_deleted_queues, merge=_merged),
     Route("GET", "deleted-queues", LIST_DELETED_QUEUES, list_deleted_queues, merge=_merged),
     Route(
         "POST",

@@ -13,14 +13,18 @@ from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.cloudwatch.metric_actions import Reader
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.payload import Payloads
-from sqs_api.gateway.queue_actions import QueueActions
+from sqs_api.gateway.queue_actions import QueueActions, not_of_parts
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings
 from sqs_api.operators.user_admin import UserAdmin
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import Operation
+from visibility.contract.operations import CancelMessageMoveTask, Operation
 from visibility.contract.outcomes import Answer
+from visibility.rules.move_tasks import ChangeMoveTask, ReadMoveTasks
+
+_OF_THE_HOME = (ReadMoveTasks, CancelMessageMoveTask, ChangeMoveTask)
+"""Operations on tasks, which the home of a queue with parts keeps."""
 
 
 class OperatorContext(NamedTuple):
@@ -53,7 +57,10 @@ class OperatorContext(NamedTuple):
     async def ask(
         self, asked: Asked, operation: Operation, queue: QueueDefinition, **more: Any
     ) -> Answer:
-        """Have the shard of a queue decide, on whichever host leads it. Raises QueueError."""
+        """Have the shard of a queue decide, on whichever host leads it. Raises QueueError, among
+        them UnsupportedOperation for a queue of several parts."""
+        if queue.parts and type(operation) not in _OF_THE_HOME:
+            raise not_of_parts(queue)
         request_id = asked.request_id(operation, queue) or f"{self.bits128():032x}"
         request = Request(operation, queue, asked.caller, request_id, **more)
         return await self.router.ask(request, asked.age_ms)

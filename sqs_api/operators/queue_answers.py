@@ -13,6 +13,7 @@ from msgspec import Meta
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import (
     BROWSE_MESSAGES,
+    DELETE,
     DELETE_MESSAGES,
     GET_QUEUE,
     HOLD_MESSAGES,
@@ -46,6 +47,7 @@ _ON_A_QUEUE = (
     HOLD_MESSAGES,
     SEND,
     PURGE,
+    DELETE,
     SET_ATTRIBUTES,
     TAG,
     UNTAG,
@@ -80,6 +82,13 @@ class SortedListing(Listing):
     """A page of a list of queues, in an order."""
 
     sort: Literal["name", "visible", "in_flight", "delayed", "oldest", "expires"] = "name"
+
+
+class DeadLetterListing(Listing):
+    """A page of the list of dead-letter queues, in an order; perhaps only those with messages."""
+
+    sort: Literal["name", "visible", "oldest", "expires"] = "expires"
+    with_messages: bool = False
 
 
 class ListedQueue(ShownQueue):
@@ -140,11 +149,23 @@ async def listed_queues(context: OperatorContext, asked: Asked, listing: SortedL
     return await _page(context, listing, _found(context, asked, listing.search), listing.sort)
 
 
-async def list_dead_letters(context: OperatorContext, asked: Asked, listing: Listing) -> QueuePage:
-    """A page of the dead-letter queues: first those that lose a message soonest."""
+async def list_dead_letters(
+    context: OperatorContext, asked: Asked, listing: DeadLetterListing
+) -> QueuePage:
+    """A page of the dead-letter queues: by default first those that lose a message soonest. A queue
+    whose shard no host leads counts as one with messages."""
     sources = _sources(context)
     queues = [queue for queue in _found(context, asked, listing.search) if queue.arn in sources]
-    return await _shown(context, asked, await _page(context, listing, queues, "expires"), sources)
+    if listing.with_messages:
+        readings = await context.readings.all()
+        queues = [queue for queue in queues if _holds(readings.get(queue.queue_id, EMPTY))]
+    return await _shown(
+        context, asked, await _page(context, listing, queues, listing.sort), sources
+    )
+
+
+def _holds(reading: QueueReading | None) -> bool:
+    return reading is None or reading.oldest_stored_ms > 0
 
 
 async def show_queue(context: OperatorContext, asked: Asked) -> WholeQueue:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 
+import msgspec
+
 from auth.caller import Caller
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
@@ -33,12 +35,19 @@ class Readings:
     async def of(self, queues: Iterable[QueueDefinition]) -> Found:
         """Readings of these queues, in bounded steps."""
         by_shard: dict[int, list[QueueDefinition]] = {}
+        whole: dict[int, int] = {}
         for queue in queues:
-            by_shard.setdefault(queue.shard, []).append(queue)
+            for part in queue.all_parts():
+                by_shard.setdefault(part.shard, []).append(part)
+                whole[part.queue_id] = queue.queue_id
         found: Found = {}
         for group in by_shard.values():
             for begin in range(0, len(group), READ_QUEUES_MAX):
-                found |= await self._step(group[begin : begin + READ_QUEUES_MAX])
+                step = await self._step(group[begin : begin + READ_QUEUES_MAX])
+                for part_id, reading in step.items():
+                    queue_id = whole[part_id]
+                    is_first = queue_id not in found
+                    found[queue_id] = reading if is_first else _sum(found[queue_id], reading)
         return found
 
     async def all(self) -> Found:
@@ -57,3 +66,31 @@ class Readings:
             return dict.fromkeys(operation.queue_ids)
         assert isinstance(answer, QueuesRead)
         return {reading.queue_id: reading for reading in answer.queues}
+
+
+_SUMS = (
+    "visible",
+    "in_flight",
+    "delayed",
+    "quarantined",
+    "sent",
+    "received",
+    "deleted",
+    "expired",
+    "moved_in",
+    "moved_out",
+    "held",
+)
+_OLDEST = ("oldest_stored_ms", "oldest_receivable_ms")
+
+
+def _sum(one: QueueReading | None, other: QueueReading | None) -> QueueReading | None:
+    """The reading of two parts together; None if one of them is not known."""
+    if one is None or other is None:
+        return None
+    sums = {name: getattr(one, name) + getattr(other, name) for name in _SUMS}
+    for name in _OLDEST:
+        known = filter(None, (getattr(one, name), getattr(other, name)))
+        sums[name] = min(known, default=0)
+    with_task = one if one.task is not None else other
+    return msgspec.structs.replace(with_task, **sums)

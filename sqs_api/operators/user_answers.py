@@ -14,7 +14,9 @@ from cluster.keys.identity_records import StoredKey, StoredUser, day_text
 from cluster.keys.identity_store import IdentityStore
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import (
+    CREATE,
     DRAIN_HOST,
+    LIST_DELETED_QUEUES,
     LIST_QUEUES,
     MANAGE_USERS,
     READ_AUDIT,
@@ -43,6 +45,7 @@ _SHOWN_ACTIONS = {
     MANAGE_USERS: True,
     READ_CLUSTER: False,
     DRAIN_HOST: True,
+    LIST_DELETED_QUEUES: False,
     RESTORE_QUEUE: False,
 }
 """Actions on the service that a caller is shown, and True for those of the root only."""
@@ -72,7 +75,7 @@ async def show_caller(context: OperatorContext, asked: Asked) -> ShownCaller:
         "region": asked.caller.region,
         "user": asked.caller.user,
         "is_trusted": asked.is_trusted,
-        "may": [LIST_QUEUES, *may] if asked.may(LIST_QUEUES, "*") else may,
+        "may": [*(action for action in (LIST_QUEUES, CREATE) if asked.may(action, "*")), *may],
         "has_archive": context.archive.has_lake,
     }
 

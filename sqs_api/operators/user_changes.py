@@ -8,10 +8,12 @@ import msgspec
 from msgspec import Meta
 
 from auth.credentials import AccessKey
+from auth.identities import User
 from cluster.keys.identity_store import IdentityStore
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import MANAGE_USERS, Route
 from sqs_api.operators.operator_context import OperatorContext
+from sqs_api.operators.roles import role_of
 from sqs_api.operators.user_answers import account_of, user_of
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 
@@ -31,9 +33,11 @@ class NamedUser(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class NewUser(NamedUser, forbid_unknown_fields=True):
-    """A user to make."""
+    """A user to make, with the policy of a role and an access key if these are asked for."""
 
     tags: dict[str, str] = {}
+    role: Annotated[str | None, Meta(description="The name of one of `roles`.")] = None
+    with_key: bool = False
 
 
 class NamedPolicy(NamedUser, forbid_unknown_fields=True, kw_only=True):
@@ -75,11 +79,19 @@ class ReplacedKey(NamedKey, forbid_unknown_fields=True, kw_only=True):
     overlap_s: Annotated[int, Meta(ge=0, le=_OVERLAP_S_MAX)] = 3600
 
 
+class AddedKey(TypedDict):
+    """An access key with its secret."""
+
+    access_key_id: str
+    secret_access_key: str
+
+
 class AddedUser(TypedDict):
-    """A user that was made."""
+    """A user that was made, and the access key that was asked for with its secret."""
 
     arn: str
     user_id: str
+    key: AddedKey | None
 
 
 class Removed(TypedDict):
@@ -92,13 +104,6 @@ class PutPolicy(TypedDict):
     """The name of a policy that holds now."""
 
     policy: str
-
-
-class AddedKey(TypedDict):
-    """An access key with its secret."""
-
-    access_key_id: str
-    secret_access_key: str
 
 
 class ChangedKey(TypedDict):
@@ -116,12 +121,27 @@ def _noted(context: OperatorContext, asked: Asked, given: NamedUser) -> str:
 
 
 async def add_user(context: OperatorContext, asked: Asked, given: NewUser) -> AddedUser:
-    """Make a user, who may do nothing until a policy says so."""
+    """Make a user, who may do nothing until a policy says so: a role's, or one that follows."""
     account = _noted(context, asked, given)
-    user = await context.user_admin.change(
-        lambda store: store.add_user(account, given.name, given.tags)
-    )
-    return {"arn": user.arn, "user_id": user.user_id}
+    role = None if given.role is None else role_of(given.role)
+
+    async def add(store: IdentityStore) -> tuple[User, AccessKey | None]:
+        user = await store.add_user(account, given.name, given.tags)
+        if role is not None:
+            await store.put_policy(user, role["name"], role["document"])
+        key = await store.add_key(account, user) if given.with_key else None
+        return user, key
+
+    if role is not None:
+        asked.noted["role"] = role["name"]
+    user, key = await context.user_admin.change(add)
+    if key is not None:
+        asked.noted["made"] = key.access_key_id
+    return {"arn": user.arn, "user_id": user.user_id, "key": None if key is None else _shown(key)}
+
+
+def _shown(key: AccessKey) -> AddedKey:
+    return {"access_key_id": key.access_key_id, "secret_access_key": key.secret_access_key}
 
 
 async def remove_user(context: OperatorContext, asked: Asked, given: NamedUser) -> Removed:
@@ -173,7 +193,7 @@ async def add_key(context: OperatorContext, asked: Asked, given: NewKey) -> Adde
 
     key = await context.user_admin.change(add)
     asked.noted["made"] = key.access_key_id
-    return {"access_key_id": key.access_key_id, "secret_access_key": key.secret_access_key}
+    return _shown(key)
 
 
 async def rotate_key(context: OperatorContext, asked: Asked, given: ReplacedKey) -> AddedKey:
@@ -186,7 +206,7 @@ async def rotate_key(context: OperatorContext, asked: Asked, given: ReplacedKey)
     if key is None:
         raise _no_key(old_id)
     asked.noted["made"] = key.access_key_id
-    return {"access_key_id": key.access_key_id, "secret_access_key": key.secret_access_key}
+    return _shown(key)
 
 
 async def enable_key(context: OperatorContext, asked: Asked, given: KeyState) -> ChangedKey:

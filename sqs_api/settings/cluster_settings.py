@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -82,6 +83,15 @@ def _reachable(text: str | None) -> str | None:
     return text
 
 
+class Role(StrEnum):
+    """Kinds of processes of a fleet."""
+
+    HOST = "host"
+    """It keeps shards."""
+    GATEWAY = "gateway"
+    """It keeps none, and has all requests decided by hosts."""
+
+
 class ClusterSettings(BaseModel):
     """Everything that makes a host a member of a cluster; nothing of it is set for a single
     host."""
@@ -102,7 +112,12 @@ class ClusterSettings(BaseModel):
     etcd_key: Path | None = None
     """PEM file with its key, without a password."""
     cluster: Annotated[str, AfterValidator(_cluster)] = "holdfast"
-    """Name of the cluster; several may share an etcd."""
+    """Name of the fleet, of one cluster or several; several fleets may share an etcd."""
+    cluster_number: Annotated[int, Field(ge=1)] = 1
+    """Number of this host's cluster in its fleet, as `holdfast fleet add-cluster` said it."""
+    role: Role = Role.HOST
+    """`gateway`: a process without shards that passes requests on to the hosts of all clusters;
+    needs no peer_address, and starts without etcd once it has run."""
     host_name: Annotated[str | None, AfterValidator(_host_name)] = None
     """Name of this host in the cluster, which its peer certificate bears as a DNS name."""
     cluster_hosts: Annotated[str | None, AfterValidator(_host_names)] = None
@@ -132,7 +147,10 @@ def wrong_combination(settings: ClusterSettings) -> str | None:
         fields = ClusterSettings.model_fields.items()
         given = [name for name, field in fields if getattr(settings, name) != field.default]
         return f"{given[0]}: needs etcd" if given else None
+    of_gateway = settings.role is Role.GATEWAY
     for name in _NEEDED:
+        if of_gateway and name == "peer_address":
+            continue
         if getattr(settings, name) is None:
             return f"etcd: needs {name}"
     for one, other in _PAIRS:

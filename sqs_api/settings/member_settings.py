@@ -14,7 +14,8 @@ from cluster.coordination.etcd_wire import TlsFiles as EtcdTlsFiles
 from cluster.members.member_records import MembershipRefused
 from cluster.peers.peer_settings import Address, PeerSettings
 from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
-from sqs_api.settings.cluster_settings import split_address, split_list
+from cluster.peers.roles import FIRST_MARK, GATEWAY_MARK, MARKS, cluster_mark
+from sqs_api.settings.cluster_settings import Role, split_address, split_list
 from sqs_api.settings.config import Settings
 
 
@@ -22,13 +23,15 @@ class MemberSettings(NamedTuple):
     """A host's place in its cluster."""
 
     cluster: str
+    number: int
+    """Of its cluster in the fleet; 0 of a gateway."""
     host: str
     founders: tuple[str, ...]
     """Names of the founding hosts; empty on a host that joins a cluster."""
     etcd: Access
     etcd_tls: EtcdTlsFiles
     peer_address: str
-    """HOST:PORT as the other hosts reach it."""
+    """HOST:PORT as the other hosts reach it; empty of a gateway, as `peer_listen` is."""
     peer_listen: Address
     peer_tls: TlsFiles
 
@@ -38,10 +41,13 @@ def member_settings(settings: Settings) -> MemberSettings | None:
     if settings.etcd is None:
         return None
     assert settings.host_name is not None
-    assert settings.peer_address is not None
+    is_gateway = settings.role is Role.GATEWAY
+    address = settings.peer_address or ""
+    assert address or is_gateway
     password = settings.etcd_password
     return MemberSettings(
         cluster=settings.cluster,
+        number=0 if is_gateway else settings.cluster_number,
         host=settings.host_name,
         founders=split_list(settings.cluster_hosts),
         etcd=Access(
@@ -50,8 +56,10 @@ def member_settings(settings: Settings) -> MemberSettings | None:
             "" if password is None else password.get_secret_value(),
         ),
         etcd_tls=EtcdTlsFiles(settings.etcd_ca, settings.etcd_certificate, settings.etcd_key),
-        peer_address=settings.peer_address,
-        peer_listen=Address(*split_address(settings.peer_listen or settings.peer_address)),
+        peer_address="" if is_gateway else address,
+        peer_listen=Address("", 0)
+        if is_gateway
+        else Address(*split_address(settings.peer_listen or address)),
         peer_tls=_peer_tls(settings),
     )
 
@@ -76,6 +84,16 @@ def open_network(
     except PeerTlsUnusable as error:
         raise MembershipRefused(str(error)) from error
     names = _names_in(membership.peer_tls.certificate)
+    marks = {name for name in names if name.startswith(MARKS)} or {FIRST_MARK}
+    number = membership.number
+    mark = cluster_mark(number) if number else GATEWAY_MARK
+    if membership.host in names and marks != {mark}:
+        certificate = membership.peer_tls.certificate
+        flag = f"--cluster-number {number}" if number else "--gateway"
+        raise MembershipRefused(
+            f"{certificate} is of {', '.join(sorted(marks))}, and this process of {mark}: make it "
+            f"with `holdfast cluster certificates {flag}`"
+        )
     if membership.host not in names:
         named = ", ".join(sorted(names)) or "no host"
         certificate = membership.peer_tls.certificate
@@ -84,7 +102,7 @@ def open_network(
 
 
 def _names_in(certificate: Path) -> set[str]:
-    """The DNS names in the first certificate of a file. Raises MembershipRefused."""
+    """The DNS names and marks in the first certificate of a file. Raises MembershipRefused."""
     try:
         first = x509.load_pem_x509_certificate(certificate.read_bytes())
         names = first.extensions.get_extension_for_class(x509.SubjectAlternativeName)
@@ -92,7 +110,8 @@ def _names_in(certificate: Path) -> set[str]:
         return set()
     except (OSError, ValueError) as error:
         raise MembershipRefused(f"cannot use {certificate}: {error}") from error
-    return set(names.value.get_values_for_type(x509.DNSName))
+    marks = names.value.get_values_for_type(x509.UniformResourceIdentifier)
+    return {*names.value.get_values_for_type(x509.DNSName), *marks}
 
 
 def etcd_context(membership: MemberSettings) -> ssl.SSLContext | None:

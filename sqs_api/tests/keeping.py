@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
 from cluster.coordination.sqlite_coordination import SqliteCoordination
+from cluster.parts.split_queues import SplitQueues
 from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
@@ -46,7 +47,8 @@ class Kept:
         self.router = Router([self.shard])
         watch = QueueWatch(catalog, self.router)
         self.deletions = Deletions(catalog, self.router, watch)
-        self.actions = QueueActions(catalog, self.router, self.deletions, watch)
+        split = SplitQueues(self.router, catalog, CountingEntropy())
+        self.actions = QueueActions(catalog, self.router, split, self.deletions, watch)
 
     async def make(self, name: str = "q") -> QueueDefinition:
         """A queue with one message."""

@@ -19,6 +19,7 @@ from cluster.catalog.queue_rules import Waits
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.keys.keyring import Keyring
+from cluster.parts.split_queues import SplitQueues
 from cluster.shards.lead import OpenStore, ShardParts
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
@@ -286,12 +287,14 @@ async def running(
     disk = DiskSpace(Path("/"), 0)
     access = Access(catalog, clock, keyring, enforced=enforced, region=REGION)
     origins = AllowedOrigins(browser_origins)
-    queues = QueueActions(catalog, router, deletions, watch)
+    split = SplitQueues(router, catalog, entropy)
+    queues = QueueActions(catalog, router, split, deletions, watch)
     recheck_refusal = RecheckRefusal(queues, sealer, catch_up or keyring.catch_up)
     gateway = Gateway(
         authenticate=authenticate,
         queues=queues,
         router=router,
+        split=split,
         accounting=accounting,
         clock=clock,
         entropy=entropy,

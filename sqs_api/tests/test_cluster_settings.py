@@ -32,6 +32,8 @@ REST = {
     "etcd_certificate": "etcd.pem",
     "etcd_key": "etcd.key",
     "cluster": "orders",
+    "cluster_number": "2",
+    "role": "host",
     "cluster_hosts": "a,b,c",
     "peer_listen": "0.0.0.0:9325",
     "replication": "async",
@@ -129,7 +131,7 @@ def test_a_member_is_given_its_master_key(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        *(WITHOUT_ETCD | REST).items(),
+        *(WITHOUT_ETCD | REST | {"role": "gateway"}).items(),
         ("etcd_user", "holdfast"),
     ],
 )

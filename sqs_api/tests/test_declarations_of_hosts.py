@@ -114,7 +114,7 @@ class Leader:
 
     is_there = False
 
-    async def raises_ids(self) -> None:
+    async def raises_ids(self, shard: int) -> None:
         if not self.is_there:
             raise ServiceUnavailable
 

@@ -94,7 +94,7 @@ def test_a_removal_that_takes_too_long_has_a_status_of_its_own(
     said = run("cluster", "remove", "b", "--timeout", "0s")
 
     assert said == Said(
-        3,
+        4,
         f"waits: shard 0: {STILL}\n",
         f"{LEFT}\n",
     )

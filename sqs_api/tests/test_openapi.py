@@ -167,6 +167,12 @@ async def _queues(operators: Recording) -> None:
     assert (await operators.seen("queues/dead"))["tags"] == {"team": "shop"}
     await operators.done("queues/dead/tags/remove", {"keys": ["team"]})
     await operators.seen("queues/dead/history", hours=2)
+    assert len((await operators.seen("queues/dead/parts"))["parts"]) == 1
+    for change in ("split", "shrink"):
+        await operators.done(f"queues/dead/parts/{change}", {"parts": 1})
+    await operators.done("queues", {"name": "made", "dead_letter_queue": {"name": "made-dead"}})
+    await operators.done("queues/made/delete", {"confirm": "made"})
+    assert [each["name"] for each in await operators.seen("deleted-queues")] == ["made"]
 
 
 async def _messages(operators: Recording) -> None:
@@ -190,6 +196,7 @@ async def _messages(operators: Recording) -> None:
 
 
 async def _redrives(operators: Recording) -> None:
+    await operators.seen("redrives")
     wanted = {"filter": {"text": "a"}, "destination": "source", "canary": 1}  # of two: it waits
     assert (await operators.done("queues/dead/redrives/plan", wanted))["targets"]
     undone = await operators.done("queues/dead/redrives", {**wanted, "reason": "r"})
@@ -232,6 +239,9 @@ async def _holds(operators: Recording) -> None:
 
 async def _users(operators: Recording) -> None:
     ann = {"name": "ann"}
+    roles = [each["name"] for each in await operators.seen("roles")]
+    await operators.done("users", {"name": "role", "role": roles[0], "with_key": True})
+    await operators.done("users/remove", {"name": "role"})
     await operators.done("users", {**ann, "tags": {"team": "shop"}})
     policy = {**ann, "policy": "all"}
     statement = {"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}

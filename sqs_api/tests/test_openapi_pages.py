@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Collection
 from pathlib import Path
@@ -13,11 +14,22 @@ from typing import Any
 import msgspec
 import pytest
 
+from cluster.fleet.fleet_records import FIRST, FLEET
+from cluster.fleet.fleet_view import FleetView
 from cluster.members.status import ClusterStatus
 from cluster.tests.members.joining import SimulatedWorld
 from cluster.tests.virtual_time import virtual
 from sqs_api.admin.cluster_pages import ClusterPages
-from sqs_api.admin.routes import DRAIN_HOST, RAISE_FORMATS, READ_CLUSTER, REMOVE_HOST, Refused
+from sqs_api.admin.fleet_pages import FleetPages
+from sqs_api.admin.routes import (
+    ADD_CLUSTER,
+    DRAIN_HOST,
+    RAISE_FORMATS,
+    READ_CLUSTER,
+    READ_FLEET,
+    REMOVE_HOST,
+    Refused,
+)
 from sqs_api.archiving.exporter import Exporter, InLake
 from sqs_api.operators.api import ROUTES
 from sqs_api.tests.documented import (
@@ -36,7 +48,16 @@ CLUSTER = {
     "drainHostCommand",
     "removeHostCommand",
     "raiseFormatsCommand",
+    "readFleetCommand",
+    "addClusterCommand",
 }
+
+
+class Noted:
+    """The part of an `Asked` that is audited."""
+
+    def __init__(self) -> None:
+        self.noted: dict[str, object] = {}
 
 
 def of_commands() -> list[Operation]:
@@ -107,18 +128,19 @@ async def test_real_answers_of_pages_of_a_cluster_are_as_documented() -> None:
         async def reason_to_keep(self, host: str, hosts: Collection[str]) -> str:
             return "without host c shard 0 would have no majority" if host == "c" else ""
 
-    cluster: Any = ClusterPages(Status(), a.records)  # type: ignore[arg-type]
-    no_one: Any = None
+    no_queues: Any = ()
+    pages: Any = ClusterPages(Status(), a.records)  # type: ignore[arg-type]
+    no_one: Any = Noted()
 
     async def ask(action: str, body: dict[str, object]) -> None:
         (route,) = [each for each in ROUTES if each.action == action and not each.is_of_console]
         check_request(route.method, PAGE + route.path, body)
         given = () if route.taken is None else (msgspec.convert(body, route.taken),)
         try:
-            status, said = 200, await route.answer(cluster, no_one, *given)
+            status, said = 200, await route.answer(pages, no_one, *given)
         except Refused as refusal:
             status, said = refusal.status, {"error": str(refusal)}
-        check_answer(route.method, PAGE + route.path, status, msgspec.to_builtins(said))
+        check_answer(route.method, PAGE + route.path, status, json.loads(msgspec.json.encode(said)))
         is_refused = action == RAISE_FORMATS or body == {"host": "c"}
         assert status == (409 if is_refused else 200)
 
@@ -129,4 +151,12 @@ async def test_real_answers_of_pages_of_a_cluster_are_as_documented() -> None:
     await ask(REMOVE_HOST, {"host": "b"})
     await ask(RAISE_FORMATS, {})
     check_answer("POST", PAGE + "cluster/formats", 200, {"formats": 2})
+    fleet = FleetView({FLEET: a.root.below(FLEET)}, FIRST)
+    await fleet.begin()
+    pages = FleetPages("holdfast", "a", fleet, a.membership, fleet, no_queues, a.root)
+    await ask(READ_FLEET, {})
+    await ask(ADD_CLUSTER, {"hosts": ["d", "e", "f"], "shards": 3})
+    await asyncio.sleep(1)
+    await ask(READ_FLEET, {})
+    check_answer("POST", PAGE + "fleet/clusters", 409, {"error": "no"})
     await world.close()

@@ -26,6 +26,7 @@ OF_A_SERVICE = [
     "holdfast:ManageUsers",
     "holdfast:ReadCluster",
     "holdfast:DrainHost",
+    "holdfast:ListDeletedQueues",
     "holdfast:RestoreQueue",
 ]
 
@@ -42,7 +43,7 @@ async def test_a_caller_is_told_what_it_may_do_to_the_service(data: Path) -> Non
     assert viewer["may"] == ["holdfast:ListQueues"]
     of_root = {"holdfast:ManageUsers", "holdfast:DrainHost"}
     assert user["may"][1:] == [each for each in OF_A_SERVICE if each not in of_root]
-    assert owner["may"][1:] == OF_A_SERVICE
+    assert owner["may"] == ["holdfast:ListQueues", "sqs:CreateQueue", *OF_A_SERVICE]
     assert owner["has_archive"] is False
 
 

@@ -361,3 +361,46 @@ async def test_the_day_of_a_keys_last_use_is_shown_and_survives_a_restart(
     assert listed["keys"] == [used] == [shown]
     (line,) = [each for each in said.splitlines() if key.access_key_id in each]
     assert line.endswith(f"  enabled  used {used_on}")
+
+
+async def test_a_user_with_a_role_gets_its_policy_and_a_key(
+    operators: Operators, served: Served
+) -> None:
+    roles = {each["name"]: each for each in await operators.seen("roles")}
+    made = await operators.done("users", {"name": "eve", "role": "watcher", "with_key": True})
+    wrong = await operators.post("users", {"name": "mallory", "role": "king"})
+
+    assert [*roles] == ["watcher", "viewer", "operator", "admin"]
+    assert (await user(operators, "eve"))["policies"] == {"watcher": roles["watcher"]["document"]}
+    key = made["key"]
+    eve = Operators(served, SigningKey(key["access_key_id"], key["secret_access_key"], "us-east-1"))
+    assert (await eve.get("queues")).status == 200
+    assert (await eve.get("users")).status == 403
+    assert (wrong.status, wrong.json["error"]) == (
+        400,
+        "There is no role king: the roles are watcher, viewer, operator, admin.",
+    )
+    assert (await operators.get("users/show", user="mallory")).status == 404
+
+
+@pytest.mark.parametrize(
+    ("role", "may", "may_not"),
+    [
+        ("watcher", "holdfast:BrowseMessages", "holdfast:ReadMessageBodies"),
+        ("viewer", "holdfast:ReadMessageBodies", "holdfast:RedriveMessages"),
+        ("operator", "holdfast:RedriveMessages", "sqs:DeleteQueue"),
+        ("admin", "sqs:DeleteQueue", "holdfast:BrowseMessages"),
+    ],
+)
+async def test_a_role_may_what_it_says_and_no_more(
+    operators: Operators, role: str, may: str, may_not: str
+) -> None:
+    await operators.done("queues", {"name": "jobs"})
+    await operators.done("users", {"name": role, "role": role})
+    allowed = [
+        (await operators.seen("users/check", user=role, action=action, queue="jobs"))["allowed"]
+        for action in (may, may_not)
+    ]
+
+    assert allowed[0]
+    assert allowed[1] is (role == "admin")

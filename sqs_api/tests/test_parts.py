@@ -15,6 +15,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
+from cluster.parts.split_queues import SplitQueues
 from cluster.shards.delivery import Deliveries
 from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
@@ -143,6 +144,7 @@ async def test_a_worker_needs_no_owner(tmp_path: Path) -> None:
             DiskSpace(tmp_path, 0),
             sealer,
             router,
+            SplitQueues(router, catalog, process.entropy),
             Deliveries(router, process.entropy),
             watch,
         )

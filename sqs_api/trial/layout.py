@@ -1,11 +1,12 @@
-"""Layout: the folder of a cluster on one machine, its ports and its secrets.
+"""Layout: the folder of a cluster or a fleet on one machine, its ports and its secrets.
 
 FOLDER/cluster.json      ports and the first access key, made once; locked while it runs
 FOLDER/running.json      the endpoint and the processes, while it runs
 FOLDER/master.key        shared by all hosts
 FOLDER/certificates/     of `holdfast cluster certificates`
 FOLDER/etcd-certificates/  the same of etcd's members and, in client/, of those who may use it
-FOLDER/NAME/             data of one process: a, b, c, etcd-1, etcd-2, etcd-3, haproxy
+FOLDER/NAME/             data of one process: a, b, c, etcd-1, etcd-2, etcd-3, haproxy; of a fleet
+                         d, e, f, which are its second cluster, and g, a gateway
 FOLDER/NAME.log          what it said
 FOLDER/NAME.toml         settings of a host, for commands: `holdfast credentials --config`
 """
@@ -28,9 +29,13 @@ from cluster.clock import Clock, Entropy
 from cluster.coordination.etcd_wire import TlsFiles
 from cluster.keys.master_key import write_master_key
 from cluster.peers.certificates import CertificatesRefused, make_certificates
+from cluster.peers.roles import GATEWAY_MARK, cluster_mark
 from storage.files.copying import write_file
 
 HOSTS = ("a", "b", "c")
+SECOND = ("d", "e", "f")
+"""Hosts of the second cluster of a fleet."""
+GATEWAY = "g"
 MEMBERS = ("etcd-1", "etcd-2", "etcd-3")
 BALANCER = "haproxy"
 LOOPBACK = "127.0.0.1"
@@ -65,6 +70,7 @@ class Kept(msgspec.Struct, frozen=True):
     session_token: None = None
     machines: dict[str, Machine] = {}
     """By process; one that is not here is on this machine."""
+    is_fleet: bool = False
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -87,6 +93,11 @@ class Layout:
         self.certificates = folder / "certificates"
         self.etcd_certificates = folder / _ETCD_CERTIFICATES
         self.balancer_config = folder / "haproxy.cfg"
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Names of all processes that take requests of clients."""
+        return (*HOSTS, *SECOND, GATEWAY) if self.kept.is_fleet else HOSTS
 
     def ip_address(self, name: str) -> str:
         """The address of one process's machine."""
@@ -136,9 +147,15 @@ class Layout:
 
 @contextmanager
 def opened(
-    folder: Path, clock: Clock, entropy: Entropy, machines: Mapping[str, Machine] | None = None
+    folder: Path,
+    clock: Clock,
+    entropy: Entropy,
+    machines: Mapping[str, Machine] | None = None,
+    *,
+    is_fleet: bool = False,
 ) -> Iterator[Layout]:
-    """The folder, made if it is not there, and locked; `machines` of hosts are for a new one.
+    """The folder, made if it is not there, and locked; `machines` of hosts are for a new one. A
+    folder of a fleet stays one.
 
     Raises TrialRefused.
     """
@@ -152,17 +169,20 @@ def opened(
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise TrialRefused(f"a cluster runs in {folder} already") from error
-        yield _made(folder, clock, entropy, machines or {})
+        drawn = _drawn(entropy, machines or {}, is_fleet=is_fleet)
+        yield _made(folder, clock, entropy, drawn)
 
 
-def _made(folder: Path, clock: Clock, entropy: Entropy, machines: Mapping[str, Machine]) -> Layout:
+def _made(folder: Path, clock: Clock, entropy: Entropy, drawn: Kept) -> Layout:
     file = folder / "cluster.json"
     try:
         if not file.exists():
-            write_file(file, msgspec.json.encode(_drawn(entropy, machines)))
+            write_file(file, msgspec.json.encode(drawn))
         layout = Layout(folder.absolute(), msgspec.json.decode(file.read_bytes(), type=Kept))
     except msgspec.MsgspecError as error:
         raise TrialRefused(f"cannot read {file}: {error}") from error
+    if drawn.is_fleet and not layout.kept.is_fleet:
+        raise TrialRefused(f"{folder} has a single cluster: name another folder with --data")
     if layout.data(MEMBERS[0]).exists() and not layout.etcd_certificates.exists():
         raise TrialRefused(
             f"the etcd in {folder} has no certificates: an earlier version made it, and any user "
@@ -173,18 +193,23 @@ def _made(folder: Path, clock: Clock, entropy: Entropy, machines: Mapping[str, M
     try:
         now_s = clock.wall_s()
         make_certificates(layout.certificates, HOSTS, _DAYS, now_s)
+        if layout.kept.is_fleet:
+            mark = cluster_mark(2)
+            make_certificates(layout.certificates, SECOND, _DAYS, now_s, mark=mark)
+            make_certificates(layout.certificates, (GATEWAY,), _DAYS, now_s, mark=GATEWAY_MARK)
         addresses = {name: layout.ip_address(name) for name in MEMBERS}
         of_etcd = (*MEMBERS, _CLIENT)
         make_certificates(layout.etcd_certificates, of_etcd, _DAYS, now_s, addresses)
     except CertificatesRefused as error:
         raise TrialRefused(str(error)) from error
-    for name in (*HOSTS, *MEMBERS):
+    for name in (*layout.hosts, *MEMBERS):
         layout.data(name).mkdir(mode=0o700, exist_ok=True)
     return layout
 
 
-def _drawn(entropy: Entropy, machines: Mapping[str, Machine]) -> Kept:
-    purposes = [f"{host}/{purpose}" for host in HOSTS for purpose in ("http", "peers")]
+def _drawn(entropy: Entropy, machines: Mapping[str, Machine], *, is_fleet: bool) -> Kept:
+    hosts = (*HOSTS, *SECOND, GATEWAY) if is_fleet else HOSTS
+    purposes = [f"{host}/{purpose}" for host in hosts for purpose in ("http", "peers")]
     purposes += [f"{member}/{purpose}" for member in MEMBERS for purpose in ("client", "peers")]
     purposes.append(f"{BALANCER}/http")
     return Kept(
@@ -199,6 +224,7 @@ def _drawn(entropy: Entropy, machines: Mapping[str, Machine]) -> Kept:
             for name in beside
             if host in machines
         },
+        is_fleet=is_fleet,
     )
 
 

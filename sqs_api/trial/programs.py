@@ -11,7 +11,15 @@ from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
-from sqs_api.trial.layout import HOSTS, LOOPBACK, MEMBERS, Layout, TrialRefused
+from sqs_api.trial.layout import (
+    GATEWAY,
+    HOSTS,
+    LOOPBACK,
+    MEMBERS,
+    SECOND,
+    Layout,
+    TrialRefused,
+)
 from storage.files.copying import write_file
 
 ETCD_SETTINGS = {
@@ -150,7 +158,7 @@ def host(
         "etcd-certificate": etcd.certificate,
         "etcd-key": etcd.key,
         "host-name": name,
-        "cluster-hosts": ",".join(HOSTS),
+        **_place(name),
         "peer-address": layout.address(name, "peers"),
         "peer-ca": files / "ca.pem",
         "peer-certificate": files / "peer.pem",
@@ -164,6 +172,13 @@ def host(
     # Isolated as `holdfast` is, see `sqs_api.__main__`.
     command = [sys.executable, "-EP", "-m", "sqs_api", "serve", *words]
     return Program(layout.on_machine(name, command), {**environment, **secret})
+
+
+def _place(name: str) -> dict[str, str]:
+    """The settings of a host's place in the fleet."""
+    if name == GATEWAY:
+        return {"role": "gateway"}
+    return {"cluster-number": "2"} if name in SECOND else {"cluster-hosts": ",".join(HOSTS)}
 
 
 def write_settings(file: Path, flags: Mapping[str, object]) -> None:
@@ -188,6 +203,6 @@ def balancer_config(endpoint: str, servers: Mapping[str, str], *, is_hidden: boo
 
 def balancer(program: str, layout: Layout, endpoint: str, *, is_hidden: bool) -> Program:
     """haproxy in front of the hosts, see `balancer_config`; writes its configuration."""
-    servers = {name: layout.address(name, "http") for name in HOSTS}
+    servers = {name: layout.address(name, "http") for name in layout.hosts}
     layout.balancer_config.write_text(balancer_config(endpoint, servers, is_hidden=is_hidden))
     return Program([program, "-db", "-f", str(layout.balancer_config)], {})

@@ -1,11 +1,12 @@
-"""TrialCluster: three members of etcd, three hosts and a balancer as processes of one machine."""
+"""TrialCluster: three members of etcd, three hosts and a balancer as processes of one machine; or a
+fleet of two clusters of three hosts and a gateway."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from errno import EADDRINUSE
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -15,9 +16,11 @@ from sqs_api.settings.config import AuthMode
 from sqs_api.trial.child import Child
 from sqs_api.trial.layout import (
     BALANCER,
+    GATEWAY,
     HOSTS,
     LOOPBACK,
     MEMBERS,
+    SECOND,
     Layout,
     Running,
     TrialRefused,
@@ -30,6 +33,7 @@ from sqs_api.trial.programs import (
     etcd_program,
     host,
 )
+from sqs_api.trial.second_cluster import add_second_cluster
 
 _START_S = 60.0
 _LOOK_S = 0.1
@@ -60,10 +64,10 @@ class TrialCluster:
         self._say = say
         self._children: dict[str, Child] = {}
         self._balancer = balancer_program()
-        self.hosts = {name: f"http://{layout.address(name, 'http')}" for name in HOSTS}
+        self.hosts = {name: f"http://{layout.address(name, 'http')}" for name in layout.hosts}
         """Addresses of the hosts for clients."""
-        self.endpoint = self.hosts[HOSTS[0]]
-        """The address for clients: the balancer's, without one the first host's."""
+        self.endpoint = self.hosts[GATEWAY if layout.kept.is_fleet else HOSTS[0]]
+        """The address for clients: the balancer's, without one the gateway's or first host's."""
         if self._balancer is not None:
             own = f"{LOOPBACK}:{port}" if port else layout.address(BALANCER, "http")
             self.endpoint = f"http://{own}"
@@ -87,19 +91,26 @@ class TrialCluster:
             {name: etcd_member(etcd, layout, name) for name in MEMBERS},
             [f"https://{layout.address(name, 'client')}/health" for name in MEMBERS],
         )
-        await self._start_all(
-            {name: host(layout, name, self._flags, self._environment) for name in HOSTS},
-            [f"{address}/readyz" for address in self.hosts.values()],
-        )
+        await self._start_hosts(HOSTS)
+        if layout.kept.is_fleet:
+            await add_second_cluster(layout, self._clock)
+            await self._start_hosts(SECOND)
+            await self._start_hosts((GATEWAY,))
         if self._balancer is not None:
             bind, is_open = urlsplit(self.endpoint).netloc, self._flags.get("auth") == AuthMode.OPEN
             program = balancer(self._balancer, layout, bind, is_hidden=is_open)
             await self._start_all({BALANCER: program}, [f"{self.endpoint}/readyz"])
 
+    async def _start_hosts(self, names: Sequence[str]) -> None:
+        await self._start_all(
+            {name: host(self._layout, name, self._flags, self._environment) for name in names},
+            [f"{self.hosts[name]}/readyz" for name in names],
+        )
+
     async def stop(self) -> None:
         """Stop the balancer, then the hosts, then etcd, and say what is waited for."""
         await self._stop_all((BALANCER,))
-        await self._stop_all(HOSTS)
+        await self._stop_all(self._layout.hosts)
         # A leader of etcd looks for a successor for 7 s, if the others stop at the same time.
         leaders = [name for name in MEMBERS if await self._leads_etcd(name)]
         await self._stop_all([name for name in MEMBERS if name not in leaders])

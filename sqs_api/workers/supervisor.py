@@ -65,6 +65,7 @@ class _Place(NamedTuple):
     records: HostRecords
     spread: None = None
     ids_raised: None = None
+    choose: None = None
 
     def below(self, kind: str) -> Coordination:
         """See `records.Host`."""

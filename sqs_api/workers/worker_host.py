@@ -68,14 +68,15 @@ class WorkerPlace(NamedTuple):
         return {n: folder for n, folder in self.folders.items() if n % self.workers == self.number}
 
 
-class FixedLeaders(NamedTuple):
+class FixedLeaders:
     """See `Leaders`: they do not change."""
 
-    workers: int
+    def __init__(self, workers: int, shards: Iterable[int]) -> None:
+        self._names = {shard: worker_name(shard % workers) for shard in shards}
 
     def leader_of(self, shard: int) -> str | None:
         """See `Leaders`."""
-        return worker_name(shard % self.workers)
+        return self._names.get(shard)
 
     def subscribe(self, on_change: Callable[[int], None]) -> None:
         """See `Leaders`."""
@@ -92,6 +93,7 @@ class WorkerHost(NamedTuple):
     questions: Questions
     leaders: FixedLeaders
     ids_raised: None = None
+    choose: None = None
     """The records are never older than the shards."""
 
     def below(self, kind: str) -> Coordination:
@@ -184,5 +186,5 @@ def open_worker_host(
     )
     process.opened.push_async_callback(transport.stop)
     questions = Questions(transport)
-    leaders = FixedLeaders(place.workers)
+    leaders = FixedLeaders(place.workers, place.folders)
     return WorkerHost(process, place, options, disk, transport, questions, leaders)

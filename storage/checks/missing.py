@@ -59,7 +59,7 @@ def missing_departed(rows: ReadableRows, queue_id: int) -> int:
     """The messages on their way to other shards that a queue counts and the outbox does not
     have."""
     own = rows.row(queue_key(queue_id), QueueRow)
-    return max(0, own.departed - rows.departed[queue_id]) if own is not None else 0
+    return max(0, own.departed - rows.departed(queue_id)) if own is not None else 0
 
 
 def _missing_in(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import cached_property
@@ -47,10 +47,16 @@ class ReadableRows:
                 yield found
 
     @cached_property
-    def departed(self) -> Counter[int]:
-        """Messages in the outbox by the queue that they left."""
-        rows = self.table(THE_SHARD, DEPARTURE, Departure)
-        return Counter(departure.queue_id for _, departure in rows)
+    def departures(self) -> dict[int, list[Departure]]:
+        """The messages in the outbox by the queue that they left. An outbox is bounded."""
+        found: defaultdict[int, list[Departure]] = defaultdict(list)
+        for _, departure in self.table(THE_SHARD, DEPARTURE, Departure):
+            found[departure.queue_id].append(departure)
+        return dict(found)
+
+    def departed(self, queue_id: int) -> int:
+        """The number of those that left this queue."""
+        return len(self.departures.get(queue_id, ()))
 
     def row(self, key: bytes, kind: type[_T]) -> _T | None:
         """One row; None if it is missing, damaged or without a value."""

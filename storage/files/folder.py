@@ -54,8 +54,9 @@ class FolderRefused(Exception):
     """The folder cannot be used; the text gives the reason in one line."""
 
 
-def open_folder(folder: Path, shards: int = 1) -> dict[int, Path]:
-    """Make the folder, of so many shards, if it does not exist. Returns each shard's folder.
+def open_folder(folder: Path, shards: int | range = 1) -> dict[int, Path]:
+    """Make the folder, of so many shards or of those with these numbers, if it does not exist.
+    Returns each shard's folder.
 
     Raises FolderRefused.
     """
@@ -67,7 +68,7 @@ def open_folder(folder: Path, shards: int = 1) -> dict[int, Path]:
         ) from error
     try:
         if not _is_ours(folder):
-            _create(folder, shards)
+            _create(folder, range(shards) if isinstance(shards, int) else shards)
         return _read(folder)
     except OSError as error:
         raise FolderRefused(f"cannot use data folder {folder}: {error.strerror}") from error
@@ -83,7 +84,7 @@ def _reason(folder: Path, error: OSError) -> str:
     return f"{error.strerror} in {there}"
 
 
-def _create(folder: Path, shards: int) -> None:
+def _create(folder: Path, shards: range) -> None:
     names = sorted(child.name for child in folder.iterdir())
     if BACKUP_FILE in names:
         raise FolderRefused(f"{folder} is a backup: make a data folder of it with holdfast restore")
@@ -95,7 +96,7 @@ def _create(folder: Path, shards: int) -> None:
             f"{folder} is not a data folder and not empty: it has {foreign[0]}. "
             "Name a new or an empty folder"
         )
-    write_format(folder, {str(number): f"shard-{number}" for number in range(shards)})
+    write_format(folder, {str(number): f"shard-{number}" for number in shards})
 
 
 def write_format(folder: Path, shards: Mapping[str, str]) -> None:

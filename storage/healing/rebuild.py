@@ -42,8 +42,8 @@ from visibility.rows.row_keys import (
     table_range,
 )
 from visibility.rows.row_values import NOWHERE, THE_SHARD, Quarantined, QueueRow
-from visibility.rules.features import SHARD_PARTS
-from visibility.rules.tables import GROUP_LINE_KEY, Finding, ShardPart
+from visibility.rules.features import SHARD_TABLES
+from visibility.rules.tables import GROUP_LINE_KEY, Finding, ShardTables
 
 
 class Healed(NamedTuple):
@@ -109,8 +109,8 @@ class _Rebuild:
     def run(self) -> list[Healed]:
         queue_ids = sorted({*self._known, *queue_ids_of(self._rows)})
         healed = [each for each in map(self._queue, queue_ids) if each is not None]
-        for part in SHARD_PARTS:
-            if (found := self._part(part, healed)) is not None:
+        for each in SHARD_TABLES:
+            if (found := self._of_shard(each, healed)) is not None:
                 healed.append(found)
         self._copy(*table_range(THE_SHARD, ANSWERS))
         applied = self._rows.get(APPLIED_KEY)  # not by a scan, which may not pass damage before it
@@ -144,7 +144,7 @@ class _Rebuild:
         own = self._readable.row(queue_key(queue_id), QueueRow)
         if own is None:
             return "the queue has messages but no row of its own"
-        if own.departed > self._readable.departed[queue_id]:
+        if own.departed > self._readable.departed(queue_id):
             return DEPARTED_LOST
         if queue_id in self._noted:
             return "a request met damage in it"
@@ -196,18 +196,18 @@ class _Rebuild:
 
     # -- the shard's own rows ----------------------------------------------------------------------
 
-    def _part(self, part: ShardPart, healed: list[Healed]) -> Healed | None:
-        ranges = [table_range(THE_SHARD, table.prefix) for table in part.tables]
+    def _of_shard(self, own: ShardTables, healed: list[Healed]) -> Healed | None:
+        ranges = [table_range(THE_SHARD, table.prefix) for table in own.tables]
         found = [look_through(self._rows, *each) for each in ranges]
         reason = next((damage.reason for each in found for damage in each.damages), None)
         if self._agree:
-            reason = reason or _disagreement_of(part, self._rows)
+            reason = reason or _disagreement_of(own, self._rows)
         if reason is None:
             for each in ranges:
                 self._copy(*each)
             return None
-        part.salvage(self._readable, self._target.put)
-        contents = {table.prefix: each for table, each in zip(part.tables, found, strict=True)}
+        own.salvage(self._readable, self._target.put)
+        contents = {table.prefix: each for table, each in zip(own.tables, found, strict=True)}
         departed = contents.get(DEPARTURE)
         missing = self._missing_departures(departed, healed) if departed is not None else None
         return Healed(THE_SHARD, reason, missing)
@@ -231,7 +231,7 @@ def disagreements(rows: RowReader) -> bool:
     Queues without a row of their own are left to the load.
     """
     queues = any(disagreement(rows, queue_id) for queue_id in queue_ids_of(rows))
-    return queues or any(_disagreement_of(part, rows) is not None for part in SHARD_PARTS)
+    return queues or any(_disagreement_of(each, rows) is not None for each in SHARD_TABLES)
 
 
 def disagreement(rows: RowReader, queue_id: int) -> str | None:
@@ -242,9 +242,9 @@ def disagreement(rows: RowReader, queue_id: int) -> str | None:
     return None
 
 
-def _disagreement_of(part: ShardPart, rows: RowReader) -> str | None:
+def _disagreement_of(own: ShardTables, rows: RowReader) -> str | None:
     with suppress(DamagedRecord):
-        return _first(part.check(rows))
+        return _first(own.check(rows))
     return None
 
 

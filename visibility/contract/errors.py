@@ -220,6 +220,11 @@ class ServiceUnavailable(QueueError):
     default_message = "The service is unavailable. Please try again."
 
 
+class Moved(ServiceUnavailable):
+    """A part of a queue takes no messages any more: another one does. Gateways go on there, so
+    that clients do not see it."""
+
+
 class InternalError(QueueError):
     """A bug of the service: the request failed, the client may retry."""
 

@@ -14,6 +14,7 @@ import msgspec
 from auth.caller import Caller
 from visibility.contract.errors import QueueError
 from visibility.contract.operations import Operation
+from visibility.contract.queue_parts import Part, first_sequence
 
 
 class RedrivePolicy(msgspec.Struct, frozen=True, gc=False):
@@ -54,6 +55,10 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     `attributes` holds the settable ones as GetQueueAttributes shows them, defaults included;
     `settings` is derived from `attributes`. `deduplication_scope` is the DeduplicationScope of the
     creation, which stays in force (recorded from AWS); "" on a standard queue.
+
+    `parts` is empty unless several shards keep the queue, else it is all its parts, the home first;
+    `last_part` is the highest number that was issued to one. A shard gets the definition of its own
+    part: the same, with the id and the shard of that part.
     """
 
     queue_id: int
@@ -69,6 +74,34 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     tags: dict[str, str]
     settings: QueueSettings
     deduplication_scope: str = ""
+    parts: tuple[Part, ...] = ()
+    last_part: int = 0
+
+    @property
+    def part(self) -> Part:
+        """The part whose definition this is, the home for the whole queue; only where there are
+        parts."""
+        return next(part for part in self.parts if part.queue_id == self.queue_id)
+
+    @property
+    def is_home(self) -> bool:
+        """False for the definition of a part other than the home."""
+        return not self.parts or self.parts[0].queue_id == self.queue_id
+
+    @property
+    def first_sequence(self) -> int:
+        """No message that this queue or part issues has a lower sequence."""
+        return first_sequence(self.part.number) if self.parts else 1
+
+    def of_part(self, part: Part) -> QueueDefinition:
+        """The definition that the shard of a part gets."""
+        if part.queue_id == self.queue_id:
+            return self
+        return msgspec.structs.replace(self, queue_id=part.queue_id, shard=part.shard)
+
+    def all_parts(self) -> tuple[QueueDefinition, ...]:
+        """The definitions of all parts, the home first; of an unsplit queue itself."""
+        return tuple(map(self.of_part, self.parts)) or (self,)
 
     @property
     def arn(self) -> str:
@@ -145,7 +178,7 @@ class Definitions(Protocol):
         """The last id that was issued, as far as this host knows."""
 
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
-        """The queue with this id, None if it was deleted."""
+        """The queue or part with this id, None if it was deleted."""
 
     def queue_of_arn(self, arn: str) -> QueueDefinition | None:
         """The queue that an ARN names, None if there is none."""
@@ -154,7 +187,7 @@ class Definitions(Protocol):
         """The target of the queue's redrive policy; None if there is none, or it does not exist."""
 
     def all_queues(self) -> Iterable[QueueDefinition]:
-        """All usable queues."""
+        """All usable queues; of one with parts, each part."""
 
     def renewed(self, request: Request) -> Request | None:
         """The request with the present definitions; None if its queue is gone."""

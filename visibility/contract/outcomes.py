@@ -136,6 +136,25 @@ class Progress(msgspec.Struct, frozen=True):
     """FIFO groups with skipped messages: the next steps of this pass skip them."""
 
 
+class PartReading(msgspec.Struct, frozen=True):
+    """A part of a queue, as its shard knows it: the queue's versions in which it closed and was
+    empty, 0 for neither, its next sequence, its counters, and what keeps it from being removed."""
+
+    closed_version: int
+    drained_version: int
+    next_sequence: int
+    visible: int
+    in_flight: int
+    delayed: int
+    waits_for: str
+
+
+class MessagesFound(msgspec.Struct, frozen=True):
+    """Number of messages in a part that could be received."""
+
+    visible: int
+
+
 class OutboxPage(msgspec.Struct, frozen=True):
     """The next messages of an outbox for a shard; by origin, the number below which it holds none
     for that shard."""
@@ -171,6 +190,8 @@ Answer = (
     | SelectedChanged
     | QueuesRead
     | Progress
+    | PartReading
+    | MessagesFound
     | OutboxPage
     | Accepted
     | None

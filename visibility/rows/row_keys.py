@@ -34,8 +34,9 @@ values are in `visibility/rows/row_codec.py`.
     0x67   0                   the outbox's state                                OutboxRow
     0x68   origin, number      a message of another shard's outbox               reason or ""
     0x69   origin              the number below which those are answered         number
+    0x70   queue_id            a part of a queue that closed                     PartRow
 
-The last nine have the queue id 0: they belong to the shard and do not depend on its queues.
+The last ten have the queue id 0: they belong to the shard and do not depend on its queues.
 
 Every key begins with the queue, so one range delete removes a queue. A queue's own row precedes the
 rows that churn, so finding all queues never walks over deleted messages. Numbers between these
@@ -72,6 +73,7 @@ DEPARTURE = b"\x66"
 OUTBOX = b"\x67"
 ARRIVAL = b"\x68"
 ARRIVALS_FLOOR = b"\x69"
+PART = b"\x70"
 
 _NUMBER = Struct(">Q")
 _PAIR = Struct(">QQ")

@@ -39,6 +39,16 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     departed: int = 0
 
 
+class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A part of a queue: its number, the queue's version and the shard's time in which it closed,
+    and the version in which it had nothing left. Kept after the part is gone."""
+
+    number: int
+    closed_version: int = 0
+    closed_at_ms: int = 0
+    drained_version: int = 0
+
+
 class ArchiveRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A shard's archive state: fields as in `visibility.state.archive_state.ArchiveState`."""
 

@@ -22,7 +22,7 @@ from visibility.rules.tables import (
     Finding,
     Kept,
     Put,
-    ShardPart,
+    ShardTables,
     SoundRows,
     Table,
     has_its_number,
@@ -103,13 +103,13 @@ def _message(row: ArchivedMessage) -> StoredMessage:
     return row.message
 
 
-ARCHIVE_PART = ShardPart(
+ARCHIVE_TABLES = ShardTables(
     (
         Table(ARCHIVED, "archived", NUMBER_KEY, ArchivedMessage, message=_message),
         Table(BATCH, "batch", NUMBER_KEY, SealedBatch, names_itself=has_its_number),
         Table(ARCHIVE, "archive", NUMBER_KEY, ArchiveRow),
     ),
-    _load,
-    check_archive,
-    salvage_archive,
+    load=_load,
+    salvage=salvage_archive,
+    check=check_archive,
 )

@@ -17,6 +17,7 @@ from visibility.rules import (
     move_plans,
     move_tasks,
     quarantine,
+    queue_parts,
     queue_tables,
     queues,
     receive,
@@ -25,9 +26,9 @@ from visibility.rules import (
     selected,
     send,
 )
-from visibility.rules.archive_tables import ARCHIVE_PART
+from visibility.rules.archive_tables import ARCHIVE_TABLES
 from visibility.rules.operation_kinds import Operations
-from visibility.rules.outbox_tables import OUTBOX_PART
+from visibility.rules.outbox_tables import OUTBOX_TABLES
 from visibility.rules.tables import Table, Tables
 
 
@@ -57,6 +58,7 @@ OPERATIONS = _combined(
     resend.OPERATIONS,
     hold_messages.OPERATIONS,
     queues.OPERATIONS,
+    queue_parts.OPERATIONS,
     kept_queues.OPERATIONS,
     archive_batches.OPERATIONS,
     departures.OPERATIONS,
@@ -73,12 +75,12 @@ def tables_by_prefix(*features: Tables) -> dict[bytes, Table[Any]]:
     return tables
 
 
-SHARD_PARTS = (ARCHIVE_PART, OUTBOX_PART)
+SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES, queue_parts.CLOSED_PARTS)
 TABLES = tables_by_prefix(
     queue_tables.TABLES,
     hold_messages.TABLES,
     remembered_ids.TABLES,
     move_tasks.TABLES,
     quarantine.TABLES,
-    *(part.tables for part in SHARD_PARTS),
+    *(each.tables for each in SHARD_TABLES),
 )

@@ -26,7 +26,7 @@ from visibility.rules.tables import (
     Finding,
     Kept,
     Put,
-    ShardPart,
+    ShardTables,
     SoundRows,
     Table,
 )
@@ -80,7 +80,7 @@ def _message(row: Departure) -> StoredMessage:
     return row.message
 
 
-OUTBOX_PART = ShardPart(
+OUTBOX_TABLES = ShardTables(
     (
         Table(
             DEPARTURE,
@@ -94,7 +94,7 @@ OUTBOX_PART = ShardPart(
         Table(ARRIVAL, "arrival", GROUP_LINE_KEY, str),
         Table(ARRIVALS_FLOOR, "arrivals floor", GROUP_KEY, int),
     ),
-    _load,
-    check_outbox,
-    salvage_outbox,
+    load=_load,
+    salvage=salvage_outbox,
+    check=check_outbox,
 )

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from visibility.contract.errors import Moved
 from visibility.contract.limits import IN_FLIGHT_MAX, VISIBILITY_TIMEOUT
 from visibility.contract.model import QueueSettings, Request
 from visibility.contract.operations import ReceiveMessage
@@ -25,6 +26,7 @@ from visibility.rules.message_events import MessagesReceived, VisibilityChanged
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.order import Fate
 from visibility.rules.orders import order_of
+from visibility.rules.queue_parts import FindMessages, in_flight_max
 from visibility.rules.retention import TooOld
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
@@ -46,7 +48,7 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
     return taking.nothing(), events
 
 
-def wait_ms(operation: ReceiveMessage, settings: QueueSettings) -> int:
+def wait_ms(operation: ReceiveMessage | FindMessages, settings: QueueSettings) -> int:
     """Time for which this receive may wait: its own, or by default the queue's."""
     asked_s = operation.wait_time_seconds
     return settings.wait_ms if asked_s is None else asked_s * 1000
@@ -82,7 +84,9 @@ class _Taking:
         self.request = request
         self.operation = operation
         self.stamp = stamp
-        self.limit = min(operation.max_number_of_messages or 1, IN_FLIGHT_MAX - queue.in_flight)
+        left = in_flight_max(request.queue) if request.queue.parts else IN_FLIGHT_MAX
+        left -= queue.in_flight
+        self.limit = min(operation.max_number_of_messages or 1, left)
         self.visible_at_ms = stamp.now_ms + hide_ms
         self.comes_again = False
         self.leases: list[Lease] = []
@@ -193,6 +197,8 @@ class _Taking:
             return NoAnswer.DEFER
         if not self.waits:
             return _NONE
+        if self.request.queue.parts:  # it would not hear of messages in other parts
+            raise Moved()
         # A queue may be its own dead-letter queue: messages that just moved can be received.
         return NoAnswer.DEFER if letters is not None and letters.come_back else NoAnswer.PARK
 

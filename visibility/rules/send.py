@@ -26,6 +26,7 @@ from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesDelayed, MessagesSent
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
+from visibility.rules.queue_parts import check_open
 from visibility.rules.remembered_ids import DeduplicationRecorded
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -43,6 +44,8 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     assert isinstance(operation, SendMessage)
     assert isinstance(content, Content)
     definition = request.queue
+    if definition.parts:
+        check_open(shard, definition)
     queue = shard.queue(definition.queue_id)
     delay_s = operation.delay_seconds
     if _is_plain(queue, content) and not (delay_s or definition.settings.delay_ms):
@@ -72,6 +75,8 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     operation = request.operation
     assert isinstance(operation, SendMessageBatch)
     assert operation.entries is not None
+    if request.queue.parts:
+        check_open(shard, request.queue)
     queue = shard.queue(request.queue.queue_id)
     sending = Sending(shard, queue, request.queue, stamp, request.parts)
     result = batch_result(operation.entries, request.parts, sending.send)

@@ -134,13 +134,18 @@ class Kept(NamedTuple):
     """Those that wait for the archive."""
 
 
-class ShardPart(NamedTuple):
+def no_findings(rows: RowReader) -> Iterator[Finding]:
+    """Checks tables whose rows do not depend on each other."""
+    return iter(())
+
+
+class ShardTables(NamedTuple):
     """Tables of the shard, not of its queues, that only make sense together."""
 
     tables: Tables
     load: Callable[[ShardState, RowReader], None]
     """Fills memory at a start, once the queues are there. Raises DamagedRecord."""
-    check: Callable[[RowReader], Iterator[Finding]]
-    """Rows that do not agree. Raises DamagedRecord."""
     salvage: Callable[[SoundRows, Put], Kept]
     """Writes what is readable, so that it agrees. O(rows)."""
+    check: Callable[[RowReader], Iterator[Finding]] = no_findings
+    """Rows that do not agree. Raises DamagedRecord."""

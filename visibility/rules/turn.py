@@ -43,6 +43,7 @@ from visibility.rules.handing_out import TURN_BYTES_MAX, HandingOut
 from visibility.rules.operation_kinds import Decide
 from visibility.rules.pulse import STEPS, Step
 from visibility.rules.quarantine import damage_notice, is_for_others, quarantine
+from visibility.rules.queue_parts import FindMessages
 from visibility.rules.queues import CloseQueue
 from visibility.rules.receive import wait_ms
 from visibility.rules.retries import TurnAnswers
@@ -328,7 +329,7 @@ class Turn:
             return True
         if not ticket.number:
             request = ticket.request
-            assert isinstance(request.operation, ReceiveMessage)
+            assert isinstance(request.operation, ReceiveMessage | FindMessages)
             if not ticket.until_ms:
                 wait = wait_ms(request.operation, request.queue.settings)
                 ticket.until_ms = self._stamp.now_ms + wait

@@ -7,6 +7,7 @@ from heapq import heapify, heappop, heappush
 
 from visibility.content.sealing import AsStored, Sealing
 from visibility.contract.model import Definitions
+from visibility.rows.row_values import PartRow
 from visibility.state.archive_state import ArchiveState
 from visibility.state.outbox import Outbox
 from visibility.state.queue_state import QueueState
@@ -72,6 +73,7 @@ class ShardState:
         "hidden",
         "memory",
         "outbox",
+        "parts",
         "quarantines",
         "queues",
         "rows",
@@ -109,6 +111,8 @@ class ShardState:
         self.archive = ArchiveState()
         self.outbox = Outbox()
         """Messages on their way to other shards."""
+        self.parts: dict[int, PartRow] = {}
+        """Parts of queues that closed, by queue id; those that are gone stay."""
         self.memory: AnswerMemory | None = None
         """Answers for retries; None if no request is tried again."""
         self.quarantines = True
@@ -119,7 +123,20 @@ class ShardState:
         state = self.queues.get(queue_id)
         if state is None:
             state = self.queues[queue_id] = QueueState(queue_id)
+            self.begin(state)
         return state
+
+    def begin(self, state: QueueState) -> None:
+        """Let a part of a queue issue sequences from its own first one on: other parts issue
+        others."""
+        first = self._first_sequence(state.queue_id)
+        if state.next_sequence < first:
+            state.next_sequence = state.low_water = state.head = state.first_sequence = first
+
+    def _first_sequence(self, queue_id: int) -> int:
+        # No definitions: a test that only applies events.
+        known = self.definitions.queue_of_id(queue_id) if self.definitions is not None else None
+        return known.first_sequence if known is not None and known.parts else 1
 
     def holders(self, queue: QueueState, sequence: int) -> Iterator[QueueState]:
         """The purged queues that may have the message of a handle, latest first; `queue` continues
@@ -142,7 +159,9 @@ class ShardState:
         The definitions know of a purge before the shard does.
         """
         state = self.queues.get(queue_id)
-        if state is not None and (state.continues or state.next_sequence > 1):
+        if state is not None and (
+            state.continues or state.next_sequence > self._first_sequence(queue_id)
+        ):
             return True
         return all(
             self.queue(purged_id).next_sequence == 1

@@ -64,7 +64,8 @@ class KnownQueues:
     def queue_of_arn(self, arn: str) -> QueueDefinition | None:
         if arn in self.hidden:
             return None
-        return next((queue for queue in self.queues.values() if queue.arn == arn), None)
+        found = (queue for queue in self.queues.values() if queue.arn == arn and queue.is_home)
+        return next(found, None)
 
     def dead_letter_queue(self, queue: QueueDefinition) -> QueueDefinition | None:
         policy = queue.settings.redrive_policy

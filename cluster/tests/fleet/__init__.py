@@ -1,0 +1,1 @@
+"""Tests of the members of a cluster."""

@@ -28,7 +28,8 @@ class FleetRecords:
         self.queues = {queue.queue_id: queue for queue in queues}
         self.hand_sizes: dict[str, int] = {}
         self.changes: tuple[Applied, ...] = ()
-        self.holder = ""
+        self.term = 0
+        """Of the planner that took the key last; each taking is a new term."""
         self.parts = sum(len(queue.parts) for queue in self.queues.values())
         self.split = {q.queue_id for q in self.queues.values() if len(q.parts) > 1}
 
@@ -54,10 +55,10 @@ class FleetRecords:
             self.split.discard(queue.queue_id)
 
     def apply(
-        self, change: Change, now_ms: int, holder: str = "", checks_version: bool = True
+        self, change: Change, now_ms: int, term: int = 0, checks_version: bool = True
     ) -> bool:
         """Make a change if its conditions hold. `checks_version` is False for a planted bug."""
-        if holder != self.holder:
+        if term != self.term:
             return False
         if change.kind is Kind.GROW_HAND:
             if self.hand_sizes.get(change.account, HAND) != change.version:
@@ -113,9 +114,9 @@ def _ranges(queue: Queue, change: Change) -> list[tuple[int, int]]:
     drained.sort(key=lambda part: change.drains.index(part.number))
     if not queue.is_fifo:
         return [(0, RANGE_END)] * len(change.opens)
-    if change.kind is Kind.SPLIT:
+    if change.kind is Kind.SPLIT and len(change.opens) == 2 * len(drained):
         middles = [(part.low, (part.low + part.high) // 2, part.high) for part in drained]
         return [each for low, mid, high in middles for each in ((low, mid), (mid, high))]
-    if not change.opens:
-        return []
+    if not (change.opens and drained):
+        return [(0, RANGE_END)] * len(change.opens)
     return [(min(part.low for part in drained), max(part.high for part in drained))]

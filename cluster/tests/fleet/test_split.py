@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cluster.fleet.plan_table import Kind
 from cluster.fleet.reasons import Why
 from cluster.fleet.thresholds import PARTS_MAX
@@ -119,6 +121,24 @@ def test_parts_grow_by_what_is_asked_where_that_is_less_than_double() -> None:
     fleet.report(30)
     (change,) = of_kind(fleet.plan(), Kind.SPLIT)
     assert len(change.opens) == 1
+
+
+@pytest.mark.parametrize("is_fifo", [False, True])
+def test_a_queue_that_asks_for_three_loops_is_split_step_by_step(is_fifo: bool) -> None:
+    """Its halves fit on no loop either: it would stay where it is for ever."""
+    fleet = SmallFleet(clusters=4)
+    fleet.queue("q", 0, is_fifo=is_fifo)
+    fleet.ask("q", 0, 3.0, top_group=0.1)
+    fleet.report(30)
+    made = fleet.plan()
+    (change,) = of_kind(made, Kind.SPLIT)
+    assert len(change.opens) == 1 + is_fifo
+    fleet.apply(made)
+    for part in fleet.records.queues["q"].open_parts:
+        fleet.ask("q", part.number, 1.5, top_group=0.1)
+    fleet.ask("q", 0, 1.5 * (not is_fifo))
+    fleet.report(600)
+    assert of_kind(fleet.plan(), Kind.SPLIT)
 
 
 def test_a_queue_has_sixty_four_parts_at_most() -> None:

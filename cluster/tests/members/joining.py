@@ -67,18 +67,28 @@ class Host:
         shards: int = SHARDS,
         formats: int = 1,
         peer_address: str = "",
+        first_shard: int = 0,
+        below: str = "",
     ) -> None:
         self.name = name
         self.root = world.all.host(world.wire(), name=name)
-        self.records = self.root.below("members/")
+        own = self.root.below(below) if below else self.root
+        self.records = own.below("members/")
         self.lease = HostLease(self.root, TTL_S)
         self.is_removed = False
         self.heard: list[Mapping[str, Address]] = []
         identity = world.folders.setdefault(folder, Identity(f"id-{folder}"))
         self.membership = Membership(
-            Me(name, peer_address or f"{name}.test:7000", "1.0", founders, shards, formats),
+            Me(
+                name,
+                peer_address or f"{name}.test:7000",
+                "1.0",
+                founders,
+                range(first_shard, first_shard + shards),
+                formats,
+            ),
             identity,
-            root=self.root,
+            root=own,
             records=self.records,
             lease=self.lease,
             entropy=SystemEntropy(),
@@ -90,10 +100,10 @@ class Host:
         self._is_running = False
         self.membership.subscribe(self.heard.append)
 
-    def _replica_ids(self, shards: int) -> list[str]:
+    def _replica_ids(self, shards: range) -> list[str]:
         if self._is_running:
             raise OSError("its replicas have the files open")
-        return [f"{self._folder}-{shard}" for shard in range(shards)]
+        return [f"{self._folder}-{shard}" for shard in shards]
 
     def _removed(self) -> None:
         self.is_removed = True

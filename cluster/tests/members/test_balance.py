@@ -28,7 +28,7 @@ ABC = ("a", "b", "c")
 def test_free_shards_are_for_the_hosts_that_lead_least(
     leaders: list[str | None], hosts: tuple[str, ...], expected: dict[int, str]
 ) -> None:
-    assert next_leaders(leaders, hosts) == expected
+    assert next_leaders(dict(enumerate(leaders)), hosts) == expected
 
 
 def everyone(leaders: list[str | None], host: str) -> dict[int, tuple[str, ...]]:
@@ -56,15 +56,16 @@ def test_a_host_with_two_more_than_another_hands_one_over(
     leaders: list[str | None], hosts: tuple[str, ...], expected: dict[str, Move | None]
 ) -> None:
     for host, move in expected.items():
-        assert next_move(host, leaders, hosts, everyone(leaders, host)) == move
+        found = next_move(host, dict(enumerate(leaders)), hosts, everyone(leaders, host))
+        assert found == move
 
 
 def test_a_shard_goes_only_to_a_host_that_has_caught_up() -> None:
-    leaders = ["a", "a", "a", "b"]
+    leaders: dict[int, str | None] = {0: "a", 1: "a", 2: "a", 3: "b"}
 
     assert next_move("a", leaders, ABC, {0: (), 1: ("b",), 2: ("b",)}) == Move(1, "b")
     assert next_move("a", leaders, ABC, {0: (), 1: ("b",), 2: ("c",)}) == Move(1, "b")
-    assert next_move("a", [*leaders, "b"], ABC, {0: (), 1: ("b",), 2: ("c",)}) == Move(2, "c")
+    assert next_move("a", leaders | {4: "b"}, ABC, {0: (), 1: ("b",), 2: ("c",)}) == Move(2, "c")
     assert next_move("a", leaders, ABC, {0: (), 1: (), 2: ()}) is None
     assert next_move("a", leaders, ("b", "c"), {0: (), 1: ("b",)}) == Move(1, "b")
 
@@ -80,7 +81,7 @@ def test_moves_of_all_hosts_at_once_come_to_an_even_end(seed: int) -> None:
         moves = []
         for host in hosts:
             caught_up = {shard: hosts for shard, leader in enumerate(leaders) if leader == host}
-            moves.append(next_move(host, leaders, able, caught_up))
+            moves.append(next_move(host, dict(enumerate(leaders)), able, caught_up))
         for move in filter(None, moves):
             leaders[move.shard] = move.to
         if not any(moves):

@@ -42,7 +42,7 @@ def _reports(*ids: str) -> dict[str, dict[int, ReplicaReport]]:
 
 
 def _kept(reports: dict[str, dict[int, ReplicaReport]], record: TermRecord = RECORD) -> str:
-    return reason_to_keep("b", sorted(set(record.voters.values())), [record], reports)
+    return reason_to_keep("b", sorted(set(record.voters.values())), {0: record}, reports)
 
 
 def test_a_host_may_go_if_the_others_are_a_majority() -> None:
@@ -83,14 +83,14 @@ def test_one_of_two_hosts_goes_after_another_came() -> None:
 
 
 def test_a_host_that_was_just_removed_does_not_count_although_it_still_answers() -> None:
-    kept = reason_to_keep("b", ["a", "b"], [RECORD], _reports("a-0", "b-0", "c-0"))
+    kept = reason_to_keep("b", ["a", "b"], {0: RECORD}, _reports("a-0", "b-0", "c-0"))
 
     assert kept == NO_MAJORITY + "wait until host c, just removed, counts no more"
 
 
 def test_a_host_that_counts_nowhere_may_go() -> None:
-    assert reason_to_keep("x", "abcx", [RECORD], _reports("a-0")) == ""
-    assert "are not known" in reason_to_keep("b", "abc", [None], _reports("a-0"))
+    assert reason_to_keep("x", "abcx", {0: RECORD}, _reports("a-0")) == ""
+    assert "are not known" in reason_to_keep("b", "abc", {0: None}, _reports("a-0"))
 
 
 def _leader(*peers: str, silent: str = "", **changes: object) -> ReplicaReport:

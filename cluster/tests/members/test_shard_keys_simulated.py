@@ -90,7 +90,7 @@ def test_a_leader_stays_while_etcd_is_away(away_s: float) -> None:
     @virtual
     async def run() -> None:
         world = World()
-        view = LeaderView(world.hosts[1].below("leaders/"), shards=1)
+        view = LeaderView(world.hosts[1].below("leaders/"), range(1))
         await view.begin()
         await world.one.taken(term=1)
 
@@ -161,11 +161,11 @@ async def test_the_view_shows_who_leads_each_shard() -> None:
     world = World()
     one, other = world.one, world.other
     await one.taken(term=1)
-    view = LeaderView(world.hosts[1].below("leaders/"), shards=3)
+    view = LeaderView(world.hosts[1].below("leaders/"), range(3))
     heard: list[tuple[int, str | None]] = []
     view.subscribe(lambda shard: heard.append((shard, view.leader_of(shard))))
     await view.begin()
-    assert view.leaders() == ["a", None, None]
+    assert view.leaders() == {0: "a", 1: None, 2: None}
 
     await other.taken(term=1, shard=2)
     await asyncio.sleep(1)
@@ -175,7 +175,7 @@ async def test_the_view_shows_who_leads_each_shard() -> None:
     await asyncio.sleep(1)
 
     assert heard == [(2, "b"), (0, None), (0, "b")]
-    assert view.leaders() == ["b", None, "b"]
+    assert view.leaders() == {0: "b", 1: None, 2: "b"}
     record = view.record_of(0)
     assert record is not None
     assert record.term == 2
@@ -186,7 +186,7 @@ async def test_the_view_shows_who_leads_each_shard() -> None:
 @virtual
 async def test_the_view_ends_a_leadership_when_etcd_is_wiped() -> None:
     world = World()
-    view = LeaderView(world.hosts[1].below("leaders/"), shards=1)
+    view = LeaderView(world.hosts[1].below("leaders/"), range(1))
     await view.begin()
     await world.one.taken(term=1)
     await asyncio.sleep(1)

@@ -15,7 +15,7 @@ from typing import TypeVar
 from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
 from cluster.peers.checkpoint_messages import Begin, Read, Request
 from cluster.peers.checkpoints import Checkpoints
-from cluster.peers.log_retention import LogRetention, RetentionLimits
+from cluster.peers.log_retention import LogRetention
 from cluster.peers.peer_outcomes import Outcome
 from cluster.peers.peer_settings import CheckpointSettings
 from cluster.tests.peers.peers import SETTINGS, Peer, start
@@ -87,7 +87,7 @@ class SourceShard:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.rows = RocksRows(folder)
-        self.holds = LogRetention(loop_s, RetentionLimits())
+        self.holds = LogRetention(loop_s, lambda: True)
         self.start = 0
         self.made = 0
         self.is_failing = False

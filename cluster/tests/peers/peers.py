@@ -11,6 +11,7 @@ from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.link import Link
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
 from cluster.peers.peer_settings import Address, Channel, PeerSettings
+from cluster.peers.roles import FIRST_MARK
 from cluster.peers.transport import Transport
 from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
@@ -33,6 +34,7 @@ class Peer:
         cluster: str = "c1",
         versions: tuple[int, ...] = (1,),
         log_ids: dict[int, bytes] | None = None,
+        mark: str = FIRST_MARK,
     ) -> None:
         self.name = name
         self.address = Address(name, 1)
@@ -51,6 +53,7 @@ class Peer:
             clock=LoopClock(),
             entropy=CountingEntropy(),
             versions=versions,
+            mark=mark,
         )
         for channel in Channel:
             if channel is not Channel.REPLICATION:

@@ -127,7 +127,7 @@ class End(asyncio.Transport):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         assert name == "peercert"
         names = self._network.names.get(self.other.host, (self.other.host,))
-        return {"subjectAltName": tuple(("DNS", each) for each in names)}
+        return {"subjectAltName": tuple(("URI" if ":" in each else "DNS", each) for each in names)}
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
         assert high is not None

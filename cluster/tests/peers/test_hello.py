@@ -21,6 +21,7 @@ from cluster.peers.hello import (
     names_of,
 )
 from cluster.peers.peer_outcomes import Reason, Refused
+from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Place, Role, cluster_mark
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
@@ -30,9 +31,17 @@ OWN = Hello((1, 2), "c1", "b", "a", "replication", {0: b"log 0", 1: b"log 1"})
 THEIRS = Hello((1,), "c1", "a", "b", "replication", {0: b"log 0", 7: b"log 7"})
 
 
+PLACES = {
+    "a": Place("c1"),
+    "b": Place("c1"),
+    "n": Place("c2", Role.NEIGHBOUR, cluster_mark(2)),
+    "g": Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK),
+}
+
+
 def found(theirs: Hello, names: frozenset[str] = frozenset({"a"}), own: Hello = OWN) -> int | str:
     """The agreed version, or the reason of the refusal."""
-    outcome = agreed(own, theirs, names, {"a", "b"}.__contains__)
+    outcome = agreed(own, theirs, names, PLACES.get)
     return outcome.reason if isinstance(outcome, Refused) else outcome
 
 

@@ -35,6 +35,7 @@ FINAL: list[Failure] = [
     Refused(Reason.FAILED),
     Refused(Reason.TOO_LARGE),
     Refused(Refusal.UNREADABLE),
+    Refused(Refusal.NOT_ALLOWED),
     Refused("a reason of a later version"),
 ]
 

@@ -16,10 +16,10 @@ from visibility.contract.errors import ServiceUnavailable
 async def test_leaders_are_heard_once_wherever_they_are() -> None:
     async with running(the_cluster()) as hosts:
         for host in hosts:
-            raised = RaisedIds(host.router.shards, host.router.ask)
-            await raised.wait()
+            raised = RaisedIds(host.router.ask)
+            await raised.wait([0])
             forwarded = host.router.forwarded
-            await raised.wait()
+            await raised.wait([0])
             assert host.router.forwarded == forwarded, "it is known by now"
 
 
@@ -29,8 +29,8 @@ async def test_who_waits_for_a_leader_goes_on_once_it_leads() -> None:
     async with running(cluster) as (a, b):
         await b.fall()
         cluster.learn(None)
-        raised = RaisedIds(a.router.shards, a.router.ask)
-        waiting = asyncio.create_task(raised.wait())
+        raised = RaisedIds(a.router.ask)
+        waiting = asyncio.create_task(raised.wait([0]))
         await asyncio.sleep(FORWARDING.hold_s / 2)
         assert not waiting.done()
 
@@ -45,9 +45,9 @@ async def test_a_leader_that_stays_away_is_not_waited_for_without_end() -> None:
     async with running(cluster) as (a, b):
         await b.fall()
         cluster.learn("b")  # as etcd from an older snapshot says
-        raised = RaisedIds(a.router.shards, a.router.ask)
+        raised = RaisedIds(a.router.ask)
         for _ in range(2):
             with pytest.raises(ServiceUnavailable):
-                await raised.wait()
+                await raised.wait([0])
         await b.lead()
-        await raised.wait()
+        await raised.wait([0])

@@ -10,7 +10,8 @@ LIMITS = RetentionLimits(silence_s=10, life_s=100, bytes_max=1000)
 class Stage:
     def __init__(self) -> None:
         self.now_s = 0.0
-        self.holds = LogRetention(lambda: self.now_s, LIMITS)
+        self.has_much_space = True
+        self.holds = LogRetention(lambda: self.now_s, lambda: self.has_much_space, LIMITS)
 
     def limit(self, index: int, entry_bytes: int = 1) -> int:
         return self.holds.limit(index, lambda held: (index - held) * entry_bytes)
@@ -78,11 +79,11 @@ def test_the_next_hold_is_larger_while_there_is_space() -> None:
     assert stage.limit(38, entry_bytes=100) == 18
     stage.now_s = 20
     assert stage.limit(38, entry_bytes=100) == 18, "it also lasts longer"
-    stage.holds.has_much_space = lambda: False
+    stage.has_much_space = False
     assert stage.limit(38, entry_bytes=100) == 38
     stage.holds.hold("a", 38)
     assert stage.limit(59, entry_bytes=100) == 59
-    stage.holds.has_much_space = lambda: True
+    stage.has_much_space = True
     stage.holds.hold("a", 60)
     assert stage.limit(100, entry_bytes=100) == 60
     assert stage.limit(101, entry_bytes=100) == 101, "it was not doubled without space"

@@ -24,6 +24,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="replay this one, with its history")
     parser.add_argument("--flips", action="store_true", help="flip bits of the log")
     parser.add_argument("--cluster", action="store_true", help="a cluster with real shards instead")
+    parser.add_argument("--fleet", action="store_true", help="two clusters of one fleet instead")
     parser.add_argument("--replicas", action="store_true", help="a cluster of replicas instead")
     parser.add_argument(
         "--replication", choices=list(Replication), default="sync", help="of a cluster with shards"
@@ -45,6 +46,7 @@ def main() -> int:
         if outcome.findings:
             failed += 1
             kind = " ARGS=--replicas" * given.replicas + " ARGS=--cluster" * given.cluster
+            kind += " ARGS=--fleet" * given.fleet
             again = f"make simulate SEED={seed}{kind}"
             if given.replication == "async":
                 again = f'make simulate SEED={seed} ARGS="--cluster --replication async"'
@@ -64,6 +66,8 @@ def _run_of(given: argparse.Namespace) -> Callable[[int], Outcome | replicas.Out
         return replicas.simulate
     if given.cluster:
         return partial(cluster_run.simulate, replication=Replication(given.replication))
+    if given.fleet:
+        return lambda seed: cluster_run.simulate(seed, cluster_run.fleet_shape(seed))
     return partial(simulate, shape=Shape(flips=True) if given.flips else None)
 
 

@@ -307,8 +307,16 @@ class Client:
         purged = self.queue(name)
         begun = self.simulation.time.read()
         successor = self.simulation.machine.queues.purge(purged)
-        reply = await self.ask(prepared.purge(purged, successor), f"purge {name}")
+        both = list(zip(purged.all_parts(), successor.all_parts(), strict=True))
+        told = [await self.simulation.call(prepared.purge(old, new)) for old, new in both]
+        for call in told:
+            reply = await call.reply
+            self._note(f"purge {name}", reply)
         self._history.removals.append(Removal(name, begun, reply.ended, reply.outcome))
+        for old, _ in both:
+            await self._drop(old)
+
+    async def _drop(self, purged: QueueDefinition) -> None:
         while True:
             reply = await self.ask(prepared.drop(purged), f"drop {purged.queue_id}")
             if isinstance(reply.answer, Progress) and reply.answer.is_done:

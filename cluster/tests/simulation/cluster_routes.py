@@ -38,6 +38,8 @@ class Elsewhere:
 class Routes:
     """Stands in for a process's `PeerRouter`, for its deliveries only."""
 
+    goes_elsewhere = True
+
     def __init__(
         self, clusters: Sequence[ShardCluster], process: Process, number: int, random: Random
     ) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Collection, Coroutine, Sequence
+from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ from cluster.tests.simulation.cluster_routes import connect
 from cluster.tests.simulation.cluster_simulation import ClusterSimulation
 from cluster.tests.simulation.disk_faults import DiskFaults, DiskShape, drawn_disks
 from cluster.tests.simulation.drain import drain
+from cluster.tests.simulation.fleet_world import Fleet, FleetSimulation
 from cluster.tests.simulation.queues import define_queues
 from cluster.tests.simulation.roles import (
     consume_alone,
@@ -59,6 +61,8 @@ class Shape(NamedTuple):
     """Somebody holds messages."""
     has_sole: bool = False
     """A consumer works alone."""
+    is_fleet: bool = False
+    """Each shard is that of a cluster, and requests go through hosts of any."""
 
     @property
     def without(self) -> tuple[str, ...]:
@@ -89,13 +93,13 @@ def simulate(
         # Without damage, too: after a power cut a log may begin where its rows end.
         cluster.checkpoints = Checkpointing(CheckpointSettings(), ScrubTimes())
         clusters.append(cluster)
-    if shape.shards > 1:
+    if shape.shards > 1 and not shape.is_fleet:
         connect(clusters, Random(random.getrandbits(64)))
     loop = VirtualLoop()
     loop.set_exception_handler(reporter(machine.violations))
     with watched_log(machine.violations), small_steps():
         try:
-            simulation = ClusterSimulation(machine, clusters)
+            simulation, cuts = _simulation(machine, clusters, shape, random)
             define_queues(machine, simulation.history, has_sole=shape.has_sole)
             faults = [
                 ShardFaults(cluster, Random(random.getrandbits(64)), shape.often, shape.without)
@@ -108,7 +112,7 @@ def simulate(
             clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
             try:
-                loop.run_until_complete(_live(simulation, faults, damage, clients, seconds))
+                loop.run_until_complete(_live(simulation, faults, damage, cuts, clients, seconds))
             except (AssertionError, TimeoutError, ExceptionGroup) as error:
                 machine.violations.append(told(error))
             finally:
@@ -125,6 +129,29 @@ def simulate(
     if shape.replication is Replication.ASYNC:
         summary += f", {lost} of {len(simulation.early)} early answers lost"
     return Outcome(findings, simulation.lines, lives, summary)
+
+
+def _simulation(
+    machine: Machine, clusters: Sequence[ShardCluster], shape: Shape, random: Random
+) -> tuple[ClusterSimulation, list[Fleet]]:
+    """The simulation, and what else has faults."""
+    if not shape.is_fleet:
+        return ClusterSimulation(machine, clusters), []
+    fleet = Fleet(clusters, Random(random.getrandbits(64)))
+    return FleetSimulation(machine, fleet), [fleet]
+
+
+def fleet_shape(seed: int) -> Shape:
+    """Two clusters, and what else is drawn from the seed."""
+    random = Random(f"fleet {seed}")
+    return Shape(
+        often=random.choice(((), APART)),
+        shards=2,
+        disks=drawn_disks(seed),
+        has_operator=drawn_operator(seed),
+        has_sole=drawn_sole(seed),
+        is_fleet=True,
+    )
 
 
 def _damage(seed: int, faults: Sequence[ShardFaults], disks: DiskShape | None) -> list[DiskFaults]:
@@ -173,6 +200,7 @@ async def _live(
     simulation: ClusterSimulation,
     faults: Sequence[ShardFaults],
     damage: Sequence[DiskFaults],
+    cuts: Sequence[Fleet],
     clients: Coroutine[Any, Any, None],
     seconds: float,
 ) -> None:
@@ -182,6 +210,7 @@ async def _live(
             cluster.start()
         working = asyncio.create_task(clients)
         troubles = [each.run(seconds) for each in faults] + [each.run(seconds) for each in damage]
+        troubles += [each.run(seconds) for each in cuts]
         await asyncio.gather(*troubles)
         for cluster in clusters:
             _end_faults(cluster)
@@ -196,15 +225,17 @@ async def _live(
         await _progress(simulation)
         await drain(simulation)
         for cluster in clusters:
-            await cluster.until(lambda cluster=cluster: _has_forgotten(cluster), _PROGRESS_S)  # type: ignore[misc]
+            left = (DEPARTURE,) if cuts else (ARRIVAL, DEPARTURE)  # see cluster/FLEET.md
+            await cluster.until(partial(_has_forgotten, cluster, left), _PROGRESS_S)
             await cluster.alike()
             _check(cluster)
 
 
-def _has_forgotten(cluster: ShardCluster) -> bool:
-    """True if the leader remembers no message of another shard, and has none for one."""
+def _has_forgotten(cluster: ShardCluster, tables: Collection[bytes]) -> bool:
+    """True if the leader has no row in these tables: it remembers no message of another shard, and
+    has none for one."""
     leader = cluster.leading()
-    return leader is not None and not any(key[8:9] in (ARRIVAL, DEPARTURE) for key in leader.rows)
+    return leader is not None and not any(key[8:9] in tables for key in leader.rows)
 
 
 def _end_faults(cluster: ShardCluster) -> None:

@@ -85,12 +85,14 @@ def _define(machine: Machine, queue: QueueDefinition) -> None:
 
 def named(known: KnownQueues, name: str) -> QueueDefinition:
     """The queue's present definition."""
-    return next(queue for queue in known.queues.values() if queue.name == name)
+    return next(each for each in known.queues.values() if each.name == name and each.is_home)
 
 
 def stop_dead_letters(known: KnownQueues) -> None:
     """Let no message become a dead letter any more."""
     for name in (FAILING, FAILING_FIFO):
-        queue = named(known, name)
-        plain = queue_named(name, queue.queue_id, VisibilityTimeout=str(VISIBILITY_S))
-        known.define(msgspec.structs.replace(plain, shard=queue.shard))
+        plain = queue_named(name, 0, VisibilityTimeout=str(VISIBILITY_S))
+        for part in named(known, name).all_parts():
+            known.define(
+                msgspec.structs.replace(part, settings=plain.settings, attributes=plain.attributes)
+            )

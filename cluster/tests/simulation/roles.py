@@ -251,6 +251,11 @@ def drawn_sole(seed: int) -> bool:
     return Random(f"sole consumer {seed}").random() < 0.25
 
 
+def drawn_parts(seed: int) -> bool:
+    """True in a third of the seeds: queues get parts in this one."""
+    return Random(f"parts {seed}").random() < 0.33
+
+
 def alike_roles() -> list[Role]:
     """Clients that send messages of one size."""
     return [send_alike] * _ALIKE_CLIENTS

@@ -15,10 +15,12 @@ import structlog
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.faults import Faults
 from cluster.tests.simulation.queues import define_queues
+from cluster.tests.simulation.resizing import resize
 from cluster.tests.simulation.roles import (
     alike_roles,
     consume_alone,
     drawn_operator,
+    drawn_parts,
     drawn_short,
     drawn_sole,
     hold_messages,
@@ -66,6 +68,8 @@ class Shape(NamedTuple):
     """Somebody holds messages."""
     has_short: bool = False
     """Messages expire."""
+    has_parts: bool = False
+    """Queues are split and shrunk."""
     has_sole: bool = False
     """A consumer works alone."""
 
@@ -95,11 +99,12 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_operator=drawn_operator(seed),
         has_short=drawn_short(seed),
         has_sole=drawn_sole(seed),
+        has_parts=drawn_parts(seed),
     )
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
     )
-    machine.flips = shape.flips
+    machine.flips, machine.part_seed = shape.flips, seed
     loop = VirtualLoop()
     loop.set_exception_handler(reporter(machine.violations))
     with watched_log(machine.violations), small_steps():
@@ -116,7 +121,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             crosses = shape.shards > 1
             roles = alike_roles() if shape.is_alike else mixed_roles(chance, crosses=crosses)
             roles += [hold_messages] * shape.has_operator + [let_expire] * shape.has_short
-            roles += [consume_alone] * shape.has_sole
+            roles += [consume_alone] * shape.has_sole + [resize] * shape.has_parts
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)

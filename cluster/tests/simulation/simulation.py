@@ -7,17 +7,19 @@ from random import Random
 from typing import Any, NamedTuple
 
 from cluster.clock import SystemClock
+from cluster.parts.split_receives import SplitReceive
 from cluster.tests.replication.early_watch import Early
 from cluster.tests.simulation.flips import flip_a_bit
+from cluster.tests.simulation.known_parts import is_of_all_parts, is_of_counters
 from cluster.tests.simulation.time import ShardTime
 from cluster.tests.simulation.worker import Machine, Worker, retrieved
 from compat_tests.faults.history import History, Outcome
 from storage.engines.store import StoreFailed
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
-from visibility.contract.model import Request
+from visibility.contract.model import QueueCounters, Request
 from visibility.contract.outcomes import Answer, Deduplicated
-from visibility.state.waiters import Ticket
+from visibility.state.waiters import OnAnswer, Ticket
 from visibility.tests import prepared
 
 _RESTART_S_MAX = 0.5
@@ -74,6 +76,7 @@ class Simulation:
         """Parts of the history that depend on early answers, each with its list."""
         self._ids = 0
         self._calls: dict[int, Call] = {}
+        self._counting: set[asyncio.Task[QueueCounters]] = set()
         self._up = asyncio.Event()
         self._crashed = asyncio.Event()
         self._random = Random(machine.random.getrandbits(64))
@@ -209,8 +212,26 @@ class Simulation:
             self._answer(call, answer)
             self._count_answer()
 
-        call.ticket = worker.router.submit(request, on_answer)
+        if is_of_all_parts(request):
+            call.ticket = worker.split.submit(request, on_answer)
+        elif is_of_counters(request):
+            self._count_parts(worker, request, on_answer)
+        else:
+            call.ticket = worker.router.submit(request, on_answer)
         return call
+
+    def _count_parts(self, worker: Worker, request: Request, on_answer: OnAnswer) -> None:
+        asking = asyncio.create_task(worker.split.counters(request))
+        self._counting.add(asking)
+
+        def done(task: asyncio.Task[QueueCounters]) -> None:
+            self._counting.discard(task)
+            if not task.cancelled():
+                refusal = task.exception()
+                assert isinstance(refusal, QueueError | None)
+                on_answer(refusal or task.result())
+
+        asking.add_done_callback(done)
 
     async def ask(self, request: Request) -> Reply:
         """Send a request and wait for its outcome."""
@@ -231,7 +252,9 @@ class Simulation:
         worker = self.worker
         if call.reply.done() or worker is None or worker.is_over or call.ticket is None:
             return False
-        if worker.router.cancel(call.ticket):
+        is_split = isinstance(call.ticket, SplitReceive)
+        cancel = worker.split.cancel if is_split else worker.router.cancel
+        if cancel(call.ticket):
             del self._calls[id(call)]
             return True
         return False

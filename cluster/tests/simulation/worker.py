@@ -16,6 +16,7 @@ from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.tests.consistency import check_rows
 from cluster.tests.simulation.disk import LifeDisk, WatchedDisk
+from cluster.tests.simulation.known_parts import KnownParts, split_queues
 from cluster.tests.simulation.rows import RowFiles, SimulatedRows
 from cluster.tests.simulation.time import WallClock
 from cluster.tests.world import lead_of
@@ -27,7 +28,6 @@ from storage.engines.store_options import StoreOptions
 from storage.log import Position
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
-from visibility.tests.prepared import KnownQueues
 
 _LOSS = "came back shorter"
 
@@ -73,7 +73,7 @@ class Machine:
         self.disk = WatchedDisk(Random(random.getrandbits(64)))
         self.shards = [ShardFiles(number) for number in range(shards)]
         self.wall = WallClock()
-        self.queues = KnownQueues()
+        self.queues = KnownParts()
         self.under_way_max = under_way_max
         self.segment_bytes = random.choice((20, 20, 32, 64)) << 10
         self.flush_bytes = self.segment_bytes * random.choice((1, 3)) // 2
@@ -81,6 +81,8 @@ class Machine:
         self.flush_s_max = random.choice((0.01, 1.0, 10.0))
         self.flips = False
         """True to flip a bit of the log at a crash, until one cost an Entry."""
+        self.part_seed = 0
+        """Of the gateway's chance, for queues of several parts."""
         self.has_loss = False
         """True once a start reported lost Entries; then it is made to continue without them."""
         self.violations: list[str] = []
@@ -99,6 +101,7 @@ class Worker:
         self.router = Router([part.shard for part in self.parts])
         entropy = SimulatedEntropy(Random(machine.random.getrandbits(64)))
         self.deliveries = Deliveries(self.router, entropy)
+        self.split = split_queues(self.router, machine.queues, Random(machine.part_seed))
 
     @property
     def is_over(self) -> bool:
@@ -114,12 +117,14 @@ class Worker:
         """A crash: cut it off from everything."""
         self._disk.is_over = True
         self.deliveries.begin_to_stop()
+        self.split.end_waiting()
         for part in self.parts:
             part.end()
 
     async def stop(self) -> None:
         """Stop cleanly."""
         await self.deliveries.stop()
+        self.split.end_waiting()
         stops = [part.shard.stop() for part in self.parts]
         ends = await asyncio.gather(*stops, return_exceptions=True)
         self._disk.is_over = True

@@ -1,9 +1,11 @@
 // The audit log of all hosts: who changed what, read bodies, or was refused.
 
-import { get, latest } from "./api.js";
+import { enter, isNextPage, keep } from "./address.js";
+import { get } from "./api.js";
 import { readAudit } from "./commands.js";
-import { button, command, el, field, fill, notice, refill, row, table } from "./dom.js";
+import { button, command, el, field, fill, row, table } from "./dom.js";
 import { nameOf } from "./format.js";
+import { resource } from "./resource.js";
 
 const COLUMNS = [
   ["Time (UTC)", "name"],
@@ -27,9 +29,9 @@ export async function showAudit({ view, query, signal, fail }) {
     el("input", { name, type, value: query.get(name) ?? "", autocomplete: "off" })]);
   const denied = el("input", { type: "checkbox", name: "denied" });
   denied.checked = query.get("denied") === "true";
-  const list = el("div");
-  const newest = latest(signal);
-  const tokens = /** @type {(string | null)[]} */ ([null]);
+  let before = query.get("before") ?? ""; // a page's token
+  let shown = conditions();
+  const list = resource({ what: "The audit log", ask, show, signal, fail });
 
   function conditions() {
     const given = inputs.map(([name, , input]) => [name, input.value.trim()]);
@@ -37,38 +39,42 @@ export async function showAudit({ view, query, signal, fail }) {
     return denied.checked ? { ...kept, denied: "true" } : kept;
   }
 
-  async function read() {
-    const shown = conditions();
+  async function ask(mine) {
     const { since, until, ...others } = shown;
     const at = (text) => text && Date.parse(`${text}Z`);
     const times = { ...(since && { since_ms: at(since) }), ...(until && { until_ms: at(until) }) };
-    try {
-      const asked = { ...others, ...times, before: tokens.at(-1) };
-      const { entries, missing, next } = await get("audit", asked, newest());
-      if (missing.length) notice(`Without the lines of ${missing.join(", ")}: no answer.`, "error");
-      refill(
-        list,
-        entries.length
-          ? table(COLUMNS, entries.map(entryRow), "Audit log")
-          : el("p", { class: "empty" }, "No line matches."),
-        el(
-          "p",
-          { class: "actions" },
-          tokens.length > 1 && button("Newer", () => (tokens.pop(), read())),
-          next && button("Older", () => (tokens.push(next), read())),
-        ),
-        command(readAudit(shown)),
-      );
-    } catch (error) {
-      fail(error);
-    }
+    return get("audit", { ...others, ...times, before }, mine);
+  }
+
+  function show({ entries, missing, next }) {
+    const older = () => {
+      before = next;
+      enter("/audit", { ...shown, before });
+      list.ask();
+    };
+    return [
+      missing.length > 0
+        && el("p", { class: "notice warning" }, `Without the lines of ${missing.join(", ")}: no answer.`),
+      entries.length > 0
+        ? table(COLUMNS, entries.map(entryRow), "Audit log")
+        : el("p", { class: "empty" }, "No line matches."),
+      el("p", { class: "actions" },
+        before && (isNextPage() ? button("Newer", () => history.back()) : button("Newest", begin)),
+        next && button("Older", older)),
+      command(readAudit(shown)),
+    ];
+  }
+
+  function begin() {
+    before = "";
+    shown = conditions();
+    keep("/audit", shown, {});
+    return list.ask();
   }
 
   function search(event) {
     event.preventDefault();
-    tokens.length = 1;
-    window.history.replaceState(null, "", `#/audit?${new URLSearchParams(conditions())}`);
-    read();
+    begin();
   }
 
   const form = el(
@@ -78,8 +84,8 @@ export async function showAudit({ view, query, signal, fail }) {
     field("Refused calls only", denied),
     el("button", { type: "submit", class: "main" }, "Search"),
   );
-  fill(view, el("h1", {}, "Audit log"), form, list);
-  await read();
+  fill(view, el("h1", {}, "Audit log"), form, list.place);
+  await list.read();
 }
 
 /** A caller on the service's machine; null for others. */

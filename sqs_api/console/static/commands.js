@@ -32,6 +32,21 @@ export function purge(queue) {
   return aws("purge-queue", urlOf(queue));
 }
 
+/** The dead-letter queue first, if it is to be made. */
+export function createQueue({ name, attributes, dead_letter_queue: dead }) {
+  const policy = dead && { RedrivePolicy: JSON.stringify({
+    deadLetterTargetArn: `ARN_OF_${dead.name}`, maxReceiveCount: dead.max_receive_count }) };
+  const options = (given) => (Object.keys(given).length ? [`--attributes ${json(given)}`] : []);
+  return [
+    ...(dead ? [aws("create-queue", `--queue-name ${dead.name}`, ...options(dead.attributes))] : []),
+    aws("create-queue", `--queue-name ${name}`, ...options({ ...attributes, ...policy })),
+  ];
+}
+
+export function deleteQueue(queue) {
+  return aws("delete-queue", urlOf(queue));
+}
+
 export function setAttributes(queue, attributes) {
   return aws("set-queue-attributes", urlOf(queue), `--attributes ${json(attributes)}`);
 }
@@ -205,8 +220,13 @@ export function showUser({ account, name }) {
   return onFolder(users(`show ${quoted(name)}`, account));
 }
 
-export function addUser(account, name) {
-  return onFolder(users(`add ${quoted(name)}`, account));
+/** With the policy of a role and a key, if these are asked for. */
+export function addUser(account, name, role = "", withKey = false) {
+  return [
+    onFolder(users(`add ${quoted(name)}`, account)),
+    role && onFolder(users(`put-policy ${quoted(name)} ${role} ${role}.json`, account)),
+    withKey && addKey(account, name, ""),
+  ].filter(Boolean);
 }
 
 export function removeUser({ account, name }) {

@@ -1,58 +1,79 @@
 // The dead letters of all queues: first those of which a message is lost soonest.
 
-import { get, latest } from "./api.js";
-import { button, command, el, fill, link, queueLink, refill, row, table } from "./dom.js";
+import { keep, stateOf } from "./address.js";
+import { get } from "./api.js";
+import { button, command, el, fill, link, queueLink, row, table } from "./dom.js";
 import { count, span, taskText } from "./format.js";
-import { History, repeat } from "./live.js";
+import { History } from "./live.js";
+import { pager } from "./queues.js";
+import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
 const SOON_S = 86400;
+const PATH = "/dead-letters";
+const DEFAULTS = { search: "", sort: "expires", all: "", after: "" };
 const history = new History();
 const COLUMNS = [
-  ["Dead-letter queue", "name"],
-  ["Messages", "number"],
-  ["Lost in", "number"],
-  ["Oldest", "number wide"],
+  ["Dead-letter queue", "name", "name"],
+  ["Messages", "number", "visible"],
+  ["Lost in", "number", "expires"],
+  ["Oldest", "number wide", "oldest"],
   ["Over time", "wide"],
   ["Sources", "wide"],
   ["Latest redrive", "wide"],
   ["Actions", "wide"],
 ];
 
-export async function showDeadLetters({ view, signal, fail }) {
-  const list = el("div");
-  const newest = latest(signal);
-  const tokens = /** @type {(string | null)[]} */ ([null]);
+export async function showDeadLetters({ view, query, signal, fail }) {
+  const state = stateOf(query, DEFAULTS);
+  const list = resource({ what: "The dead-letter queues", ask, show, signal, fail });
 
-  async function read() {
-    try {
-      const page = await get("dead-letters", { after: tokens.at(-1) }, newest());
-      page.queues.forEach((queue) => history.add(queue));
-      refill(
-        list,
-        page.queues.length
-          ? table(COLUMNS, page.queues.map(deadRow), "Dead-letter queues")
-          : el("p", { class: "empty" }, "No queue has a redrive policy."),
-        el(
-          "p",
-          { class: "actions" },
-          tokens.length > 1 && button("Previous page", () => (tokens.pop(), read())),
-          page.next && button("Next page", () => (tokens.push(page.next), read())),
-        ),
-      );
-    } catch (error) {
-      fail(error);
-    }
+  async function ask(mine) {
+    const { all, ...wanted } = state;
+    const page = await get("dead-letters", { ...wanted, with_messages: all === "" }, mine);
+    page.queues.forEach((queue) => history.add(queue));
+    return page;
   }
 
+  function begin(change) {
+    Object.assign(state, { after: "" }, change);
+    keep(PATH, state, DEFAULTS);
+    list.ask();
+  }
+
+  function show(page) {
+    return [
+      page.queues.length > 0
+        ? table(columns(), page.queues.map(deadRow), "Dead-letter queues")
+        : el("p", { class: "empty" }, nothing()),
+      pager(PATH, state, DEFAULTS, page.next, list.ask),
+      command(`holdfast queues list --dead-letters --url ${location.origin}`),
+    ];
+  }
+
+  function nothing() {
+    if (state.search) return "No dead-letter queue has such a name.";
+    return state.all ? "No queue has a redrive policy." : "There are no dead letters: nothing waits for you.";
+  }
+
+  function columns() {
+    return COLUMNS.map(([text, kind, by]) => (by
+      ? [button(text, () => begin({ sort: by }), { class: "sort", "aria-pressed": String(state.sort === by) }), kind]
+      : [text, kind]));
+  }
+
+  const search = el("input", { type: "search", value: state.search, placeholder: "Search by name  ( / )",
+    "aria-label": "Search dead-letter queues by name", oninput: () => begin({ search: search.value }) });
+  const all = el("input", { type: "checkbox", onchange: () => begin({ all: all.checked ? "yes" : "" }) });
+  all.checked = state.all !== "";
   fill(
     view,
     el("h1", {}, "Dead letters"),
     el("p", { class: "hint" }, "The queues that lose a message soonest come first."),
-    list,
-    command(`holdfast queues list --dead-letters --url ${location.origin}`),
+    el("p", { class: "toolbar" }, search, el("label", { class: "choice" }, all, "Empty ones, too")),
+    list.place,
   );
-  await repeat(signal, REFRESH_MS, read);
+  await list.watch(REFRESH_MS);
 }
 
 function deadRow(queue) {
@@ -76,5 +97,5 @@ function deadRow(queue) {
         link("Browse", `#/queues/${name}/messages`, { class: "button" }), " "],
       redrives && link("Redrive", `#/queues/${name}/redrive`, { class: "button" }),
     ],
-  ]);
+  ], { "data-key": name });
 }

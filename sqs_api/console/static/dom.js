@@ -1,5 +1,9 @@
 // Elements. Text of users becomes text nodes and attribute values only, never markup.
 
+import { listen, nodesOf, patch } from "./patch.js";
+
+export { patch };
+
 /**
  * A new element. Properties named on... are listeners, `true` sets an attribute without a value,
  * null and false leave it out. Children are elements, texts, or lists of them.
@@ -7,41 +11,17 @@
 export function el(tag, properties = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(properties)) {
-    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    if (name.startsWith("on")) listen(element, name.slice(2), value);
     else if (value !== null && value !== false && value !== undefined)
       element.setAttribute(name, value === true ? "" : value);
   }
-  append(element, children);
+  element.append(...nodesOf(children));
   return element;
 }
 
-function append(element, children) {
-  for (const child of children.flat(Infinity))
-    if (child !== null && child !== undefined && child !== false) element.append(child);
-}
-
-/** Put these in place of an element's children. */
+/** Put these in place of an element's children. `patch` keeps those that did not change. */
 export function fill(element, ...children) {
-  element.replaceChildren();
-  append(element, children);
-}
-
-const FOCUSABLE = "a, button, input, select, summary, [tabindex]";
-
-/** The same for content that is read again and again: the focus and open details stay. */
-export function refill(element, ...children) {
-  waiting.delete(element);
-  if (element.querySelector("[aria-busy]")) {
-    waiting.set(element, children); // until the button has an answer
-    return;
-  }
-  const places = () => Array.from(element.querySelectorAll(FOCUSABLE));
-  const details = () => Array.from(element.querySelectorAll("details"));
-  const focused = places().indexOf(document.activeElement);
-  const open = details().map((each) => each.open);
-  fill(element, ...children);
-  details().forEach((each, at) => (each.open = open[at] ?? false));
-  places()[focused]?.focus({ preventScroll: true });
+  element.replaceChildren(...nodesOf(children));
 }
 
 export function link(text, address, properties = {}) {
@@ -51,14 +31,14 @@ export function link(text, address, properties = {}) {
 /**
  * A button. One that changes something has a text for `busy`, such as "Sending …": it is disabled
  * and says so until `onclick` has ended, and stays disabled if that gives `USED`. Before, it may
- * ask: `confirm` gives the arguments of `confirmed`.
+ * ask: `confirm` gives the arguments of `confirmed`, or null.
  *
- * @typedef {{busy?: string | null, confirm?: (() => string[]) | null, [name: string]: unknown}} ButtonProperties
+ * @typedef {{busy?: string | null, confirm?: (() => string[] | null) | null, [name: string]: unknown}} ButtonProperties
  */
 export function button(text, onclick, /** @type {ButtonProperties} */ { busy = null, confirm = null, ...properties } = {}) {
-  const made = el("button", { type: "button", ...properties }, busy ? labels(text, busy) : text);
-  made.addEventListener("click", busy ? () => act(made, onclick, confirm) : onclick);
-  return made;
+  const answer = busy ? (event) => act(event.currentTarget, onclick, confirm) : onclick;
+  const given = { type: "button", onclick: answer, "data-key": text, ...properties };
+  return el("button", given, busy ? labels(text, busy) : text);
 }
 
 /** The button of a `form`, with a text for `busy` if the form changes something. */
@@ -69,33 +49,32 @@ export function submit(text, /** @type {ButtonProperties} */ { busy = null, ...p
 
 /** A form whose button is busy until `onsubmit` has ended. */
 export function form({ onsubmit, ...properties }, ...children) {
-  const made = el("form", properties, ...children);
-  made.addEventListener("submit", (event) => {
+  const answer = (event) => {
     event.preventDefault();
-    const main = made.querySelector("[type=submit]");
+    const main = event.currentTarget.querySelector("[type=submit]");
     if ("acts" in main.dataset) act(main, onsubmit);
     else onsubmit();
-  });
-  return made;
+  };
+  return el("form", { onsubmit: answer, ...properties }, ...children);
 }
 
 export const USED = Symbol("used");
 const acting = new Set();
-const waiting = new Map();
 
 /** Both texts take their room from the beginning, so that a busy button keeps its width. */
 function labels(text, busy) {
   return [el("span", {}, text), el("span", { class: "busy" }, busy)];
 }
 
-async function act(made, work, /** @type {(() => string[]) | null} */ confirm = null) {
+async function act(made, work, /** @type {(() => string[] | null) | null} */ confirm = null) {
   if (acting.has(made)) return;
   acting.add(made);
   const name = made.getAttribute("aria-label");
   let hadFocus = false;
   let outcome = null;
   try {
-    if (confirm && !(await confirmed(...confirm()))) return;
+    const asked = confirm?.();
+    if (asked && !(await confirmed(...asked))) return;
     hadFocus = made === document.activeElement;
     made.disabled = true;
     made.setAttribute("aria-busy", "true");
@@ -107,7 +86,6 @@ async function act(made, work, /** @type {(() => string[]) | null} */ confirm = 
     made.removeAttribute("aria-busy");
     if (name) made.setAttribute("aria-label", name);
     if (hadFocus && document.activeElement === document.body) made.focus({ preventScroll: true });
-    for (const [element, children] of [...waiting]) refill(element, ...children);
   }
 }
 
@@ -116,10 +94,16 @@ export function queueLink(name, may) {
   return may ? link(name, `#/queues/${name}`) : el("span", {}, name);
 }
 
-/** A labelled field of a form. */
-export function field(label, input) {
-  return el("label", { class: "field" }, el("span", {}, label), input);
+/** A labelled field of a form, perhaps with a hint below it. */
+export function field(label, input, hint = "") {
+  if (!hint) return el("label", { class: "field" }, el("span", {}, label), input);
+  hints += 1;
+  input.setAttribute("aria-describedby", `hint-${hints}`);
+  return el("div", { class: "field" }, el("label", { class: "field" }, el("span", {}, label), input),
+    el("span", { id: `hint-${hints}`, class: "hint" }, hint));
 }
+
+let hints = 0;
 
 /** A table that scrolls sideways where it is too wide; `columns` are [text, class] pairs. */
 export function table(columns, rows, caption) {
@@ -138,12 +122,11 @@ export function row(columns, cells, properties = {}) {
 
 /** A box that ticks, or clears, those of all rows of the tables in an element. */
 export function pickAll(element) {
-  const all = el("input", { type: "checkbox", "aria-label": "Select this page" });
-  all.addEventListener("change", () => {
+  const onchange = ({ currentTarget: all }) => {
     for (const box of element.querySelectorAll("td input[type=checkbox]"))
       if (box.checked !== all.checked && !box.disabled) box.click();
-  });
-  return all;
+  };
+  return el("input", { type: "checkbox", "aria-label": "Select this page", onchange });
 }
 
 /** Pairs of names and values. */

@@ -1,10 +1,10 @@
 // The hosts of the cluster: shards, leaders, lag, drains, problems.
 
-import { caller, get, latest, post } from "./api.js";
+import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, fill, notice, refill, row, table } from "./dom.js";
+import { button, command, el, facts, fill, notice, row, table } from "./dom.js";
 import { bytes, count } from "./format.js";
-import { repeat } from "./live.js";
+import { resource } from "./resource.js";
 
 const REFRESH_MS = 3000;
 const HOSTS = [["Host", "name"], ["State", ""], ["Leads", "number"], ["Address", "wide"],
@@ -14,18 +14,15 @@ const COPIES = [["Shard", "number"], ["Host", "name"], ["Role", ""], ["Entries b
 const ETCD = [["etcd", "name"], ["Role", ""], ["Database", "number wide"], ["Alarms", ""]];
 
 export async function showHosts({ view, signal, fail }) {
-  const place = el("div");
-  const newest = latest(signal);
   const mayDrain = (await caller()).may.includes("holdfast:DrainHost");
 
-  async function read() {
-    try {
-      const found = await get("cluster", {}, newest());
-      refill(place, found.cluster === null ? alone() : status(found));
-    } catch (error) {
-      fail(error);
-    }
-  }
+  const list = resource({
+    what: "The hosts",
+    ask: (mine) => get("cluster", {}, mine),
+    show: (found) => (found.cluster === null ? alone() : status(found)),
+    signal,
+    fail,
+  });
 
   function drainButton(host) {
     const text = `${host} hands over the shards that it leads, and leads none until it may again. `
@@ -38,7 +35,7 @@ export async function showHosts({ view, signal, fail }) {
     try {
       await post("cluster/drain", { host, drained });
       notice(drained ? `${host} is drained.` : `${host} may lead again.`);
-      await read();
+      await list.read();
     } catch (error) {
       fail(error);
     }
@@ -78,8 +75,8 @@ export async function showHosts({ view, signal, fail }) {
     ]);
   }
 
-  fill(view, el("h1", {}, "Hosts"), place);
-  await repeat(signal, REFRESH_MS, read);
+  fill(view, el("h1", {}, "Hosts"), list.place);
+  await list.watch(REFRESH_MS);
 }
 
 function alone() {

@@ -123,7 +123,8 @@ function askForKey(place, { name, title, text = "", fields, action, same, make }
   ));
 }
 
-function showSecret(place, made) {
+/** Show the secret of a new key until it is put away. */
+export function showSecret(place, made) {
   const text = `export AWS_ACCESS_KEY_ID=${made.access_key_id}\n`
     + `export AWS_SECRET_ACCESS_KEY=${made.secret_access_key}`;
   const copy = async () => {

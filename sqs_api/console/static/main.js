@@ -13,6 +13,8 @@ const NAME = "([A-Za-z0-9_.-]+)";
 const SCREENS = [
   ["/queues", "queues", "showQueues"],
   ["/dead-letters", "dead_letters", "showDeadLetters"],
+  ["/redrives", "all_redrives", "showAllRedrives"],
+  ["/new-queue", "new_queue", "showNewQueue"],
   ["/audit", "audit", "showAudit"],
   ["/archive", "archive", "chooseArchive"],
   [`/archive/${NAME}`, "archive", "showArchive"],
@@ -35,6 +37,49 @@ const view = /** @type {HTMLElement} */ (document.getElementById("view"));
 const place = /** @type {HTMLElement} */ (document.getElementById("caller"));
 const links = /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll("nav a"));
 let shown = new AbortController();
+let shownPath = "";
+let isFirst = true;
+
+function pathOf(hash) {
+  return hash.slice(1).split("?")[0] || "/queues";
+}
+
+// -- places ------------------------------------------------------------------------------------------
+
+history.scrollRestoration = "manual"; // the content comes later than the browser thinks
+
+/** Each place in the browser's history keeps how far it was scrolled. */
+function keepScroll() {
+  if (pathOf(location.hash) !== shownPath) return; // this was scrolled on the screen before
+  history.replaceState({ ...history.state, scroll: scrollY }, "");
+}
+
+/** Scroll to where this place was left, as soon as there is enough content. */
+function restoreScroll(signal) {
+  const wanted = history.state?.scroll ?? 0;
+  const reach = () => {
+    if (signal.aborted || document.documentElement.scrollHeight >= wanted + innerHeight) watching.disconnect();
+    if (!signal.aborted) scrollTo(0, wanted);
+  };
+  const watching = new ResizeObserver(reach);
+  for (const event of ["wheel", "touchmove", "keydown"]) // who scrolls is left alone
+    addEventListener(event, () => watching.disconnect(), { once: true, signal, passive: true });
+  watching.observe(view);
+  reach();
+}
+
+/** Title and focus follow the heading of a screen that was navigated to. */
+new MutationObserver(() => {
+  const heading = view.querySelector("h1");
+  if (!heading || heading.dataset.isNamed) return;
+  heading.dataset.isNamed = "true";
+  document.title = `${heading.textContent} · Holdfast`;
+  heading.tabIndex = -1;
+  if (!isFirst && document.activeElement === document.body) heading.focus({ preventScroll: true });
+  isFirst = false;
+}).observe(view, { childList: true, subtree: true });
+
+// -- screens -----------------------------------------------------------------------------------------
 
 async function show() {
   shown.abort();
@@ -45,6 +90,8 @@ async function show() {
   for (const each of links)
     if (path.startsWith(each.hash.slice(1))) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
+  shownPath = pathOf(location.hash);
+  restoreScroll(signal);
   try {
     const [{ [name]: screen }] = await Promise.all([import(`./${file}.js`), showCaller()]);
     if (signal.aborted) return;
@@ -68,7 +115,7 @@ function fail(error) {
     shown.abort();
     leave();
     showSignIn(view, error.message, showAnew);
-  } else if (view.childElementCount === 0 || error.status === 404) {
+  } else if (view.childElementCount === 0 || error.status === 404 || error.endsScreen) {
     fill(view, el("h1", {}, "This cannot be shown"), el("p", { role: "alert" }, error.message));
   } else {
     notice(error.message, "error");
@@ -104,6 +151,7 @@ function showAnew() {
 }
 
 addEventListener("hashchange", showAnew);
+addEventListener("scrollend", keepScroll);
 addEventListener("keydown", (event) => {
   const isTyping = event.target instanceof Element && event.target.closest("input, textarea, select");
   if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey) {

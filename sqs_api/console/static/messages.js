@@ -1,11 +1,13 @@
 // The message browser: it receives nothing, so no count rises and no message is hidden.
 
-import { get, latest, needs, ofQueue } from "./api.js";
+import { enter, isNextPage, keep } from "./address.js";
+import { get, needs, ofQueue } from "./api.js";
 import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, link, pickAll, row, table } from "./dom.js";
+import { button, command, el, field, fill, link, patch, pickAll, row, table } from "./dom.js";
 import { FilterFields } from "./filters.js";
 import { bytes, count, instant } from "./format.js";
+import { resource } from "./resource.js";
 
 const COLUMNS = [
   ["", "pick"],
@@ -29,111 +31,105 @@ function holdText({ state, hold }) {
 }
 
 export async function showMessages({ view, parts: [name], query, signal, fail }) {
-  const tokens = /** @type {(string | null)[]} */ ([null]);
-  const newest = latest(signal);
-  let isStopped = false;
-  const picked = new Map();
-  const list = el("div");
-  const same = el("div");
-  const chosen = el("p", { class: "actions", role: "status" });
+  const path = `/queues/${name}/messages`;
   const filter = new FilterFields(query);
-  const redriveThese = el("p", { class: "actions" });
   const old = query.get("state") === "quarantined"; // in addresses of the release before
   const state = el("select", { name: "state" }, STATES.map((each) =>
     el("option", { selected: each === (old ? "held" : query.get("state")) }, each)));
+  const progress = { isStopped: false, scanned: 0 }; // of a search for the first match
+  const picked = new Set((query.get("picked") ?? "").split(",").filter(Boolean).map(Number));
+  const messages = new Map(); // those that were shown, by sequence
+  const searching = el("div");
+  const chosen = el("p", { class: "actions", role: "status" });
+  let asked = search(); // of the messages that are shown, whatever is in the fields meanwhile
+  let after = query.get("after") ?? ""; // a page's token
   const queue = await get(ofQueue(name), {}, signal);
   needs(queue, "holdfast:BrowseMessages");
+  const list = resource({ what: "The messages", ask, show, signal, fail });
 
   function search() {
     return { state: state.value, ...filter.texts };
   }
 
-  /** Of the messages that are shown, whatever is in the fields meanwhile. */
+  function address() {
+    return { ...asked, picked: [...picked].join(","), after };
+  }
+
   function redriveLink({ state: _, ...conditions }) {
     const may = queue.sources_total > 0 && queue.may.includes("holdfast:RedriveMessages");
     if (Object.keys(conditions).length === 0 || !may) return null;
-    const address = `#/queues/${name}/redrive?${new URLSearchParams(conditions)}`;
-    return link("Redrive all that match", address, { class: "button" });
+    const to = `#/queues/${name}/redrive?${new URLSearchParams(conditions)}`;
+    return link("Redrive all that match", to, { class: "button" });
   }
 
-  /** Show the page that begins at the last token. A search goes on to the first match by itself. */
-  async function read() {
-    const mine = newest();
-    const asked = search();
-    isStopped = false;
-    try {
-      let page;
-      let scanned = 0;
-      for (;;) {
-        const parameters = { ...asked, token: tokens.at(-1) };
-        page = await get(ofQueue(name, "/messages"), parameters, mine);
-        scanned += page.scanned;
-        if (page.messages.length || !page.next || isStopped) break;
-        showSearching(scanned);
-        tokens[tokens.length - 1] = page.next;
+  /** The page at the token. A search goes on to the first match by itself. */
+  async function ask(mine) {
+    Object.assign(progress, { isStopped: false, scanned: 0 });
+    for (;;) {
+      const page = await get(ofQueue(name, "/messages"), { ...asked, token: after }, mine);
+      progress.scanned += page.scanned;
+      if (page.messages.length || !page.next || progress.isStopped) {
+        page.messages.forEach((each) => messages.set(each.sequence, each));
+        return { ...page, scanned: progress.scanned, asked };
       }
-      fill(list, pageOf({ ...page, scanned }));
-      fill(same, command(commands.browse(name, asked)));
-      fill(redriveThese, redriveLink(asked));
-    } catch (error) {
-      fail(error);
-      if (!mine.aborted && list.querySelector(".searching"))
-        fill(list, el("p", { class: "actions" }, button("Search on", () => read())));
+      after = page.next;
+      patch(searching, searchingOf());
     }
   }
 
-  function showSearching(scanned) {
-    const looked = `${count(scanned)} messages looked at`;
-    const said = list.querySelector(".searching .hint");
-    if (said) {
-      said.textContent = looked;
-      return;
-    }
-    const stop = button("Stop", () => (isStopped = true));
-    fill(list, el("p", { class: "actions searching" }, stop, el("span", { class: "hint" }, looked)));
+  function searchingOf() {
+    return el("p", { class: "actions searching" },
+      button("Stop", () => (progress.isStopped = true)),
+      el("span", { class: "hint" }, `${count(progress.scanned)} messages looked at`));
   }
 
   function begin(event) {
     event?.preventDefault();
-    tokens.splice(0, tokens.length, null);
-    window.history.replaceState(null, "", `#/queues/${name}/messages?${new URLSearchParams(search())}`);
-    return read();
+    asked = search();
+    after = "";
+    keep(path, address());
+    return list.ask();
   }
 
-  function pageOf(page) {
-    const go = (change) => () => {
-      change();
-      read();
-    };
-    const { messages } = page;
+  function turn(next) {
+    after = next;
+    enter(path, address());
+    list.ask();
+  }
+
+  function show(page) {
+    const { messages: found } = page;
+    fill(searching);
     return [
-      messages.length
-        ? table(columns(messages), messages.map(messageRow), "Messages")
+      el("p", { class: "actions" }, redriveLink(page.asked)),
+      found.length
+        ? table(columns(found), found.map(messageRow), "Messages")
         : el("p", { class: "empty" }, page.next ? "Nothing so far." : "No message matches."),
       el(
         "p",
         { class: "actions" },
-        tokens.length > 1 && button("Previous page", go(() => tokens.pop())),
-        page.next && button(messages.length ? "Next page" : "Search on", go(() => tokens.push(page.next))),
+        after && (isNextPage() ? button("Previous page", () => history.back()) : button("First page", begin)),
+        page.next && button(found.length ? "Next page" : "Search on", () => turn(page.next)),
         el("span", { class: "hint" }, `${count(page.scanned)} messages looked at`),
       ),
+      command(commands.browse(name, page.asked)),
     ];
   }
 
   function columns(messages) {
     const [, ...others] = COLUMNS;
-    return [[messages.length ? pickAll(list) : "", "pick"], ...others];
+    return [[messages.length ? pickAll(list.place) : "", "pick"], ...others];
   }
 
   function messageRow(message) {
     const { sequence } = message;
-    const box = el("input", { type: "checkbox", "aria-label": `Select message ${sequence}` });
-    box.checked = picked.has(sequence);
-    box.addEventListener("change", () => {
-      if (box.checked) picked.set(sequence, message);
+    const onchange = ({ currentTarget: { checked } }) => {
+      if (checked) picked.add(sequence);
       else picked.delete(sequence);
-      showChosen();
-    });
+      choose();
+    };
+    const box = el("input", { type: "checkbox", "aria-label": `Select message ${sequence}`, onchange });
+    box.checked = picked.has(sequence);
     const due = message.state === "delayed" ? `?due_ms=${message.due_ms}` : "";
     const body = message.body ?? (message.is_masked ? "masked" : "cannot be opened");
     return row(COLUMNS, [
@@ -147,19 +143,24 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
       count(message.receive_count),
       bytes(message.size),
       el("code", { class: message.body === null ? "masked" : "" }, body.slice(0, 300)),
-    ]);
+    ], { "data-key": String(sequence) });
+  }
+
+  function choose() {
+    keep(path, address());
+    showChosen();
   }
 
   function showChosen() {
-    const sequences = [...picked.keys()];
+    const sequences = [...picked];
     if (sequences.length === 0) {
       fill(chosen);
       return;
     }
     const done = async () => {
       picked.clear();
-      showChosen();
-      await read();
+      choose();
+      await list.read();
     };
     const may = new Set(queue.may);
     fill(
@@ -167,7 +168,7 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
       el("strong", {}, `${count(sequences.length)} selected`),
       queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
         && link("Redrive", `#/queues/${name}/redrive?sequences=${sequences}`, { class: "button main" }),
-      holdButtons(queue, [...picked.values()], done, fail),
+      holdButtons(queue, sequences.flatMap((each) => messages.get(each) ?? []), done, fail),
       button("Select none", done),
     );
   }
@@ -186,9 +187,9 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
       button("Search", () => {}, { type: "submit", class: "main" }),
     ),
     chosen,
-    redriveThese,
-    list,
-    same,
+    searching,
+    list.place,
   );
-  await read();
+  await list.read();
+  showChosen();
 }

@@ -3,8 +3,9 @@
 import { caller, get, latest, ofQueue, post } from "./api.js";
 import { charts } from "./charts.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, fill, link, notice, queueLink, refill } from "./dom.js";
+import { button, command, el, facts, fill, link, notice, patch, queueLink } from "./dom.js";
 import { count, instant, pretty, rate, span, taskText } from "./format.js";
+import { failures } from "./groups.js";
 import { History, repeat } from "./live.js";
 
 const REFRESH_MS = 3000;
@@ -23,18 +24,23 @@ export async function showQueue({ view, parts: [name], signal, fail }) {
     try {
       const queue = await get(ofQueue(name), {}, newest());
       history.add(queue);
-      fill(counters, cards(queue, history));
-      refill(purges, queue.purges.map((each) => purgeOf(queue, each, read, fail)));
+      patch(counters, cards(queue, history));
+      patch(purges, queue.purges.map((each) => purgeOf(queue, each, read, fail)));
       if (isFirst) {
         isFirst = false;
         fill(view, el("h1", {}, queue.name), actions(queue, hasArchive, read, fail), purges, counters, rest);
-        fill(rest, charts(name, signal, fail), links(queue), settings(queue), command(...commands.showQueue(queue)));
+        fill(rest, showsFailures(queue) && failures(queue, signal, fail), charts(name, signal, fail), links(queue), settings(queue), command(...commands.showQueue(queue)));
       }
     } catch (error) {
       fail(error);
     }
   }
   await repeat(signal, REFRESH_MS, read);
+}
+
+/** True for a dead-letter queue that the caller may look into. */
+function showsFailures(queue) {
+  return queue.sources_total > 0 && queue.may.includes("holdfast:BrowseMessages");
 }
 
 function card(label, value, more = null) {
@@ -89,6 +95,17 @@ function actions(queue, hasArchive, read, fail) {
       fail(error);
     }
   };
+  const deletion = () => ["Delete the queue?", `${queue.name} and its messages go. An operator can restore `
+    + "them from the list of queues while restore_deleted_s lasts.", "Delete queue", queue.name];
+  const remove = async () => {
+    try {
+      await post(ofQueue(queue.name, "/delete"), { confirm: queue.name });
+      notice(`${queue.name} is deleted.`);
+      location.hash = "#/queues";
+    } catch (error) {
+      fail(error);
+    }
+  };
   return el(
     "p",
     { class: "actions" },
@@ -100,6 +117,7 @@ function actions(queue, hasArchive, read, fail) {
       && link("Redrive", `${base}/redrive`, { class: "button" }),
     EDITS.some((each) => may.has(each)) && link("Edit", `${base}/edit`, { class: "button" }),
     may.has("sqs:PurgeQueue") && button("Purge", purge, { class: "danger", busy: "Purging …", confirm }),
+    may.has("sqs:DeleteQueue") && button("Delete queue", remove, { class: "danger", busy: "Deleting …", confirm: deletion }),
   );
 }
 

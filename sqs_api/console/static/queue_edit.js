@@ -3,11 +3,20 @@
 import { get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, link, notice, submit } from "./dom.js";
-import { pretty } from "./format.js";
+import { count, pretty, span } from "./format.js";
 
-const DOCUMENTS = ["RedrivePolicy", "RedriveAllowPolicy", "Policy"];
+const DOCUMENTS = ["RedriveAllowPolicy", "Policy"];
 const OPTIONAL = ["KmsMasterKeyId"];
-const FIXED = new Set(["FifoQueue", "QueueArn", "CreatedTimestamp", "LastModifiedTimestamp"]);
+/** @type {Record<string, [unit: string, low: number, high: number]>} */
+const RANGES = {
+  DelaySeconds: ["s", 0, 900],
+  KmsDataKeyReusePeriodSeconds: ["s", 60, 86400],
+  MaximumMessageSize: ["bytes", 1024, 1048576],
+  MessageRetentionPeriod: ["s", 60, 1209600],
+  ReceiveMessageWaitTimeSeconds: ["s", 0, 20],
+  VisibilityTimeout: ["s", 0, 43200],
+};
+const FIXED = new Set(["RedrivePolicy", "FifoQueue", "QueueArn", "CreatedTimestamp", "LastModifiedTimestamp"]);
 
 export async function showEdit({ view, parts: [name], signal, fail }) {
   const queue = await get(ofQueue(name), {}, signal);
@@ -22,6 +31,7 @@ export async function showEdit({ view, parts: [name], signal, fail }) {
     el("h1", {}, "Edit ", link(name, `#/queues/${name}`)),
     may.has("sqs:SetQueueAttributes") && [
       attributesForm(queue, "Attributes", names, textInput, fail),
+      deadLettersForm(queue, fail),
       DOCUMENTS.map((each) => attributesForm(queue, each, [each], documentInput, fail)),
     ],
     (may.has("sqs:TagQueue") || may.has("sqs:UntagQueue")) && tagsForm(queue, fail),
@@ -89,8 +99,49 @@ function attributesForm(queue, title, names, makeInput, fail) {
   };
   const hint = makeInput === documentInput && el("p", { class: "hint" }, "Empty removes it.");
   const fields = el("div", { class: makeInput === textInput ? "search" : "" },
-    inputs.map(([each, input]) => field(each, input)));
+    inputs.map(([each, input]) => field(each, input, rangeText(each, input.value))));
   return editForm(title, [fields, hint], lines, save, fail);
+}
+
+/** What a number means, and which may be given: "30s; 0s to 12h 0m". */
+export function rangeText(name, value) {
+  const [unit, low, high] = RANGES[name] ?? [];
+  if (!unit || low === undefined || high === undefined) return "";
+  const text = (number) => (unit === "s" ? span(number) : `${count(number)} ${unit}`);
+  return `${text(Number(value))}; ${text(low)} to ${text(high)}`;
+}
+
+/** The dead-letter queue by its name, with as many receives as a message has until it goes there. */
+function deadLettersForm(queue, fail) {
+  const { dead_letter_queue: now } = queue;
+  const names = el("datalist", { id: "dead-letter-queues" });
+  const dead = el("input", { value: now?.name ?? "", list: "dead-letter-queues", autocomplete: "off",
+    spellcheck: "false", placeholder: "none", oninput: () => suggest(dead.value) });
+  const receives = el("input", { type: "number", min: "1", max: "1000", value: String(now?.max_receive_count ?? 3) });
+  let before = policy();
+
+  async function suggest(search) {
+    const found = await get("queues", { search, limit: 20 }).catch(() => ({ queues: [] }));
+    const fits = found.queues.filter((each) => each.fifo === queue.fifo && each.name !== queue.name);
+    fill(names, fits.map((each) => el("option", { value: each.name })));
+  }
+
+  function policy() {
+    if (!dead.value.trim()) return "";
+    const arn = now?.name === dead.value ? now.arn : queue.arn.replace(/[^:]*$/, dead.value.trim());
+    return JSON.stringify({ deadLetterTargetArn: arn, maxReceiveCount: Number(receives.value) });
+  }
+
+  const changed = () => ({ RedrivePolicy: policy() });
+  const lines = () => (policy() === before ? [] : [commands.setAttributes(queue, changed())]);
+  const save = async () => {
+    await post(ofQueue(queue.name, "/attributes"), { attributes: changed() });
+    before = policy();
+  };
+  suggest("dead");
+  return editForm("Dead letters", [names, el("div", { class: "search" },
+    field("Dead-letter queue", dead, "Empty: none"), field("Receives until a message goes there", receives))],
+  lines, save, fail);
 }
 
 function tagsForm(queue, fail) {

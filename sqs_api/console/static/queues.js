@@ -1,16 +1,20 @@
-// All queues: search, sort, pages, rates.
+// All queues: search, sort, pages, rates. Those that were deleted or purged lately, with Restore.
 
-import { get, latest } from "./api.js";
+import { addressOf, enter, isNextPage, keep, stateOf } from "./address.js";
+import { caller, get } from "./api.js";
 import { listQueues } from "./commands.js";
-import { button, command, el, fill, link, queueLink, refill, row, table } from "./dom.js";
+import { button, command, el, fill, link, queueLink, row, table } from "./dom.js";
 import { count, rate, span } from "./format.js";
 import { sparkline } from "./lines.js";
-import { History, repeat } from "./live.js";
+import { History } from "./live.js";
+import { recentlyDeleted } from "./recently_deleted.js";
+import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
 const DEPTHS_MS = 60000;
+const PATH = "/queues";
+const DEFAULTS = { search: "", sort: "name", after: "" };
 const history = new History();
-let depths = new Map(); // of the last hour, by the queue's name
 const COLUMNS = [
   ["Queue", "name"],
   ["Visible", "number", "visible"],
@@ -25,91 +29,92 @@ const COLUMNS = [
 ];
 
 export async function showQueues({ view, query, signal, fail }) {
-  let search = query.get("search") ?? "";
-  let sort = query.get("sort") ?? "name";
-  const tokens = /** @type {(string | null)[]} */ ([null]);
-  const list = el("div");
-  const total = el("span", { class: "hint" });
-  const same = el("div");
-  const input = el("input", {
-    type: "search",
-    value: search,
-    placeholder: "Search by name  ( / )",
-    "aria-label": "Search queues by name",
-    oninput: () => {
-      search = input.value;
-      begin();
-    },
-  });
+  const state = stateOf(query, DEFAULTS);
+  const { may } = await caller();
+  const depths = { of: "", atMs: 0, lines: new Map() }; // of the last hour, by the queue's name
+  const list = resource({ what: "The queues", ask, show, signal, fail });
 
-  const newest = latest(signal);
-  let depthsOf = ""; // the page that they are of
-  let depthsAtMs = 0;
-
-  async function read() {
-    const mine = newest();
-    try {
-      const wanted = { search, sort, after: tokens.at(-1), limit: 100 };
-      const page = await get("queues", wanted, mine);
-      page.queues.forEach((queue) => history.add(queue));
-      total.textContent = `${count(page.total)} queues`;
-      refill(list, queueTable(page.queues), pager(page.next));
-      refill(same, command(listQueues(search, sort)));
-      if (!(await readDepths(wanted, mine))) return;
-      refill(list, queueTable(page.queues), pager(page.next));
-    } catch (error) {
-      fail(error);
-    }
+  async function ask(mine) {
+    const wanted = { ...state, limit: 100 };
+    const page = await get("queues", wanted, mine);
+    page.queues.forEach((queue) => history.add(queue));
+    readDepths(wanted, mine).catch(fail);
+    return page;
   }
 
-  /** Read the depths of the shown queues, once a minute; true if there are new ones. */
+  /** Read the depths of the shown queues, once a minute. */
   async function readDepths(wanted, mine) {
-    const place = JSON.stringify(wanted);
-    if (place === depthsOf && Date.now() < depthsAtMs + DEPTHS_MS) return false;
-    depths = new Map(Object.entries((await get("depths", wanted, mine)).queues));
-    [depthsOf, depthsAtMs] = [place, Date.now()];
-    return true;
+    const of = JSON.stringify(wanted);
+    if (of === depths.of && Date.now() < depths.atMs + DEPTHS_MS) return;
+    const lines = new Map(Object.entries((await get("depths", wanted, mine)).queues));
+    Object.assign(depths, { of, atMs: Date.now(), lines });
+    list.show();
   }
 
-  function begin() {
-    tokens.length = 1;
-    const kept = new URLSearchParams({ ...(search && { search }), sort });
-    window.history.replaceState(null, "", `#/queues?${kept}`);
-    read();
+  function begin(change) {
+    Object.assign(state, { after: "" }, change);
+    keep(PATH, state, DEFAULTS);
+    list.ask();
   }
 
-  function queueTable(queues) {
-    const columns = COLUMNS.map(([text, kind, by]) => {
+  function show(page) {
+    return [
+      el("p", { class: "hint" }, `${count(page.total)} queues`),
+      page.queues.length > 0
+        ? table(columns(), page.queues.map((queue) => queueRow(queue, depths.lines)), "Queues")
+        : nothing(),
+      pager(PATH, state, DEFAULTS, page.next, list.ask),
+      command(listQueues(state.search, state.sort)),
+    ];
+  }
+
+  function nothing() {
+    const text = state.search ? "No queue has such a name." : "There is no queue yet.";
+    return el("p", { class: "empty" }, text);
+  }
+
+  function columns() {
+    return COLUMNS.map(([text, kind, by]) => {
       if (!by && text !== "Queue") return [text, kind];
       const name = by ?? "name";
-      const onclick = () => {
-        sort = name;
-        begin();
-      };
-      return [button(text, onclick, { class: "sort", "aria-pressed": String(sort === name) }), kind];
+      const pressed = { class: "sort", "aria-pressed": String(state.sort === name) };
+      return [button(text, () => begin({ sort: name }), pressed), kind];
     });
-    if (queues.length === 0) return el("p", { class: "empty" }, "No queue has such a name.");
-    return table(columns, queues.map(queueRow), "Queues");
   }
 
-  function pager(next) {
-    const go = (change) => () => {
-      change();
-      read();
-    };
-    return el(
-      "p",
-      { class: "actions" },
-      tokens.length > 1 && button("Previous page", go(() => tokens.pop())),
-      next && button("Next page", go(() => tokens.push(next))),
-    );
-  }
-
-  fill(view, el("h1", {}, "Queues"), el("p", { class: "toolbar" }, input, total), list, same);
-  await repeat(signal, REFRESH_MS, read);
+  const input = el("input", {
+    type: "search",
+    value: state.search,
+    placeholder: "Search by name  ( / )",
+    "aria-label": "Search queues by name",
+    oninput: () => begin({ search: input.value }),
+  });
+  fill(
+    view,
+    el("h1", {}, "Queues"),
+    el("p", { class: "toolbar" }, input,
+      may.includes("sqs:CreateQueue") && link("Create a queue", "#/new-queue", { class: "button main" })),
+    list.place,
+    may.includes("holdfast:ListDeletedQueues") && recentlyDeleted({ may, signal, fail, restored: list.read }),
+  );
+  await list.watch(REFRESH_MS);
 }
 
-function queueRow(queue) {
+/** Links to the pages beside this one. */
+export function pager(path, state, defaults, next, ask) {
+  const goOn = () => {
+    Object.assign(state, { after: next });
+    enter(path, state, defaults);
+    ask();
+  };
+  const first = () => link("First page", addressOf(path, { ...state, after: "" }, defaults), { class: "button" });
+  const before = () => (isNextPage() ? button("Previous page", () => window.history.back()) : first());
+  return el("p", { class: "actions" },
+    state.after && before(),
+    next && button("Next page", goOn));
+}
+
+function queueRow(queue, depths) {
   const { name, may, hidden } = queue;
   const holds = queue.visible || queue.in_flight || queue.delayed;
   const dead = queue.dead_letter_queue;
@@ -122,12 +127,12 @@ function queueRow(queue) {
     holds ? span(queue.expires_in_s) : "",
     rate(history.rate(name, "sent")),
     rate(history.rate(name, "received")),
-    lastHour(name),
+    lastHour(name, depths.get(name)),
     [
       dead && ["to ", queueLink(dead.name, !hidden.includes(dead.name))],
       queue.sources_total > 0 && redriveLink(queue),
     ],
-  ]);
+  ], { "data-key": name });
 }
 
 function redriveLink({ name, may, sources_total: sources }) {
@@ -136,8 +141,7 @@ function redriveLink({ name, may, sources_total: sources }) {
 }
 
 /** The depth in the last hour; where the service has no history, since the page was opened. */
-function lastHour(name) {
-  const values = depths.get(name);
+function lastHour(name, values) {
   if (!values) return history.chart(name);
   const known = values.filter((each) => each !== null);
   const most = `at most ${count(Math.max(...known))}, lately ${count(known.at(-1))}`;

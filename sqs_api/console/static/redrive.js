@@ -1,15 +1,18 @@
-// The screen of redrives: choose messages and a pace, a dry run first, then the move.
+// The screen of redrives, a short conversation: what, where to, how carefully; a dry run; the move.
 
 import { get, latest, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, form, link, notice, refill, submit, USED } from "./dom.js";
+import { button, command, el, field, fill, form, link, notice, patch, submit, USED } from "./dom.js";
 import { conditionsOf, FilterFields } from "./filters.js";
-import { count } from "./format.js";
-import { repeat } from "./live.js";
+import { count, nameOf, statusText } from "./format.js";
 import { planned, planTable } from "./plan.js";
+import { paceText, PRESETS } from "./presets.js";
 import { Redrives } from "./redrives.js";
+import { resource } from "./resource.js";
 
 const REFRESH_MS = 1000;
+const QUIET_MINUTES = 10;
+const USUAL = "normal";
 const PACE = [
   ["rate", "Messages a second", "no limit", 500],
   ["ramp_s", "Rate rises for … seconds", "at once", 86400],
@@ -25,15 +28,20 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
   const destination = el("input", { placeholder: "their own sources", list: "sources" });
   const reason = el("input", { placeholder: "for the history", maxlength: "500" });
   const pace = PACE.map(([option, label, placeholder, max = null]) =>
-    [option, label, el("input", { type: "number", min: "1", max, placeholder })]);
+    [option, label, el("input", { name: option, type: "number", min: "1", max, placeholder })]);
+  /** @type {{plan: Answer<"post", "queues/{queue}/redrives/plan"> | null, isWhole: boolean, warnings: string[], preset: string}} */
+  const state = { plan: null, isWhole: false, warnings: [], preset: "" };
   const dryRun = el("div", { role: "status" });
-  const list = el("div");
-  const redrives = new Redrives(queue, { signal, fail }, () => read());
-  const start = button("Start", () => run(), { class: "main", disabled: true, busy: "Starting …" });
+  const how = el("p", { class: "hint", role: "status" });
+  const start = button("Start", () => run(),
+    { class: "main", disabled: true, busy: "Starting …", confirm: () => wholeQueue() });
   const newest = latest(signal);
-  let counted = 0; // messages of the last plan
+  const redrives = new Redrives(queue, { fail }, () => list.read(), () => list.ask());
+  const list = resource({ what: "The redrives", signal, fail,
+    ask: (mine) => redrives.ask(mine), show: (page) => redrives.show(page) });
 
   function wanted() {
+    /** @type {Content<"post", "queues/{queue}/redrives/plan">} */
     const given = {};
     if (sequences) given.sequences = sequences;
     else if (filter.conditions) given.filter = filter.conditions;
@@ -43,30 +51,77 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
     return given;
   }
 
-  /** Another choice: a plan under way is not its plan. */
+  /** Messages that would move, as far as it is known. */
+  function messages() {
+    return state.plan?.messages ?? sequences?.length ?? queue.visible ?? 0;
+  }
+
+  /** Another choice of messages or queues: a plan under way is not its plan. */
   function begin() {
-    start.disabled = true;
+    Object.assign(state, { plan: null, isWhole: false, warnings: [] });
+    show();
     return newest();
+  }
+
+  function choose(preset) {
+    const { rate } = wanted();
+    const given = PRESETS[preset].pace(messages());
+    for (const [option, , input] of pace) input.value = given[option] ?? "";
+    state.preset = preset;
+    if (state.plan && wanted().rate !== rate) plan(); // at this rate other messages may expire
+    else show();
+  }
+
+  function show() {
+    start.disabled = !state.isWhole || state.plan?.messages === 0;
+    how.textContent = paceText(wanted(), messages());
+    patch(dryRun, state.plan && [planTable(state.plan, !state.isWhole), state.warnings.map(warning), same()]);
   }
 
   async function plan() {
     const mine = begin();
     try {
-      const show = (sums, isUnfinished) => fill(dryRun, planTable(sums, isUnfinished));
-      const whole = await planned(name, wanted(), mine, show);
-      fill(dryRun, planTable(whole, false), hint(), same());
-      counted = whole.messages;
-      start.disabled = counted === 0;
+      await planned(name, wanted(), mine, (sums, isUnfinished) => {
+        Object.assign(state, { plan: sums, isWhole: !isUnfinished });
+        if (state.isWhole && state.preset) choose(state.preset);
+        show();
+      });
+      state.warnings = await warnings(mine);
+      show();
     } catch (error) {
-      if (!mine.aborted) fill(dryRun);
       fail(error);
     }
   }
 
-  function hint() {
+  /** What one should know before the start. */
+  async function warnings(mine) {
     const { stop_after: stops, rate, canary } = wanted();
-    return stops && !rate && !canary && el("p", { class: "notice warning" },
-      "Without a rate or a canary all have moved before one can come back.");
+    const found = /** @type {(string | false | null | 0 | undefined)[]} */ ([stops && !rate && !canary
+      && "Without a rate or a canary all have moved before one can come back."]);
+    const active = list.state.value?.redrives.find((each) => each.is_active);
+    if (active) found.push(`Another redrive of this queue is ${statusText(active)}: this one is refused until it ends.`);
+    for (const arn of Object.keys(state.plan?.targets ?? {}).slice(0, 5)) found.push(await quiet(arn, mine));
+    return found.filter((each) => typeof each === "string");
+  }
+
+  /** A warning if nobody receives from a target. */
+  async function quiet(arn, mine) {
+    try {
+      const past = await get(ofQueue(nameOf(arn), "/history"), { hours: 1 }, mine);
+      const minutes = Math.ceil((QUIET_MINUTES * 60) / past.period_s);
+      const known = past.series.received.filter((each) => each !== null).slice(-minutes);
+      return known.length > 0 && known.every((each) => each === 0)
+        && `Nobody has received from ${nameOf(arn)} for ${QUIET_MINUTES} minutes: messages would wait there.`;
+    } catch (error) {
+      if (error.name === "AbortError") throw error;
+      return null; // this user may not look at it
+    }
+  }
+
+  /** A whole queue is named again before it moves. */
+  function wholeQueue() {
+    if (wanted().sequences || wanted().filter) return null;
+    return [`Redrive all of ${name}?`, `${count(messages())} messages move. ${how.textContent}`, "Redrive all", name];
   }
 
   function same() {
@@ -75,29 +130,35 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
 
   async function run() {
     try {
-      await post(ofQueue(name, "/redrives"), { ...wanted(), planned: counted });
+      await post(ofQueue(name, "/redrives"), { ...wanted(), planned: messages() });
       notice("The redrive has begun.");
-      await read();
+      await list.read();
     } catch (error) {
       fail(error);
     }
     return USED;
   }
 
-  async function read() {
-    try {
-      refill(list, await redrives.read());
-    } catch (error) {
-      fail(error);
+  function changed({ target }) {
+    const isPace = pace.some(([, , input]) => input === target);
+    if (isPace) {
+      state.preset = "";
+      for (const [, input] of presets) input.checked = false;
     }
+    if (target.name === "preset") choose(target.value);
+    else if (target === reason || (isPace && target.name !== "rate")) show();
+    else begin();
   }
 
+  /** @type {[string, HTMLInputElement][]} */
+  const presets = Object.entries(PRESETS).map(([preset, { label }]) =>
+    [label, el("input", { type: "radio", name: "preset", value: preset, checked: preset === USUAL })]);
   fill(
     view,
     el("h1", {}, "Redrive ", link(name, `#/queues/${name}`)),
     el("datalist", { id: "sources" }, queue.sources.map((source) => el("option", { value: source }))),
     form(
-      { onsubmit: plan, oninput: begin },
+      { onsubmit: plan, oninput: changed },
       sequences
         ? el("p", {}, `${count(sequences.length)} selected messages`)
         : el(
@@ -106,18 +167,22 @@ export async function showRedrive({ view, parts: [name], query, signal, fail }) 
             el("summary", {}, "Only messages that match"),
             el("div", { class: "search" }, filter.elements),
           ),
-      el(
-        "div",
-        { class: "search" },
-        field("To", destination),
-        pace.map(([, label, input]) => field(label, input)),
-        field("Reason", reason),
-      ),
+      el("div", { class: "search" }, field("To", destination), field("Reason", reason)),
+      el("fieldset", {}, el("legend", {}, "How carefully"),
+        presets.map(([label, input]) => el("label", { class: "choice" }, input, label))),
+      how,
+      el("details", { class: "filter" }, el("summary", {}, "Rate, canary and stop in numbers"),
+        el("div", { class: "search" }, pace.map(([, label, input]) => field(label, input)))),
       el("p", { class: "actions" }, submit("Dry run", { class: null }), start),
     ),
     dryRun,
     el("h2", {}, "Latest redrives"),
-    list,
+    list.place,
   );
-  await repeat(signal, REFRESH_MS, read);
+  choose(USUAL);
+  await list.watch(REFRESH_MS);
+}
+
+function warning(text) {
+  return el("p", { class: "notice warning" }, text);
 }

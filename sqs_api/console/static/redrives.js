@@ -1,11 +1,12 @@
 // The redrives of a queue: the one that runs, with its controls, and the history.
 
-import { get, latest, ofQueue, post } from "./api.js";
+import { get, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, link, notice, row, table } from "./dom.js";
 import { filterText } from "./filters.js";
 import { count, instant, nameOf, statusText } from "./format.js";
 import { reasonText } from "./plan.js";
+import { resultText } from "./presets.js";
 
 const CONTROLS = /** @type {const} */ ({
   pause: "/redrives/pause",
@@ -22,28 +23,29 @@ const COLUMNS = [
   ["To", "wide"],
   ["Filter and reason", "wide"],
   ["By", "wide"],
-  ["", ""],
+  ["Actions", ""],
 ];
 
 export class Redrives {
-  /** `changed` is called when the page or a redrive is another one. */
-  constructor(queue, { signal, fail }, changed) {
+  /** `changed` is called when a redrive is another one, `turned` when the page is. */
+  constructor(queue, { fail }, changed, turned) {
     this.queue = queue;
     this.fail = fail;
     this.changed = changed;
-    this.newest = latest(signal);
+    this.turned = turned;
     this.before = /** @type {(number | null)[]} */ ([null]);
   }
 
-  /** The elements of all redrives of the page. */
-  async read() {
-    const path = ofQueue(this.queue.name, "/redrives");
-    const page = await get(path, { before: this.before.at(-1) }, this.newest());
-    const { redrives, next } = page;
+  ask(mine) {
+    return get(ofQueue(this.queue.name, "/redrives"), { before: this.before.at(-1) }, mine);
+  }
+
+  /** The elements of all redrives of a page. */
+  show({ redrives, next }) {
     if (redrives.length === 0) return el("p", { class: "empty" }, "There was none so far.");
     const active = redrives.find((each) => each.is_active);
     return [
-      active && this.live(active),
+      active ? this.live(active) : outcome(redrives[0]),
       table(COLUMNS, redrives.map((each) => this.line(each)), "Latest redrives"),
       el(
         "p",
@@ -57,7 +59,7 @@ export class Redrives {
 
   turn(change) {
     change();
-    this.changed();
+    this.turned();
   }
 
   live(redrive) {
@@ -124,7 +126,7 @@ export class Redrives {
       what.filter(Boolean).join("; "),
       redrive.started_by.replace(/^.*:/, "") || "unsigned",
       mayUndo && this.undoButton("Undo", redrive, { title: commands.undo(this.queue.name, redrive) }),
-    ]);
+    ], { "data-key": redrive.id });
   }
 
   undoButton(label, redrive, properties) {
@@ -147,6 +149,13 @@ export class Redrives {
       this.fail(error);
     }
   }
+}
+
+/** What the latest redrive did, in a sentence. */
+function outcome(redrive) {
+  const status = statusText(redrive);
+  return el("p", { class: redrive.failure ? "notice warning" : "notice" },
+    el("strong", {}, `${status[0].toUpperCase()}${status.slice(1)}`), `: ${resultText(redrive)}.`);
 }
 
 /** Messages that were looked at and did not move: those that do not match stay, too. */

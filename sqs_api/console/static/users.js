@@ -1,77 +1,87 @@
 // Users and access keys of all accounts.
 
-import { caller, get, latest, post } from "./api.js";
+import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, link, notice, row, submit, table } from "./dom.js";
 import { instant } from "./format.js";
-import { keyTable, newKey } from "./keys.js";
+import { keyTable, newKey, showSecret } from "./keys.js";
 import { permissionForm } from "./permission.js";
+import { resource } from "./resource.js";
 
 const COLUMNS = [["User", "name"], ["Account", "wide"], ["Policies", ""], ["Keys", ""], ["Created", "wide"]];
 
 export async function showUsers({ view, signal, fail }) {
-  const list = el("div");
   const secret = el("div");
   const { account, may } = await caller();
   const mayManage = may.includes("holdfast:ManageUsers");
-  const newest = latest(signal);
-
-  async function read() {
-    try {
-      show(await get("users", {}, newest()));
-    } catch (error) {
-      fail(error);
-    }
-  }
+  const list = resource({ what: "The users", ask: (mine) => get("users", {}, mine), show, signal, fail });
+  const read = list.read;
 
   function show(found) {
-    fill(
-      list,
-      found.users.length
+    return [
+      found.users.length > 0
         ? table(COLUMNS, found.users.map(userRow), "Users")
         : el("p", { class: "empty" }, "There are no users beside the accounts themselves."),
       el("h2", {}, "Keys of accounts"),
       el("p", { class: "hint" }, "They may do everything in their account. Give programs a user."),
       keyTable(found.account_keys, { place: secret, read, fail, mayManage, withAccount: true }),
       command(...commands.listUsers()),
-    );
+    ];
   }
 
-  function addForm() {
-    const name = el("input", { name: "name", required: true, autocomplete: "off", maxlength: "64" });
-    const owner = accountInput(account);
-    const same = el("div");
-    const showCommand = () => fill(same, name.value && command(commands.addUser(owner.value, name.value)));
-    const onsubmit = async () => {
-      try {
-        await post("users", { name: name.value, account: owner.value });
-        notice(`${name.value} is added, and may do nothing until a policy says so.`);
-        if (!signal.aborted) location.hash = addressOf({ account: owner.value, name: name.value });
-      } catch (error) {
-        fail(error);
-      }
-    };
-    return form(
-      { class: "panel", onsubmit, oninput: showCommand, "aria-label": "Add a user" },
-      el("h2", {}, "Add a user"),
-      el("div", { class: "search" }, field("Name", name), field("Account", owner),
-        submit("Add user", { busy: "Adding …" })),
-      same,
-    );
-  }
-
-  show(await get("users", {}, signal));
   fill(
     view,
     el("h1", {}, "Users and keys"),
-    list,
     secret,
-    mayManage && [
-      el("p", { class: "actions" },
-        button("New key of the account", () => newKey(secret, { account, user: null }, read, fail))),
-      addForm(),
-    ],
+    mayManage && addForm(await get("roles", {}, signal), { account, secret, read, signal, fail }),
+    list.place,
+    mayManage && el("p", { class: "actions" },
+      button("New key of the account", () => newKey(secret, { account, user: null }, read, fail))),
     permissionForm({ account, user: "" }, signal, fail),
+  );
+  await list.read();
+}
+
+/** A new user: with the policy of a role and a key at once, or without. */
+function addForm(roles, { account, secret, read, signal, fail }) {
+  const name = el("input", { name: "name", required: true, autocomplete: "off", maxlength: "64" });
+  const owner = accountInput(account);
+  const role = el("select", { name: "role" }, el("option", { value: "" }, "none: I write its policy"),
+    roles.map((each) => el("option", { value: each.name }, each.name)));
+  role.addEventListener("change", () => (withKey.checked = role.value !== ""));
+  const withKey = el("input", { type: "checkbox", name: "key" });
+  const meaning = el("p", { class: "hint", role: "status" });
+  const same = el("div");
+
+  function showMeaning() {
+    const chosen = roles.find((each) => each.name === role.value);
+    meaning.textContent = chosen ? `A user of this role ${chosen.meaning}.` : "";
+    fill(same, name.value && command(...commands.addUser(owner.value, name.value, chosen?.name, withKey.checked)));
+  }
+
+  async function onsubmit() {
+    const user = { name: name.value, account: owner.value };
+    try {
+      const { key } = await post("users", { ...user, role: role.value || null, with_key: withKey.checked });
+      notice(`${user.name} is added${role.value ? ` as ${role.value}` : ", and may do nothing until a policy says so"}.`);
+      if (key) {
+        showSecret(secret, key);
+        name.value = "";
+        await read();
+      } else if (!signal.aborted) location.hash = addressOf(user);
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  return form(
+    { class: "panel", onsubmit, oninput: showMeaning, "aria-label": "Add a user" },
+    el("h2", {}, "Add a user"),
+    el("div", { class: "search" }, field("Name", name), field("Account", owner), field("Role", role),
+      el("label", { class: "choice" }, withKey, "With an access key"),
+      submit("Add user", { busy: "Adding …" })),
+    meaning,
+    same,
   );
 }
 

@@ -122,3 +122,122 @@ test("what a user types cannot leave its place in a command", () => {
       + "  --message-group-id 'g;h'",
   );
 });
+
+// -- resources ---------------------------------------------------------------------------------------
+
+globalThis.document = { querySelector: () => null };
+const { failureText, Resource } = await import("./static/resource.js");
+const { addressOf, stateOf } = await import("./static/address.js");
+const { fingerprintOf } = await import("./static/fingerprint.js");
+const { paceText, PRESETS, resultText } = await import("./static/presets.js");
+const { windowOf } = await import("./static/all_redrives.js");
+const { rangeText } = await import("./static/queue_edit.js");
+const { nameFault, requestOf } = await import("./static/new_queue.js");
+
+/** A resource whose answers are given by hand, and the states that it went through. */
+function asked() {
+  const answers = [];
+  const states = [];
+  const ask = (signal) => new Promise((resolve, reject) => answers.push({ resolve, reject, signal }));
+  const made = new Resource(new AbortController().signal, ask,
+    ({ value, failure, isOther }) => states.push([value, failure?.message ?? null, isOther]), () => 7);
+  return { made, answers, states };
+}
+
+test("the latest answer wins, whichever comes first", async () => {
+  const { made, answers, states } = asked();
+  const [first, second] = [made.read(), made.read(true)];
+  answers[1].resolve("new");
+  await second;
+  answers[0].resolve("old");
+  await first;
+
+  assert.equal(made.value, "new");
+  assert.deepEqual(states, [[null, null, true], ["new", null, false]]);
+  assert.ok(answers[0].signal.aborted);
+});
+
+test("what fails leaves the older value, which the next answer replaces", async () => {
+  const { made, answers, states } = asked();
+  for (const end of ["resolve", "reject", "resolve"]) {
+    const reading = made.read();
+    answers.at(-1)[end](end === "reject" ? new Error("The service does not answer.") : "value");
+    await reading;
+  }
+
+  assert.deepEqual(states, [["value", null, false], ["value", "The service does not answer.", false], ["value", null, false]]);
+});
+
+test("a failure is a sentence, with the time of what is shown still", () => {
+  const failure = new Error("The service does not answer.");
+  const said = failureText("The queues", { failure, value: [], readAtMs: 0 });
+
+  assert.equal(failureText("The queues", { failure, value: null }), "The queues cannot be read: the service does not answer.");
+  assert.match(said, /^The queues cannot be read: the service does not answer\. This is from .+\.$/);
+});
+
+test("a state is in the address as far as it is not by default", () => {
+  const defaults = { search: "", sort: "name", after: "" };
+
+  assert.equal(addressOf("/queues", defaults, defaults), "#/queues");
+  assert.equal(addressOf("/queues", { ...defaults, search: "a b" }, defaults), "#/queues?search=a+b");
+  assert.deepEqual(stateOf(new URLSearchParams("sort=oldest&other=1"), defaults), { ...defaults, sort: "oldest" });
+});
+
+// -- failures and redrives ---------------------------------------------------------------------------
+
+const failed = (...bodies) => bodies.map((each) => ({ body: JSON.stringify(each), attributes: {} }));
+cases("fingerprintOf", fingerprintOf, [
+  [[], "source"],
+  [failed({ id: 1, error: { type: "Tax" } }, { id: 2, error: { type: "Card" } }), "json:error.type"],
+  [failed({ type: "order", n: 1 }, { type: "order", n: 2 }), "json:type"],
+  [failed(...Array.from("abcdefgh", (id) => ({ error_id: id, note: "x" }))), "source"],
+  [[{ body: "plain", attributes: { ErrorCode: { value: "7" }, tenant: { value: "a" } } }], "attribute:ErrorCode"],
+  [[{ body: null, attributes: { ErrorCode: {} } }], "source"],
+]);
+cases("resultText", resultText, [
+  [{ moved: 4200, to_move: 4200, came_back: 27, is_active: true }, "4,200 of 4,200 moved, 27 came back"],
+  [{ moved: 3, to_move: 5, came_back: 0, stayed: 2, undone: { moved: 1 } }, "3 of 5 moved, 2 could not be moved, 1 returned by an undo"],
+]);
+
+test("presets fit the number of messages, and are told in sentences", () => {
+  assert.deepEqual(PRESETS.careful.pace(4200), { rate: 50, ramp_s: 60, canary: 10, stop_after: 42 });
+  assert.deepEqual(PRESETS.normal.pace(3), { rate: 200, stop_after: 1 });
+  assert.equal(paceText(PRESETS.now.pace(9), 9), "As fast as the queues can.");
+  assert.equal(
+    paceText(PRESETS.careful.pace(4200), 4200),
+    "At most 50 messages a second, rising for 60 seconds, about 84 seconds. Waits for you after the first 10. "
+      + "Stops by itself when 42 came back.",
+  );
+});
+
+test("yesterday is a day of this clock", () => {
+  const { since_ms: since, until_ms: until } = windowOf("yesterday", new Date(2026, 10, 25, 12, 30));
+
+  assert.equal(since, new Date(2026, 10, 24).getTime());
+  assert.equal(until, new Date(2026, 10, 25).getTime());
+});
+
+cases("rangeText", (name) => rangeText(name, "90"), [
+  ["VisibilityTimeout", "1m 30s; 0s to 12h"],
+  ["MaximumMessageSize", "90 bytes; 1,024 bytes to 1,048,576 bytes"],
+  ["KmsMasterKeyId", ""],
+]);
+
+test("a form makes the request of a queue with its dead-letter queue", () => {
+  const given = { VisibilityTimeout: 60, MessageRetentionPeriod: 4, DelaySeconds: 0, ReceiveMessageWaitTimeSeconds: 0 };
+  const form = { name: "jobs", isFifo: true, given, withDead: true, receives: 5, deadName: "" };
+
+  assert.deepEqual(requestOf(form), {
+    name: "jobs.fifo",
+    attributes: { FifoQueue: "true", VisibilityTimeout: "60" },
+    dead_letter_queue: {
+      name: "jobs-dead.fifo",
+      max_receive_count: 5,
+      attributes: { FifoQueue: "true", MessageRetentionPeriod: "1209600" },
+    },
+  });
+  assert.equal(requestOf({ ...form, withDead: false }).dead_letter_queue, null);
+  assert.equal(nameFault("a b", false), "Letters, digits, - and _ make a name.");
+  assert.equal(nameFault("a".repeat(80), false), "");
+});

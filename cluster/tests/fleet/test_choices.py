@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from cluster.fleet.choices import NewQueues, choose_shard
 from cluster.fleet.hands import HAND, hand
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import HostLoad, utilisation
-from cluster.fleet.placement import NewQueues, choose_shard
 from cluster.fleet.plan_table import Cluster, Kind
 from cluster.fleet.reasons import Why
 from cluster.fleet.thresholds import full_clusters

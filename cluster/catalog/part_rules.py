@@ -1,0 +1,156 @@
+"""The rules of a queue's parts: add some, drain some, remove one that is empty. Pure functions of
+the view and the request, like those in `queue_rules.py`.
+
+    from      to        condition                              by            if it stops there
+    no parts  OPEN      a standard queue; next sequences are   an operator   nothing changed
+                        known; PARTS_MAX at most
+    OPEN      DRAINING  not the home                           an operator   nothing changed
+    DRAINING  removed   its shard has recorded PartDrained     the leader    asked again each
+                                                               of its shard  second
+
+Each is one transaction on the record of the queue, on condition that it is as the view shows it,
+and raises the queue's version. A closed part is never opened again. A removed part becomes a
+tombstone whose rows are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from cluster.catalog.catalog_records import (
+    LAST_ID,
+    Entries,
+    KeptQueue,
+    KeptState,
+    deleted_key,
+    name_of,
+    queue_key,
+)
+from cluster.catalog.queue_rules import Decision
+from cluster.catalog.queue_view import QueueView
+from visibility.contract.errors import (
+    InvalidParameterValue,
+    QueueDoesNotExist,
+    ServiceUnavailable,
+    UnsupportedOperation,
+)
+from visibility.contract.model import QueueDefinition
+from visibility.contract.queue_parts import (
+    PARTS_MAX,
+    Part,
+    PartState,
+    first_sequence,
+    next_number,
+)
+
+
+class NewParts(NamedTuple):
+    """Parts to add, one on each of `shards`, in order.
+
+    `next_sequences` are those of the queue's present parts by queue id: numbers that were issued
+    are not issued again.
+    """
+
+    shards: Sequence[int]
+    next_sequences: Mapping[int, int]
+
+
+def shards_for(queue: QueueDefinition, shards: Sequence[int], count: int) -> list[int]:
+    """The shards for so many more parts: those with the fewest parts of the queue, in order after
+    its home."""
+    held = dict.fromkeys(shards, 0)
+    for each in queue.all_parts():
+        held[each.shard] = held.get(each.shard, 0) + 1
+    begin = shards.index(queue.shard) if queue.shard in shards else 0
+    in_turn = [*shards[begin:], *shards[:begin]]
+    chosen: list[int] = []
+    for _ in range(count):
+        shard = min(in_turn, key=held.__getitem__)
+        held[shard] += 1
+        chosen.append(shard)
+    return chosen
+
+
+def add_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decision:
+    """More parts, which take messages from now on.
+
+    Raises QueueDoesNotExist, UnsupportedOperation for a FIFO queue, InvalidParameterValue for too
+    many parts, ServiceUnavailable if there are other parts now than those asked.
+    """
+    current = _current(view, queue)
+    if current.settings.fifo:
+        raise UnsupportedOperation(f"Queue {current.name} is a FIFO queue, which stays whole.")
+    parts = list(current.parts) or [Part(0, current.queue_id, current.shard)]
+    if len(parts) + len(added.shards) > PARTS_MAX:
+        raise InvalidParameterValue(
+            f"Queue {current.name} would have more than {PARTS_MAX} parts, those that drain "
+            "included."
+        )
+    if not {part.queue_id for part in parts} <= added.next_sequences.keys():
+        raise ServiceUnavailable(f"The parts of queue {current.name} have just changed.")
+    queue_id, last = view.highest_queue_id, current.last_part
+    for sequence in added.next_sequences.values():
+        last = max(last, next_number(0, sequence) - next_number(0, 0))
+    for shard in added.shards:
+        queue_id, last = queue_id + 1, next_number(last, 0)
+        parts.append(Part(last, queue_id, shard))
+    if first_sequence(last + next_number(0, 0)) >= 1 << 63:
+        raise InvalidParameterValue(f"Queue {current.name} has no more numbers for parts.")
+    entries = _with_parts(current, parts, last)
+    entries[LAST_ID] = queue_id
+    return Decision(entries, current.queue_id)
+
+
+def drain_parts(view: QueueView, queue: QueueDefinition, numbers: Sequence[int]) -> Decision:
+    """Parts that take no messages any more. Those that drain already stay as they are.
+
+    Raises QueueDoesNotExist, InvalidParameterValue for the home and for an unknown part.
+    """
+    current = _current(view, queue)
+    by_number = {part.number: part for part in current.parts[1:]}
+    unknown = set(numbers) - by_number.keys()
+    if unknown:
+        raise InvalidParameterValue(
+            f"Queue {current.name} has no part {min(unknown)} that could be drained."
+        )
+    closing = [number for number in numbers if by_number[number].is_open]
+    if not closing:
+        return Decision({}, current.queue_id)
+    parts = [
+        msgspec.structs.replace(part, state=PartState.DRAINING) if part.number in closing else part
+        for part in current.parts
+    ]
+    return Decision(_with_parts(current, parts, current.last_part), current.queue_id)
+
+
+def remove_part(view: QueueView, queue_id: int, version: int, now_ms: int) -> Decision:
+    """Without a part that drains and is empty; nothing if the queue has changed since `version`,
+    or the part is gone already."""
+    drained = view.queue_of_id(queue_id)
+    if drained is None or drained.version != version or drained.is_home or drained.part.is_open:
+        return Decision({})
+    if any(kept.continued_as == queue_id and kept.is_needed for kept in view.kept):
+        return Decision({})  # its purged messages can be restored
+    current = _current(view, drained)
+    left = [part for part in current.parts if part.queue_id != queue_id]
+    entries = _with_parts(current, left if len(left) > 1 else [], current.last_part)
+    entries[deleted_key(queue_id)] = KeptQueue(drained, now_ms, KeptState.DROPPING)
+    return Decision(entries, current.queue_id)
+
+
+def _with_parts(current: QueueDefinition, parts: Sequence[Part], last_part: int) -> Entries:
+    changed = msgspec.structs.replace(
+        current, version=current.version + 1, parts=tuple(parts), last_part=last_part
+    )
+    return {queue_key(name_of(changed)): changed}
+
+
+def _current(view: QueueView, queue: QueueDefinition) -> QueueDefinition:
+    """The whole queue as it is now. Raises QueueDoesNotExist."""
+    current = view.find(name_of(queue))
+    if current is None or view.successor(queue.queue_id) is None:
+        raise QueueDoesNotExist()
+    return current

@@ -1,0 +1,63 @@
+"""The shard of a new queue: of two clusters of the account's hand, the one with fewer queues. Pure.
+
+See `choices.py`: the queues that clusters have stand for loads where none are reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from cluster.fleet.choices import choose_shard
+from cluster.fleet.plan_table import Cluster
+
+
+class QueueCounts:
+    """See KnownLoads."""
+
+    def __init__(self, clusters: Mapping[str, Cluster], queues: Mapping[int, int]) -> None:
+        """`queues` are counted by shard."""
+        self._clusters = clusters
+        self._queues = queues
+
+    def load(self, cluster: str) -> float:
+        """See KnownLoads: queues a shard."""
+        shards = self._clusters[cluster].shards
+        return sum(self.shard(shard) for shard in shards) / len(shards)
+
+    def shard(self, shard: int) -> float:
+        """See KnownLoads: queues."""
+        return self._queues.get(shard, 0)
+
+    def has_room(self, cluster: str, asked: float) -> bool:
+        """See KnownLoads."""
+        return True
+
+
+def shard_for(
+    queue: tuple[str, str, str],
+    clusters: Mapping[int, range],
+    leader_of: Callable[[int], str | None],
+    queues: Mapping[int, int],
+) -> int:
+    """The shard of a new queue, by its account, region and name. `clusters` are the founded ones
+    with their shards, `queues` are counted by shard.
+
+    A cluster of which a shard has no leader gets none, unless all are so: its ids are not known.
+    """
+    known = {
+        str(number): Cluster(str(number), tuple(shards), 1) for number, shards in clusters.items()
+    }
+    led = {
+        name
+        for name, cluster in known.items()
+        if all(leader_of(shard) is not None for shard in cluster.shards)
+    }
+    chosen = choose_shard(
+        "/".join(queue),
+        queue[0],
+        known,
+        QueueCounts(known, queues),
+        lambda name: name in led or not led,
+    )
+    assert chosen is not None, "this process joined a founded cluster, or saw one"
+    return chosen.shard

@@ -1,0 +1,1 @@
+"""Queues of several parts: requests to them, and the parts that drain."""

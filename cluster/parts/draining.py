@@ -1,0 +1,47 @@
+"""Draining: parts that drain are asked whether they are empty, and removed once they are."""
+
+from __future__ import annotations
+
+import structlog
+
+from auth.caller import Caller
+from cluster.catalog.catalog import Catalog
+from cluster.shards.queue_watch import PRINCIPAL
+from cluster.shards.router import Router
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.outcomes import PartReading
+from visibility.rules.queue_parts import CheckPart
+
+DRAIN_CHECK_S = 1.0
+"""Interval of the looks."""
+
+
+class Draining:
+    """Belongs to the event loop's thread. The host that leads a part's shard does it."""
+
+    def __init__(self, catalog: Catalog, router: Router) -> None:
+        self._catalog = catalog
+        self._router = router
+        self._log = structlog.get_logger("parts")
+
+    async def look(self) -> None:
+        """Ask the parts that drain, and remove those that are empty; the next look goes on."""
+        for queue in list(self._catalog.split.values()):
+            for part in queue.all_parts():
+                if not part.part.is_open and self._router.leads(part.shard):
+                    await self._look_at(part)
+
+    async def _look_at(self, part: QueueDefinition) -> None:
+        caller = Caller(part.account, part.region, PRINCIPAL)
+        request_id = f"{PRINCIPAL}-{part.queue_id}"
+        try:
+            answer = await self._router.ask_here(Request(CheckPart(), part, caller, request_id))
+            assert isinstance(answer, PartReading)
+            if answer.drained_version:
+                await self._catalog.remove_part(part.queue_id, part.version)
+                if self._catalog.queue_of_id(part.queue_id) is None:
+                    self._log.info("part_removed", queue=part.name, part=part.part.number)
+        except QueueError as error:
+            number, text = part.part.number, str(error)
+            self._log.warning("part_not_looked_at", queue=part.name, part=number, error=text)

@@ -1,0 +1,122 @@
+"""The requests that a request on a queue of several parts becomes, and the answer to it: pure.
+
+Each has an id of its own: a shard may keep several parts of a queue, and remembers answers by id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
+from visibility.contract.operations import (
+    ChangeMessageVisibilityBatch,
+    DeleteMessageBatch,
+    Operation,
+)
+from visibility.contract.outcomes import Answer, batch_failure
+from visibility.contract.queue_parts import Part, part_of
+from visibility.contract.results import (
+    BatchResultErrorEntry,
+    ChangeMessageVisibilityBatchResult,
+    ChangeMessageVisibilityBatchResultEntry,
+    DeleteMessageBatchResult,
+    DeleteMessageBatchResultEntry,
+)
+
+_Batch = DeleteMessageBatch | ChangeMessageVisibilityBatch
+_BatchResult = DeleteMessageBatchResult | ChangeMessageVisibilityBatchResult
+_Successful = DeleteMessageBatchResultEntry | ChangeMessageVisibilityBatchResultEntry
+_RESULTS: dict[type[Operation], Callable[..., _BatchResult]] = {
+    DeleteMessageBatch: DeleteMessageBatchResult,
+    ChangeMessageVisibilityBatch: ChangeMessageVisibilityBatchResult,
+}
+
+
+class Answered(NamedTuple):
+    """The answer of one part to its entries of a batch."""
+
+    request: Request
+    answer: Answer | QueueError
+
+
+def to_part(
+    request: Request, definition: QueueDefinition, operation: Operation | None = None
+) -> Request:
+    """The request as the part gets it; `definition` is that of the part, or of an unsplit
+    queue."""
+    number = definition.part.number if definition.parts else 0
+    return msgspec.structs.replace(
+        request,
+        operation=operation or request.operation,
+        queue=definition,
+        request_id=f"{request.request_id}/{number}",
+    )
+
+
+def by_receipts(request: Request) -> list[Request]:
+    """A request whose receipts name messages, cut by the parts that have these. Entries that are
+    refused go with the first part."""
+    queue = request.queue
+    named: dict[Part, list[int]] = {}
+    refused: list[int] = []
+    for place, receipt in enumerate(request.parts):
+        if isinstance(receipt, Receipt):
+            named.setdefault(part_of(queue.parts, receipt.sequence), []).append(place)
+        else:
+            refused.append(place)
+    if len(named) <= 1:
+        part = next(iter(named), queue.parts[0])
+        return [to_part(request, queue.of_part(part))]
+    next(iter(named.values())).extend(refused)
+    return [_of_places(request, part, sorted(places)) for part, places in named.items()]
+
+
+def _of_places(request: Request, part: Part, places: Sequence[int]) -> Request:
+    operation = request.operation
+    if isinstance(operation, _Batch):
+        entries = operation.entries or []
+        operation = msgspec.structs.replace(operation, entries=[entries[at] for at in places])
+    cut = to_part(request, request.queue.of_part(part), operation)
+    return msgspec.structs.replace(cut, parts=tuple(request.parts[at] for at in places))
+
+
+def merged(request: Request, answered: Sequence[Answered]) -> Answer | QueueError:
+    """The answer to a request that was cut, in the order of its entries. Those of a part that did
+    not answer failed; if none answered, the whole request did."""
+    refusals = [each.answer for each in answered if isinstance(each.answer, QueueError)]
+    if len(refusals) == len(answered):
+        return refusals[0]
+    operation = request.operation
+    if not isinstance(operation, _Batch):
+        return None
+    successful: dict[str, _Successful] = {}
+    failed: dict[str, BatchResultErrorEntry] = {}
+    for part in answered:
+        answer = part.answer
+        if isinstance(answer, QueueError):
+            assert isinstance(part.request.operation, _Batch)
+            ids = [entry.id or "" for entry in part.request.operation.entries or ()]
+            failed |= {name: batch_failure(name, answer) for name in ids}
+        else:
+            assert isinstance(answer, _BatchResult)
+            successful |= {entry.id: entry for entry in answer.successful or ()}
+            failed |= {entry.id: entry for entry in answer.failed or ()}
+    ids = [entry.id or "" for entry in operation.entries or ()]
+    return _RESULTS[type(operation)](
+        [successful[name] for name in ids if name in successful] or None,
+        [failed[name] for name in ids if name in failed] or None,
+    )
+
+
+def sum_of(counters: Iterable[QueueCounters]) -> QueueCounters:
+    """The counters of all parts together."""
+    each = list(counters)
+    return QueueCounters(
+        sum(part.visible for part in each),
+        sum(part.in_flight for part in each),
+        sum(part.delayed for part in each),
+    )

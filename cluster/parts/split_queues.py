@@ -1,0 +1,159 @@
+"""SplitQueues: requests on queues of several parts.
+
+    send              the less busy of two open parts, drawn by chance; a part that closed meanwhile
+                      answers Moved, and another one is drawn
+    receive           `split_receives.py`
+    delete, change    the part that the handle names; batches are cut by part
+    counters          all parts; the sum
+
+A request that was cut into others goes to the shards through the Router like any other, so what may
+have been decided is tried again at the same part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from cluster.catalog.catalog_records import QueueName, name_of
+from cluster.clock import Entropy
+from cluster.parts.part_requests import Answered, by_receipts, merged, sum_of, to_part
+from cluster.parts.split_receives import SplitReceive, SplitReceives
+from cluster.shards.router import Router
+from visibility.contract.errors import Moved, QueueDoesNotExist, QueueError, ServiceUnavailable
+from visibility.contract.model import QueueCounters, QueueDefinition, Request
+from visibility.contract.operations import ReceiveMessage, SendMessage, SendMessageBatch
+from visibility.contract.outcomes import Answer
+from visibility.state.waiters import OnAnswer, Room, Ticket
+
+_SENDS = (SendMessage, SendMessageBatch)
+_ROUNDS_MAX = 3
+"""Times that a send asks all parts that it knows: each round begins with the news of parts."""
+
+
+class View(Protocol):
+    """The queues as this host knows them."""
+
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        """The queue of that name, None if there is none."""
+
+    def when_caught_up(self, then: Callable[[], None]) -> None:
+        """Call this soon, when the view shows what was committed before."""
+
+
+class SplitQueues:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, router: Router, view: View, entropy: Entropy) -> None:
+        self._router = router
+        self._view = view
+        self._bits128 = entropy.bits128
+        self._receives = SplitReceives(router, view, entropy)
+        self._sending = Counter[int]()
+        """Sends under way by the id of the part."""
+
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
+        """See `Router.submit`; the request names the whole queue."""
+        operation = request.operation
+        if type(operation) is ReceiveMessage:
+            return self._receives.begin(request, on_answer, room)
+        ticket = Ticket(request, on_answer)
+        if type(operation) in _SENDS:
+            self._send(ticket, frozenset(), 1)
+        else:
+            self._act(request, on_answer)
+        return ticket
+
+    def cancel(self, ticket: Ticket) -> bool:
+        """See `Router.cancel`."""
+        return isinstance(ticket, SplitReceive) and self._receives.cancel(ticket)
+
+    def give_back(self, request: Request, received: SplitReceive) -> None:
+        """See `Router.give_back`."""
+        assert received.part is not None
+        self._router.give_back(to_part(request, received.part), received.part_ticket)
+
+    async def counters(self, request: Request) -> QueueCounters:
+        """The sum of the parts' counters; the request is a ReadCounters. Raises QueueError."""
+        asked = (self._router.ask(to_part(request, part)) for part in request.queue.all_parts())
+        answers = await asyncio.gather(*asked)
+        return sum_of(answer for answer in answers if isinstance(answer, QueueCounters))
+
+    def is_led_elsewhere(self, queue: QueueDefinition) -> bool:
+        """True if another host decides requests of some part."""
+        return any(self._router.is_led_elsewhere(part.shard) for part in queue.parts)
+
+    def end_waiting(self) -> None:
+        """See `Router.end_waiting`."""
+        self._receives.end_waiting()
+
+    # -- send --------------------------------------------------------------------------------------
+
+    def _send(self, ticket: Ticket, tried: frozenset[int], rounds: int) -> None:
+        queue = self._view.find(name_of(ticket.request.queue))
+        if queue is None:
+            self._answer_later(ticket, QueueDoesNotExist())
+            return
+        taking = [
+            part
+            for part in queue.all_parts()
+            if part.queue_id not in tried and (not part.parts or part.part.is_open)
+        ]
+        if not taking:
+            self._send_again(ticket, rounds)
+            return
+        bits = self._bits128()
+        one, other = taking[bits % len(taking)], taking[(bits >> 64) % len(taking)]
+        is_less = self._sending[other.queue_id] < self._sending[one.queue_id]
+        place = other if is_less else one
+        self._sending[place.queue_id] += 1
+        self._receives.notice(queue)
+        on_answer = partial(self._sent, ticket, tried, rounds, place.queue_id)
+        self._router.submit(to_part(ticket.request, place), on_answer)
+
+    def _sent(
+        self,
+        ticket: Ticket,
+        tried: frozenset[int],
+        rounds: int,
+        queue_id: int,
+        answer: Answer | QueueError,
+    ) -> None:
+        self._sending[queue_id] -= 1
+        if not self._sending[queue_id]:
+            del self._sending[queue_id]
+        if isinstance(answer, Moved | QueueDoesNotExist):  # that part decided nothing
+            self._send(ticket, tried | {queue_id}, rounds)
+        else:
+            ticket.on_answer(answer)
+
+    def _send_again(self, ticket: Ticket, rounds: int) -> None:
+        """Ask the parts that the view shows once it has the latest news."""
+        if rounds >= _ROUNDS_MAX:
+            self._answer_later(ticket, ServiceUnavailable())
+        else:
+            again = partial(self._send, ticket, frozenset(), rounds + 1)
+            self._view.when_caught_up(again)
+
+    # -- delete, change visibility -----------------------------------------------------------------
+
+    def _act(self, request: Request, on_answer: OnAnswer) -> None:
+        cut = by_receipts(request)
+        if len(cut) == 1:
+            self._router.submit(cut[0], on_answer)
+            return
+        answers: dict[int, Answered] = {}
+
+        def answered(place: int, answer: Answer | QueueError) -> None:
+            answers[place] = Answered(cut[place], answer)
+            if len(answers) == len(cut):
+                on_answer(merged(request, [answers[at] for at in range(len(cut))]))
+
+        for place, each in enumerate(cut):
+            self._router.submit(each, partial(answered, place))
+
+    def _answer_later(self, ticket: Ticket, answer: Answer | QueueError) -> None:
+        asyncio.get_running_loop().call_soon(ticket.on_answer, answer)

@@ -1,0 +1,98 @@
+"""Roles of the processes of a fleet, and what each may send on which channel.
+
+A host trusts the hosts of its own cluster: they keep the same shards. Another cluster's may pass
+requests on and bring messages of their outboxes; a gateway, which stands closer to clients, passes
+on what clients ask for. Who a process is, its certificate says: besides its name it bears a mark.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from cluster.peers.peer_settings import Address, Channel
+from visibility.contract.operations import Operation
+from visibility.rules import acknowledge, archive_batches, departures, kept_queues, queues
+from visibility.rules.features import OPERATIONS
+
+
+class Role(StrEnum):
+    """A process as a host sees it."""
+
+    MEMBER = "member"
+    """A host of the same cluster."""
+    NEIGHBOUR = "neighbour"
+    """A host of another cluster of the fleet."""
+    GATEWAY = "gateway"
+
+
+MARKS = "holdfast:"
+"""Marks are URIs in the alternative names of a certificate."""
+GATEWAY_MARK = f"{MARKS}gateway"
+
+
+def cluster_mark(number: int) -> str:
+    """The mark of the hosts of a cluster, by its number in the fleet."""
+    return f"{MARKS}cluster/{number}"
+
+
+FIRST_MARK = cluster_mark(1)
+"""A certificate without a mark counts as one of the first cluster."""
+
+
+class Place(NamedTuple):
+    """A process's place in the fleet, which its handshake and its certificate must show."""
+
+    cluster: str
+    """The id of its cluster; GATEWAYS of a gateway."""
+    role: Role = Role.MEMBER
+    mark: str = FIRST_MARK
+
+
+GATEWAYS = "gateway"
+
+
+class Neighbour(NamedTuple):
+    """A process of the fleet outside of one's own cluster."""
+
+    address: Address | None
+    """None of a gateway: nobody connects to one."""
+    place: Place
+
+
+CHANNELS: dict[Role, frozenset[Channel]] = {
+    Role.MEMBER: frozenset(Channel),
+    Role.NEIGHBOUR: frozenset(
+        {Channel.REQUESTS, Channel.CATALOG, Channel.STATUS, Channel.PAGES},
+    ),
+    Role.GATEWAY: frozenset({Channel.REQUESTS, Channel.CATALOG}),
+}
+"""Channels that each may open here."""
+
+_OF_THE_CLUSTER = {
+    departures.ReadOutbox,
+    departures.ClearOutbox,
+    queues.CloseQueue,
+    queues.QueueChanged,
+    kept_queues.ContinueQueue,
+    kept_queues.RestoreMessages,
+    kept_queues.DropQueue,
+    archive_batches.SealArchive,
+    archive_batches.AcknowledgeArchive,
+}
+_FOR_CLIENTS = {
+    acknowledge.ReturnMessages,
+    acknowledge.UndoReceive,
+    queues.ReadCounters,
+    queues.ReadQueues,
+}
+"""Asked by a router to answer a client, besides the client's own operations."""
+
+REQUESTS: dict[Role, frozenset[type[Operation]]] = {
+    Role.MEMBER: frozenset(OPERATIONS),
+    Role.NEIGHBOUR: frozenset(OPERATIONS.keys() - _OF_THE_CLUSTER),
+    Role.GATEWAY: frozenset(
+        {each for each in OPERATIONS if each.__module__ == Operation.__module__} | _FOR_CLIENTS
+    ),
+}
+"""Operations that each may have decided here."""

@@ -1,0 +1,1 @@
+"""Simulates the rules of the plan on models of clusters."""

@@ -1,0 +1,150 @@
+"""Clusters: models of hosts that report what is asked of the shards they lead, or are lost."""
+
+from __future__ import annotations
+
+import random
+from heapq import nlargest
+
+from cluster.fleet.loads import HostLoad, PartLoad, ShardLoad
+from cluster.fleet.plan_table import Cluster
+from cluster.tests.fleet.at_scale.traffic import Traffic
+from cluster.tests.fleet.fleet_records import FleetRecords
+
+FOLLOWING = 0.15
+"""A follower's share of the loop time that a request takes its leader."""
+_REPORTED = 8
+"""Parts that a shard reports besides those of split queues."""
+
+
+class ClusterModel:
+    """Hosts, and the leaders of shards among them."""
+
+    def __init__(self, cluster: Cluster, chance: random.Random) -> None:
+        self.cluster = cluster
+        self._chance = chance
+        self.alive = set(range(cluster.hosts))
+        self.leader = {shard: n % cluster.hosts for n, shard in enumerate(cluster.shards)}
+        self.led_since_ms = dict.fromkeys(cluster.shards, 0)
+        self.asked: dict[int, float] = {}
+        self.slow_until_ms = 0
+        self.down_since_ms = 0
+        """The time at which it lost its majority, 0 while it has one."""
+
+    def lose(self, host: int, now_ms: int) -> None:
+        """A host dies: others lead its shards."""
+        self.alive.discard(host)
+        self._elect(now_ms)
+
+    def heal(self, host: int, now_ms: int) -> None:
+        """It is back, and leads again."""
+        self.alive.add(host)
+        self._elect(now_ms)
+
+    @property
+    def serves(self) -> bool:
+        """True while a majority of its hosts is there."""
+        return 2 * len(self.alive) > self.cluster.hosts
+
+    @property
+    def load(self) -> float:
+        """The share of its hosts' loops that is asked, without a bound."""
+        if not self.alive:
+            return 0.0
+        followers = len(self.alive) - 1
+        return sum(self.asked.values()) * (1 + FOLLOWING * followers) / len(self.alive)
+
+    def _elect(self, now_ms: int) -> None:
+        self.down_since_ms = 0 if self.serves else self.down_since_ms or now_ms
+        hosts = sorted(self.alive)
+        for number, shard in enumerate(self.cluster.shards):
+            if hosts and self.leader[shard] != (leader := hosts[number % len(hosts)]):
+                self.leader[shard] = leader
+                self.led_since_ms[shard] = now_ms
+
+    def reports(
+        self, at_ms: int, parts: dict[int, list[PartLoad]], served: bool = False
+    ) -> list[HostLoad]:
+        """Of all hosts that are alive, while there is a majority of them; planted: a slow
+        one reports what it served, and nothing of its latency."""
+        if not self.serves:
+            return []
+        latency = 3.0 if at_ms < self.slow_until_ms else 1.0
+        asked = dict.fromkeys(self.alive, 0.0)
+        led: dict[int, list[ShardLoad]] = {host: [] for host in self.alive}
+        for shard, leader in self.leader.items():
+            load = self.asked.get(shard, 0.0)
+            for host in self.alive:
+                asked[host] += load if host == leader else FOLLOWING * load
+            of_shard, seen = tuple(parts.get(shard, ())), latency
+            if served and latency > 1:
+                of_shard, seen = tuple(p._replace(asked=p.asked / 10) for p in of_shard), 1.0
+            since_ms = self.led_since_ms[shard]
+            led[leader].append(ShardLoad(shard, load, since_ms, seen, parts=of_shard))
+        return [
+            HostLoad(
+                host=f"{self.cluster.name}/{host}",
+                cluster=self.cluster.name,
+                at_ms=at_ms,
+                loop=min(1.0, asked[host]),
+                shards=tuple(led[host]),
+            )
+            for host in sorted(self.alive)
+        ]
+
+
+class Clusters:
+    """All of them, with the loads that the traffic gives them."""
+
+    def __init__(self, records: FleetRecords, traffic: Traffic, chance: random.Random) -> None:
+        self._records = records
+        self._traffic = traffic
+        self._chance = chance
+        self.models: dict[str, ClusterModel] = {}
+        self._parts: dict[int, list[PartLoad]] = {}
+        self.whole: dict[str, float] = {}
+        """Load by cluster of parts that are hot and cannot be split."""
+        for cluster in records.clusters.values():
+            self.add(cluster)
+
+    def add(self, cluster: Cluster) -> None:
+        """A cluster more."""
+        self.models[cluster.name] = ClusterModel(cluster, self._chance)
+
+    def measure(self) -> None:
+        """Compute what is asked of all shards now."""
+        asked = {shard: 0.0 for model in self.models.values() for shard in model.cluster.shards}
+        busiest: dict[int, list[tuple[float, str, PartLoad]]] = {shard: [] for shard in asked}
+        told: dict[int, list[PartLoad]] = {}
+        whole = dict.fromkeys(asked, 0.0)
+        queues = self._records.queues
+        for queue_id, traffic in self._traffic.busy.items():
+            queue = queues[queue_id]
+            for part, load, group in self._traffic.of_parts(queue, traffic):
+                asked[part.shard] += load
+                report = PartLoad(queue_id, part.number, load, group)
+                if len(queue.parts) > 1:
+                    told.setdefault(part.shard, []).append(report)
+                elif load >= 0.01:
+                    busiest[part.shard].append((load, queue_id, report))
+                if load >= 0.3 and (not queue.can_split or group > 0.6):
+                    whole[part.shard] += load
+        for model in self.models.values():
+            for shard in model.cluster.shards:
+                model.asked[shard] = asked[shard] + self._traffic.others(shard)
+            followers = max(0, len(model.alive) - 1)
+            unsplit = sum(whole[shard] for shard in model.cluster.shards)
+            self.whole[model.cluster.name] = (
+                unsplit * (1 + FOLLOWING * followers) / max(1, len(model.alive))
+            )
+        self._parts = {
+            shard: [*(each[2] for each in nlargest(_REPORTED, found)), *told.get(shard, ())]
+            for shard, found in busiest.items()
+        }
+
+    def reports(self, at_ms: int, served: bool = False) -> list[HostLoad]:
+        """As of the last measure."""
+        return [
+            report
+            for model in self.models.values()
+            for report in model.reports(at_ms, self._parts, served)
+        ]

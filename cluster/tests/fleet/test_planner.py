@@ -1,0 +1,245 @@
+"""The planner: one at a time by its key, shadow mode, conditions of its changes, what it says."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from cluster.coordination.coordination import (
+    Conflict,
+    Coordination,
+    Done,
+    Outcome,
+    Transaction,
+    Unavailable,
+    Unknown,
+)
+from cluster.fleet.load_records import LOADS, RECORD_MAX, LoadBoard, encode_load, reported_parts
+from cluster.fleet.loads import HostLoad, PartLoad, ShardLoad
+from cluster.fleet.plan_table import Change, Fleet
+from cluster.fleet.planner import Mode, Planner, ShownPlan, Sources
+from cluster.fleet.planner_key import PlannerHolder, PlannerKey
+from cluster.members.host_lease import HostLease
+from cluster.tests.coordinations import Hosts, simulated_hosts
+from cluster.tests.fleet.fleets import SmallFleet
+
+
+@pytest.fixture
+async def hosts() -> AsyncIterator[Hosts]:
+    made = simulated_hosts()
+    yield made
+    await made.close()
+
+
+class Process:
+    """A host with a planner, on the records of a small fleet."""
+
+    def __init__(self, hosts: Hosts, name: str, fleet: SmallFleet) -> None:
+        self.coordination = hosts.host()
+        self.lease = HostLease(self.coordination)
+        self.key = PlannerKey(self.coordination, self.lease, PlannerHolder(name, f"id-{name}"))
+        self.fleet = fleet
+        self.sources = Sources(self.read_fleet, self.read_loads, self.apply)
+        self.planner = Planner(self.key, self.sources, lambda: fleet.now_ms)
+        self.away = False
+        self.applied: list[Change] = []
+
+    async def read_fleet(self) -> Fleet | Unavailable:
+        return Unavailable("away") if self.away else self.fleet.records.fleet()
+
+    async def read_loads(self) -> list[HostLoad] | Unavailable:
+        return self.fleet._reports()
+
+    async def apply(self, change: Change, conditions: Mapping[str, int]) -> Outcome:
+        """As a transaction on the queue's record would be."""
+        outcome = await self.coordination.commit(
+            Transaction(conditions, {f"changes/{change.queue}": b"made"})
+        )
+        if isinstance(outcome, Done):
+            assert self.fleet.records.apply(change, self.fleet.now_ms)
+            self.applied.append(change)
+        return outcome
+
+    async def ticks(self, count: int) -> None:
+        for _ in range(count):
+            self.fleet.report(10)
+            await self.planner.tick()
+
+
+def hot_fleet() -> SmallFleet:
+    fleet = SmallFleet()
+    fleet.queue("q", 0)
+    fleet.ask("q", 0, 0.6)
+    return fleet
+
+
+async def test_shadow_mode_says_what_it_would_do_and_does_nothing(hosts: Hosts) -> None:
+    """It is the default: a balancer is trusted once its decisions were read for a while."""
+    process = Process(hosts, "a", hot_fleet())
+    with capture_logs() as lines:
+        await process.ticks(5)
+    assert not process.applied
+    (line,) = [each for each in lines if each["event"] == "change_planned"]
+    assert (line["mode"], line["kind"], line["queue"]) == ("shadow", "split", "q")
+    assert line["figures"] == {"asked": 0.5}
+    assert process.planner.decided == {("split", "hot-queue", "shadow"): 1}
+    shown = process.planner.shown
+    assert shown.holder == "a"
+    assert shown.plan is not None
+    assert [change.queue for change in shown.plan.changes] == ["q"]
+    assert msgspec.json.decode(msgspec.json.encode(shown), type=ShownPlan) == shown
+
+
+async def test_a_planner_that_is_on_makes_its_changes(hosts: Hosts) -> None:
+    process = Process(hosts, "a", hot_fleet())
+    process.planner.mode = Mode.ON
+    with capture_logs() as lines:
+        await process.ticks(5)
+    assert [change.queue for change in process.applied] == ["q"]
+    assert process.planner.decided == {("split", "hot-queue", "done"): 1}
+    assert "change_made" in {each["event"] for each in lines}
+
+
+async def test_a_paused_planner_goes_on_saying_what_it_would_do(hosts: Hosts) -> None:
+    process = Process(hosts, "a", hot_fleet())
+    process.planner.mode = Mode.PAUSED
+    await process.ticks(5)
+    assert not process.applied
+    assert process.planner.decided == {("split", "hot-queue", "paused"): 1}
+
+
+async def test_one_of_two_planners_has_the_key(hosts: Hosts) -> None:
+    fleet = hot_fleet()
+    one, other = Process(hosts, "a", fleet), Process(hosts, "b", fleet)
+    assert await one.key.hold()
+    assert not await other.key.hold()
+    assert other.key.holder == PlannerHolder("a", "id-a")
+    await other.ticks(5)
+    assert other.planner.shown.plan is None
+    assert other.planner.shown.holder == "a"
+
+
+async def test_the_next_one_takes_the_key_when_its_holder_stops(hosts: Hosts) -> None:
+    fleet = hot_fleet()
+    one, other = Process(hosts, "a", fleet), Process(hosts, "b", fleet)
+    assert await one.key.hold()
+    await one.lease.release()
+    assert await other.key.hold()
+    assert not await one.key.hold()
+
+
+async def test_a_planner_that_was_stopped_changes_nothing_with_an_old_plan(hosts: Hosts) -> None:
+    """Its key is another record by now, even if it took it again."""
+    fleet = hot_fleet()
+    one, other = Process(hosts, "a", fleet), Process(hosts, "b", fleet)
+    await one.ticks(4)
+    made = one.planner.shown.plan
+    assert made is not None
+    old = one.key.conditions
+    await one.lease.release()
+    assert await other.key.hold()
+    assert isinstance(await one.apply(made.changes[0], old), Conflict)
+    await other.lease.release()
+    one.lease = HostLease(one.coordination)
+    one.key = PlannerKey(one.coordination, one.lease, PlannerHolder("a", "id-a"))
+    assert await one.key.hold()
+    assert isinstance(await one.apply(made.changes[0], old), Conflict)
+    assert isinstance(await one.apply(made.changes[0], one.key.conditions), Done)
+
+
+class Unsure:
+    """Commits, and does not hear what came of it."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        self._coordination = coordination
+        self.read = coordination.read
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        await self._coordination.commit(transaction)
+        return Unknown("no answer")
+
+
+async def test_a_key_that_was_taken_with_an_unknown_outcome_is_held(hosts: Hosts) -> None:
+    """Else its own lease would keep the key from it, and from all others, for ever."""
+    coordination = hosts.host()
+    unsure: Any = Unsure(coordination)
+    key = PlannerKey(unsure, HostLease(coordination), PlannerHolder("a", "id-a"))
+    assert not await key.hold()
+    assert await key.hold()
+    found = await coordination.commit(Transaction(key.conditions, {"changes/q": b"made"}))
+    assert isinstance(found, Done)
+
+
+async def test_records_that_cannot_be_read_are_no_plan(hosts: Hosts) -> None:
+    process = Process(hosts, "a", hot_fleet())
+    process.planner.mode = Mode.ON
+    process.away = True
+    await process.ticks(5)
+    assert not process.applied
+    assert process.planner.shown.plan is None
+
+
+async def test_a_refusal_is_one_line_while_it_stays_the_same(hosts: Hosts) -> None:
+    """A plan each ten seconds would else say it 360 times an hour."""
+    fleet = SmallFleet()
+    fleet.queue("q.fifo", 0, is_fifo=True)
+    fleet.ask("q.fifo", 0, 0.7, top_group=0.9)
+    process = Process(hosts, "a", fleet)
+    with capture_logs() as lines:
+        await process.ticks(20)
+    events = [each["event"] for each in lines]
+    assert events.count("change_refused") == 1
+    assert events.count("manager_warns") == 1
+    assert process.planner.refused == {("split", "one-group"): 1}
+
+
+# -- loads ---------------------------------------------------------------------------------------
+
+
+def load(parts: int = 1) -> HostLoad:
+    of_shard = tuple(PartLoad(f"queue-{n}", 0, n / 1000) for n in range(parts))
+    return HostLoad(
+        host="a", cluster="c", at_ms=1, loop=0.5, shards=(ShardLoad(0, 0.5, parts=of_shard),)
+    )
+
+
+async def test_reports_are_read_as_they_were_written(hosts: Hosts) -> None:
+    coordination = hosts.host()
+    board = LoadBoard(coordination, HostLease(coordination))
+    assert await board.publish(load())
+    assert await board.read() == [load()]
+
+
+async def test_the_report_of_a_host_goes_with_its_lease(hosts: Hosts) -> None:
+    coordination, other = hosts.host(), hosts.host()
+    lease = HostLease(coordination)
+    assert await LoadBoard(coordination, lease).publish(load())
+    await lease.release()
+    assert await LoadBoard(other, HostLease(other)).read() == []
+    assert not await LoadBoard(coordination, lease).publish(load())
+
+
+async def test_a_record_that_cannot_be_read_makes_its_host_silent_only(hosts: Hosts) -> None:
+    coordination = hosts.host()
+    board = LoadBoard(coordination, HostLease(coordination))
+    await board.publish(load())
+    await coordination.commit(Transaction({}, {LOADS + "z": b"{"}))
+    assert await board.read() == [load()]
+
+
+def test_a_report_is_bounded_and_keeps_its_busiest_parts() -> None:
+    value = encode_load(load(parts=5000))
+    assert len(value) <= RECORD_MAX
+    kept = msgspec.json.decode(value, type=HostLoad).shards[0].parts
+    assert len(kept) > 100
+    assert kept[0].queue == "queue-4999"
+
+
+def test_a_shard_reports_its_busiest_parts_and_all_of_split_queues() -> None:
+    parts = load(parts=100).shards[0].parts
+    reported = {part.queue for part in reported_parts(parts, frozenset({"queue-3"}))}
+    assert reported == {"queue-3", *(f"queue-{n}" for n in range(92, 100))}

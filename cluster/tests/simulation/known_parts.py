@@ -1,0 +1,189 @@
+"""The definitions of a simulation's queues, some of which are kept in parts; the rules of the
+catalog change them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any, cast
+
+from typing_extensions import override
+
+from cluster.catalog import queue_rules
+from cluster.catalog.catalog_records import KeptQueue, QueueName, name_of
+from cluster.catalog.deleted_queues import KeptQueues
+from cluster.catalog.part_rules import NewParts, add_parts, drain_parts, remove_part
+from cluster.catalog.queue_rules import Decision, Waits
+from cluster.parts.split_queues import SplitQueues
+from cluster.shards.router import Router
+from visibility.contract.errors import QueueDoesNotExist
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import (
+    ChangeMessageVisibility,
+    ChangeMessageVisibilityBatch,
+    DeleteMessage,
+    DeleteMessageBatch,
+    ReceiveMessage,
+    SendMessage,
+    SendMessageBatch,
+)
+from visibility.rules.acknowledge import ReturnMessages
+from visibility.rules.queues import ReadCounters
+from visibility.state.waiters import OnAnswer, Room, Ticket
+from visibility.tests.prepared import KnownQueues
+
+_OF_ALL_PARTS = (
+    SendMessage,
+    SendMessageBatch,
+    ReceiveMessage,
+    DeleteMessage,
+    DeleteMessageBatch,
+    ChangeMessageVisibility,
+    ChangeMessageVisibilityBatch,
+    ReturnMessages,
+)
+_LAG_S_MAX = 3.0
+
+
+class KnownParts(KnownQueues):
+    """In place of the catalog."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept = KeptQueues(0)
+        self.purged_at_ms: dict[int, int] = {}
+        self.before: dict[QueueName, list[tuple[float, QueueDefinition]]] = {}
+        """Former definitions of queues that had parts, each with the time at which it ended."""
+
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        """The whole queue of that name, None if there is none."""
+        found = (queue for queue in self.queues.values() if name_of(queue) == name)
+        return next((queue for queue in found if queue.is_home), None)
+
+    def successor(self, queue_id: int) -> QueueDefinition | None:
+        """See `QueueView.successor`."""
+        while queue_id in self.purged:
+            queue_id = self.purged[queue_id]
+        return self.queues.get(queue_id)
+
+    def when_caught_up(self, then: Callable[[], None]) -> None:
+        """See `QueueView`; here it always shows everything."""
+        asyncio.get_running_loop().call_soon(then)
+
+    def split(self, queue: QueueDefinition, added: NewParts) -> None:
+        """Add parts."""
+        self._apply(queue, add_parts(cast(Any, self), queue, added))
+
+    def drain(self, queue: QueueDefinition, numbers: list[int]) -> None:
+        """Let parts drain."""
+        self._apply(queue, drain_parts(cast(Any, self), queue, numbers))
+
+    def remove(self, part: QueueDefinition) -> None:
+        """Remove a part that is empty."""
+        self._apply(part, remove_part(cast(Any, self), part.queue_id, part.version, 0))
+
+    @override
+    def purge(self, queue: QueueDefinition) -> QueueDefinition:
+        if not self.before:
+            return super().purge(queue)
+        no_waits = Waits(0, 0)
+        self._apply(queue, queue_rules.purge(cast(Any, self), queue, 0, no_waits))
+        purged = self.find(name_of(queue))
+        assert purged is not None
+        return purged
+
+    def _apply(self, queue: QueueDefinition, decision: Decision) -> None:
+        name = name_of(queue)
+        before = self.find(name)
+        assert before is not None
+        now_s = asyncio.get_running_loop().time()
+        self.before.setdefault(name, []).append((now_s, before))
+        for entry in decision.entries.values():
+            if isinstance(entry, KeptQueue) and entry.continued_as:
+                self.purged[entry.queue.queue_id] = entry.continued_as
+            elif isinstance(entry, QueueDefinition):
+                for part in before.all_parts():
+                    del self.queues[part.queue_id]
+                for part in entry.all_parts():
+                    self.define(part)
+            elif isinstance(entry, int):
+                self.issued = max(self.issued, entry)
+
+    def as_of(self, name: QueueName, at_s: float) -> QueueDefinition | None:
+        """The queue as it was at a time."""
+        for until_s, queue in self.before.get(name, ()):
+            if at_s < until_s:
+                return queue
+        return self.find(name)
+
+
+class Lagging:
+    """The view of a gateway that hears of changes late."""
+
+    def __init__(self, known: KnownParts, random: Random) -> None:
+        self._known = known
+        self._random = random
+
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        """The queue as it was a moment ago."""
+        now_s = asyncio.get_running_loop().time()
+        return self._known.as_of(name, now_s - self._random.choice((0, 0.01, 1, _LAG_S_MAX)))
+
+    def when_caught_up(self, then: Callable[[], None]) -> None:
+        """Call it when a late view shows what is known now."""
+        asyncio.get_running_loop().call_later(_LAG_S_MAX, then)
+
+
+class CheckedRouter:
+    """Has leaders decide by the present definitions, as a host does with another host's
+    requests."""
+
+    def __init__(self, router: Router, known: KnownParts) -> None:
+        self._router = router
+        self._known = known
+
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
+        """See `Router`."""
+        renewed = self._known.renewed(request)
+        if renewed is None:
+            asyncio.get_running_loop().call_soon(on_answer, QueueDoesNotExist())
+            return Ticket(request, on_answer)
+        return self._router.submit(renewed, on_answer, room)
+
+    def give_back(self, request: Request, received: Ticket | None) -> None:
+        """See `Router`."""
+        self.submit(request, lambda answer: None)
+
+    def cancel(self, ticket: Ticket) -> bool:
+        """See `Router`."""
+        return self._router.cancel(ticket)
+
+    async def ask(self, request: Request) -> object:
+        """See `Router`."""
+        return await self._router.ask(request)
+
+
+def is_of_all_parts(request: Request) -> bool:
+    """True for a request that the gateway takes to several parts."""
+    return bool(request.queue.parts) and type(request.operation) in _OF_ALL_PARTS
+
+
+def is_of_counters(request: Request) -> bool:
+    """True for a question to all parts."""
+    return bool(request.queue.parts) and type(request.operation) is ReadCounters
+
+
+def split_queues(router: Router, known: KnownParts, random: Random) -> SplitQueues:
+    """A gateway's way to queues of several parts."""
+
+    class Entropy:
+        """Chance from the seed."""
+
+        bits128 = staticmethod(lambda: random.getrandbits(128))
+
+        def secret(self, size: int) -> bytes:
+            """See `Entropy.secret`."""
+            return random.randbytes(size)
+
+    return SplitQueues(cast(Any, CheckedRouter(router, known)), Lagging(known, random), Entropy())

@@ -1,0 +1,108 @@
+"""An operator who splits queues and shrinks them again, and the removal of their empty parts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+from cluster.catalog.part_rules import NewParts, shards_for
+from cluster.parts.part_requests import to_part
+from cluster.tests.simulation import queues
+from cluster.tests.simulation.client import Client
+from visibility.contract.model import QueueDefinition
+from visibility.contract.outcomes import PartReading
+from visibility.contract.queue_parts import PARTS_MAX
+from visibility.rules.queue_parts import CheckPart, PartsAdded
+from visibility.tests import prepared
+
+SPLIT = (queues.PLAIN, queues.FAIR, queues.FAILING)
+_MOST = 4
+
+
+class Resizer(Client):
+    """See above."""
+
+    async def split(self, name: str, count: int) -> None:
+        """Add parts; nothing without the answers of all that there are."""
+        queue = self.queue(name)
+        if len(queue.parts) + count > min(PARTS_MAX, _MOST):
+            return
+        known: dict[int, int] = {}
+        for part in queue.all_parts():
+            reading = await self._reading(part)
+            if reading is None:
+                return
+            known[part.queue_id] = reading.next_sequence
+        machine = self.simulation.machine
+        shards = shards_for(queue, range(len(machine.shards)), count)
+        was_whole = not queue.parts
+        if {part.queue_id for part in self.queue(name).all_parts()} != known.keys():
+            return  # a purge came between
+        machine.queues.split(queue, NewParts(shards, known))
+        self.simulation.note(f"{self.name} splits {name}: {len(self.queue(name).parts)} parts")
+        if was_whole:
+            await self.ask(prepared.prepared(self.queue(name), PartsAdded()), f"split {name}")
+
+    async def shrink(self, name: str, count: int) -> None:
+        """Let parts drain; their shards hear of it now or later."""
+        queue = self.queue(name)
+        numbers = [part.number for part in queue.parts[1:] if part.is_open][-count:]
+        self.simulation.machine.queues.drain(queue, numbers)
+        self.simulation.note(f"{self.name} shrinks {name}: {numbers}")
+        if self.random.random() < 0.5:  # a part may be empty, and closes
+            await self.look(name)
+
+    async def look(self, name: str) -> None:
+        """Remove parts that are empty."""
+        for part in self.queue(name).all_parts():
+            if not part.parts or part.part.is_open:
+                continue
+            reading = await self._reading(part)
+            if reading is None or not reading.drained_version:
+                continue
+            await asyncio.sleep(self.random.choice((0, 0.5)))
+            self.simulation.machine.queues.remove(part)
+            if part.queue_id not in self.simulation.machine.queues.queues:
+                self.simulation.note(f"{self.name} removes part {part.part.number} of {name}")
+                await self._drop(part)
+
+    async def _reading(self, part: QueueDefinition) -> PartReading | None:
+        request = to_part(prepared.prepared(part, CheckPart()), part)
+        reply = await self.ask(request, f"look at {part.queue_id}")
+        return reply.answer if isinstance(reply.answer, PartReading) else None
+
+
+async def resize(client: Client, steps: int) -> None:
+    """Split and shrink at random moments."""
+    resizer = Resizer(client.simulation, client.name, client.random)
+    random = client.random
+    for _ in range(2 * steps):
+        await asyncio.sleep(random.uniform(0, 2))
+        name = random.choice(SPLIT)
+        choice = random.random()
+        if choice < 0.4:
+            await resizer.split(name, random.randint(1, 2))
+        elif choice < 0.6:
+            await resizer.shrink(name, random.randint(1, 3))
+        else:
+            await resizer.look(name)
+
+
+async def become_whole(client: Client) -> None:
+    """Shrink all queues, whose parts then go as soon as they are empty."""
+    resizer = Resizer(client.simulation, client.name, client.random)
+    for name in SPLIT:
+        await resizer.shrink(name, PARTS_MAX)
+
+
+async def check_whole(client: Client, rounds: int) -> None:
+    """Assert that each queue is one again."""
+    resizer = Resizer(client.simulation, client.name, client.random)
+    for name in SPLIT:
+        for _ in range(rounds):
+            await resizer.look(name)
+            if not client.queue(name).parts:
+                break
+        else:
+            left = cast(Any, client.queue(name)).parts
+            client.simulation.machine.violations.append(f"{name} is not whole: {left}")

@@ -1,0 +1,292 @@
+"""Parts of a queue: the catalog's records of them, and what the shard of a part decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from cluster.catalog.catalog_records import name_of
+from cluster.catalog.part_rules import NewParts, shards_for
+from cluster.tests.catalog_file import CatalogFile, owner
+from cluster.tests.driver import Driver
+from storage.engines.memory import MemoryStore
+from visibility.contract.errors import (
+    InvalidParameterValue,
+    Moved,
+    QueueDoesNotExist,
+    ServiceUnavailable,
+    UnsupportedOperation,
+)
+from visibility.contract.model import QueueDefinition, Receipt
+from visibility.contract.outcomes import MessagesFound, PartReading
+from visibility.contract.queue_parts import PARTS_MAX, Part, PartState, first_sequence, part_of
+from visibility.rules import send
+from visibility.rules.queue_parts import CheckPart, FindMessages, PartsAdded
+from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> AsyncIterator[CatalogFile]:
+    opened = CatalogFile(tmp_path / "catalog.sqlite", restore_window_ms=HOUR_MS)
+    await opened.open((0, 1, 2))
+    yield opened
+    await opened.catalog.close()
+
+
+def added(file: CatalogFile, queue: QueueDefinition, count: int, sequence: int = 1) -> NewParts:
+    shards = shards_for(queue, file.catalog.shards, count)
+    return NewParts(shards, {part.queue_id: sequence for part in queue.all_parts()})
+
+
+async def split(file: CatalogFile, count: int = 2) -> QueueDefinition:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    return await file.catalog.add_parts(queue, added(file, queue, count))
+
+
+# -- the records -----------------------------------------------------------------------------------
+
+
+async def test_parts_are_on_other_shards_and_have_ids_and_numbers_of_their_own(
+    file: CatalogFile,
+) -> None:
+    queue = await split(file)
+
+    for catalog in (file.catalog, await file.reopen()):
+        found = catalog.queue(*owner("q"))
+        assert found == queue
+        assert (found.version, [part.number for part in found.parts]) == (2, [0, 16, 32])
+        assert {part.shard for part in found.parts} == {0, 1, 2}
+        for part in found.all_parts():
+            assert catalog.queue_of_id(part.queue_id) == part
+        assert catalog.highest_queue_id == max(part.queue_id for part in found.parts)
+
+
+async def test_a_version_without_parts_refuses_the_record(file: CatalogFile) -> None:
+    class OldQueue(msgspec.Struct):
+        queue_id: int
+        shard: int
+
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    codec = file.catalog._codec
+
+    msgspec.json.decode(codec.encode(queue), type=OldQueue)
+    assert "parts" not in json.loads(codec.encode(queue))
+    queue = await file.catalog.add_parts(queue, added(file, queue, 1))
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(codec.encode(queue), type=OldQueue)
+
+
+async def test_a_number_is_issued_once(file: CatalogFile) -> None:
+    queue = await split(file, 1)
+    (_, part) = queue.all_parts()
+    draining = await file.catalog.drain_parts(queue, [16])
+    await file.catalog.remove_part(part.queue_id, draining.version)
+    whole = file.catalog.queue(*owner("q"))
+    assert (whole.parts, whole.last_part) == ((), 16)
+
+    again = await file.catalog.add_parts(whole, added(file, whole, 1, sequence=100 << 44))
+
+    assert [part.number for part in again.parts] == [0, 112]
+
+
+async def test_a_part_goes_only_as_its_shard_said_about_this_version(file: CatalogFile) -> None:
+    queue = await split(file, 1)
+    part = queue.all_parts()[1]
+
+    await file.catalog.remove_part(part.queue_id, queue.version)  # it is open
+    assert len(file.catalog.queue(*owner("q")).parts) == 2
+    draining = await file.catalog.drain_parts(queue, [16])
+    await file.catalog.remove_part(part.queue_id, queue.version)  # that was said before
+    assert len(file.catalog.queue(*owner("q")).parts) == 2
+    await file.catalog.remove_part(part.queue_id, draining.version)
+    assert file.catalog.queue(*owner("q")).parts == ()
+
+
+async def test_a_closed_part_stays_closed_and_the_home_open(file: CatalogFile) -> None:
+    queue = await split(file)
+    draining = await file.catalog.drain_parts(queue, [32])
+
+    assert [part.state for part in draining.parts] == [
+        PartState.OPEN,
+        PartState.OPEN,
+        PartState.DRAINING,
+    ]
+    assert (await file.catalog.drain_parts(draining, [32])).version == draining.version
+    with pytest.raises(InvalidParameterValue):
+        await file.catalog.drain_parts(queue, [0])
+
+
+async def test_what_cannot_be_split_is_refused(file: CatalogFile) -> None:
+    fifo = await file.catalog.create_queue(owner("q.fifo"), {"FifoQueue": "true"}, {})
+    with pytest.raises(UnsupportedOperation):
+        await file.catalog.add_parts(fifo, added(file, fifo, 1))
+    queue = await split(file)
+    with pytest.raises(InvalidParameterValue):
+        await file.catalog.add_parts(queue, added(file, queue, PARTS_MAX))
+    with pytest.raises(ServiceUnavailable):  # the readings are of other parts
+        await file.catalog.add_parts(queue, NewParts([1], {queue.queue_id: 1}))
+
+
+async def test_a_purge_renames_all_parts_at_once(file: CatalogFile) -> None:
+    queue = await split(file)
+    purged = await file.catalog.purge_queue(queue)
+
+    assert [part.number for part in purged.parts] == [part.number for part in queue.parts]
+    assert [part.shard for part in purged.parts] == [part.shard for part in queue.parts]
+    both = zip(queue.all_parts(), purged.all_parts(), strict=True)
+    for old, new in both:
+        assert file.catalog.successor(old.queue_id) == new
+        assert (old.queue_id, new.queue_id) in file.catalog.continued()
+    assert [kept.queue.queue_id for kept in file.catalog.restorable_queues()] == [queue.queue_id]
+    part = (await file.catalog.drain_parts(purged, [16])).all_parts()[1]
+    await file.catalog.remove_part(part.queue_id, part.version)
+    assert len(file.catalog.queue(*owner("q")).parts) == 3, "its purged messages can be restored"
+
+
+async def test_a_deleted_queue_comes_back_with_all_its_parts(file: CatalogFile) -> None:
+    queue = await split(file)
+    await file.catalog.delete_queue(queue)
+    assert [file.catalog.queue_of_id(part.queue_id) for part in queue.parts] == [None] * 3
+    with pytest.raises(QueueDoesNotExist):  # a part alone
+        await file.catalog.restore_queue(queue.parts[1].queue_id)
+
+    restored = await file.catalog.restore_queue(queue.queue_id)
+
+    assert restored.parts == queue.parts
+    assert not list(file.catalog.kept)
+    assert all(file.catalog.queue_of_id(part.queue_id) for part in queue.parts)
+
+
+async def test_all_parts_of_a_deleted_queue_are_dropped_together(file: CatalogFile) -> None:
+    await file.catalog.delete_queue(await split(file))
+    await file.catalog.give_up_oldest()
+
+    assert {kept.state.name for kept in file.catalog.kept} == {"DROPPING"}
+
+
+# -- the shard of a part ---------------------------------------------------------------------------
+
+
+def parts_of(state: PartState = PartState.OPEN) -> QueueDefinition:
+    """The definition of part 16, which has the id 2."""
+    home = prepared.queue_named("q", 1)
+    parts = (Part(0, 1, 0), Part(16, 2, 0, state))
+    return msgspec.structs.replace(home, parts=parts, version=7, last_part=16).all_parts()[1]
+
+
+def check(driver: Driver, part: QueueDefinition) -> PartReading:
+    answer = driver.submit(prepared.prepared(part, CheckPart())).answer
+    assert isinstance(answer, PartReading)
+    return answer
+
+
+def received(driver: Driver, part: QueueDefinition) -> Receipt:
+    (lease,) = driver.submit(prepared.receive(part, 1)).deliveries.leases
+    return Receipt(lease.sequence, lease.receive_count)
+
+
+def test_a_part_issues_its_own_sequences_also_after_a_restart() -> None:
+    part, store = parts_of(), MemoryStore()
+    driver = Driver(KnownQueues(part), store=store)
+    driver.submit(prepared.send(part, "m"))
+    receipt = received(driver, part)
+
+    assert receipt.sequence == first_sequence(16) == 16 << 44
+    assert part_of(part.parts, receipt.sequence).queue_id == 2
+    assert part_of(part.parts, 5).queue_id == part_of(part.parts, 32 << 44).queue_id == 1
+    again = Driver(KnownQueues(part), store=store, now_ms=driver.now_ms)
+    assert again.state.queue(2).next_sequence == (16 << 44) + 1
+
+
+def stays_closed() -> None:
+    part, closed = parts_of(), parts_of(PartState.DRAINING)
+    store, known = MemoryStore(), KnownQueues(part)
+    driver = Driver(known, store=store)
+    driver.submit(prepared.send(part, "m"))
+    known.define(closed)
+    assert check(driver, closed).closed_version == 7
+    for each in (driver, Driver(known, store=store, now_ms=driver.now_ms)):
+        for request in (prepared.send(part, "n"), prepared.send_batch(part, ["n", "o"])):
+            assert isinstance(each.submit(request).refusal, Moved)
+        assert check(each, closed).visible == 1
+
+
+def test_a_closed_part_decides_no_send_also_after_a_restart() -> None:
+    stays_closed()
+
+
+def test_a_part_that_sends_when_it_is_closed_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(send, "check_open", lambda *given: None)
+
+    with pytest.raises(AssertionError):
+        stays_closed()
+
+
+def test_a_part_is_drained_once_it_has_nothing() -> None:
+    part, closed = parts_of(), parts_of(PartState.DRAINING)
+    known = KnownQueues(part)
+    driver = Driver(known)
+    driver.submit(prepared.send(part, "m"))
+    known.define(closed)
+
+    assert check(driver, closed).waits_for == "1 messages to receive"
+    receipt = received(driver, closed)
+    assert check(driver, closed).waits_for == "1 messages in flight"
+    driver.submit(prepared.delete(closed, receipt))
+    assert check(driver, closed).drained_version == 7
+    assert isinstance(driver.submit(prepared.send(part, "n")).refusal, Moved)
+    driver.drop(closed)
+    assert isinstance(driver.submit(prepared.send(part, "n")).refusal, Moved)
+
+
+def test_an_open_part_is_not_closed_by_a_look() -> None:
+    part = parts_of()
+    driver = Driver(KnownQueues(part))
+
+    assert check(driver, part) == PartReading(0, 0, 16 << 44, 0, 0, 0, "")
+    assert driver.submit(prepared.send(part, "m")).refusal is None
+
+
+def test_a_question_waits_for_messages_and_takes_none() -> None:
+    part = parts_of()
+    driver = Driver(KnownQueues(part))
+    asked = driver.submit(prepared.prepared(part, FindMessages(1)))
+    assert asked.waits
+    driver.submit(prepared.send(part, "m"))
+
+    assert asked.answer == MessagesFound(1)
+    assert check(driver, part).visible == 1
+    received(driver, part)
+    late = driver.submit(prepared.prepared(part, FindMessages(1)))
+    driver.pass_time(1_000)
+    assert late.deliveries.leases == []
+
+
+def test_a_long_poll_does_not_stay_at_one_part() -> None:
+    home = prepared.queue_named("q", 1)
+    known = KnownQueues(home)
+    driver = Driver(known)
+    poll = driver.submit(prepared.receive(home, 1, wait_s=20))
+    split = known.define(msgspec.structs.replace(home, parts=parts_of().parts))
+
+    driver.submit(prepared.prepared(split, PartsAdded()))
+
+    assert isinstance(poll.refusal, Moved)
+    assert isinstance(driver.submit(prepared.receive(split, 1, wait_s=20)).refusal, Moved)
+
+
+def test_parts_share_the_limit_of_messages_in_flight(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("visibility.rules.queue_parts.IN_FLIGHT_MAX", 6)
+    part = parts_of()
+    driver = Driver(KnownQueues(part))
+    driver.submit(prepared.send_batch(part, [str(number) for number in range(5)]))
+
+    assert len(driver.submit(prepared.receive(part, 10)).deliveries.leases) == 3
+    assert name_of(part) == name_of(prepared.queue_named("q", 1))

@@ -1,0 +1,324 @@
+"""An operator's jobs in a real browser: how many clicks and fields each takes, and that a click
+made three times over a slow connection does everything once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compat_tests.chromium import Tab
+from compat_tests.console_world import count, make_dead_letters, sqs, tab_of
+from compat_tests.facade import eventually
+from compat_tests.node_process import NodeProcess, run_command
+from compat_tests.test_console_security import _EXPORT, signed_in
+
+pytestmark = pytest.mark.slow
+
+LATENCY_MS = 400
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+FIND = """async () => (await axe.run()).violations.map(
+    (each) => `${each.impact}: ${each.id} at ${each.nodes[0].html}`)"""
+CLICK_THRICE = "element => { element.click(); element.click(); element.click(); }"
+
+
+class Operator:
+    """Someone in a hurry: counts what is done, and clicks three times where the line is slow."""
+
+    def __init__(self, tab: Tab, *, slow: bool) -> None:
+        self.tab = tab
+        self.done = 0
+        self._slow = slow
+        if slow:
+            session = tab.context.new_cdp_session(tab.page)
+            conditions = {
+                "offline": False,
+                "latency": LATENCY_MS,
+                "downloadThroughput": -1,
+                "uploadThroughput": -1,
+            }
+            session.send("Network.enable")
+            session.send("Network.emulateNetworkConditions", conditions)
+
+    def click(self, name: str, within: Any = None) -> None:
+        """Press a button, follow a link, or choose a radio button."""
+        place = self.tab.page if within is None else within
+        found = [
+            place.get_by_role(role, name=name, exact=True) for role in ("link", "button", "radio")
+        ]
+        target = found[0].or_(found[1]).or_(found[2]).first
+        target.wait_for()
+        for _ in range(600):
+            if target.is_enabled():
+                break
+            self.tab.page.wait_for_timeout(10)
+        if self._slow:
+            target.evaluate(CLICK_THRICE)
+        else:
+            target.click()
+        self.done += 1
+
+    def fill(self, label: str, text: str) -> None:
+        """Fill in a field."""
+        self.tab.fill(label, text)
+        self.done += 1
+
+    def select(self, label: str, option: str) -> None:
+        """Choose from a list."""
+        self.tab.page.get_by_role("combobox", name=label).select_option(option)
+        self.done += 1
+
+    def posted(self) -> list[str]:
+        """The paths of the changes that were asked for; plans change nothing."""
+        sent = [each for each in self.tab.requests if each.method == "POST"]
+        paths = [each.url.partition("/_holdfast/api/")[2] for each in sent]
+        return [path for path in paths if not path.endswith("/plan")]
+
+
+@pytest.fixture(params=[False, True], ids=["quick", "slow"])
+def slow(request: pytest.FixtureRequest) -> bool:
+    return bool(request.param)
+
+
+def name_for(job: str, slow: bool) -> str:
+    return f"{job}-slow" if slow else job
+
+
+def test_most_failures_of_a_kind_are_redriven_carefully(
+    browser: Any, opened: NodeProcess, slow: bool
+) -> None:
+    client, name = sqs(opened), name_for("taxes", slow)
+    kinds = ["TaxLookup"] * 42 + ["CardDeclined"] * 8
+    bodies = [json.dumps({"id": at, "error": {"type": kind}}) for at, kind in enumerate(kinds)]
+    make_dead_letters(client, name, *bodies)
+    operator = Operator(tab_of(browser, opened, f"/queues/{name}-dead"), slow=slow)
+    operator.click("Redrive TaxLookup")
+    operator.click("Carefully: a few first, and wait for me")
+    operator.click("Dry run")
+    operator.click("Start")
+    live = operator.tab.page.get_by_role("region", name="Running redrive")
+    live.get_by_role("heading", name="waits for you after its canary").wait_for()
+    after_canary = count(client, name)
+    operator.click("Go on")
+    operator.tab.see("42 of 42 moved.")
+
+    assert operator.done <= 8, "16 before"
+    assert operator.done == 5
+    assert after_canary == 10
+    assert (count(client, name), count(client, f"{name}-dead")) == (42, 8)
+    of = f"queues/{name}-dead/redrives"
+    assert operator.posted() == [of, f"{of}/resume"]
+    assert operator.tab.faults == []
+
+
+def test_a_purge_of_the_wrong_queue_is_undone(
+    browser: Any, opened: NodeProcess, slow: bool
+) -> None:
+    client, name = sqs(opened), name_for("wrong", slow)
+    client.create_queue(QueueName=name)
+    client.send_message(QueueUrl=name, MessageBody="kept")
+    client.purge_queue(QueueUrl=name)
+    operator = Operator(tab_of(browser, opened), slow=slow)
+    operator.click(f"Restore {name}")
+    operator.tab.see(f"{name} has its messages back.")
+
+    assert operator.done <= 3, "impossible before without a command line"
+    assert operator.done == 1
+    assert operator.posted() == ["deleted-queues/restore"]
+    assert count(client, name) == 1
+    assert operator.tab.faults == []
+
+
+def test_a_queue_is_created_with_its_dead_letter_queue(
+    browser: Any, opened: NodeProcess, slow: bool
+) -> None:
+    client, name = sqs(opened), name_for("made", slow)
+    operator = Operator(tab_of(browser, opened), slow=slow)
+    operator.click("Create a queue")
+    operator.fill("Name", name)
+    operator.click("Create")
+    operator.tab.page.get_by_role("heading", name=name, exact=True).wait_for()
+
+    assert operator.done <= 6, "impossible before without a command line"
+    assert operator.done == 3
+    assert operator.posted() == ["queues"]
+    asked = {"QueueUrl": name, "AttributeNames": ["RedrivePolicy"]}
+    policy = json.loads(client.get_queue_attributes(**asked)["Attributes"]["RedrivePolicy"])
+    assert policy["deadLetterTargetArn"].endswith(f":{name}-dead")
+    assert policy["maxReceiveCount"] in (3, "3")
+    assert operator.tab.faults == []
+
+
+def test_a_dead_letter_queue_is_picked(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    client, name = sqs(opened), name_for("picks", slow)
+    for each in (name, f"{name}-failures"):
+        client.create_queue(QueueName=each)
+    operator = Operator(tab_of(browser, opened, f"/queues/{name}"), slow=slow)
+    operator.click("Edit")
+    operator.fill("Dead-letter queue", f"{name}-failures")
+    offered = operator.tab.page.locator(f"datalist option[value={name}-failures]")
+    offered.wait_for(state="attached")
+    form = operator.tab.page.get_by_role("form", name="Dead letters")
+    operator.click("Save", form)
+    operator.tab.see("Dead letters: saved.")
+
+    asked = {"QueueUrl": name, "AttributeNames": ["RedrivePolicy"]}
+    policy = json.loads(client.get_queue_attributes(**asked)["Attributes"]["RedrivePolicy"])
+    assert policy["deadLetterTargetArn"].endswith(f":{name}-failures")
+    assert operator.done == 3
+    assert operator.posted() == [f"queues/{name}/attributes"]
+    assert operator.tab.faults == []
+
+
+def test_a_queue_is_deleted_and_restored(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    client, name = sqs(opened), name_for("removed", slow)
+    client.create_queue(QueueName=name)
+    client.send_message(QueueUrl=name, MessageBody="kept")
+    operator = Operator(tab_of(browser, opened, f"/queues/{name}"), slow=slow)
+    operator.click("Delete queue")
+    dialog = operator.tab.page.get_by_role("dialog")
+    dialog.get_by_role("textbox").fill(name)
+    operator.done += 1
+    operator.click("Delete queue", dialog)
+    operator.tab.see(f"{name} is deleted.")
+    operator.click(f"Restore {name}")
+    operator.tab.see(f"{name} has its messages back.")
+
+    assert operator.done == 4
+    assert operator.posted() == [f"queues/{name}/delete", "deleted-queues/restore"]
+    assert count(client, name) == 1
+    assert operator.tab.faults == []
+
+
+def test_who_redrove_how_many_yesterday(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    client, name = sqs(opened), name_for("yesterday", slow)
+    make_dead_letters(client, name, "a", "b")
+    client.start_message_move_task(SourceArn=f"arn:aws:sqs:us-east-1:000000000000:{name}-dead")
+    eventually(lambda: count(client, name) == 2)
+    tab = tab_of(browser, opened)
+    tab.see("Create a queue")
+    tomorrow = tab.page.evaluate("Date.now() + 86400000")
+    tab.page.clock.set_fixed_time(tomorrow / 1000)  # so that today is yesterday
+    operator = Operator(tab, slow=slow)
+    operator.click("Redrives")
+    operator.click("Yesterday")
+    history = tab.page.get_by_role("region", name="History")
+    history.locator("tbody tr").filter(has_text=f"{name}-dead").wait_for()
+    by = tab.page.get_by_role("region", name="Who redrove how much").locator("tbody tr").first
+
+    assert operator.done <= 2
+    assert by.inner_text().split()[0] == "root"
+    assert "2 of 2 moved" in history.inner_text()
+    assert tab.faults == []
+
+
+def test_a_viewer_gets_a_key_without_json(
+    browser: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    variables = {"HOLDFAST_AWS_WAITS": "off"}
+    node = NodeProcess(tmp_path_factory.mktemp("roles"), variables=variables).start()
+    try:
+        _viewers(browser, node)
+    finally:
+        node.close()
+
+
+def _viewers(browser: Any, node: NodeProcess) -> None:
+    made = run_command("credentials", "--data", str(node.data), "add")
+    root = dict(_EXPORT.findall(made.stdout))
+    make_dead_letters(sqs(node), "shop", '{"a": 1}')
+    for slow in (False, True):
+        tab = signed_in(browser, node, "/queues", root)
+        tab.see("2 queues")
+        operator = Operator(tab, slow=slow)
+        name = name_for("ann", slow)
+        operator.click("Users")
+        operator.fill("Name", name)
+        operator.select("Role", "viewer")
+        operator.click("Add user")
+        shown = tab.page.get_by_role("region", name="The new access key").locator("pre")
+        key = dict(_EXPORT.findall(shown.inner_text()))
+
+        assert operator.done <= 5, "11 before"
+        assert operator.done == 4
+        assert operator.posted() == ["users"]
+        assert tab.faults == []
+        seen = signed_in(browser, node, "/queues/shop-dead/messages", key)
+        seen.page.locator("td code").get_by_text('{"a": 1}').wait_for()
+        assert seen.page.get_by_role("link", name="Users", exact=True).count() == 0
+        assert seen.page.get_by_role("button", name="Delete").count() == 0
+
+
+# -- every new screen ------------------------------------------------------------------------------
+
+SCREENS = {
+    "/queues": "Queues",
+    "/dead-letters": "Dead letters",
+    "/redrives": "Redrives",
+    "/new-queue": "Create a queue",
+    "/queues/checked-dead": "checked-dead",
+    "/queues/checked/edit": "Edit checked",
+    "/queues/checked-dead/redrive": "Redrive",
+    "/queues/checked-dead/groups": "Groups of checked-dead",
+    "/queues/checked-dead/messages": "Messages of checked-dead",
+}
+
+
+@pytest.fixture(scope="module")
+def checked(opened: NodeProcess) -> NodeProcess:
+    """The service with something on each screen."""
+    client = sqs(opened)
+    make_dead_letters(client, "checked", '{"error": "card"}', "b")
+    client.create_queue(QueueName="checked-gone")
+    client.delete_queue(QueueUrl="checked-gone")
+    arn = "arn:aws:sqs:us-east-1:000000000000:checked-dead"
+    client.start_message_move_task(SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
+    return opened
+
+
+def each_screen(tab: Tab, look: Callable[[str], Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for place, heading in SCREENS.items():
+        tab.go(place)
+        tab.page.get_by_role("heading", level=1, name=heading).wait_for()
+        tab.page.wait_for_load_state("networkidle")
+        found[place] = look(place)
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_screens_have_no_findings_of_axe(browser: Any, checked: NodeProcess, scheme: str) -> None:
+    tab = Tab(browser, checked.url, color_scheme=scheme)
+
+    def findings(place: str) -> Any:
+        tab.page.evaluate(AXE.read_text())
+        return tab.page.evaluate(FIND)
+
+    assert each_screen(tab, findings) == {place: [] for place in SCREENS}
+
+
+def test_screens_fit_a_phone(browser: Any, checked: NodeProcess) -> None:
+    tab = Tab(browser, checked.url, viewport={"width": 390, "height": 800})
+    wider = "document.documentElement.scrollWidth > innerWidth"
+
+    assert not any(each_screen(tab, lambda place: tab.page.evaluate(wider)).values())
+
+
+def test_a_queue_is_created_by_keyboard_alone(browser: Any, opened: NodeProcess) -> None:
+    client = sqs(opened)
+    tab = tab_of(browser, opened)
+    tab.page.get_by_role("link", name="Create a queue").focus()
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_label("Name", exact=True).wait_for()
+    tab.page.keyboard.type("typed")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("heading", name="typed", exact=True).wait_for()
+    tab.page.keyboard.press("Tab")
+
+    assert tab.page.evaluate("document.activeElement.textContent") == "Messages"
+    assert tab.page.title() == "typed · Holdfast"
+    assert "QueueUrl" in client.get_queue_url(QueueName="typed-dead")
+    assert tab.faults == []

@@ -1,0 +1,147 @@
+"""The console in a real browser: each place has an address that Back and reload return to, and what
+is shown stays itself while it is read again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compat_tests.chromium import Tab
+from compat_tests.console_world import make_dead_letters, sqs, tab_of
+from compat_tests.node_process import NodeProcess
+
+pytestmark = pytest.mark.slow
+
+REREAD = "**/api/queues?*"
+
+
+@pytest.fixture(scope="module")
+def many(opened: NodeProcess) -> NodeProcess:
+    """A service with two pages of queues."""
+    client = sqs(opened)
+    for number in range(130):
+        client.create_queue(QueueName=f"page-{number:03}")
+    make_dead_letters(client, "kept", *"abcdef")
+    return opened
+
+
+def wait_for_scroll(tab: Tab, at_least: int) -> None:
+    tab.page.wait_for_function(f"scrollY >= {at_least}")
+
+
+def read_again(tab: Tab) -> None:
+    """Wait for the next answer of the list."""
+    with tab.page.expect_response(REREAD):
+        pass
+    tab.page.wait_for_timeout(100)
+
+
+def test_back_and_reload_return_to_page_filter_order_and_scroll(
+    browser: Any, many: NodeProcess
+) -> None:
+    tab = tab_of(browser, many)
+    tab.fill("Search queues by name", "page-")
+    tab.see("130 queues")
+    tab.press("Visible")
+    tab.press("Next page")
+    tab.see("page-129")
+    tab.page.set_viewport_size({"width": 1000, "height": 400})
+    tab.page.evaluate("scrollTo(0, 500)")
+    wait_for_scroll(tab, 500)
+    tab.page.wait_for_timeout(200)
+    tab.press("page-120")
+    tab.page.get_by_role("heading", name="page-120").wait_for()
+    at_top = tab.page.evaluate("scrollY")
+
+    tab.page.go_back()
+    tab.see("page-129")
+    wait_for_scroll(tab, 500)
+    tab.page.reload()
+    tab.see("page-129")
+    wait_for_scroll(tab, 500)
+    sort = tab.page.get_by_role("button", name="Visible").get_attribute("aria-pressed")
+    search = tab.page.get_by_label("Search queues by name").input_value()
+    tab.press("Previous page")
+    tab.see("page-000")
+
+    assert at_top == 0
+    assert (sort, search) == ("true", "page-")
+    assert "after=" not in tab.page.url
+    assert tab.faults == []
+
+
+def test_the_selection_of_messages_survives_a_reload(browser: Any, many: NodeProcess) -> None:
+    tab = tab_of(browser, many, "/queues/kept-dead/messages?state=visible")
+    for at in (1, 3):
+        tab.page.locator("tbody input").nth(at).check()
+    tab.see("2 selected")
+    tab.page.reload()
+    tab.see("2 selected")
+    boxes = tab.page.locator("tbody input")
+
+    assert [boxes.nth(at).is_checked() for at in range(6)] == [
+        False,
+        True,
+        False,
+        True,
+        False,
+        False,
+    ]
+    assert tab.page.get_by_role("button", name="Delete").count() == 1
+    assert tab.faults == []
+
+
+def test_selected_text_and_rows_stay_while_numbers_change(browser: Any, many: NodeProcess) -> None:
+    client = sqs(many)
+    tab = tab_of(browser, many, "/queues?search=page-00")
+    line = tab.page.locator("tbody tr").filter(has_text="page-001")
+    line.wait_for()
+    line.evaluate("row => { row.mine = true; getSelection().selectAllChildren(row.cells[0]) }")
+    client.send_message(QueueUrl="page-001", MessageBody="x")
+    line.locator("td").nth(1).get_by_text("1").wait_for()
+
+    assert line.evaluate("row => row.mine") is True
+    assert tab.page.evaluate("getSelection().toString()") == "page-001"
+
+
+def test_what_fails_is_said_greyed_and_tried_again(browser: Any, many: NodeProcess) -> None:
+    tab = tab_of(browser, many, "/queues?search=page-00")
+    tab.see("page-001")
+    tab.page.route(REREAD, lambda route: route.abort("connectionrefused"))
+    alert = tab.page.get_by_role("alert")
+    alert.wait_for()
+    said = alert.inner_text()
+    is_stale = tab.page.locator(".resource.stale").count()
+    tab.page.unroute(REREAD)
+    tab.press("Try again")
+    alert.wait_for(state="detached")
+
+    assert said.startswith("The queues cannot be read: the service does not answer. This is from ")
+    assert is_stale == 1
+    assert tab.page.locator(".resource.stale").count() == 0
+    assert tab.page.get_by_text("page-001").count() == 1
+
+
+def test_title_focus_and_heading_follow_navigation(browser: Any, many: NodeProcess) -> None:
+    tab = tab_of(browser, many, "/queues?search=page-001")
+    tab.press("page-001")
+    tab.page.get_by_role("heading", name="page-001").wait_for()
+    tab.page.wait_for_function("document.activeElement.tagName == 'H1'")
+
+    assert tab.page.title() == "page-001 · Holdfast"
+
+
+def test_the_files_are_small_compressed_and_kept_by_their_hash(
+    browser: Any, many: NodeProcess
+) -> None:
+    tab = tab_of(browser, many)
+    tab.see("Create a queue")
+    answers = [each.response() for each in tab.requests if "/_holdfast/console/" in each.url]
+    headers = [each.headers for each in answers]
+
+    assert all(each["cache-control"].endswith("immutable") for each in headers)
+    assert {each.get("content-encoding") for each in headers} == {"gzip"}
+    asked = tab.page.request.get(f"{many.url}/_holdfast/console/0123456789abcdef/main.js")
+    assert asked.headers["cache-control"] == "no-cache", "of another version: not kept"
+    assert tab.page.request.get(f"{many.url}/_holdfast/console/index.html").status == 404

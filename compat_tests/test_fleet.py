@@ -1,0 +1,188 @@
+"""`make fleet` as its user meets it: two clusters and a gateway behind one endpoint, and what goes
+on while one of them, or etcd, is away."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.cluster_process import MEMBERS, ClusterProcess, is_well
+from compat_tests.facade import eventually
+from compat_tests.node_process import command
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
+    ),
+]
+FIRST, SECOND, GATEWAY = "abc", "def", "g"
+PATIENCE_S = 60.0
+
+
+class FleetProcess(ClusterProcess):
+    """The launcher of a fleet; `url` is the one endpoint."""
+
+    def _command_line(self) -> list[str]:
+        return [each if each != "cluster" else "fleet" for each in super()._command_line()]
+
+    def client(self, name: str) -> Boto3Client:
+        """A client of one process."""
+        return Boto3Client(self.parts.cluster().hosts[name], self.credentials)
+
+    def status(self, name: str) -> dict[str, Any]:
+        """`holdfast fleet status --json` of a host."""
+        asked = command("fleet", "status", "--json", "--data", str(self.data / name))
+        done = subprocess.run(asked, capture_output=True, check=False)
+        found: dict[str, Any] = json.loads(done.stdout)
+        assert done.returncode == bool(found["problems"])
+        return found
+
+    @contextmanager
+    def stopped(self, *names: str) -> Iterator[None]:
+        """Processes that neither run nor end."""
+        for name in names:
+            self.parts.signal(name, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for name in names:
+                self.parts.signal(name, signal.SIGCONT)
+
+    def restart(self, name: str) -> None:
+        """kill -9; the launcher starts it again."""
+        pid = self.parts.signal(name, signal.SIGKILL)
+        self.parts.wait_for_another(name, pid)
+        deadline = time.monotonic() + PATIENCE_S
+        while not is_well(f"{self.parts.cluster().hosts[name]}/readyz"):
+            assert time.monotonic() < deadline, f"{name} is not ready"
+            time.sleep(0.1)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
+    process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
+    yield process.start(seconds=180)
+    process.close()
+
+
+def made(client: Boto3Client, name: str, **attributes: str) -> str:
+    url = client.call("CreateQueue", QueueName=name, Attributes=attributes)["QueueUrl"]
+    return str(url)
+
+
+def url_of(client: Boto3Client, name: str) -> str:
+    return str(client.call("GetQueueUrl", QueueName=name)["QueueUrl"])
+
+
+def arn_of(client: Boto3Client, url: str) -> str:
+    asked = client.call("GetQueueAttributes", QueueUrl=url, AttributeNames=["QueueArn"])
+    return str(asked["Attributes"]["QueueArn"])
+
+
+def bodies(client: Boto3Client, url: str, **options: Any) -> list[str]:
+    answer = client.call("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=10, **options)
+    return [message["Body"] for message in answer.get("Messages", [])]
+
+
+def test_every_host_serves_the_queues_of_all_clusters(fleet: FleetProcess) -> None:
+    names = (*FIRST, *SECOND, GATEWAY)
+    clients = {name: fleet.client(name) for name in names}
+    for number in range(12):
+        made(clients[names[number % 7]], f"q{number}")
+    for number in range(12):
+        for name, client in clients.items():
+            url = url_of(client, f"q{number}")
+            client.call("SendMessage", QueueUrl=url, MessageBody=f"{number} {name}")
+    for number in range(12):
+        reader = clients[names[(number + 3) % 7]]
+        found: set[str] = set()
+        for _ in range(7):
+            found |= set(bodies(reader, url_of(reader, f"q{number}")))
+        assert found == {f"{number} {name}" for name in names}
+
+    clusters = fleet.status("d")["clusters"]
+    assert [each["number"] for each in clusters] == [1, 2]
+    assert [[shard["shard"] for shard in each["shards"]] for each in clusters] == [
+        [0, 1, 2],
+        [3, 4, 5],
+    ]
+    queues = [sum(shard["queues"] for shard in each["shards"]) for each in clusters]
+    assert sum(queues) == 12
+    assert min(queues) >= 3, "both clusters get some"
+    assert [each["name"] for each in fleet.status("a")["gateways"]] == [GATEWAY]
+
+
+def test_dead_letters_and_redrives_go_between_clusters(fleet: FleetProcess) -> None:
+    gateway, host = fleet.client(GATEWAY), fleet.client("e")
+    for number in range(8):
+        letters = made(gateway, f"letters{number}")
+        policy = {"deadLetterTargetArn": arn_of(gateway, letters), "maxReceiveCount": 1}
+        made(gateway, f"source{number}", RedrivePolicy=json.dumps(policy))
+        source = url_of(host, f"source{number}")
+        host.call("SendMessage", QueueUrl=source, MessageBody=f"spent {number}")
+        for _ in range(2):
+            bodies(host, source, VisibilityTimeout=0)
+    for number in range(8):
+        letters = url_of(gateway, f"letters{number}")
+        assert bodies(gateway, letters, WaitTimeSeconds=20, VisibilityTimeout=0) == [
+            f"spent {number}"
+        ]
+        gateway.call("StartMessageMoveTask", SourceArn=arn_of(gateway, letters))
+    for number in range(8):
+        source = url_of(host, f"source{number}")
+        assert bodies(host, source, WaitTimeSeconds=20) == [f"spent {number}"]
+    shards = {
+        shard["shard"]: shard["queues"]
+        for each in fleet.status("a")["clusters"]
+        for shard in each["shards"]
+    }
+    assert sum(shards.values()) >= 16
+
+
+def test_a_cluster_that_is_away_costs_only_its_queues(fleet: FleetProcess) -> None:
+    gateway, host = fleet.client(GATEWAY), fleet.client("a")
+    for number in range(6):
+        made(gateway, f"before{number}")
+    with fleet.stopped(*SECOND):
+        eventually(lambda: len(fleet.status("a")["problems"]) >= 3)
+        for number in range(6):
+            made(gateway if number % 2 else host, f"beside{number}")
+        fleet.restart(GATEWAY)
+        fleet.restart("b")
+        for number in range(6):
+            url = url_of(gateway, f"beside{number}")
+            gateway.call("SendMessage", QueueUrl=url, MessageBody="x")
+            assert bodies(host, url_of(host, f"beside{number}")) == ["x"]
+        made(fleet.client(GATEWAY), "after")
+    eventually(lambda: not fleet.status("a")["problems"])
+    for number in range(6):
+        url = url_of(gateway, f"before{number}")
+        gateway.call("SendMessage", QueueUrl=url, MessageBody="y")
+        assert bodies(gateway, url, WaitTimeSeconds=5) == ["y"]
+
+
+def test_a_gateway_starts_and_serves_without_etcd(fleet: FleetProcess) -> None:
+    gateway = fleet.client(GATEWAY)
+    urls = [made(gateway, f"lasting{number}") for number in range(6)]
+    table = fleet.data / GATEWAY / "records.table"
+    eventually(lambda: b"lasting5" in table.read_bytes())
+    eventually(lambda: (fleet.data / GATEWAY / "spare-blocks.json").exists())
+    with fleet.stopped(*MEMBERS):
+        fleet.restart(GATEWAY)
+        for url in urls:
+            gateway.call("SendMessage", QueueUrl=url, MessageBody="z")
+            assert bodies(gateway, url, WaitTimeSeconds=5) == ["z"]
+    for member in MEMBERS:
+        fleet.parts.wait_until_ready(member)
+    eventually(lambda: GATEWAY in [each["name"] for each in fleet.status("a")["gateways"]])
+    made(gateway, "later")

@@ -1,0 +1,121 @@
+// The redrives of all queues: what runs, what waits for someone, and who moved how much, and when.
+
+import { keep, stateOf } from "./address.js";
+import { get } from "./api.js";
+import { button, el, fill, link, row, table } from "./dom.js";
+import { count, instant, nameOf, span, statusText } from "./format.js";
+import { filterText } from "./filters.js";
+import { resultText } from "./presets.js";
+import { resource } from "./resource.js";
+
+const REFRESH_MS = 3000;
+const DAY_MS = 86400000;
+const PATH = "/redrives";
+const DEFAULTS = { during: "week" };
+const LIVE = [["Queue", "name"], ["State", ""], ["Result so far", ""], ["By", "wide"], ["Started", "wide"]];
+const ENDED = [["Queue", "name"], ["Result", ""], ["To", "wide"], ["Filter and reason", "wide"],
+  ["By", "wide"], ["Started", ""], ["Took", "number wide"]];
+const BY = [["By", "name"], ["Redrives", "number"], ["Messages moved", "number"]];
+
+/**
+ * Times to choose from, in days of this browser's clock.
+ *
+ * @type {Record<string, {label: string, from: number, until: number}>}
+ */
+export const TIMES = {
+  today: { label: "Today", from: 0, until: 1 },
+  yesterday: { label: "Yesterday", from: -1, until: 0 },
+  week: { label: "7 days", from: -6, until: 1 },
+  month: { label: "30 days", from: -29, until: 1 },
+};
+
+/** A time as the service takes it. Days begin at midnight here, also when the clock was changed. */
+export function windowOf(during, now = new Date()) {
+  const { from, until } = TIMES[during] ?? TIMES.week;
+  const day = (days) => new Date(now.getFullYear(), now.getMonth(), now.getDate() + days).getTime();
+  return { since_ms: day(from), until_ms: day(until) };
+}
+
+export async function showAllRedrives({ view, query, signal, fail }) {
+  const state = stateOf(query, DEFAULTS);
+  const list = resource({
+    what: "The redrives",
+    ask: (mine) => get("redrives", windowOf(state.during), mine),
+    show,
+    signal,
+    fail,
+  });
+
+  function choose(during) {
+    state.during = during;
+    keep(PATH, state, DEFAULTS);
+    fill(times, timeButtons());
+    list.ask();
+  }
+
+  function timeButtons() {
+    return Object.entries(TIMES).map(([during, { label }]) =>
+      button(label, () => choose(during), { "aria-pressed": String(during === state.during) }));
+  }
+
+  const times = el("p", { class: "tabs", role: "group", "aria-label": "Time" }, timeButtons());
+  fill(view, el("h1", {}, "Redrives"), times, list.place);
+  await list.watch(REFRESH_MS);
+}
+
+function show({ redrives, by, left_out: more, is_complete: isComplete }) {
+  const waiting = redrives.filter((each) => each.is_active && each.paused);
+  const running = redrives.filter((each) => each.is_active && !each.paused);
+  const ended = redrives.filter((each) => !each.is_active);
+  return [
+    !isComplete && el("p", { class: "notice warning" }, "Not all queues could be read: choose a shorter time, or try again."),
+    waiting.length > 0 && [el("h2", { class: "urgent" }, "Waiting for you"),
+      table(LIVE, waiting.map(liveRow), "Waiting for you")],
+    running.length > 0 && [el("h2", {}, "Running"), table(LIVE, running.map(liveRow), "Running")],
+    el("h2", {}, "Who redrove how much"),
+    by.length > 0
+      ? table(BY, by.map(byRow), "Who redrove how much")
+      : el("p", { class: "empty" }, "No redrive began in this time."),
+    ended.length > 0 && [el("h2", {}, "History"), table(ENDED, ended.map(endedRow), "History"),
+      el("p", { class: "actions" }, button("Export (NDJSON)", () => save(redrives))),
+      more > 0 && el("p", { class: "hint" }, `${count(more)} older ones are not shown.`)],
+  ];
+}
+
+function whoOf(arn) {
+  return arn.replace(/^.*:/, "") || "unsigned";
+}
+
+function queueOf({ queue }) {
+  return link(queue, `#/queues/${queue}/redrive`);
+}
+
+function liveRow(redrive) {
+  return row(LIVE, [queueOf(redrive), statusText(redrive), resultText(redrive),
+    whoOf(redrive.started_by), instant(redrive.started_at_ms)], { "data-key": redrive.id });
+}
+
+function endedRow(redrive) {
+  const what = [redrive.undoes && `undo of ${redrive.undoes.slice(0, 8)}`, filterText(redrive.filter), redrive.reason];
+  return row(ENDED, [
+    queueOf(redrive),
+    `${statusText(redrive)}: ${resultText(redrive)}`,
+    redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
+    what.filter(Boolean).join("; "),
+    whoOf(redrive.started_by),
+    instant(redrive.started_at_ms),
+    redrive.ended_at_ms ? span((redrive.ended_at_ms - redrive.started_at_ms) / 1000) : "",
+  ], { "data-key": redrive.id });
+}
+
+function byRow({ who, redrives, moved }) {
+  return row(BY, [whoOf(who), count(redrives), count(moved)], { "data-key": who });
+}
+
+/** One line of JSON for each redrive, as a file. */
+function save(redrives) {
+  const text = redrives.map((each) => `${JSON.stringify(each)}\n`).join("");
+  const address = URL.createObjectURL(new Blob([text], { type: "application/x-ndjson" }));
+  el("a", { href: address, download: "redrives.ndjson" }).click();
+  URL.revokeObjectURL(address);
+}

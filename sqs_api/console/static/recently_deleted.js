@@ -1,0 +1,49 @@
+// Queues that were deleted or purged lately: each can be brought back while its time lasts.
+
+import { get, post } from "./api.js";
+import { button, el, notice, row, table } from "./dom.js";
+import { count, instant, span } from "./format.js";
+import { resource } from "./resource.js";
+
+const REFRESH_MS = 5000;
+const COLUMNS = [["Queue", "name"], ["What", ""], ["Messages", "number"], ["When", "wide"],
+  ["Restorable for", "number"], ["Actions", ""]];
+
+/** The list, read again and again; `restored` is called when a queue is back. */
+export function recentlyDeleted({ may, signal, fail, restored }) {
+  const list = resource({
+    what: "The recently deleted queues",
+    ask: (mine) => get("deleted-queues", {}, mine),
+    show: (queues) => queues.length > 0 && [
+      el("h2", {}, "Recently deleted"),
+      table(COLUMNS, queues.map(deletedRow), "Recently deleted"),
+    ],
+    signal,
+    fail,
+  });
+
+  function deletedRow(queue) {
+    return row(COLUMNS, [
+      queue.name,
+      queue.purged ? "purged" : "deleted",
+      count(queue.messages),
+      instant(queue.deleted_at_ms),
+      span((queue.restorable_until_ms - Date.now()) / 1000),
+      may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
+        { busy: "Restoring …", "aria-label": `Restore ${queue.name}` }),
+    ], { "data-key": String(queue.queue_id) });
+  }
+
+  async function restore({ queue_id: id, name }) {
+    try {
+      await post("deleted-queues/restore", { queue_id: id });
+      notice(`${name} has its messages back. Those in flight follow.`);
+      await Promise.all([list.read(), restored()]);
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  list.watch(REFRESH_MS);
+  return list.place;
+}

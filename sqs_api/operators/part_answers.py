@@ -1,0 +1,151 @@
+"""Answers about the parts of a queue: the list, more parts, fewer parts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, TypedDict
+
+import msgspec
+
+from cluster.catalog.part_rules import NewParts, shards_for
+from cluster.parts.part_requests import to_part
+from sqs_api.admin.asked import Asked
+from sqs_api.admin.routes import CHANGE_PARTS, GET_QUEUE, QUEUE, Refused, Route
+from sqs_api.operators.operator_context import OperatorContext
+from visibility.contract.errors import QueueError
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.outcomes import PartReading
+from visibility.contract.queue_parts import PARTS_MAX
+from visibility.rules.queue_parts import CheckPart, in_flight_max
+
+_PATH = QUEUE + "/parts"
+
+
+class PartsWanted(msgspec.Struct, forbid_unknown_fields=True):
+    """The number of parts that take messages afterwards."""
+
+    parts: Annotated[int, msgspec.Meta(ge=1, le=PARTS_MAX)]
+
+
+class ShownPart(TypedDict):
+    """A part of a queue; the counters are null where its shard does not answer. `waits_for` is
+    what keeps a part that drains, empty for nothing."""
+
+    number: int
+    queue_id: int
+    shard: int
+    state: str
+    home: bool
+    visible: int | None
+    in_flight: int | None
+    delayed: int | None
+    waits_for: str
+
+
+class ShownParts(TypedDict):
+    """A queue with its parts, the home first. An unsplit queue is one part."""
+
+    name: str
+    version: int
+    parts: list[ShownPart]
+
+
+async def list_parts(context: OperatorContext, asked: Asked) -> ShownParts:
+    """List the parts of a queue, and what keeps those that drain."""
+    return await _shown(context, asked, asked.queue(asked.parts[0]))
+
+
+async def split_queue(context: OperatorContext, asked: Asked, given: PartsWanted) -> ShownParts:
+    """Add parts to a standard queue, until so many take messages."""
+    asked.noted["parts"] = given.parts
+    queue = asked.queue(asked.parts[0])
+    count = given.parts - _open(queue)
+    if count < 0:
+        raise Refused(409, f"Queue {queue.name} has {_open(queue)} parts; `shrink` makes fewer.")
+    if count:
+        readings = await _readings(context, asked, queue)
+        known = {name: each for name, each in readings.items() if each is not None}
+        if len(known) < len(readings):
+            raise Refused(503, f"A part of queue {queue.name} does not answer. Try again.")
+        _check_in_flight(queue, list(known.values()), count)
+        shards = shards_for(queue, context.catalog.shards, count)
+        sequences = {queue_id: each.next_sequence for queue_id, each in known.items()}
+        queue = await context.catalog.add_parts(queue, NewParts(shards, sequences))
+    return await _shown(context, asked, queue)
+
+
+def _check_in_flight(queue: QueueDefinition, readings: list[PartReading], count: int) -> None:
+    """Refuse a split after which more than the queue's limit could be in flight."""
+    share = in_flight_max(queue) * len(readings) // (len(readings) + count)
+    most = max(reading.in_flight for reading in readings)
+    if most > share:
+        raise Refused(
+            409,
+            f"A part of queue {queue.name} has {most} messages in flight, and could have {share} "
+            "after this. Try again when consumers have deleted some.",
+        )
+
+
+async def shrink_queue(context: OperatorContext, asked: Asked, given: PartsWanted) -> ShownParts:
+    """Let parts of a queue take no messages any more, until so many do. Consumers empty them."""
+    asked.noted["parts"] = given.parts
+    queue = asked.queue(asked.parts[0])
+    count = _open(queue) - given.parts
+    if count < 0:
+        raise Refused(409, f"Queue {queue.name} has {_open(queue)} parts; `split` makes more.")
+    if count:
+        others = [part.number for part in queue.parts[1:] if part.is_open]
+        queue = await context.catalog.drain_parts(queue, others[-count:])
+    return await _shown(context, asked, queue)
+
+
+def _open(queue: QueueDefinition) -> int:
+    return sum(part.is_open for part in queue.parts) or 1
+
+
+async def _readings(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition
+) -> dict[int, PartReading | None]:
+    """The readings of all parts by queue id, None where a shard does not answer."""
+    request = Request(CheckPart(), queue, asked.caller, f"{context.bits128():032x}")
+
+    async def reading(part: QueueDefinition) -> PartReading | None:
+        try:
+            answer = await context.router.ask(to_part(request, part))
+        except QueueError:
+            return None
+        assert isinstance(answer, PartReading)
+        return answer
+
+    parts = queue.all_parts()
+    found = await asyncio.gather(*map(reading, parts))
+    return {part.queue_id: each for part, each in zip(parts, found, strict=True)}
+
+
+async def _shown(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> ShownParts:
+    readings = await _readings(context, asked, queue)
+    parts = [_part(each, readings[each.queue_id]) for each in queue.all_parts()]
+    return {"name": queue.name, "version": queue.version, "parts": parts}
+
+
+def _part(definition: QueueDefinition, reading: PartReading | None) -> ShownPart:
+    part = definition.part if definition.parts else None
+    is_open = part is None or part.is_open
+    return {
+        "number": 0 if part is None else part.number,
+        "queue_id": definition.queue_id,
+        "shard": definition.shard,
+        "state": "open" if is_open else "draining",
+        "home": definition.is_home,
+        "visible": None if reading is None else reading.visible,
+        "in_flight": None if reading is None else reading.in_flight,
+        "delayed": None if reading is None else reading.delayed,
+        "waits_for": "its shard to answer" if reading is None else reading.waits_for,
+    }
+
+
+ROUTES = (
+    Route("GET", _PATH, GET_QUEUE, list_parts, "fleet parts"),
+    Route("POST", _PATH + "/split", CHANGE_PARTS, split_queue, "fleet split"),
+    Route("POST", _PATH + "/shrink", CHANGE_PARTS, shrink_queue, "fleet shrink"),
+)

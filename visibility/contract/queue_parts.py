@@ -1,0 +1,70 @@
+"""Parts: the shares of a queue that several shards keep.
+
+To a shard, a part is a queue with an id of its own. The first part of a queue is its home: it has
+the id of the queue and keeps what belongs to no part, such as dead letters that arrive. The home
+never closes. A part that is gone leaves the record, and its rows are dropped like those of a
+deleted queue.
+
+A part issues message sequences from `number << PART_BITS` on, so a receipt handle names its part.
+Numbers are multiples of PART_STEP: a restored copy skips sequences, and so many restores stay
+within a part's numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import msgspec
+
+PART_BITS = 44
+PART_STEP = 16
+PARTS_MAX = 16
+"""Limit of a queue's parts: a purge writes a record for each of them in one transaction."""
+
+
+class PartState(IntEnum):
+    """State of a part. Stored: never renumber."""
+
+    OPEN = 0
+    DRAINING = 1  # it takes no messages any more; what it has is received and deleted
+
+
+class Part(msgspec.Struct, frozen=True, array_like=True):
+    """A part of a queue. `first_hash` and `last_hash` are the range of groups of a FIFO queue's
+    part, both included; a standard queue's part has all."""
+
+    number: int
+    queue_id: int
+    shard: int
+    state: PartState = PartState.OPEN
+    first_hash: int = 0
+    last_hash: int = (1 << 64) - 1
+
+    @property
+    def is_open(self) -> bool:
+        """True if it takes messages."""
+        return self.state is PartState.OPEN
+
+
+def first_sequence(number: int) -> int:
+    """The first sequence of a part; real sequences start at 1."""
+    return (number << PART_BITS) or 1
+
+
+def part_of(parts: Sequence[Part], sequence: int) -> Part:
+    """The part that a receipt handle names by its message's sequence.
+
+    Sequences of parts that are gone are the home's to answer: it does not have them either.
+    """
+    number = (sequence >> PART_BITS) // PART_STEP * PART_STEP
+    for part in parts:
+        if part.number == number:
+            return part
+    return parts[0]
+
+
+def next_number(last: int, next_sequence: int) -> int:
+    """A new part's number: above the last that was issued, and above what the home issued."""
+    above = max(last, next_sequence >> PART_BITS)
+    return (above // PART_STEP + 1) * PART_STEP

@@ -1,0 +1,210 @@
+"""Parts of a queue: a part that drains closes, says what it still has, and when it has nothing.
+
+A closed part decides no send: it answers Moved, and the gateway goes on to an open part. What the
+part has is received, changed and deleted as before. Closing and the end of draining are events of
+the part's shard: whoever leads it later knows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from typing_extensions import override
+
+from visibility.contract.errors import Moved
+from visibility.contract.limits import IN_FLIGHT_MAX
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import Operation
+from visibility.contract.outcomes import MessagesFound, PartReading
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import encode_row
+from visibility.rows.row_keys import PART, number_of, row_key
+from visibility.rows.row_values import THE_SHARD, PartRow
+from visibility.rules.decided import NO_MESSAGES, NoAnswer, Outcome
+from visibility.rules.events import Event
+from visibility.rules.operation_kinds import OperationKind, Operations
+from visibility.rules.tables import (
+    NUMBER_KEY,
+    Kept,
+    Put,
+    ShardTables,
+    SoundRows,
+    Table,
+)
+from visibility.state.queue_state import QueueState
+from visibility.state.shard_state import ShardState
+from visibility.state.stamp import Stamp
+
+RETRIES_OVER_MS = 600_000
+"""A part of a shard that remembers answers is not gone before the last send that it decided can be
+asked for no more."""
+
+
+class CheckPart(Operation, frozen=True):
+    """Say what the request's part has; one that drains closes. Answers `outcomes.PartReading`."""
+
+
+class PartsAdded(Operation, frozen=True):
+    """Look at the long polls of a queue that was one until now, so that they end here, and go on
+    at all parts; answers None."""
+
+
+class FindMessages(Operation, frozen=True):
+    """Say that a part has messages to receive; answers `outcomes.MessagesFound`, or
+    `Deliveries` without any after the wait. It takes none."""
+
+    wait_time_seconds: int = 0
+
+
+def check_open(shard: ShardState, definition: QueueDefinition) -> None:
+    """Raises Moved if this part takes no messages any more."""
+    row = shard.parts.get(definition.queue_id)
+    if row is not None and row.closed_version:
+        raise Moved(f"A part of queue {definition.name} closed in version {row.closed_version}.")
+
+
+def in_flight_max(definition: QueueDefinition) -> int:
+    """Limit of the messages in flight of one part. Each has an equal share, so that together they
+    stay below the queue's limit."""
+    return IN_FLIGHT_MAX // (len(definition.parts) or 1)
+
+
+def unfinished_closings(shard: ShardState, now_ms: int) -> Iterator[PartClosed]:
+    """Events for parts that drain in the catalog and are not closed here: a crash came between."""
+    for definition in shard.definitions.all_queues():
+        if (
+            definition.parts
+            and definition.queue_id in shard.queues
+            and not definition.part.is_open
+            and not _row(shard, definition).closed_version
+        ):
+            yield _closed(definition, now_ms)
+
+
+def decide_check_part(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Read the part. One that drains closes, and it is noted once it is empty."""
+    definition = request.queue
+    row, queue = _row(shard, definition), shard.queue(definition.queue_id)
+    is_open = not definition.parts or definition.part.is_open
+    events: tuple[Event, ...] = ()
+    if not is_open and not row.closed_version:
+        closed = _closed(definition, stamp.now_ms)
+        row, events = closed.row, (closed,)
+    waits = "" if is_open else _waits_for(shard, queue, row, stamp.now_ms)
+    if row.closed_version and not row.drained_version and not waits:
+        drained = PartDrained(
+            definition.queue_id, msgspec.structs.replace(row, drained_version=definition.version)
+        )
+        row, events = drained.row, (*events, drained)
+    shown = queue.counters()
+    return PartReading(
+        row.closed_version,
+        row.drained_version,
+        queue.next_sequence,
+        shown.visible,
+        shown.in_flight,
+        shown.delayed,
+        waits,
+    ), events
+
+
+def decide_parts_added(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Have the polls decided anew: with parts none may wait here."""
+    shard.to_wake[request.queue.queue_id] = None
+    return None, ()
+
+
+def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Say how many messages could be received, or wait for some."""
+    operation = request.operation
+    assert isinstance(operation, FindMessages)
+    queue = shard.queue(request.queue.queue_id)
+    if queue.visible > 0 and queue.in_flight < in_flight_max(request.queue):
+        return MessagesFound(queue.visible), ()
+    return (NoAnswer.PARK if operation.wait_time_seconds else NO_MESSAGES), ()
+
+
+def _row(shard: ShardState, definition: QueueDefinition) -> PartRow:
+    number = definition.part.number if definition.parts else 0
+    return shard.parts.get(definition.queue_id) or PartRow(number)
+
+
+def _closed(definition: QueueDefinition, now_ms: int) -> PartClosed:
+    row = PartRow(definition.part.number, definition.version, now_ms)
+    return PartClosed(definition.queue_id, row)
+
+
+def _waits_for(shard: ShardState, queue: QueueState, row: PartRow, now_ms: int) -> str:
+    """The reason for which a closed part is not drained; empty for none."""
+    task = queue.active_task
+    if queue.in_flight:
+        return f"{queue.in_flight} messages in flight"
+    if queue.stored:
+        return f"{queue.stored} messages to receive"
+    if queue.quarantined.lost:
+        return f"{queue.quarantined.lost} damaged messages"
+    if queue.departed:
+        return f"{queue.departed} messages on their way to other queues"
+    if queue.continues:
+        return "purged messages that can be restored"
+    if task is not None:
+        return "a message move task"
+    if shard.memory is not None and now_ms - row.closed_at_ms < RETRIES_OVER_MS:
+        return "retries of the last sends"
+    return ""
+
+
+# -- events ----------------------------------------------------------------------------------------
+
+
+class PartClosed(Event, frozen=True, gc=False):
+    """The part takes no messages from now on."""
+
+    row: PartRow
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        shard.parts[self.queue_id] = self.row
+
+    @override
+    def record(self, changes: Changes) -> None:
+        changes.put(row_key(THE_SHARD, PART, self.queue_id), encode_row(self.row))
+
+
+class PartDrained(Event, frozen=True, gc=False):
+    """The closed part has nothing any more. Its row stays when its messages' rows are dropped."""
+
+    row: PartRow
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        shard.parts[self.queue_id] = self.row
+
+    @override
+    def record(self, changes: Changes) -> None:
+        changes.put(row_key(THE_SHARD, PART, self.queue_id), encode_row(self.row))
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def _load(shard: ShardState, rows: RowReader) -> None:
+    shard.parts = {number_of(key): row for key, row in _CLOSED.read(rows, THE_SHARD)}
+
+
+def _salvage(rows: SoundRows, put: Put) -> Kept:
+    """Keep what is readable: the catalog closes the others again."""
+    for key, row in rows.table(THE_SHARD, PART, PartRow):
+        put(key, encode_row(row))
+    return Kept()
+
+
+_CLOSED = Table(PART, "closed part", NUMBER_KEY, PartRow)
+CLOSED_PARTS = ShardTables((_CLOSED,), _load, _salvage)
+OPERATIONS: Operations = {
+    CheckPart: OperationKind(decide_check_part, PartReading),
+    PartsAdded: OperationKind(decide_parts_added, None),
+    FindMessages: OperationKind(decide_find_messages, MessagesFound),
+}
