@@ -5,7 +5,7 @@ the view and the request, like those in `queue_rules.py`.
     no parts  OPEN      a standard queue; next sequences are   an operator   nothing changed
                         known; PARTS_MAX at most
     OPEN      DRAINING  not the home                           an operator   nothing changed
-    DRAINING  removed   its shard has recorded PartDrained     the leader    asked again each
+    DRAINING  removed   its shard recorded that it is empty     the leader    asked again each
                                                                of its shard  second
 
 Each is one transaction on the record of the queue, on condition that it is as the view shows it,

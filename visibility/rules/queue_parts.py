@@ -71,7 +71,7 @@ def in_flight_max(definition: QueueDefinition) -> int:
     return IN_FLIGHT_MAX // (len(definition.parts) or 1)
 
 
-def unfinished_closings(shard: ShardState, now_ms: int) -> Iterator[PartClosed]:
+def unfinished_closings(shard: ShardState, now_ms: int) -> Iterator[PartChanged]:
     """Events for parts that drain in the catalog and are not closed here: a crash came between."""
     for definition in shard.definitions.all_queues():
         if (
@@ -94,7 +94,7 @@ def decide_check_part(shard: ShardState, request: Request, stamp: Stamp) -> Outc
         row, events = closed.row, (closed,)
     waits = "" if is_open else _waits_for(shard, queue, row, stamp.now_ms)
     if row.closed_version and not row.drained_version and not waits:
-        drained = PartDrained(
+        drained = PartChanged(
             definition.queue_id, msgspec.structs.replace(row, drained_version=definition.version)
         )
         row, events = drained.row, (*events, drained)
@@ -131,9 +131,9 @@ def _row(shard: ShardState, definition: QueueDefinition) -> PartRow:
     return shard.parts.get(definition.queue_id) or PartRow(number)
 
 
-def _closed(definition: QueueDefinition, now_ms: int) -> PartClosed:
+def _closed(definition: QueueDefinition, now_ms: int) -> PartChanged:
     row = PartRow(definition.part.number, definition.version, now_ms)
-    return PartClosed(definition.queue_id, row)
+    return PartChanged(definition.queue_id, row)
 
 
 def _waits_for(shard: ShardState, queue: QueueState, row: PartRow, now_ms: int) -> str:
@@ -159,22 +159,9 @@ def _waits_for(shard: ShardState, queue: QueueState, row: PartRow, now_ms: int) 
 # -- events ----------------------------------------------------------------------------------------
 
 
-class PartClosed(Event, frozen=True, gc=False):
-    """The part takes no messages from now on."""
-
-    row: PartRow
-
-    @override
-    def apply(self, shard: ShardState) -> None:
-        shard.parts[self.queue_id] = self.row
-
-    @override
-    def record(self, changes: Changes) -> None:
-        changes.put(row_key(THE_SHARD, PART, self.queue_id), encode_row(self.row))
-
-
-class PartDrained(Event, frozen=True, gc=False):
-    """The closed part has nothing any more. Its row stays when its messages' rows are dropped."""
+class PartChanged(Event, frozen=True, gc=False):
+    """The part takes no messages from now on, or has nothing any more. Its row stays when those of
+    its messages are dropped."""
 
     row: PartRow
 
