@@ -12,7 +12,14 @@ from typing import NamedTuple
 
 from cluster.peers.peer_settings import Address, Channel
 from visibility.contract.operations import Operation
-from visibility.rules import acknowledge, archive_batches, departures, kept_queues, queues
+from visibility.rules import (
+    acknowledge,
+    archive_batches,
+    departures,
+    kept_queues,
+    queue_parts,
+    queues,
+)
 from visibility.rules.features import OPERATIONS
 
 
@@ -74,6 +81,7 @@ _OF_THE_CLUSTER = {
     departures.ClearOutbox,
     queues.CloseQueue,
     queues.QueueChanged,
+    queue_parts.PartsAdded,
     kept_queues.ContinueQueue,
     kept_queues.RestoreMessages,
     kept_queues.DropQueue,
@@ -85,6 +93,7 @@ _FOR_CLIENTS = {
     acknowledge.UndoReceive,
     queues.ReadCounters,
     queues.ReadQueues,
+    queue_parts.FindMessages,
 }
 """Asked by a router to answer a client, besides the client's own operations."""
 

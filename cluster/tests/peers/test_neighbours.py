@@ -34,6 +34,7 @@ from visibility.rules.acknowledge import UndoReceive
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.departures import ClearOutbox, ReadOutbox
+from visibility.rules.queue_parts import FindMessages, PartsAdded
 from visibility.tests import prepared
 
 SECOND = Place("c2", Role.NEIGHBOUR, cluster_mark(2))
@@ -146,8 +147,8 @@ def test_each_role_has_its_channels() -> None:
 def test_each_role_has_its_operations() -> None:
     neighbour, gateway = REQUESTS[Role.NEIGHBOUR], REQUESTS[Role.GATEWAY]
     assert {SendMessage, AcceptMessages, UndoReceive, BrowseMessages} <= neighbour
-    assert not {ReadOutbox, ClearOutbox} & neighbour
-    assert {SendMessage, UndoReceive} <= gateway
+    assert not {ReadOutbox, ClearOutbox, PartsAdded} & neighbour
+    assert {SendMessage, UndoReceive, FindMessages} <= gateway
     assert not {AcceptMessages, ReadOutbox, ClearOutbox, BrowseMessages} & gateway
 
 
