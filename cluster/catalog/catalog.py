@@ -281,7 +281,7 @@ class Catalog(QueueView):
 
     async def _issue(self, decide: Callable[[], Decision]) -> QueueDefinition:
         """The same for what may give a queue a new id: none that its shard has already."""
-        if (shard := self._unraised(decide())) is not None:
+        while (shard := self._unraised(decide())) is not None:
             assert self._ids_raised is not None
             await self._ids_raised(shard)
             self._raised.add(shard)
@@ -297,11 +297,12 @@ class Catalog(QueueView):
         return queue
 
     def _unraised(self, decision: Decision) -> int | None:
-        """The shard of a new queue whose ids are to be raised first; None if there is none."""
+        """A shard of a new queue whose ids are to be raised first; None if there is none."""
         if self._ids_raised is None:
             return None
         new = (each for each in decision.entries.values() if isinstance(each, QueueDefinition))
-        return next((queue.shard for queue in new if queue.shard not in self._raised), None)
+        shards = (part.shard for queue in new for part in queue.all_parts())
+        return next((shard for shard in shards if shard not in self._raised), None)
 
     async def _decide(self, decide: Callable[[], Decision], give_up_s: float) -> Decision:
         """Decide and commit, again while other hosts change the same records. Returns the decision

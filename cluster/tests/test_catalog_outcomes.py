@@ -9,6 +9,7 @@ import pytest
 
 from cluster.catalog.catalog import Catalog, IdsRaised, Spread
 from cluster.catalog.catalog_records import queue_key
+from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.coordination.coordination import Transaction
@@ -393,6 +394,21 @@ async def test_no_id_is_issued_before_those_of_all_shards_are_raised() -> None:
     assert {(await making).queue_id, (await purging).queue_id} == {8, 9}
     for each in (one, other):
         await each.close()
+
+
+async def test_ids_are_raised_on_the_shards_of_new_parts() -> None:
+    coordination = MemoryCoordination()
+    raised: list[int] = []
+
+    async def ids_raised(shard: int) -> None:
+        raised.append(shard)
+
+    one = await opened(coordination, ids_raised=ids_raised)
+    queue = await one.create_queue(owner("a"), {}, {})
+    await one.add_parts(queue, NewParts([5, 6], {queue.queue_id: 1}))
+
+    assert raised == [0, 5, 6]
+    await one.close()
 
 
 async def test_no_id_is_issued_unheard_for_a_queue_that_went_meanwhile() -> None:
