@@ -183,13 +183,13 @@ class SplitReceives:
         if has_messages:
             assert receive.part_ticket is not None
             receive.part = receive.part_ticket.request.queue  # a purge may have renamed it
-            self._answer(receive, answer)
+            receive.on_answer(answer)
         elif isinstance(answer, QueueDoesNotExist | OverLimit):
             receive.refusal = answer
             if_empty(receive)
         elif isinstance(answer, QueueError):  # it may have taken messages, which nobody gets
             self._note_failure(queue_id, answer)
-            self._answer(receive, answer)
+            receive.on_answer(answer)
         else:
             receive.has_heard = True
             if_empty(receive)
@@ -212,7 +212,7 @@ class SplitReceives:
         """The first part is empty."""
         queue = self._view.find(name_of(receive.request.queue))
         if queue is None:
-            self._answer(receive, QueueDoesNotExist())
+            receive.on_answer(QueueDoesNotExist())
         elif receive.is_cancelled:
             self._nothing(receive)
         elif receive.until_s:
@@ -238,10 +238,9 @@ class SplitReceives:
                 self._try_each(found, receive)
 
         def answered(queue_id: int, answer: Answer | QueueError) -> None:
-            has_some = isinstance(answer, MessagesFound)
             answers[queue_id] = answer.visible if isinstance(answer, MessagesFound) else 0
-            receive.has_heard |= not isinstance(answer, QueueError)
-            if not isinstance(answer, QueueError) or has_some:
+            if not isinstance(answer, QueueError):
+                receive.has_heard = True
                 self._hear(queue_id, answers[queue_id])
             if len(answers) == len(others):
                 over()
@@ -262,12 +261,9 @@ class SplitReceives:
         """No part gave messages. One that does not answer does not make others fail."""
         refusal = receive.refusal
         if refusal is None or (receive.has_heard and not isinstance(refusal, OverLimit)):
-            self._answer(receive, NO_MESSAGES)
+            receive.on_answer(NO_MESSAGES)
         else:
-            self._answer(receive, NO_MESSAGES if receive.until_s else refusal)
-
-    def _answer(self, receive: SplitReceive, answer: Answer | QueueError) -> None:
-        receive.on_answer(answer)
+            receive.on_answer(NO_MESSAGES if receive.until_s else refusal)
 
     # -- parked ------------------------------------------------------------------------------------
 
@@ -307,7 +303,7 @@ class SplitReceives:
             for receive in list(waiting.polls.values()):
                 del waiting.polls[receive.order]
                 self._unpark(receive)
-                self._answer(receive, QueueDoesNotExist())
+                receive.on_answer(QueueDoesNotExist())
         if queue is None or not waiting.polls:
             if not waiting.watched:
                 self._waiting.pop(waiting.name, None)

@@ -7,7 +7,7 @@ A host that is removed stops, and each shard drops its copy from those that coun
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, TypeVar
 
 import msgspec
 
@@ -25,6 +25,8 @@ from sqs_api.admin.routes import (
     Route,
 )
 from visibility.contract.errors import InvalidParameterValue
+
+Pages = TypeVar("Pages")
 
 
 class ClusterPages(NamedTuple):
@@ -88,7 +90,7 @@ async def drain_host(cluster: ClusterPages | None, asked: Asked, given: Drained)
 
 async def read_cluster(cluster: ClusterPages | None, asked: Asked) -> ClusterStatus:
     """Show hosts, shards, copies and problems."""
-    return await _member(cluster).status.read()
+    return await of_member(cluster).status.read()
 
 
 async def drain(cluster: ClusterPages | None, asked: Asked, given: DrainedHost) -> Nothing:
@@ -99,7 +101,7 @@ async def drain(cluster: ClusterPages | None, asked: Asked, given: DrainedHost) 
 
 async def remove_host(cluster: ClusterPages | None, asked: Asked, given: RemovedHost) -> Nothing:
     """Count a host's copies no more."""
-    status, members = _member(cluster)
+    status, members = of_member(cluster)
     hosts = status.hosts
     if given.host in hosts and (reason := await status.reason_to_keep(given.host, hosts)):
         raise Refused(409, reason)
@@ -110,20 +112,20 @@ async def remove_host(cluster: ClusterPages | None, asked: Asked, given: Removed
 async def write_new_formats(cluster: ClusterPages | None, asked: Asked) -> WrittenFormats:
     """Have hosts write the newest formats that all can read."""
     try:
-        return {"formats": await raise_formats(_member(cluster).members)}
+        return {"formats": await raise_formats(of_member(cluster).members)}
     except MembershipRefused as refusal:
         raise Refused(409, str(refusal)) from refusal
 
 
-def _member(cluster: ClusterPages | None) -> ClusterPages:
-    """Raises Refused on a single host."""
-    if cluster is None:
+def of_member(pages: Pages | None) -> Pages:
+    """The pages of a member of a cluster. Raises Refused on a single host."""
+    if pages is None:
         raise Refused(409, "this host is not a member of a cluster")
-    return cluster
+    return pages
 
 
 async def _drain(cluster: ClusterPages | None, host: str, *, is_drained: bool) -> None:
-    await _done(set_drained(_member(cluster).members, host, is_drained=is_drained))
+    await _done(set_drained(of_member(cluster).members, host, is_drained=is_drained))
 
 
 async def _done(work: Awaitable[None]) -> None:

@@ -17,6 +17,7 @@ from cluster.members.membership import Membership
 from cluster.peers.forwarded import Leaders
 from cluster.peers.hello import is_host_id
 from sqs_api.admin.asked import Asked
+from sqs_api.admin.cluster_pages import of_member
 from sqs_api.admin.routes import ADD_CLUSTER, READ_FLEET, Refused, Route
 
 
@@ -75,12 +76,12 @@ class AskedCluster(msgspec.Struct, forbid_unknown_fields=True):
 
 async def read_fleet(fleet: FleetPages | None, asked: Asked) -> FleetStatus:
     """Show clusters, their hosts and shards, and gateways."""
-    return _of_fleet(fleet).status()
+    return of_member(fleet).status()
 
 
 async def new_cluster(fleet: FleetPages | None, asked: Asked, given: AskedCluster) -> FleetCluster:
     """Add a cluster to the fleet; its hosts start afterwards."""
-    found = _of_fleet(fleet)
+    found = of_member(fleet)
     if not all(map(is_host_id, given.hosts)):
         raise Refused(400, "hosts: must be names of hosts, as DNS names")
     if given.name and not is_host_id(given.name):
@@ -91,13 +92,6 @@ async def new_cluster(fleet: FleetPages | None, asked: Asked, given: AskedCluste
         return await add_cluster(found.root, found.view.fleet, asked_for)
     except MembershipRefused as refusal:
         raise Refused(409, str(refusal)) from refusal
-
-
-def _of_fleet(fleet: FleetPages | None) -> FleetPages:
-    """Raises Refused on a single host."""
-    if fleet is None:
-        raise Refused(409, "this host is not a member of a cluster")
-    return fleet
 
 
 ROUTES = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import shlex
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from cluster.clock import Clock
     from sqs_api.trial.layout import Kept, Layout
     from sqs_api.trial.trial_cluster import TrialCluster
+
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 
 @click.group()
@@ -93,21 +96,29 @@ def certificates(
         click.echo(f"{host}: {files.certificate}, valid until {files.expires_at:%Y-%m-%d}")
 
 
-@cluster.command("try")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    default=Path("holdfast-cluster"),
-    show_default=True,
-    help="Folder of everything; made if it does not exist, used again by the next start.",
-)
-@click.option(
+def data_of_trial(folder: str) -> Callable[[Command], Command]:
+    """The option --data of a trial; `folder` is its default."""
+    return click.option(
+        "--data",
+        type=click.Path(path_type=Path),
+        default=Path(folder),
+        show_default=True,
+        help="Folder of everything; made if it does not exist, used again by the next start.",
+    )
+
+
+PORT_OF_TRIAL = click.option(
     "--port",
     type=click.IntRange(0, 65535),
     default=9324,
     show_default=True,
     help="Port of the balancer; 0 picks a free one.",
 )
+
+
+@cluster.command("try")
+@data_of_trial("holdfast-cluster")
+@PORT_OF_TRIAL
 @click.option("--machine", "machines", type=(str, str, str), multiple=True, hidden=True)
 def try_cluster(
     data: Path, port: int, machines: tuple[tuple[str, str, str], ...], **flags: str | None

@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqs_api.commands.cluster_command import OF_THE_TRIAL, HostNames, run_trial
+from sqs_api.commands.cluster_command import (
+    OF_THE_TRIAL,
+    PORT_OF_TRIAL,
+    HostNames,
+    data_of_trial,
+    run_trial,
+)
 from sqs_api.commands.command_options import DATA, URL, Refused, admin_client, setting_flags
 from sqs_api.commands.part_commands import parts, shrink, split
 from sqs_api.commands.tables import show_table
@@ -92,20 +98,8 @@ def add_cluster(
 
 
 @fleet.command("try")
-@click.option(
-    "--data",
-    type=click.Path(path_type=Path),
-    default=Path("holdfast-fleet"),
-    show_default=True,
-    help="Folder of everything; made if it does not exist, used again by the next start.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=9324,
-    show_default=True,
-    help="Port of the balancer; 0 picks a free one.",
-)
+@data_of_trial("holdfast-fleet")
+@PORT_OF_TRIAL
 def try_fleet(data: Path, port: int, **flags: str | None) -> None:
     """Run two clusters of three hosts and a gateway on this machine until SIGTERM or SIGINT.
 
