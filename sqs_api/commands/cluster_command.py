@@ -162,6 +162,7 @@ OF_THE_TRIAL = {
     "host",
     "port",
     "data",
+    "workers",
     "master_key_file",
     "access_key_id",
     "trusted_proxies",
