@@ -75,6 +75,23 @@ def by_receipts(request: Request) -> list[Request]:
     return [_of_places(request, part, sorted(places)) for part, places in named.items()]
 
 
+def by_sequences(
+    queue: QueueDefinition, sequences: Iterable[int]
+) -> list[tuple[QueueDefinition, list[int]]]:
+    """The parts that issued these sequences, each with its own; an unsplit queue has all."""
+    if not queue.parts:
+        return [(queue, list(sequences))]
+    named: dict[Part, list[int]] = {}
+    for sequence in sequences:
+        named.setdefault(part_of(queue.parts, sequence), []).append(sequence)
+    return [(queue.of_part(part), each) for part, each in named.items()]
+
+
+def with_sequence(queue: QueueDefinition, sequence: int) -> QueueDefinition:
+    """The part that issued a sequence; the queue itself if it is unsplit."""
+    return queue.of_part(part_of(queue.parts, sequence)) if queue.parts else queue
+
+
 def _of_places(request: Request, part: Part, places: Sequence[int]) -> Request:
     operation = request.operation
     if isinstance(operation, _Batch):

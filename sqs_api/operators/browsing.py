@@ -1,7 +1,7 @@
 """Browsing: pages of messages that match a search, found by a bounded scan.
 
 A token says how far the scan went: messages that come or go meanwhile move no other to another
-page.
+page. A queue of several parts is scanned part by part, in the order of sequences.
 """
 
 from __future__ import annotations
@@ -41,11 +41,13 @@ _HELD = ("held", "deleting")
 
 
 class Position(msgspec.Struct, frozen=True, array_like=True):
-    """The scan goes on in a phase after this message, (0, 0) for its first."""
+    """The scan goes on in a phase after this message of a part, (0, 0) for its first."""
 
     phase: int = 0
     due_ms: int = 0
     sequence: int = 0
+    part: int = 0
+    """Number of the part; of an unsplit queue 0."""
 
 
 class Scanned(msgspec.Struct, frozen=True):
@@ -71,7 +73,7 @@ class Scan:
     ) -> None:
         self._context = context
         self._asked = asked
-        self._queue = queue
+        self._parts = {_number(part): part for part in queue.all_parts()}
         self._state = state
         self._search = search
         self._admit = admit
@@ -96,6 +98,8 @@ class Scan:
 
     async def _step(self, at: Position, limit: int) -> Position | None:
         """Scan a step; returns the position after it."""
+        if at.part not in self._parts:  # it went meanwhile
+            return self._next_part(at)
         phases = PHASES[self._state]
         is_delayed = phases[at.phase]
         plain = self._search == MessageFilter() and self._state in ("all", "delayed")
@@ -103,7 +107,7 @@ class Scan:
         page = await self._context.ask(
             self._asked,
             BrowseMessages(is_delayed, (at.due_ms, at.sequence), wanted, self._state in _HELD),
-            self._queue,
+            self._parts[at.part],
         )
         assert isinstance(page, BrowsedPage)
         for number, found in enumerate(page.messages, 1):
@@ -112,10 +116,18 @@ class Scan:
                 await asyncio.sleep(0)  # other requests come first
             self._look(found)
             if self._is_full(limit) and number < len(page.messages):
-                return Position(at.phase, found.due_ms if is_delayed else 0, found.sequence)
+                due_ms = found.due_ms if is_delayed else 0
+                return Position(at.phase, due_ms, found.sequence, at.part)
         if page.next_token is not None:
-            return Position(at.phase, *page.next_token)
-        return Position(at.phase + 1) if at.phase + 1 < len(phases) else None
+            return Position(at.phase, *page.next_token, at.part)
+        return self._next_part(at)
+
+    def _next_part(self, at: Position) -> Position | None:
+        """The first message of the next part, or of the next phase."""
+        later = [number for number in self._parts if number > at.part]
+        if later:
+            return Position(at.phase, part=min(later))
+        return Position(at.phase + 1) if at.phase + 1 < len(PHASES[self._state]) else None
 
     def _look(self, found: Browsed) -> None:
         self._scanned += 1
@@ -129,6 +141,10 @@ class Scan:
         message = opened(self._context.sealer, found, self._admit)
         if matches_inside(self._search, message.body or "", message.extras):
             self._found.append(message)
+
+
+def _number(part: QueueDefinition) -> int:
+    return part.part.number if part.parts else 0
 
 
 def write_token(position: Position | None) -> str | None:
@@ -146,6 +162,7 @@ def read_token(token: str | None, state: str) -> Position:
         position = msgspec.json.decode(urlsafe_b64decode(token), type=Position)
     except (ValueError, msgspec.MsgspecError):
         position = Position(-1)
-    if not 0 <= position.phase < len(PHASES[state]) or min(position.due_ms, position.sequence) < 0:
+    lowest = min(position.due_ms, position.sequence, position.part)
+    if not 0 <= position.phase < len(PHASES[state]) or lowest < 0:
         raise InvalidParameterValue("token is not that of a page of this search.")
     return position

@@ -10,14 +10,14 @@ from typing import Annotated, TypedDict
 
 import msgspec
 
+from cluster.parts.part_requests import by_sequences
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import BROWSE_MESSAGES, DELETE_MESSAGES, HOLD_MESSAGES, MESSAGES, Route
 from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.limits import DELETE_UNDO_SECONDS_MAX
-from visibility.contract.operations import Operation
-from visibility.contract.outcomes import SelectedChanged, SelectedDeleted
+from visibility.contract.outcomes import Answer, SelectedChanged, SelectedDeleted
 from visibility.rules.hold_messages import HoldMessages, ReleaseMessages
-from visibility.rules.selected import DeleteSelected
+from visibility.rules.selected import DeleteSelected, selected
 
 
 class SelectedMessages(msgspec.Struct, forbid_unknown_fields=True):
@@ -82,12 +82,12 @@ async def delete_messages(
     """Delete the selected messages that wait; those in flight and held ones stay."""
     asked.noted |= {"sequences": given.sequences, "undo_s": given.undo_s or None}
     if not given.undo_s:
-        asked.check(BROWSE_MESSAGES, asked.parts[0])
-        answer = await context.ask(
-            asked, DeleteSelected(given.sequences), asked.queue(asked.parts[0])
-        )
-        assert isinstance(answer, SelectedDeleted)
-        return {"deleted": answer.deleted, "kept": answer.kept}
+        answers = await _ask_parts(context, asked, DeleteSelected(given.sequences))
+        deleted = [each for each in answers if isinstance(each, SelectedDeleted)]
+        return {
+            "deleted": sum(each.deleted for each in deleted),
+            "kept": sum(each.kept for each in deleted),
+        }
     operation = HoldMessages(
         given.sequences, owner=_name(asked), delete_after_ms=given.undo_s * 1000
     )
@@ -136,12 +136,30 @@ def _name(asked: Asked) -> str:
     return asked.caller.user or "root"
 
 
-async def _change(context: OperatorContext, asked: Asked, operation: Operation) -> SelectedChanged:
+async def _change(
+    context: OperatorContext, asked: Asked, operation: HoldMessages | ReleaseMessages
+) -> SelectedChanged:
+    answers = await _ask_parts(context, asked, operation)
+    changed = [each for each in answers if isinstance(each, SelectedChanged)]
+    return SelectedChanged(
+        sum(each.changed for each in changed), sum(each.kept for each in changed)
+    )
+
+
+async def _ask_parts(
+    context: OperatorContext,
+    asked: Asked,
+    operation: DeleteSelected | HoldMessages | ReleaseMessages,
+) -> list[Answer]:
+    """Have each part of the queue decide about the messages that it issued. A part that does not
+    answer ends it; the same request again does what is left."""
     queue = asked.queue(asked.parts[0])
     asked.check(BROWSE_MESSAGES, queue.name)
-    answer = await context.ask(asked, operation, queue)
-    assert isinstance(answer, SelectedChanged)
-    return answer
+    answers = []
+    for part, sequences in by_sequences(queue, selected(operation.sequences)):
+        cut = msgspec.structs.replace(operation, sequences=sequences)
+        answers.append(await context.ask(asked, cut, part))
+    return answers
 
 
 ROUTES = (

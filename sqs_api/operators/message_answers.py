@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 from msgspec import Meta
 
+from cluster.parts.part_requests import with_sequence
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import BROWSE_MESSAGES, DELETE_MESSAGES, MESSAGES, SEND, Route
 from sqs_api.gateway.payload import PAYLOADS, Payload
@@ -89,7 +90,8 @@ class WholeMessage(ShownMessage):
 async def show_message(context: OperatorContext, asked: Asked, due: Due) -> WholeMessage:
     """One message, whole; `due_ms` names the end of its delay if it is delayed."""
     queue, sequence, due_ms = asked.queue(asked.parts[0]), int(asked.parts[1]), due.due_ms
-    page = await context.ask(asked, BrowseMessages(bool(due_ms), (due_ms, sequence - 1), 1), queue)
+    look = BrowseMessages(bool(due_ms), (due_ms, sequence - 1), 1)
+    page = await context.ask(asked, look, with_sequence(queue, sequence))
     assert isinstance(page, BrowsedPage)
     if not page.messages or page.messages[0].sequence != sequence:
         raise ResourceNotFound("The message is not in the queue any more.")
@@ -163,7 +165,8 @@ async def resend_message(context: OperatorContext, asked: Asked, copy: MessageCo
         raise InvalidParameterValue("A copy that replaces a message cannot be delayed.")
     parts = _contents(context, asked, target, copy)
     operation = ResendMessage(replaces=sequence)
-    return _sent(await context.ask(asked, operation, queue, parts=parts, destination=target))
+    part = with_sequence(queue, sequence)
+    return _sent(await context.ask(asked, operation, part, parts=parts, destination=target))
 
 
 async def send_to(

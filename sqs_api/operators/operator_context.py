@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from cluster.catalog.catalog import Catalog
+from cluster.parts.part_requests import to_part
 from cluster.shards.router import Router
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.every_host import EveryHost
@@ -19,12 +20,13 @@ from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings
 from sqs_api.operators.user_admin import UserAdmin
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import CancelMessageMoveTask, Operation
+from visibility.contract.operations import Operation, StartMessageMoveTask
 from visibility.contract.outcomes import Answer
-from visibility.rules.move_tasks import ChangeMoveTask, ReadMoveTasks
+from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_tasks import MoveSelected
 
-_OF_THE_HOME = (ReadMoveTasks, CancelMessageMoveTask, ChangeMoveTask)
-"""Operations on tasks, which the home of a queue with parts keeps."""
+_OF_WHOLE_QUEUES = (PlanMove, MoveSelected, StartMessageMoveTask)
+"""Operations that take messages from a queue, and are not done for queues of several parts."""
 
 
 class OperatorContext(NamedTuple):
@@ -57,10 +59,15 @@ class OperatorContext(NamedTuple):
     async def ask(
         self, asked: Asked, operation: Operation, queue: QueueDefinition, **more: Any
     ) -> Answer:
-        """Have the shard of a queue decide, on whichever host leads it. Raises QueueError, among
-        them UnsupportedOperation for a queue of several parts."""
-        if queue.parts and type(operation) not in _OF_THE_HOME:
+        """Have the shard of a queue decide, or that of a part, on whichever host leads it; a queue
+        of several parts is its home.
+
+        Raises QueueError, among them UnsupportedOperation for what takes whole queues only.
+        """
+        if queue.parts and type(operation) in _OF_WHOLE_QUEUES:
             raise not_of_parts(queue)
         request_id = asked.request_id(operation, queue) or f"{self.bits128():032x}"
         request = Request(operation, queue, asked.caller, request_id, **more)
+        if queue.parts:
+            request = to_part(request, queue)
         return await self.router.ask(request, asked.age_ms)
