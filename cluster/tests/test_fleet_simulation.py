@@ -12,6 +12,7 @@ import os
 import pytest
 
 from cluster.peers.forwarding import PeerRouter
+from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.cluster_run import fleet_shape, simulate
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 10
@@ -28,6 +29,11 @@ def test_history_is_one_that_sqs_may_have(first: int) -> None:
     for seed in range(first, min(first + _AT_ONCE, SEEDS)):
         findings = simulate(seed, fleet_shape(seed)).findings
         assert not findings, f"make simulate SEED={seed} ARGS=--fleet"
+
+
+def test_a_seed_repeats_its_history() -> None:
+    printed = printed_digest("cluster.tests.simulation.cluster_run", "fleet_shape")
+    assert printed == simulate(3, fleet_shape(3)).digest
 
 
 def test_a_router_that_forgets_that_it_tries_again_is_found(
