@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from auth.credentials import AccessKey
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.copies.backup import remove_leftovers
 from cluster.fleet.fleet_records import FleetCluster
 from sqs_api.admin.backup_points import quiesce
 from sqs_api.admin.every_host import EveryHost
@@ -207,15 +208,17 @@ def _owner(
 
 
 def _prepared_folders(settings: Settings, numbers: range) -> Mapping[int, Path]:
-    """The folders of the shards, which get these numbers in a new folder; a gateway has none.
-    Raises FolderRefused."""
+    """The folders of the shards, which get these numbers in a new folder; a gateway has none. What
+    a killed process left is removed. Raises FolderRefused."""
     if settings.role is Role.GATEWAY:
         prepare_folder(settings.data)
+        remove_leftovers(settings.data)
         return {}
     folders = open_folder(settings.data, numbers)
     check_folders(settings, folders)
     refuse_if_in_use(settings.data, folders.values())
     renew_format(settings.data)
+    remove_leftovers(settings.data)
     return folders
 
 

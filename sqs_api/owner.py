@@ -16,7 +16,7 @@ from typing import Protocol
 import structlog
 
 from auth.credentials import AccessKey
-from cluster.copies.backup import CopiedStore, remove_leftovers
+from cluster.copies.backup import CopiedStore
 from cluster.parts.draining import DRAIN_CHECK_S, Draining
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
@@ -114,8 +114,6 @@ class Owner:
         self.deletions = Deletions(self.catalog, router, shards.queue_watch)
         self.deletions.report_unknown()
         opened.push_async_callback(self.deletions.stop)
-        if usage_writer is ALONE:
-            remove_leftovers(settings.data)
         usage = Usage(settings.data / USAGE_FILE, clock.wall_s, settings.usage_days, usage_writer)
         self.accounting = Accounting(usage, self.audit)
         opened.push_async_callback(self.accounting.write)

@@ -202,7 +202,8 @@ class _ServiceSettings(BaseModel):
     """Folder of queues, messages and access keys; made if it does not exist."""
     shards: Annotated[int | None, Field(ge=1, le=SHARDS_MAX)] = None
     """Parts of a new data folder, between which queues are distributed; by default 1, or 3 for a
-    host of a cluster, so that each of three hosts leads one. A folder keeps its number."""
+    host of a cluster, so that each of three hosts leads one. A folder keeps its number, or gets
+    more with `workers`."""
     workers: Annotated[str, BeforeValidator(_workers)] = "1"
     """Processes that answer requests, up to 16, or "auto": one for each core. Each has a part of
     the shards; a folder gets as many shards as workers at least."""
