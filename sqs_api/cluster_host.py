@@ -26,6 +26,7 @@ from cluster.peers.roles import Role, cluster_mark
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores
+from cluster.replication.replica_port import PeerMessages
 from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
@@ -210,7 +211,7 @@ def open_cluster_host(
     plan = LeaderPlan(membership, joined.own_leaders, disk.has_space)
     stores = ReplicatedStores(
         joined.member.host,
-        transport,
+        PeerMessages(transport),
         leadership_of=joined.keys.of_shard,
         log_id_of=joined.cluster.logs().__getitem__,
         peers=lambda: list(membership.peers),

@@ -21,7 +21,7 @@ from typing_extensions import override
 from cluster.clock import Clock, Entropy
 from cluster.peers.breaker import Breaker, Pause
 from cluster.peers.hello import VERSIONS, Hello, is_host_id
-from cluster.peers.incoming import ChannelService, Incoming, OnMessage
+from cluster.peers.incoming import ChannelService, Incoming
 from cluster.peers.link import Link
 from cluster.peers.peer_log import PeerLog
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
@@ -82,8 +82,7 @@ class Transport:
         self._addresses: dict[str, Address] = {}
         self._neighbours = _NO_NEIGHBOURS
         self._dialers: dict[tuple[str, Channel], Dialer] = {}
-        self._replicas = ChannelService()
-        self._services: dict[str, ChannelService] = {Channel.REPLICATION: self._replicas}
+        self._services: dict[str, ChannelService] = {}
         self._of_role: dict[tuple[str, Role], ChannelService] = {}
         self._incoming: set[Incoming] = set()
         self._leaving: set[asyncio.Task[None]] = set()
@@ -165,21 +164,6 @@ class Transport:
             return
         if channel in CHANNELS[Role.NEIGHBOUR] and host not in self._addresses:
             self._dialers[host, channel] = self._dialer(host, channel, DialerOnDemand)
-
-    # -- messages between the replicas of a shard --------------------------------------------------
-
-    def join(self, shard: int, on_message: OnMessage) -> None:
-        """Give a shard the messages that are meant for it, from now on."""
-        self._replicas.on_message[shard] = on_message
-
-    def leave(self, shard: int) -> None:
-        """Drop what is meant for a shard from now on."""
-        self._replicas.on_message.pop(shard, None)
-
-    def send(self, host: str, shard: int, body: bytes) -> NotSent | None:
-        """Send to the same shard of another host. It may get lost; replicas know that."""
-        link = self.link(host, Channel.REPLICATION)
-        return NotSent(Reason.NOT_CONNECTED) if link is None else link.message(shard, body)
 
     # -- life --------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import msgspec
 
 from cluster.replication.replica_messages import Message
 from storage.engines.store_options import Replication
+from storage.log import Position
 
 
 class NotServing(Exception):
@@ -87,6 +88,9 @@ class Network(Protocol):
 
 class ReplicaOwner(Protocol):
     """The shard whose log this is."""
+
+    flushed: Position
+    """The Entry that the rows have durably; read from any thread."""
 
     def first_body(self) -> bytes:
         """The body of the Entry that begins a term."""

@@ -420,7 +420,13 @@ class Follower:
         rows_replaced: bool = False,
     ) -> None:
         opened = partial(self._recovered, then)
-        self._recovery = partial(self.journal.reopen, opened, keep, rows_replaced=rows_replaced)
+        self._recovery = partial(
+            self.journal.reopen,
+            opened,
+            lambda: self.owner.flushed,
+            keep,
+            rows_replaced=rows_replaced,
+        )
         self._recovery()
 
     def _recovered(self, then: Callable[[], None] | None, error: Exception | None) -> None:

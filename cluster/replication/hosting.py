@@ -1,25 +1,28 @@
-"""ReplicatedStores: opens the stores of a host's replicas, and carries their messages."""
+"""ReplicatedStores: opens the stores of a host's replicas."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
-import msgspec
 import structlog
 
 from cluster.clock import Clock, Entropy
-from cluster.peers.peer_outcomes import NotSent
 from cluster.replication.checkpointing import ON_THIS_MACHINE, CheckpointTraffic, RowsPlace
-from cluster.replication.contract import ASYNC_TIMING, ReplicaReport, Times, Timing
+from cluster.replication.contract import (
+    ASYNC_TIMING,
+    ReplicaOwner,
+    ReplicaReport,
+    Times,
+    Timing,
+)
 from cluster.replication.journal import Journal, OtherLog
 from cluster.replication.leadership import Leadership
 from cluster.replication.replacement import RowSource
 from cluster.replication.replica import Replica
-from cluster.replication.replica_messages import Message, decode_message, encode_message
-from cluster.replication.replicated_store import ReplicatedStore
+from cluster.replication.replica_port import Messages, ReplicaPort
+from cluster.replication.replicated_store import ReplicatedStore, SourceOf
 from storage.copies.checkpoint_files import CheckpointFiles
 from storage.copies.replaced_rows import (
     drop_incoming,
@@ -32,22 +35,6 @@ from storage.engines.store import RowStore, StoreFailed
 from storage.engines.store_options import Durability, Replication, StoreOptions, log_folder
 from storage.log import OLDEST_FORMAT, Disk, LogMismatch, Promise, PromiseFile, SystemDisk
 from visibility.rows.row_codec import DamagedRecord
-
-OnMessage = Callable[[str, bytes], None]
-"""Gets the host that sent a message, and its bytes."""
-
-
-class Messages(Protocol):
-    """The messages between hosts: `cluster.peers.transport.Transport`."""
-
-    def join(self, shard: int, on_message: OnMessage) -> None:
-        """Give a shard the messages that are meant for it, from now on."""
-
-    def leave(self, shard: int) -> None:
-        """Drop what is meant for a shard from now on."""
-
-    def send(self, host: str, shard: int, body: bytes) -> NotSent | None:
-        """Send to the same shard of another host."""
 
 
 def new_replica_id(entropy: Entropy) -> str:
@@ -93,16 +80,8 @@ def _spacious() -> bool:
     return True
 
 
-class _Port:
-    """One shard's way to its peers. A message that cannot be sent is lost."""
-
-    def __init__(self, messages: Messages, shard: int) -> None:
-        self._messages = messages
-        self._shard = shard
-
-    def send(self, to: str, message: Message) -> None:
-        """See `Network`."""
-        self._messages.send(to, self._shard, encode_message(message))
+def _no_source(store: ReplicatedStore) -> None:
+    """The default: no rows can be fetched."""
 
 
 class ReplicatedStores:
@@ -159,11 +138,13 @@ class ReplicatedStores:
         replaced = await in_thread(partial(_prepared, files, folder))
         rows = await in_thread(partial(self._place.open_rows, folder))
         disk = self._place.new_disk()
-        store = await self.assemble(number, rows, disk, rows_replaced=replaced)
+        source_of = partial(self._source_of, number, folder)
+        store = await self.assemble(number, rows, disk, source_of, rows_replaced=replaced)
         try:
             if replaced:
                 await in_thread(partial(forget_replacing, files, folder))
-            self._join(number, store)
+            if self._checkpoints is not None:
+                self._checkpoints.join(number, store)
         except BaseException as error:
             await store.abandon()  # else the rows would stay locked, and a replica without a shard
             if isinstance(error, OSError):
@@ -171,78 +152,78 @@ class ReplicatedStores:
             raise
         return store
 
-    def _join(self, number: int, store: ReplicatedStore) -> None:
-        """Have the store give rows to other hosts, and get theirs."""
-        if self._checkpoints is not None:
-            place, folder = self._place, store.folder
-            store.replacement.source = RowSource(
-                fetch=partial(self._checkpoints.fetch, number, store),
-                replace=partial(replace_rows, place.files, folder),
-                leave=partial(self._checkpoints.leave, number),
-                drop=partial(place.in_thread, partial(drop_incoming, place.files, folder)),
-            )
-            self._checkpoints.join(number, store)
+    def _source_of(self, number: int, folder: Path, store: ReplicatedStore) -> RowSource | None:
+        if self._checkpoints is None:
+            return None
+        place = self._place
+        return RowSource(
+            fetch=partial(self._checkpoints.fetch, number, store),
+            replace=partial(replace_rows, place.files, folder),
+            leave=partial(self._checkpoints.leave, number),
+            drop=partial(place.in_thread, partial(drop_incoming, place.files, folder)),
+        )
 
     async def assemble(
-        self, number: int, rows: RowStore, disk: Disk, *, rows_replaced: bool = False
+        self,
+        number: int,
+        rows: RowStore,
+        disk: Disk,
+        source_of: SourceOf = _no_source,
+        *,
+        rows_replaced: bool = False,
     ) -> ReplicatedStore:
         """The same over any rows and any disk, which are closed on failure. Raises StoreFailed."""
+        port = ReplicaPort(self._messages, number)
         try:
-            store = ReplicatedStore(
-                rows,
-                disk,
-                self._options,
-                applied=rows.applied(),
-                now_ms=self._wall_ms,
-                peers=self._peers,
-                has_much_space=self._has_much_space,
-                on_closing=partial(self._messages.leave, number),
-            )
+            applied = rows.applied()
             journal = Journal(
                 disk,
                 log_folder(rows.folder),
                 log_id=self._log_id_of(number),
                 new_replica_id=partial(new_replica_id, self._entropy),
-                flushed=lambda: store.flushed,
                 segment_bytes=self._options.segment_bytes,
                 written_as=self._written_as,
             )
-            await self._options.in_thread(partial(journal.open, rows_replaced=rows_replaced))
+            opening = partial(journal.open, applied, rows_replaced=rows_replaced)
+            await self._options.in_thread(opening)
         except BaseException as error:
             rows.close()
             disk.stop()
             if isinstance(error, OSError | LogMismatch | OtherLog | DamagedRecord):
                 raise StoreFailed(f"cannot open {rows.folder}: {error}") from error
             raise
-        self._attach(store, number, journal)
+        store = self._opened[number] = ReplicatedStore(
+            rows,
+            disk,
+            self._options,
+            applied=applied,
+            replica_of=partial(self._replica, number, journal, port),
+            source_of=source_of,
+            now_ms=self._wall_ms,
+            peers=self._peers,
+            has_much_space=self._has_much_space,
+            on_closing=port.leave,
+        )
+        port.join(store.replica.receive)
+        if journal.damage:
+            self._log.error("replica_damaged", shard=number, reason=journal.damage)
         return store
 
-    def _attach(self, store: ReplicatedStore, number: int, journal: Journal) -> None:
-        """Make a replica of an open journal."""
-        store.replica = replica = Replica(
+    def _replica(
+        self, number: int, journal: Journal, port: ReplicaPort, owner: ReplicaOwner
+    ) -> Replica:
+        return Replica(
             self._host,
             self._peers(),
             journal=journal,
-            network=_Port(self._messages, number),
+            network=port,
             leadership=self._leadership_of(number),
-            owner=store,
+            owner=owner,
             times=Times(self._clock.monotonic_s, self._clock.wall_s),
             timing=self._timing,
             has_space=self._has_space,
             reluctance_s=partial(self._reluctance_s, number),
         )
-        self._messages.join(number, partial(self._received, number, replica))
-        self._opened[number] = store
-        if journal.damage:
-            self._log.error("replica_damaged", shard=number, reason=journal.damage)
-
-    def _received(self, number: int, replica: Replica, sender: str, body: bytes) -> None:
-        try:
-            message = decode_message(body)
-        except msgspec.MsgspecError as error:
-            self._log.error("message_unreadable", shard=number, peer=sender, error=str(error))
-            return
-        replica.receive(sender, message)
 
     def _wall_ms(self) -> int:
         return int(self._clock.wall_s() * 1000)

@@ -48,12 +48,10 @@ class Journal:
         *,
         log_id: bytes,
         new_replica_id: Callable[[], str],
-        flushed: Callable[[], Position],
         segment_bytes: int = SEGMENT_BYTES,
         written_as: Callable[[], int] = lambda: OLDEST_FORMAT,
     ) -> None:
-        """`flushed` gives what the rows have durably; it is called on any thread. `written_as` is
-        the format of Entries that all members read."""
+        """`written_as` is the format of Entries that all members read."""
         self.written_as = written_as
         self.log_id = log_id
         self.is_open = False
@@ -68,7 +66,6 @@ class Journal:
         self._disk = disk
         self._folder = folder
         self._new_replica_id = new_replica_id
-        self._flushed = flushed
         self._segment_bytes = segment_bytes
         self._log: ReplicaLog | None = None
         self._promises: PromiseFile | None = None
@@ -87,23 +84,28 @@ class Journal:
 
     # -- opening -----------------------------------------------------------------------------------
 
-    def open(self, keep: int | None = None, *, rows_replaced: bool = False) -> None:
+    def open(
+        self, applied: Position, keep: int | None = None, *, rows_replaced: bool = False
+    ) -> None:
         """Read and open the files; blocks. Entries above `keep` are forgotten.
 
-        With `rows_replaced` the rows came from a checkpoint since the log was open: the log is kept
-        from there on if it has the checkpoint's last Entry, else forgotten. Raises OSError,
-        OtherLog, and LogMismatch if the rows are another log's.
+        `applied` is the Entry that the rows have durably. With `rows_replaced` they came from a
+        checkpoint since the log was open: the log is kept from there on if it has the checkpoint's
+        last Entry, else forgotten. Raises OSError, OtherLog, and LogMismatch if the rows are
+        another log's.
         """
         self._disk.make_folder(self._folder)
         promises = PromiseFile(self._disk, self._folder)
         try:
-            self._open(promises, keep, rows_replaced=rows_replaced)
+            self._open(promises, applied, keep, rows_replaced=rows_replaced)
         except BaseException:
             promises.close()
             raise
 
-    def _open(self, promises: PromiseFile, keep: int | None, *, rows_replaced: bool) -> None:
-        disk, folder, applied = self._disk, self._folder, self._flushed()
+    def _open(
+        self, promises: PromiseFile, applied: Position, keep: int | None, *, rows_replaced: bool
+    ) -> None:
+        disk, folder = self._disk, self._folder
         promise = promises.promise
         if promise is None and self._openings:
             promise = self._promise  # this process gave it: the file was written by half
@@ -167,24 +169,28 @@ class Journal:
     def reopen(
         self,
         done: Callable[[Exception | None], None],
+        flushed: Callable[[], Position],
         keep: int | None = None,
         *,
         rows_replaced: bool = False,
     ) -> None:
-        """Close the files, then open them anew in the sync lane. A failure leaves them closed."""
+        """Close the files, then open them anew in the sync lane, over the rows as `flushed` says
+        there. A failure leaves them closed."""
         if self.is_open:
             self._known = Answered(self.log_id, self.synced)
         self.is_open = False
-        work = partial(self._open_again, keep, rows_replaced)
+        work = partial(self._open_again, flushed, keep, rows_replaced)
         if self._log is None:
             self._disk.run(work, done)
         else:
             self._log.close(lambda: self._disk.run(work, done))
 
-    def _open_again(self, keep: int | None, rows_replaced: bool) -> None:
+    def _open_again(
+        self, flushed: Callable[[], Position], keep: int | None, rows_replaced: bool
+    ) -> None:
         """In the sync lane, behind everything that was under way."""
         self._let_go()
-        self.open(keep, rows_replaced=rows_replaced)
+        self.open(flushed(), keep, rows_replaced=rows_replaced)
 
     def close(self, closed: Callable[[], None]) -> None:
         """Let go of the files once nothing is under way; then call `closed`. Nothing is synced."""

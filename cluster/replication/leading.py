@@ -14,11 +14,11 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from cluster.replication import replica_messages
-from cluster.replication.contract import PeerReport, Role
+from cluster.replication.contract import NotServing, PeerReport, Role
 from cluster.replication.following import Follower, Part
 from cluster.replication.leadership import Holder
 from cluster.replication.voters import VoterSet, next_voters, reached_by_majority
-from storage.log import Position
+from storage.log import LogFailed, Position
 
 MESSAGES_MAX = 8
 """Messages with Entries on their way to one peer."""
@@ -137,7 +137,7 @@ class Leading(Part):
         for name, promised in self._promised.items():
             if name in self._peers:
                 self._on_promised(self._peers[name], promised)
-        self.append(self._replica.owner.first_body(), ())
+        self._append(self._replica.owner.first_body(), ())
         self._beat()
 
     def end(self) -> None:
@@ -200,7 +200,17 @@ class Leading(Part):
             and log.bytes_above(peer.matched) <= bytes_max
         ]
 
-    def append(self, body: bytes, queue_ids: Sequence[int]) -> int:
+    def propose(self, body: bytes, queue_ids: Sequence[int] = ()) -> int:
+        """Append an Entry and ship it; returns its index. Raises NotServing, LogFull, LogFailed."""
+        if not self.has_room:
+            raise NotServing
+        try:
+            return self._append(body, queue_ids)
+        except LogFailed as error:
+            self._replica.fail(str(error))
+            raise
+
+    def _append(self, body: bytes, queue_ids: Sequence[int]) -> int:
         """Append an Entry, sync it and ship it meanwhile. Raises as `Log.append` does."""
         replica = self._replica
         if not self._sizes and not self._waiting:

@@ -47,9 +47,11 @@ class NeedsRows(Protocol):
 class Replacement:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, store: NeedsRows, log: structlog.stdlib.BoundLogger) -> None:
-        self.source: RowSource | None = None
-        """None if no rows can be fetched."""
+    def __init__(
+        self, store: NeedsRows, source: RowSource | None, log: structlog.stdlib.BoundLogger
+    ) -> None:
+        """`source` is None if no rows can be fetched."""
+        self.source = source
         self._store = store
         self._log = log
         self._task: asyncio.Task[None] | None = None

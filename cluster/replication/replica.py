@@ -41,12 +41,11 @@ from functools import partial
 
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
 from cluster.replication.candidacy import Adopting, Asking
-from cluster.replication.contract import NotServing, PeerReport
+from cluster.replication.contract import PeerReport
 from cluster.replication.following import Follower
 from cluster.replication.leadership import Holder, Seen, record_of
 from cluster.replication.leading import Leading, Taken
 from cluster.replication.voters import VoterSet
-from storage.log import LogFailed
 
 
 class Replica(Follower):
@@ -94,17 +93,6 @@ class Replica(Follower):
         return self.part.peer_reports() if isinstance(self.part, Leading) else []
 
     # -- what a shard and its host do --------------------------------------------------------------
-
-    def propose(self, body: bytes, queue_ids: Sequence[int] = ()) -> int:
-        """Append an Entry and ship it; returns its index. Raises NotServing, LogFull, LogFailed."""
-        leading = self.leading
-        if leading is None or not leading.has_room:
-            raise NotServing
-        try:
-            return leading.append(body, queue_ids)
-        except LogFailed as error:
-            self.fail(str(error))
-            raise
 
     def confirm(self, done: Callable[[bool], None]) -> None:
         """Call back once a majority has confirmed the term, with False if this host was deposed."""

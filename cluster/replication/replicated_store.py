@@ -19,8 +19,8 @@ import msgspec
 from typing_extensions import override
 
 from cluster.peers.log_retention import LogRetention
-from cluster.replication.contract import NotServing, ReplicaOwner, ReplicaReport
-from cluster.replication.replacement import DamagedRows, Replacement
+from cluster.replication.contract import ReplicaOwner, ReplicaReport
+from cluster.replication.replacement import DamagedRows, Replacement, RowSource
 from cluster.replication.replica import Replica
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Done, Leader, RowStore, StoreFailed
@@ -68,6 +68,10 @@ def synced_ones(
         yield proposal
 
 
+SourceOf = Callable[["ReplicatedStore"], RowSource | None]
+"""The rows of other hosts as a store gets them; None if it cannot."""
+
+
 class ReplicatedStore(FlushedRows, ReplicaOwner):
     """See `SharedStore`. It is its replica's owner. Belongs to the event loop's thread."""
 
@@ -78,21 +82,22 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         options: StoreOptions,
         *,
         applied: Position,
+        replica_of: Callable[[ReplicaOwner], Replica],
+        source_of: SourceOf,
         now_ms: Callable[[], int],
         peers: Callable[[], Sequence[str]],
         has_much_space: Callable[[], bool],
         on_closing: Callable[[], object],
         tick_s: float = TICK_S,
     ) -> None:
-        """`applied` is the Entry that the rows are as of. `peers` names the other members, which
-        may change; `has_much_space` is that of `LogRetention`; `on_closing` is called before the
-        replica goes: no message may reach it afterwards. `replica`, which is made with this owner,
-        is set before `follow`."""
+        """`applied` is the Entry that the rows are as of. `replica_of` and `source_of` make the
+        replica of this owner, and its way to rows of other hosts. `peers` names the other members,
+        which may change; `has_much_space` is that of `LogRetention`; `on_closing` is called before
+        the replica goes: no message may reach it afterwards."""
         super().__init__(rows, options)
-        self.replica: Replica
         self._peers = peers
         self._on_closing = on_closing
-        self.replacement = Replacement(self, self._logger)
+        self.replacement = Replacement(self, source_of(self), self._logger)
         self.damaged = DamagedRows(self.replacement, self._logger)
         self._ahead = ReadAhead(self._apply_more)
         self.holds = LogRetention(options.monotonic_s, has_much_space)
@@ -126,6 +131,7 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         self._stopped: asyncio.Future[None] | None = None
         """Done when the replica has let go of its files."""
         self._timer: asyncio.Handle | None = None
+        self.replica = replica_of(self)
 
     @property
     def shared(self) -> ReplicatedStore:
@@ -218,11 +224,12 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         for proposal in list(self._proposals):
             if proposal.index:
                 continue
-            if not self.replica.has_room:
+            leading = self.replica.leading
+            if leading is None or not leading.has_room:
                 return
             try:
-                proposal.index = self.replica.propose(proposal.body, proposal.queue_ids)
-            except (NotServing, LogFull, LogFailed) as error:
+                proposal.index = leading.propose(proposal.body, proposal.queue_ids)
+            except (LogFull, LogFailed) as error:
                 if not isinstance(error, LogFailed):
                     self.give_up(f"an Entry cannot be appended: {error!r}")
                 raise StoreFailed(f"cannot append to the log: {error!r}") from error

@@ -13,6 +13,7 @@ from cluster.peers.peer_outcomes import NotSent, Outcome, Reason
 from cluster.peers.peer_settings import Address, Channel, PeerSettings
 from cluster.peers.roles import FIRST_MARK
 from cluster.peers.transport import Transport
+from cluster.replication.replica_port import PeerMessages
 from cluster.tests.peers.simulated_network import HostNetwork, SimulatedNetwork
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
 from cluster.tests.world import pass_time
@@ -58,7 +59,8 @@ class Peer:
         for channel in Channel:
             if channel is not Channel.REPLICATION:
                 self.transport.serve(channel, ChannelService(self._on_request))
-        self.transport.join(SHARD, self._on_message)
+        self.replicas = PeerMessages(self.transport)
+        self.replicas.join(SHARD, self._on_message)
 
     def _on_message(self, peer: str, body: bytes) -> None:
         if body == b"bug":

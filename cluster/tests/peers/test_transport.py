@@ -36,17 +36,17 @@ async def test_each_shard_gets_its_own_messages_in_order() -> None:
     async with pair() as (a, b, _):
         got: dict[int, list[tuple[str, bytes]]] = {7: [], 8: []}
         for shard, messages in got.items():
-            b.transport.join(shard, lambda *message, to=messages: to.append(message))
+            b.replicas.join(shard, lambda *message, to=messages: to.append(message))
 
         for number in range(3):
             for shard in (7, 8, 9):
-                assert a.transport.send("b", shard, b"%d.%d" % (shard, number)) is None
-        assert a.transport.send("z", 7, b"lost") == NotSent(Reason.NOT_CONNECTED)
+                assert a.replicas.send("b", shard, b"%d.%d" % (shard, number)) is None
+        assert a.replicas.send("z", 7, b"lost") == NotSent(Reason.NOT_CONNECTED)
         await pass_time(0.01)
 
         assert got == {n: [("a", b"%d.%d" % (n, number)) for number in range(3)] for n in (7, 8)}
-        b.transport.leave(7)
-        a.transport.send("b", 7, b"too late")
+        b.replicas.leave(7)
+        a.replicas.send("b", 7, b"too late")
         await pass_time(0.01)
         assert len(got[7]) == 3
 

@@ -106,11 +106,10 @@ class Host:
             self.folder,
             log_id=self.cluster.log_id,
             new_replica_id=self.cluster.new_replica_id,
-            flushed=lambda: self.flushed,
             segment_bytes=self.cluster.segment_bytes,
         )
         try:
-            journal.open(rows_replaced=self.is_replaced)
+            journal.open(self.flushed, rows_replaced=self.is_replaced)
             self.is_replaced = False
         except OSError:
             self.crash(is_power_loss=False)
@@ -347,12 +346,12 @@ class Host:
 
     def propose(self, body: bytes, answer: Answer) -> None:
         """A client sends; it is answered True once the Entry is committed."""
-        replica = self.replica
-        if replica is None:
+        leading = None if self.replica is None else self.replica.leading
+        if leading is None:
             answer(False)
             return
         try:
-            self._pending[replica.propose(body)] = body, answer
+            self._pending[leading.propose(body)] = body, answer
         except (NotServing, LogFailed, LogFull):
             answer(False)
 

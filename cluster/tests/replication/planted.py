@@ -180,12 +180,17 @@ def forget_the_log_above_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
         raise LogMismatch
 
     def open_over(
-        self: Journal, promises: PromiseFile, keep: int | None, *, rows_replaced: bool
+        self: Journal,
+        promises: PromiseFile,
+        applied: Position,
+        keep: int | None,
+        *,
+        rows_replaced: bool,
     ) -> None:
         with pytest.MonkeyPatch.context() as inner:
             if rows_replaced:
                 inner.setattr("cluster.replication.journal.read_log", mismatch)
-            open_files(self, promises, keep, rows_replaced=rows_replaced)
+            open_files(self, promises, applied, keep, rows_replaced=rows_replaced)
 
     patch.setattr(Journal, "_open", open_over)
 

@@ -10,11 +10,12 @@ from random import Random
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from cluster.clock import SystemClock
+from cluster.peers.incoming import OnMessage
 from cluster.peers.peer_settings import CheckpointSettings
 from cluster.peers.transport import Transport
 from cluster.replication import Leadership
 from cluster.replication.checkpointing import CheckpointTraffic, RowsPlace
-from cluster.replication.hosting import OnMessage, ReplicatedStores
+from cluster.replication.hosting import ReplicatedStores
 from cluster.replication.replica_messages import Message, decode_message, encode_message
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.delivery import Deliveries

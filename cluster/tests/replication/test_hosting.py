@@ -14,10 +14,11 @@ from random import Random
 import pytest
 
 from cluster.clock import SystemClock, SystemEntropy
+from cluster.peers.incoming import OnMessage
 from cluster.peers.peer_settings import CheckpointSettings, PeerSettings
 from cluster.replication import Timing
 from cluster.replication.checkpointing import CheckpointTraffic
-from cluster.replication.hosting import OnMessage, ReplicatedStores, replica_id_of
+from cluster.replication.hosting import ReplicatedStores, replica_id_of
 from cluster.shards.answers import NotDecided
 from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard

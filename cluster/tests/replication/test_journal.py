@@ -22,7 +22,6 @@ def _journal(folder: Path, log_id: bytes = b"l" * 16, disk: SystemDisk | None = 
         folder / "shard-0.log",
         log_id=log_id,
         new_replica_id=lambda: "first",
-        flushed=lambda: BEGINNING,
         segment_bytes=_SEGMENT_BYTES,
     )
 
@@ -36,7 +35,7 @@ async def _called(work: Callable[[Callable[..., None]], object]) -> None:
 
 async def _reopened(journal: Journal, keep: int | None = None) -> Exception | None:
     done: asyncio.Future[Exception | None] = asyncio.get_running_loop().create_future()
-    journal.reopen(done.set_result, keep)
+    journal.reopen(done.set_result, lambda: BEGINNING, keep)
     return await asyncio.wait_for(done, 60)
 
 
@@ -50,20 +49,20 @@ async def _synced(journal: Journal) -> None:
 
 async def test_files_are_written_opened_anew_and_closed(tmp_path: Path) -> None:
     journal = _journal(tmp_path)
-    journal.open()
+    journal.open(BEGINNING)
     assert journal.damage
     for number in range(5):
         journal.log.append_own(b"%d" % number * 20_000, (), term=3, committed=number, written_as=1)
     await _synced(journal)
     await _called(lambda done: journal.give(Promise("first", 3, "first", {"first": "a"}), done))
 
-    await _called(lambda done: journal.reopen(done, 2))
+    await _called(lambda done: journal.reopen(done, lambda: BEGINNING, 2))
 
     assert (journal.log.last_index, journal.log.last.term, journal.committed) == (2, 3, 2)
     journal.note()
     await _called(journal.close)
     again = _journal(tmp_path)
-    again.open()
+    again.open(BEGINNING)
     assert not again.damage
     assert again.promise == Promise("first", 3, "first", {"first": "a"})
     assert again.log.read_now(2).body == b"1" * 20_000
@@ -76,7 +75,7 @@ async def test_a_process_knows_its_promise_when_the_file_was_written_by_half(
 ) -> None:
     """With another id it would not count: two such hosts of three would wait for the third."""
     journal = _journal(tmp_path)
-    journal.open()
+    journal.open(BEGINNING)
     promise = Promise("first", 3, "first", {"first": "a"})
     await _called(lambda done: journal.give(promise, done))
     file = tmp_path / "shard-0.log" / PROMISE_FILE
@@ -84,12 +83,12 @@ async def test_a_process_knows_its_promise_when_the_file_was_written_by_half(
     content[FIRST_SLOT_AT + slot * PROMISE_SLOT_BYTES + 20] ^= 1
     file.write_bytes(content)
 
-    await _called(journal.reopen)
+    await _called(lambda done: journal.reopen(done, lambda: BEGINNING))
 
     assert (journal.damage, journal.promise) == ("", promise)
     await _called(journal.close)
     again = _journal(tmp_path)
-    again.open()
+    again.open(BEGINNING)
     assert (again.damage, again.promise) == ("", promise)
     await _called(again.close)
 
@@ -98,7 +97,7 @@ async def test_files_are_closed_once_when_one_cannot_be_opened(tmp_path: Path) -
     """A number that is closed twice may be another file's by then."""
     disk = FailingDisk()
     journal = _journal(tmp_path, disk=disk)
-    journal.open()
+    journal.open(BEGINNING)
     disk.failing = "answered"
 
     assert isinstance(await _reopened(journal), OSError)
@@ -112,7 +111,7 @@ async def test_what_is_lost_while_an_opening_fails_is_found_by_the_next(
 ) -> None:
     """Entries 3 to 5 were forgotten on purpose, 2 was not."""
     journal = _journal(tmp_path)
-    journal.open()
+    journal.open(BEGINNING)
     for number in range(5):
         journal.log.append_own(b"%d" % number * 4_000, (), term=3, committed=0, written_as=1)
     await _synced(journal)
@@ -149,8 +148,8 @@ class FailingDisk(SystemDisk):
 
 async def test_the_log_of_another_cluster_is_not_opened(tmp_path: Path) -> None:
     journal = _journal(tmp_path)
-    journal.open()
+    journal.open(BEGINNING)
     await _called(journal.close)
 
     with pytest.raises(OtherLog):
-        _journal(tmp_path, b"o" * 16).open()
+        _journal(tmp_path, b"o" * 16).open(BEGINNING)

@@ -24,9 +24,10 @@ async def test_at_most_eight_entries_are_under_way(stage: Stage) -> None:
     for _ in range(8):
         stage.append(leader)
 
-    assert not replica.has_room
+    assert replica.leading is not None
+    assert not replica.leading.has_room
     with pytest.raises(NotServing):
-        replica.propose(b"one more")
+        replica.leading.propose(b"one more")
 
 
 @staged

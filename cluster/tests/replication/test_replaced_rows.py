@@ -143,10 +143,9 @@ class Shard:
             self.folder.with_name("shard-0.log"),
             log_id=LOG_ID,
             new_replica_id=lambda: "new",
-            flushed=lambda: applied,
             segment_bytes=SEGMENT_BYTES,
         )
-        self.journal.open(rows_replaced=replaced)
+        self.journal.open(applied, rows_replaced=replaced)
         return self.journal
 
     async def close(self) -> None:

@@ -35,10 +35,8 @@ class Stage:
         self.outcomes: list[asyncio.Future[Replaced]] = []
         self.fetched = 0
         self.replaced: list[Replaced] = []
-        self.replacement = Replacement(self, structlog.get_logger("test"))
-        self.replacement.source = RowSource(
-            self._fetch, self.replaced.append, self._leave, self._drop
-        )
+        source = RowSource(self._fetch, self.replaced.append, self._leave, self._drop)
+        self.replacement = Replacement(self, source, structlog.get_logger("test"))
 
     async def _fetch(self) -> Replaced:
         self.outcomes.append(asyncio.get_running_loop().create_future())

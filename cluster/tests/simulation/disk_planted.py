@@ -60,10 +60,12 @@ def forget_the_log_above_a_checkpoint(patch: pytest.MonkeyPatch) -> None:
     """A checkpoint replaces the log as well as the rows."""
     reopen = Journal.open
 
-    def open_anew(self: Journal, keep: int | None = None, *, rows_replaced: bool = False) -> None:
+    def open_anew(
+        self: Journal, applied: Position, keep: int | None = None, *, rows_replaced: bool = False
+    ) -> None:
         if rows_replaced:
-            keep = self._flushed().index
-        reopen(self, keep, rows_replaced=rows_replaced)
+            keep = applied.index
+        reopen(self, applied, keep, rows_replaced=rows_replaced)
 
     patch.setattr(Journal, "open", open_anew)
 
