@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-import pytest
-
 from compat_tests.facade import Client, Members, receive, receive_count, refusal
 from compat_tests.test_send import TRACE, string
 
@@ -66,24 +64,6 @@ def test_source_queues_are_listed(sqs: Client, queue: str, make_queue: MakeQueue
     assert "NextToken" not in answer
     assert sorted(page["queueUrls"] + rest["queueUrls"]) == sources
     assert "NextToken" not in rest
-
-
-@pytest.mark.parametrize("receives", [7, "7"])
-def test_policy_comes_back_compact_with_a_number(
-    sqs: Client, queue: str, make_queue: MakeQueue, receives: int | str
-) -> None:
-    target = arn(sqs, queue)
-    given = json.dumps({"maxReceiveCount": receives, "deadLetterTargetArn": target}, indent=2)
-    source = make_queue(RedrivePolicy=given)
-    asked = {"QueueUrl": source, "AttributeNames": ["RedrivePolicy"]}
-    name = source.rpartition("/")[2]
-
-    found = sqs.call("GetQueueAttributes", **asked)["Attributes"]["RedrivePolicy"]
-
-    assert found == f'{{"deadLetterTargetArn":"{target}","maxReceiveCount":7}}'
-    for policy in (given, found):
-        again = sqs.call("CreateQueue", QueueName=name, Attributes={"RedrivePolicy": policy})
-        assert again["QueueUrl"] == source
 
 
 def test_incomplete_policies_are_refused(sqs: Client, queue: str) -> None:

@@ -54,31 +54,6 @@ def test_permission_writes_the_policy_of_aws(sqs: Client, queue: str) -> None:
     assert "Policy" in attributes(sqs, queue)
 
 
-def test_labels_stay_in_the_order_added_until_the_last_is_removed(sqs: Client, queue: str) -> None:
-    for label in ("b", "c", "a"):
-        allow(sqs, queue, label, [ONE], "SendMessage")
-
-    assert [each["Sid"] for each in policy(sqs, queue)["Statement"]] == ["b", "c", "a"]
-    revoke(sqs, queue, "c")
-    assert [each["Sid"] for each in policy(sqs, queue)["Statement"]] == ["b", "a"]
-    revoke(sqs, queue, "b")
-    revoke(sqs, queue, "a")
-
-    asked = {"QueueUrl": queue, "AttributeNames": ["Policy"]}
-    assert sqs.call("GetQueueAttributes", **asked) == {}
-    assert "Policy" not in attributes(sqs, queue)
-
-
-def test_label_can_be_used_again_after_it_was_removed(sqs: Client, queue: str) -> None:
-    allow(sqs, queue, "label", [ONE], "SendMessage")
-    revoke(sqs, queue, "label")
-
-    allow(sqs, queue, "label", [OTHER], "ReceiveMessage")
-
-    (statement,) = policy(sqs, queue)["Statement"]
-    assert statement["Principal"] == {"AWS": root(OTHER)}
-
-
 def test_permissions_are_of_their_queue(sqs: Client, queue: str, make_queue: MakeQueue) -> None:
     other = make_queue()
     allow(sqs, queue, "label", [ONE], "SendMessage")
@@ -88,15 +63,6 @@ def test_permissions_are_of_their_queue(sqs: Client, queue: str, make_queue: Mak
     assert policy(sqs, other)["Id"] == f"{arn(sqs, other)}/SQSDefaultPolicy"
     revoke(sqs, queue, "label")
     assert "Policy" in attributes(sqs, other)
-
-
-def test_empty_policy_removes_the_permissions(sqs: Client, queue: str) -> None:
-    allow(sqs, queue, "label", [ONE], "SendMessage")
-
-    sqs.call("SetQueueAttributes", QueueUrl=queue, Attributes={"Policy": ""})
-
-    assert "Policy" not in attributes(sqs, queue)
-    allow(sqs, queue, "label", [ONE], "SendMessage")
 
 
 def test_answers_on_the_query_wire(raw: RawClient, queue: str) -> None:
@@ -117,22 +83,6 @@ def test_answers_on_the_query_wire(raw: RawClient, queue: str) -> None:
 
 
 # -- refusals --------------------------------------------------------------------------------------
-
-
-def test_label_in_use_is_refused(sqs: Client, queue: str) -> None:
-    allow(sqs, queue, "crate", [ONE], "SendMessage")
-
-    for account in (ONE, OTHER):
-        members = {"Label": "crate", "AWSAccountIds": [account], "Actions": ["ReceiveMessage"]}
-        error = refusal(sqs, "AddPermission", QueueUrl=queue, **members)
-
-        assert (error.code, error.status) == ("InvalidParameterValue", 400)
-        assert error.message == (
-            "Value crate for parameter Label is invalid. Reason: Already exists."
-        )
-        if sqs.protocol == "json":
-            assert error.query_code == "InvalidParameterValueException"
-    assert len(policy(sqs, queue)["Statement"]) == 1
 
 
 @pytest.mark.parametrize("operation", ["AddPermission", "RemovePermission"])

@@ -6,8 +6,6 @@ import json
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from compat_tests.facade import (
     Client,
     ClientError,
@@ -85,26 +83,6 @@ def test_by_queue_lets_in_the_listed_ones_only(
     )
 
 
-@pytest.mark.parametrize("given", ["allowAll", "removed"])
-def test_allow_all_and_no_policy_let_everyone_in(
-    sqs: Client, queue: str, make_queue: MakeQueue, given: str
-) -> None:
-    set_policy(sqs, queue, RedriveAllowPolicy=permission("denyAll"))
-    source = make_queue()
-    refuse_source(sqs, source, queue)
-
-    policy = "" if given == "removed" else permission("allowAll")
-    set_policy(sqs, queue, RedriveAllowPolicy=policy)
-
-    set_policy(sqs, source, RedrivePolicy=redrive(arn(sqs, queue)))
-
-
-def test_policy_can_be_given_at_creation(sqs: Client, make_queue: MakeQueue) -> None:
-    target = make_queue(RedriveAllowPolicy=permission("denyAll"))
-
-    refuse_source(sqs, make_queue(), target)
-
-
 def test_policy_comes_back_as_given(sqs: Client, queue: str) -> None:
     assert "RedriveAllowPolicy" not in attributes(sqs, queue)
     allowed = permission("byQueue", arn(sqs, queue) + "-source")
@@ -125,53 +103,6 @@ def test_policy_that_denies_later_keeps_messages_in_their_source(
 
     assert len(receive(sqs, source, VisibilityTimeout=0)) == 1
     assert [message["Body"] for message in receive(sqs, source)] == ["x"]
-
-
-def test_malformed_policy_is_refused(sqs: Client, queue: str) -> None:
-    own = arn(sqs, queue)
-    eleven = [f"{own}-{number}" for number in range(11)]
-    for policy in (
-        "no json",
-        "{}",
-        "[]",
-        permission("allowSome"),
-        permission("byQueue"),
-        permission("byQueue", *eleven),
-        permission("byQueue", "no arn"),
-    ):
-        given = {"RedriveAllowPolicy": policy}
-
-        error = refusal(sqs, "SetQueueAttributes", QueueUrl=queue, Attributes=given)
-
-        assert error.code in {"InvalidParameterValue", "InvalidAttributeValue"}, policy
-        assert error.status == 400
-    set_policy(sqs, queue, RedriveAllowPolicy=permission("byQueue", *eleven[:10]))
-
-
-# -- types -----------------------------------------------------------------------------------------
-
-
-def test_dead_letter_queue_has_the_type_of_its_source(
-    sqs: Client, queue: str, fresh_name: Names
-) -> None:
-    fifo = create_fifo_queue(sqs, fresh_name())
-    fifo_target = create_fifo_queue(sqs, fresh_name())
-
-    refuse_source(sqs, queue, fifo)
-    refuse_source(sqs, fifo, queue)
-    standard = {"RedrivePolicy": redrive(arn(sqs, fifo))}
-    check(refusal(sqs, "CreateQueue", QueueName=fresh_name(), Attributes=standard))
-    both = {"FifoQueue": "true", "RedrivePolicy": redrive(arn(sqs, queue))}
-    check(refusal(sqs, "CreateQueue", QueueName=f"{fresh_name()}.fifo", Attributes=both))
-
-    set_policy(sqs, fifo, RedrivePolicy=redrive(arn(sqs, fifo_target)))
-
-
-@pytest.mark.parametrize("receives", [0, 1001, -1])
-def test_max_receive_count_is_refused(sqs: Client, queue: str, receives: int) -> None:
-    given = {"RedrivePolicy": redrive(arn(sqs, queue), receives)}
-
-    check(refusal(sqs, "SetQueueAttributes", QueueUrl=queue, Attributes=given))
 
 
 # -- source lists ----------------------------------------------------------------------------------

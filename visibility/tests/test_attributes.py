@@ -22,6 +22,7 @@ from visibility.contract.redrive_policies import redrive_allowed
 
 FIFO = {"FifoQueue": "true"}
 DLQ = "arn:aws:sqs:us-east-1:000000000000:dlq"
+TEN = ",".join([f'"{DLQ}"'] * 10)
 REDRIVE = json.dumps({"deadLetterTargetArn": DLQ, "maxReceiveCount": 3})
 COUNTERS = QueueCounters(visible=4, in_flight=2, delayed=1)
 
@@ -187,6 +188,7 @@ def test_booleans_come_back_in_lower_case() -> None:
         {"deadLetterTargetArn": DLQ, "maxReceiveCount": None},
         {"deadLetterTargetArn": DLQ, "maxReceiveCount": 0},
         {"deadLetterTargetArn": DLQ, "maxReceiveCount": 1001},
+        {"deadLetterTargetArn": DLQ, "maxReceiveCount": -1},
         {"deadLetterTargetArn": DLQ, "maxReceiveCount": 3, "more": 1},
         {"deadLetterTargetArn": "dlq", "maxReceiveCount": 3},
         {"deadLetterTargetArn": 7, "maxReceiveCount": 3},
@@ -233,6 +235,10 @@ def test_a_redrive_policy_comes_back_compact_with_a_number(given: str) -> None:
             '{"sourceQueueArns": [], "redrivePermission": "allowAll"}',
             '{"redrivePermission":"allowAll","sourceQueueArns":[]}',
         ),
+        (
+            json.dumps({"redrivePermission": "byQueue", "sourceQueueArns": [DLQ] * 10}),
+            f'{{"redrivePermission":"byQueue","sourceQueueArns":[{TEN}]}}',
+        ),
     ],
 )
 def test_a_redrive_allow_policy_comes_back_compact(given: str, compact: str) -> None:
@@ -259,10 +265,12 @@ def test_redrive_policies_of_older_versions_come_back_compact_and_compare_by_mea
     assert conflicting_attribute(initial_attributes("q", compact), old) is None
 
 
-@pytest.mark.parametrize("name", ["Policy", "RedrivePolicy"])
+@pytest.mark.parametrize("name", ["Policy", "RedrivePolicy", "RedriveAllowPolicy"])
 def test_an_empty_policy_removes_it_and_is_accepted_when_none_was_set(name: str) -> None:
     fresh = initial_attributes("q", {})
-    with_policies = changed_attributes(fresh, {"Policy": "{}", "RedrivePolicy": REDRIVE})
+    allow = '{"redrivePermission":"denyAll"}'
+    given = {"Policy": "{}", "RedrivePolicy": REDRIVE, "RedriveAllowPolicy": allow}
+    with_policies = changed_attributes(fresh, given)
 
     assert name not in changed_attributes(with_policies, {name: ""})
     assert changed_attributes(fresh, {name: ""}) == fresh
