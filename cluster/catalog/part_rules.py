@@ -37,6 +37,7 @@ from visibility.contract.errors import (
     ServiceUnavailable,
     UnsupportedOperation,
 )
+from visibility.contract.levelling import keeps_whole
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import (
     PARTS_MAX,
@@ -77,12 +78,15 @@ def shards_for(queue: QueueDefinition, shards: Sequence[int], count: int) -> lis
 def add_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decision:
     """More parts, which take messages from now on.
 
-    Raises QueueDoesNotExist, UnsupportedOperation for a FIFO queue, InvalidParameterValue for too
-    many parts, ServiceUnavailable if there are other parts now than those asked.
+    Raises QueueDoesNotExist, UnsupportedOperation for a FIFO queue and one whose tags keep it
+    whole, InvalidParameterValue for too many parts, ServiceUnavailable if there are other parts
+    now than those asked.
     """
     current = _current(view, queue)
     if current.settings.fifo:
         raise UnsupportedOperation(f"Queue {current.name} is a FIFO queue, which stays whole.")
+    if reason := keeps_whole(current.settings.own_tags):
+        raise UnsupportedOperation(f"Queue {current.name} stays whole: {reason}.")
     parts = list(current.parts) or [Part(0, current.queue_id, current.shard)]
     if len(parts) + len(added.shards) > PARTS_MAX:
         raise InvalidParameterValue(

@@ -35,18 +35,25 @@ from visibility.contract.attributes import (
     settings_of,
 )
 from visibility.contract.errors import (
+    InvalidParameterValue,
     PurgeQueueInProgress,
     QueueDeletedRecently,
     QueueDoesNotExist,
     QueueNameExists,
 )
+from visibility.contract.levelling import keeps_whole
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn
 from visibility.contract.permissions import with_permission, without_permission
 from visibility.contract.queue_policy import check_policy_of_queue
 from visibility.contract.redrive_policies import redrive_allowed, redrive_refusal
-from visibility.contract.tags import PROTECT_ON, PROTECT_TAG
+from visibility.contract.tags import (
+    DELETION_PROTECTION_TAG,
+    PROTECT_ON,
+    PROTECT_TAG,
+    own_tags_of,
+)
 
 _AT_ONCE = 30
 """Limit of the records that a decision cleans up: what etcd takes in one transaction, which is a
@@ -219,7 +226,10 @@ def add_tags(
 ) -> Decision:
     """New or overwritten tags. Raises QueueDoesNotExist, and what `checked_tags` raises."""
     current = _current(view, queue)
-    return _changed(current, now_ms, tags=checked_tags(queue.name, current.tags, tags))
+    changed = checked_tags(queue.name, current.tags, tags)
+    if current.parts and (reason := keeps_whole(own_tags_of(changed))):
+        raise InvalidParameterValue(f"Queue {current.name} has several parts, and {reason}.")
+    return _changed(current, now_ms, tags=changed)
 
 
 def remove_tags(
@@ -275,6 +285,10 @@ def delete(
     `force`.
     """
     current = _removable(view, queue, force=force)
+    if not force and current.tags.get(DELETION_PROTECTION_TAG) == PROTECT_ON:
+        raise AccessDenied(
+            f"The tag {DELETION_PROTECTION_TAG} protects queue {current.name} from being deleted."
+        )
     state, name = view.kept.state_of_removed, name_of(current)
     over_ms = now_ms - QUEUE_REUSE_SECONDS * 1000
     over = (each for each, at_ms in view.freed_at_ms.items() if at_ms < over_ms)

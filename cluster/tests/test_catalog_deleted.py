@@ -305,6 +305,18 @@ async def test_a_purge_before_one_that_was_forgotten_can_still_be_undone(
         assert catalog.continued() == [(queue.queue_id, third.queue_id)]
 
 
+async def test_a_queue_with_deletion_protection_may_be_purged(file: CatalogFile) -> None:
+    tags = {"holdfast:deletion-protection": "on"}
+    queue = await file.catalog.create_queue(owner("q"), {}, tags)
+    with pytest.raises(AccessDenied, match=r"protection protects queue q from being deleted\.$"):
+        await file.catalog.delete_queue(queue)
+
+    successor = await file.catalog.purge_queue(queue)
+    await file.catalog.delete_queue(successor, force=True)
+
+    assert list(file.catalog) == []
+
+
 async def test_a_protected_queue_is_deleted_and_purged_by_force_only(file: CatalogFile) -> None:
     queue = await file.catalog.create_queue(owner("q"), {}, {"holdfast:protect": "on"})
     for removal in (file.catalog.delete_queue, file.catalog.purge_queue):

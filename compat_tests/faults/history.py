@@ -42,6 +42,9 @@ class Queue:
     retry_s: float = 0.0
     """For this long at least a message waits that was received and not deleted."""
 
+    in_flight_max: int = 0
+    """Messages that consumers may have at a time, 0 if nothing limits them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:

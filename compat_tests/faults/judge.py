@@ -234,6 +234,31 @@ def _hidden_but_served(evidence: Evidence) -> Iterator[Finding]:
                     yield name, f"was served by {second.queue} while hidden for {left:.3f} s more"
 
 
+def _over_the_limit(evidence: Evidence) -> Iterator[Finding]:
+    """More messages in flight at one instant than the queue's limit allows."""
+    limits = {queue.name: queue.in_flight_max for queue in evidence.history.queues.values()}
+    steps: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for name, deliveries in evidence.deliveries.items():
+        for delivery in deliveries:
+            if not limits[delivery.queue]:
+                continue
+            changes = evidence.changes.get(delivery, ())
+            ends = [delivery.begun + delivery.hidden_s, *(each.begun for each in changes)]
+            ends += [each.begun for each in evidence.deletes.get(name, ())]
+            removal = evidence.removal(delivery.queue, delivery.begun, float("inf"))
+            ends += [] if removal is None else [removal.begun]
+            until = min(ends) - MARGIN_S
+            if delivery.ended < until:
+                steps[delivery.queue] += [(delivery.ended, 1), (until, -1)]
+    for queue, changes_of_number in steps.items():
+        in_flight = 0
+        for at, step in sorted(changes_of_number):
+            in_flight += step
+            if in_flight > limits[queue]:
+                yield queue, f"had {in_flight} messages in flight at {at:.3f}"
+                break
+
+
 def _comes_before(first: Delivery, second: Delivery) -> bool:
     if first.message_id == second.message_id:
         return first.count < second.count and second.ended > first.begun  # else see `_wrong_count`
@@ -383,6 +408,7 @@ RULES: tuple[Rule, ...] = (
     _returned,
     _served_after_removal,
     _hidden_but_served,
+    _over_the_limit,
     _wrong_count,
     _early,
     _served_too_old,

@@ -88,6 +88,8 @@ _OF_THE_GATEWAY = {
     "empty_receives": "Receives that returned no message (NumberOfEmptyReceives).",
     "messages_deduplicated": "Messages that were sent again within five minutes and not stored "
     "(NumberOfDeduplicatedSentMessages).",
+    "limited_receives": "Receives that returned no message because of a limit in the queue's tags "
+    "(holdfast:receive-rate, holdfast:max-in-flight): more consumers would not get more.",
 }
 """In the order of `GatewayCounts`."""
 _SEND_TO_RECEIVE = (

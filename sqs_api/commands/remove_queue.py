@@ -12,7 +12,11 @@ import click
 from sqs_api.commands import command_options
 
 _REGION = click.option("--region", help="Region [the configured one].")
-_FORCE = click.option("--force", is_flag=True, help="Override the tag holdfast:protect=on.")
+_FORCE = click.option(
+    "--force",
+    is_flag=True,
+    help="Override the tags holdfast:protect=on and holdfast:deletion-protection=on.",
+)
 _Command = Callable[..., None]
 
 

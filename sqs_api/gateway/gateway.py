@@ -377,8 +377,7 @@ class Gateway:
         assert isinstance(operation, ReceiveMessage)
         assert queue is not None
         if not deliveries.leases:
-            empty = self._counts.empty_receives
-            empty[queue.queue_id] = empty.get(queue.queue_id, 0) + 1
+            self._counts.received_none(queue.queue_id, is_limited=deliveries.is_limited)
             if exchange.does_not_wait:
                 self.polls_not_waited += 1
                 self.refuse(exchange, RequestThrottled(_TOO_MANY_POLLS))

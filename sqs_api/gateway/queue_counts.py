@@ -21,6 +21,7 @@ class GatewayCounts(NamedTuple):
 
     empty_receives: int = 0
     deduplicated: int = 0
+    limited_receives: int = 0
     first_receives: int = 0
     first_receive_ms: int = 0
 
@@ -37,8 +38,16 @@ class QueueCounts:
         """Messages that were received for the first time."""
         self.first_receive_ms: dict[int, int] = {}
         """The sum of their times since they were sent, delays included."""
+        self.limited_receives: dict[int, int] = {}
+        """Receives that returned nothing because of a limit of the queue's tags."""
         self.send_to_receive_s = Histogram(SEND_TO_RECEIVE_BOUNDS_S)
         """The same times, of all queues."""
+
+    def received_none(self, queue_id: int, *, is_limited: bool) -> None:
+        """Count a receive that returned nothing."""
+        self.empty_receives[queue_id] = self.empty_receives.get(queue_id, 0) + 1
+        if is_limited:
+            self.limited_receives[queue_id] = self.limited_receives.get(queue_id, 0) + 1
 
     def received(self, queue_id: int, deliveries: Deliveries) -> None:
         """Count the time of messages that are received for the first time."""
@@ -71,6 +80,7 @@ class QueueCounts:
         return (
             self.empty_receives,
             self.deduplicated,
+            self.limited_receives,
             self.first_receives,
             self.first_receive_ms,
         )

@@ -116,10 +116,12 @@ class QueuesRead(msgspec.Struct, frozen=True):
 
 
 class Deliveries(msgspec.Struct, frozen=True):
-    """The messages taken by a ReceiveMessage and their leases, in order."""
+    """The messages taken by a ReceiveMessage and their leases, in order. `is_limited`: there are
+    none because of a limit of the queue's tags."""
 
     leases: list[Lease]
     messages: list[StoredMessage]
+    is_limited: bool = False
 
 
 class Progress(msgspec.Struct, frozen=True):

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.levelling import LEVELLING_TAGS
 from visibility.contract.own_tag import PREFIX, OwnTag
 from visibility.contract.retry_backoff import RETRY_TAGS
 
@@ -19,6 +20,8 @@ ARCHIVE_NONE = "none"
 ARCHIVE_TAG = "holdfast:archive"
 PROTECT_ON = "on"
 PROTECT_TAG = "holdfast:protect"
+DELETION_PROTECTION_TAG = "holdfast:deletion-protection"
+"""Named as other services of AWS name it."""
 
 OWN_TAGS = {
     row.key: row
@@ -34,7 +37,13 @@ OWN_TAGS = {
             "The queue is protected from being deleted or purged.",
             (PROTECT_ON, "off"),
         ),
+        OwnTag(
+            DELETION_PROTECTION_TAG,
+            "The queue is protected from being deleted; it may be purged.",
+            (PROTECT_ON, "off"),
+        ),
         *RETRY_TAGS,
+        *LEVELLING_TAGS,
     )
 }
 """The tags, by key."""

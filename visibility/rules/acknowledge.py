@@ -35,6 +35,7 @@ from visibility.rules.archive_batches import DECISION_BYTES_MAX, hand_over_delet
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
 from visibility.rules.leases import no_lease
+from visibility.rules.levelling import paced
 from visibility.rules.message_events import MessagesDeleted, VisibilityChanged
 from visibility.rules.operation_kinds import NOTHING, OperationKind, Operations, Replay
 from visibility.rules.order import Order
@@ -355,7 +356,9 @@ def give_back(
     acknowledging = _Acknowledging(shard, request, stamp)
     for receipt in receipts:
         acknowledging.give_back(receipt)
-    return None, acknowledging.events()
+    queue, definition = shard.queue(request.queue.queue_id), request.queue
+    rate = paced(queue, definition, stamp.now_ms, -len(acknowledging.ended))
+    return None, (*acknowledging.events(), *rate)
 
 
 def decide_undo_receive(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:

@@ -335,5 +335,6 @@ def record_leases(changes: Changes, queue_id: int, leases: list[Lease]) -> None:
 
 
 def _room_again(shard: ShardState, queue_id: int, left: int) -> Iterable[int]:
-    in_flight = shard.queue(queue_id).in_flight
-    return (queue_id,) if in_flight < IN_FLIGHT_MAX <= in_flight + left else ()
+    queue = shard.queue(queue_id)
+    is_below = queue.in_flight < IN_FLIGHT_MAX <= queue.in_flight + left
+    return (queue_id,) if is_below or queue.is_held_back else ()

@@ -53,6 +53,8 @@ class Taking(Protocol):
     """The number of messages that it takes at most; 0 or less if too many are in flight."""
     visible_at_ms: int
     """The end of the leases of this receive."""
+    is_held_back: bool
+    """True if it takes none because of a limit of the queue's tags."""
     comes_again: bool
     """Set if it must be decided again although it got nothing."""
     leases: list[Lease]

@@ -27,6 +27,7 @@ from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.hold_messages import end_holds, needs_release
 from visibility.rules.leases import lease_of, no_lease
+from visibility.rules.levelling import end_holding_back
 from visibility.rules.message_events import (
     MessagesExpired,
     MessagesMoved,
@@ -354,5 +355,6 @@ STEPS: tuple[Step, ...] = (
     _expire,
     forget_ids,
     _wake_for_letters,
+    end_holding_back,
 )
 """The steps in order. One that raises DamagedRecord has changed nothing."""

@@ -24,6 +24,7 @@ from visibility.rows.row_keys import PART, number_of, row_key
 from visibility.rows.row_values import THE_SHARD, PartRow
 from visibility.rules.decided import NO_MESSAGES, NoAnswer, Outcome
 from visibility.rules.events import Event
+from visibility.rules.levelling import hold_back, receive_room
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.tables import (
     NUMBER_KEY,
@@ -120,9 +121,12 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     """Say how many messages could be received, or wait for some."""
     operation = request.operation
     assert isinstance(operation, FindMessages)
-    queue = shard.queue(request.queue.queue_id)
-    if queue.visible > 0 and queue.in_flight < in_flight_max(request.queue):
-        return MessagesFound(queue.visible), ()
+    definition = request.queue
+    queue = shard.queue(definition.queue_id)
+    if queue.visible > 0 and queue.in_flight < in_flight_max(definition):
+        if not definition.settings.own_tags or receive_room(queue, definition, stamp.now_ms) > 0:
+            return MessagesFound(queue.visible), ()
+        hold_back(shard, queue, definition, stamp.now_ms)
     return (NoAnswer.PARK if operation.wait_time_seconds else NO_MESSAGES), ()
 
 

@@ -18,10 +18,11 @@ from visibility.contract.outcomes import Deliveries
 from visibility.contract.retry_backoff import RETRY_MIN_TAG, retry_wait_ms
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.dead_letters import DeadLetters
-from visibility.rules.decided import NoAnswer, Outcome
+from visibility.rules.decided import LIMITED, NO_MESSAGES, NoAnswer, Outcome
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import first_lease, next_lease, no_lease
+from visibility.rules.levelling import hold_back, paced, receive_room
 from visibility.rules.message_events import MessagesReceived, VisibilityChanged
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.order import Fate
@@ -34,7 +35,6 @@ from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer, ShortReceive
 from visibility.state.stamp import Stamp
 
-_NONE = Deliveries([], [])
 _VISIBILITY_MAX_MS = VISIBILITY_TIMEOUT.high * 1000
 
 
@@ -61,6 +61,7 @@ class _Taking:
         "_letters",
         "_too_old",
         "comes_again",
+        "is_held_back",
         "leases",
         "limit",
         "messages",
@@ -86,6 +87,10 @@ class _Taking:
         self.stamp = stamp
         left = in_flight_max(request.queue) if request.queue.parts else IN_FLIGHT_MAX
         left -= queue.in_flight
+        self.is_held_back = False
+        if settings.own_tags and left > 0:
+            left = min(left, receive_room(queue, request.queue, stamp.now_ms))
+            self.is_held_back = left <= 0
         self.limit = min(operation.max_number_of_messages or 1, left)
         self.visible_at_ms = stamp.now_ms + hide_ms
         self.comes_again = False
@@ -183,20 +188,24 @@ class _Taking:
         letters = () if self._letters is None else self._letters.events()
         if not self.leases:
             return letters
-        return (
-            *letters,
-            MessagesReceived(self.queue.queue_id, self.stamp.now_ms, self.leases),
-        )
+        now_ms = self.stamp.now_ms
+        received = MessagesReceived(self.queue.queue_id, now_ms, self.leases)
+        if not self.request.queue.settings.own_tags:
+            return (*letters, received)
+        rate = paced(self.queue, self.request.queue, now_ms, len(self.leases))
+        return (*letters, received, *rate)
 
     def nothing(self) -> Deliveries | NoAnswer:
         """The answer without messages."""
         letters = self._letters
+        if self.is_held_back:
+            hold_back(self.shard, self.queue, self.request.queue, self.stamp.now_ms)
         if self.comes_again or (
             letters is not None and ((letters.is_full and letters.moved) or self._too_old.is_over)
         ):
             return NoAnswer.DEFER
         if not self.waits:
-            return _NONE
+            return LIMITED if self.is_held_back else NO_MESSAGES
         if self.request.queue.parts:  # it would not hear of messages in other parts
             raise Moved()
         # A queue may be its own dead-letter queue: messages that just moved can be received.
@@ -237,7 +246,7 @@ def _receive_again(
         if not too_old.passes(lease.retained_from_ms)
     ]
     if not leases:
-        return Deliveries([], []), ()
+        return NO_MESSAGES, ()
     found = shard.rows.messages(queue.queue_id, [lease.sequence for lease in leases])
     messages = [message for message in found if message is not None]
     if len(messages) < len(leases):

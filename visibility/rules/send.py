@@ -23,6 +23,7 @@ from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_values import Remembered
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
+from visibility.rules.levelling import check_throttled
 from visibility.rules.message_events import MessagesDelayed, MessagesSent
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
@@ -50,6 +51,8 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     delay_s = operation.delay_seconds
     if _is_plain(queue, content) and not (delay_s or definition.settings.delay_ms):
         message_id, number = stamp.message_id(), None
+        if definition.settings.own_tags:
+            check_throttled(shard, request, stamp)
         message = StoredMessage(
             message_id, stamp.now_ms, content.size, content.data, content.sealed
         )
@@ -58,6 +61,8 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     else:
         sending = Sending(shard, queue, definition, stamp, request.parts)
         message_id, number = sending.send(content, delay_s)
+        if definition.settings.own_tags and not sending.is_empty:
+            check_throttled(shard, request, stamp)
         events = sending.events()
         duplicates = sending.duplicates
     result = SendMessageResult(
@@ -80,6 +85,8 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     queue = shard.queue(request.queue.queue_id)
     sending = Sending(shard, queue, request.queue, stamp, request.parts)
     result = batch_result(operation.entries, request.parts, sending.send)
+    if request.queue.settings.own_tags and not sending.is_empty:
+        check_throttled(shard, request, stamp)
     duplicates = sending.duplicates
     return Deduplicated(result, duplicates) if duplicates else result, sending.events()
 

@@ -35,7 +35,7 @@ class Standard(Order):
         """See `Order`. Raises OverLimit, for short polls only, as AWS does."""
         shard, queue, limit = taking.shard, taking.queue, taking.limit
         if limit <= 0:
-            if taking.waits:
+            if taking.waits or taking.is_held_back:
                 return ()
             raise OverLimit(
                 "Too many messages have been received and not deleted from this queue: "

@@ -27,6 +27,7 @@ from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decided import (
+    LIMITED,
     NO_MESSAGES,
     Answers,
     Damage,
@@ -138,7 +139,9 @@ class Turn:
             self.remembered = TurnAnswers(state.memory, self._stamp.now_ms, deferred, requests)
         were_left = bool(state.to_wake)
         for ticket in advance(state, self._stamp.now_ms):
-            self.answers.append((ticket, NO_MESSAGES))
+            queue = state.queues.get(ticket.queue_id)
+            is_limited = queue is not None and queue.is_held_back
+            self.answers.append((ticket, LIMITED if is_limited else NO_MESSAGES))
         if state.due:
             self._pulse()
         for place, ticket in enumerate(deferred):

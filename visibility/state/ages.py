@@ -49,10 +49,15 @@ class OldestMessages(msgspec.Struct, frozen=True):
 
 def oldest_messages(shard: ShardState, queue: QueueState) -> OldestMessages:
     """The oldest messages of a queue. O(log messages). Raises DamagedRecord."""
-    receivable = _receivable_fifo if queue.fifo else _receivable_standard
     return OldestMessages(
-        _stored_ms(shard, queue), receivable(shard, queue), _unspent_ms(shard, queue)
+        _stored_ms(shard, queue), receivable_since_ms(shard, queue), _unspent_ms(shard, queue)
     )
+
+
+def receivable_since_ms(shard: ShardState, queue: QueueState) -> int:
+    """See `OldestMessages.receivable_ms`. Raises DamagedRecord."""
+    receivable = _receivable_fifo if queue.fifo else _receivable_standard
+    return receivable(shard, queue)
 
 
 def _stored_ms(shard: ShardState, queue: QueueState) -> int:

@@ -222,6 +222,10 @@ class QueueState:
     waits_for_key: bool = False
     """True if a receive left dead letters in their place, as their key was not there yet;
     volatile."""
+    is_held_back: bool = False
+    """True if a receive got nothing because of a limit of the queue's tags; volatile."""
+    paced_until_us: int = 0
+    """The instant at which the rate of receives has caught up, 0 if none was counted; volatile."""
     expired_leases: deque[int] = field(default_factory=deque)
     """FIFO: messages whose lease is over, until an event says so; volatile."""
     over_received: deque[int] = field(default_factory=deque)

@@ -23,6 +23,8 @@ def test_the_known_tags_take_their_values() -> None:
         {"holdfast:archive": "none"},
         {"holdfast:protect": "on"},
         {"holdfast:protect": "off"},
+        {"holdfast:deletion-protection": "on"},
+        {"holdfast:deletion-protection": "off"},
     ]
     for tags in given:
         assert checked_tags("q", {}, tags) == tags
@@ -48,14 +50,18 @@ def test_the_known_tags_take_their_values() -> None:
             "all",
             "Tag holdfast:archiv is unknown. "
             "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
-            "holdfast:retry-min, holdfast:retry-max.",
+            "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
+            "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
+            "holdfast:throttle-age.",
         ),
         (
             "Holdfast:archive",
             "all",
             "Tag Holdfast:archive is unknown. "
             "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
-            "holdfast:retry-min, holdfast:retry-max.",
+            "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
+            "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
+            "holdfast:throttle-age.",
         ),
     ],
 )
@@ -82,7 +88,7 @@ def test_a_tag_from_before_does_not_keep_others_from_being_set() -> None:
 
 
 def test_each_tag_has_a_meaning_of_one_sentence_and_a_row_in_the_guide() -> None:
-    guide = (Path(__file__).parents[2] / "sqs_api/OPERATING.md").read_text()
+    guide = (Path(__file__).parents[2] / "visibility/POLICIES.md").read_text()
 
     for key, row in OWN_TAGS.items():
         assert f"| `{key}` |" in guide

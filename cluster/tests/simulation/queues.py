@@ -19,9 +19,11 @@ ORDER, FAILING_FIFO, LETTERS_FIFO = "order.fifo", "failing.fifo", "letters.fifo"
 NAMES = (PLAIN, FAIR, RESCUED, FAILING, LETTERS, ORDER, FAILING_FIFO, LETTERS_FIFO)
 SHORT, SHORT_FIFO = "short", "short.fifo"
 SHORT_NAMES = (SHORT, SHORT_FIFO)
-"""Queues whose messages expire, and wait when a receive failed, in runs that have them."""
+"""Queues whose messages expire and wait when a receive failed, with limits of receives, in runs
+that have them."""
 RETENTION_S = 60
 RETRY_S = 2
+IN_FLIGHT_MAX = 3
 SOLE, SOLE_FIFO = "sole", "sole.fifo"
 SOLE_NAMES = (SOLE, SOLE_FIFO)
 """Queues with one consumer, in runs that have them."""
@@ -51,11 +53,17 @@ def define_queues(
             is_ordered=name == SHORT_FIFO,
             retention_s=RETENTION_S,
             retry_s=RETRY_S,
+            in_flight_max=IN_FLIGHT_MAX,
         )
         short = queue_named(
             name,
             queue_id,
-            tags={"holdfast:retry-min": str(RETRY_S), "holdfast:retry-max": "5"},
+            tags={
+                "holdfast:retry-min": str(RETRY_S),
+                "holdfast:retry-max": "5",
+                "holdfast:max-in-flight": str(IN_FLIGHT_MAX),
+                "holdfast:receive-rate": "20",
+            },
             VisibilityTimeout=visibility,
             MessageRetentionPeriod=str(RETENTION_S),
         )

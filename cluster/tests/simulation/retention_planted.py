@@ -1,5 +1,5 @@
-"""Bugs about messages whose retention is over, or which wait, that the simulator must find, planted
-into the production code for the time of a test."""
+"""Bugs about messages whose retention is over, which wait, or which are more than a limit, that the
+simulator must find, planted into the production code for the time of a test."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 
 from cluster.tests.simulation.planting import Plant
 from visibility.contract.stored_message import Lease
+from visibility.rules import levelling
 from visibility.rules.retention import TooOld
 from visibility.state import window
 from visibility.state.queue_state import QueueState
@@ -51,9 +52,15 @@ def do_not_wait(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Lease, "receivable_at_ms", property(lambda lease: lease.visible_at_ms))
 
 
+def forget_who_has_a_message(patch: pytest.MonkeyPatch) -> None:
+    """The limit of messages in flight does not know of those that are in flight already."""
+    patch.setattr(levelling, "with_consumers", lambda queue: 0)
+
+
 PLANTS: tuple[Plant, ...] = (
     leave_retention_to_pulses,
     pass_by_the_window_only,
     forget_what_was_passed_by,
     do_not_wait,
+    forget_who_has_a_message,
 )

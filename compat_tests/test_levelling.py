@@ -1,0 +1,117 @@
+"""Load levelling: limits of consumers that are no errors, and refusals that SDKs wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from urllib.request import urlopen
+
+import boto3
+import pytest
+from botocore.config import Config
+from botocore.exceptions import ClientError as BotocoreError
+
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.facade import Client, Credentials, counts, receive, refusal
+from compat_tests.node_process import NodeProcess
+
+
+def _tag(sqs: Client, url: str, **tags: str) -> str:
+    named = {f"holdfast:{key.replace('_', '-')}": value for key, value in tags.items()}
+    sqs.call("TagQueue", QueueUrl=url, Tags=named)
+    return url
+
+
+def test_consumers_have_as_many_messages_as_the_tag_says(
+    sqs: Client, make_queue: Callable[..., str]
+) -> None:
+    url = _tag(sqs, make_queue(), max_in_flight="2")
+    for body in "abc":
+        sqs.call("SendMessage", QueueUrl=url, MessageBody=body)
+
+    first = receive(sqs, url) + receive(sqs, url)
+    assert len(first) == 2
+    assert receive(sqs, url) == []
+    sqs.call("DeleteMessage", QueueUrl=url, ReceiptHandle=first[0]["ReceiptHandle"])
+
+    assert len(receive(sqs, url)) == 1
+    assert counts(sqs, url) == (0, 2, 0)
+
+
+def test_a_limited_receive_is_counted_apart(
+    node: NodeProcess, current: Boto3Client, make_queue: Callable[..., str]
+) -> None:
+    url = _tag(current, make_queue(), max_in_flight="1")
+    receive(current, url)
+    for body in "ab":
+        current.call("SendMessage", QueueUrl=url, MessageBody=body)
+    receive(current, url)
+    receive(current, url)
+
+    with urlopen(f"{node.url}/_holdfast/metrics", timeout=60) as page:
+        lines = page.read().decode().splitlines()
+    label = f'queue="{url.rpartition("/")[2]}"'
+    shown = {line.partition("{")[0]: line.split()[-1] for line in lines if label in line}
+    assert shown["holdfast_queue_limited_receives_total"] == "1.0"
+    assert shown["holdfast_queue_empty_receives_total"] == "2.0"
+
+
+def test_a_rate_is_kept_over_a_long_poll(sqs: Client, make_queue: Callable[..., str]) -> None:
+    url = _tag(sqs, make_queue(), receive_rate="10")
+    for body in "abc":
+        sqs.call("SendMessage", QueueUrl=url, MessageBody=body)
+
+    found = [receive(sqs, url, 10, WaitTimeSeconds=5) for _ in range(3)]
+
+    assert [len(each) for each in found] == [1, 1, 1]
+
+
+def test_sends_above_the_depth_are_refused_with_a_status_that_sdks_repeat(
+    sqs: Client, make_queue: Callable[..., str]
+) -> None:
+    url = _tag(sqs, make_queue(), throttle_depth="1")
+    sqs.call("SendMessage", QueueUrl=url, MessageBody="a")
+
+    error = refusal(sqs, "SendMessage", QueueUrl=url, MessageBody="b")
+
+    assert (error.code, error.status) == ("RequestThrottled", 403)
+    assert error.message == (
+        "The queue has too many messages waiting for consumers (tag holdfast:throttle-depth)."
+    )
+
+
+@pytest.mark.slow  # SDKs wait between their attempts
+@pytest.mark.parametrize("mode", ["legacy", "standard", "adaptive"])
+def test_boto3_repeats_a_throttled_send_in_each_of_its_modes(
+    endpoint: str,
+    credentials: Credentials,
+    current: Boto3Client,
+    make_queue: Callable[..., str],
+    mode: str,
+) -> None:
+    url = _tag(current, make_queue(), throttle_depth="1")
+    current.call("SendMessage", QueueUrl=url, MessageBody="a")
+    client = boto3.client(
+        "sqs",
+        endpoint_url=endpoint,
+        region_name=credentials.region,
+        aws_access_key_id=credentials.access_key_id,
+        aws_secret_access_key=credentials.secret_access_key,
+        config=Config(retries={"mode": mode, "total_max_attempts": 2}),
+    )
+
+    with pytest.raises(BotocoreError) as caught:
+        client.send_message(QueueUrl=url, MessageBody="b")
+
+    assert caught.value.response["ResponseMetadata"]["RetryAttempts"] == 1
+
+
+def test_a_queue_with_deletion_protection_is_not_deleted(
+    sqs: Client, make_queue: Callable[..., str]
+) -> None:
+    url = _tag(sqs, make_queue(), deletion_protection="on")
+
+    error = refusal(sqs, "DeleteQueue", QueueUrl=url)
+
+    assert error.code == "AccessDenied"
+    sqs.call("UntagQueue", QueueUrl=url, TagKeys=["holdfast:deletion-protection"])
+    sqs.call("DeleteQueue", QueueUrl=url)
