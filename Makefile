@@ -82,7 +82,7 @@ AIOBOTO3_LOCK := compat_tests/clients/requirements-aioboto3.lock
 CELERY_LOCK := compat_tests/clients/requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: help serve cluster fleet cluster-test cluster-faults jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sdks bench bench-cluster bench-jobs size retention rooms runs lock clean
+.PHONY: help serve cluster fleet cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sdks bench bench-cluster bench-jobs size retention rooms runs lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -111,6 +111,10 @@ cluster-test: $(CLIENTS) $(VENV)/.dev
 	@test -n "$$AWS_ENDPOINT_URL" || { echo 'paste the export lines of make cluster first' >&2; exit 2; }
 	COMPAT_ENDPOINT="$$AWS_ENDPOINT_URL" $(if $(KILL_EVERY),$(FAULT)kill_hosts --every $(KILL_EVERY) --) \
 	    $(PARALLEL) compat_tests $(ARGS)
+
+# A fleet is lost and recovered from its backup; prints what was lost and how long it took.
+recovery: $(VENV)/.dev $(VENV)/.etcd
+	$(BIN)/python -m pytest compat_tests/test_backup_of_fleet.py -s -n 0 $(ARGS)
 
 test-loaded: $(CLIENTS) $(VENV)/.dev
 	$(BIN)/python -m compat_tests.loaded $(PARALLEL) $(ARGS)

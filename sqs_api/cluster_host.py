@@ -30,7 +30,7 @@ from cluster.replication.replica_port import PeerMessages
 from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.backup_points import ClusterPoint
+from sqs_api.admin.backup_points import ClusterPoint, OtherCluster
 from sqs_api.admin.cluster_metrics import ClusterMetrics
 from sqs_api.admin.cluster_pages import ClusterPages
 from sqs_api.admin.fleet_pages import FleetPages
@@ -127,11 +127,23 @@ class ClusterHost(NamedTuple):
         cluster, root = self.joined.member.cluster, self.joined.root
         entropy = self.process.entropy
         return ClusterPoint(
-            cluster, self.questions, root, self.replicas.opened, entropy, self._is_alone
+            cluster,
+            self.questions,
+            root,
+            self.replicas.opened,
+            entropy,
+            self.joined.member.number,
+            self._other_clusters,
         )
 
-    def _is_alone(self) -> bool:
-        return len(self._clusters()) == 1
+    def _other_clusters(self) -> dict[int, OtherCluster]:
+        fleet = self.joined.fleet
+        found: dict[int, OtherCluster] = {}
+        for number, shards in fleet.founded.items():
+            alive = fleet.alive_of(number)
+            hosts = sorted(fleet.hosts_of(number), key=lambda host: host not in alive)
+            found[number] = OtherCluster(hosts, shards)
+        return found
 
     @property
     def feature(self) -> Feature:

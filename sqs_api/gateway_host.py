@@ -35,6 +35,7 @@ from cluster.peers.transport import Transport
 from cluster.shards.issued_ids import RaisedIds
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
+from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.quiesce import Quiesce
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.parts import Feature, Process
@@ -71,11 +72,8 @@ class _NoStores:
         """See `Stores`."""
 
 
-class _NoPoint:
+class _NoPoint(BackupPoint):
     """A gateway has nothing to copy."""
-
-    def __init__(self) -> None:
-        self.cluster = ""
 
     async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
         """See `BackupPoint`."""

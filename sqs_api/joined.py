@@ -15,6 +15,7 @@ from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.clock import Entropy
 from cluster.coordination.coordination import Snapshot, Unavailable
 from cluster.coordination.etcd_coordination import EtcdCoordination
+from cluster.fleet.copied_fleet import check_backup, put_by
 from cluster.fleet.fleet_records import FIRST, FLEET, FleetCluster, place_of, read_fleet
 from cluster.fleet.fleet_view import FleetLeaders, FleetView, watched
 from cluster.members.copied_records import RECORDS_FILE, read_copied
@@ -63,23 +64,38 @@ async def own_cluster(process: Process, member: MemberSettings) -> FleetCluster 
         return None
     root = coordination_of(member, FLEET, process.clock, process.entropy, ".starts")
     try:
-        while isinstance(found := await root.read_all(), Unavailable):
-            structlog.get_logger("members").warning("waits_to_join", reason=found.reason)
+        while isinstance(found := await _fleet_records(process, member, root), str):
+            structlog.get_logger("members").warning("waits_to_join", reason=found)
             await asyncio.sleep(_PAUSE_S)
     finally:
         await root.close()
-    own = read_fleet({each.key: each.value for each in found.records}).clusters.get(member.number)
+    own = read_fleet(found).clusters.get(member.number)
     if own is None:
         raise MembershipRefused(
             f"the fleet `{member.cluster}` has no cluster {member.number}: make it with "
             "`holdfast fleet add-cluster` on a host of another cluster"
         )
-    if member.founders and set(member.founders) != set(own.founders):
+    if own.founders and member.founders and set(member.founders) != set(own.founders):
         raise MembershipRefused(
             f"cluster {member.number} was added with the hosts {', '.join(own.founders)}: "
             "leave --cluster-hosts away"
         )
     return own
+
+
+async def _fleet_records(
+    process: Process, member: MemberSettings, root: EtcdCoordination
+) -> dict[str, bytes] | str:
+    """The records of the fleet, or the reason to wait. Raises MembershipRefused."""
+    found = await root.read_all()
+    if isinstance(found, Unavailable):
+        return found.reason
+    records = {each.key: each.value for each in found.records}
+    if (process.settings.data / RECORDS_FILE).exists():
+        own = _restored_records(process.settings.data)
+        if not check_backup(own, records, member.number):
+            return "cluster 1 of the restored fleet has not been founded: start its hosts"
+    return records
 
 
 async def join(
@@ -108,7 +124,7 @@ async def join(
             name=member.host,
             peer_address=member.peer_address,
             version=metadata.version("holdfast"),
-            founders=member.founders if cluster is None else cluster.founders,
+            founders=member.founders if cluster is None else cluster.founders or member.founders,
             shards=range(min(folders), min(folders) + len(folders)),
             formats=NEWEST_FORMAT,
             cluster=member.cluster,
@@ -121,7 +137,7 @@ async def join(
         save=partial(save_identity, settings.data),
         replica_ids=partial(_replica_ids, settings.data, folders, entropy),
         on_removed=on_removed,
-        restored_records=partial(_restored_records, settings.data),
+        restored_records=lambda: put_by(_restored_records(settings.data), member.number),
     )
     opened.push_async_callback(membership.close)
     fleet = FleetView({key: root.below(key) for key in watched(member.number)}, member.number)

@@ -18,7 +18,7 @@ from auth.credentials import AccessKey
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.copies.backup import remove_leftovers
 from cluster.fleet.fleet_records import FleetCluster
-from sqs_api.admin.backup_points import quiesce
+from sqs_api.admin.backup_points import ClusterPoint, quiesce
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide
 from sqs_api.archiving.service import archive_limits
@@ -198,7 +198,10 @@ def _owner(
     quiesced = partial(quiesce, shards.deliveries, records.catalog)
     if not isinstance(host, WorkerHost):
         point = host.backup_point(quiesced, shards.router)
-        return Owner(process, records, shards, point, hosts)
+        owner = Owner(process, records, shards, point, hosts)
+        if host.questions is not None and isinstance(point, ClusterPoint):
+            point.own.serve(host.questions, owner.backups.make_part)
+        return owner
     all_point, copied = host.backup(quiesced, shards.store_of)
     writer = Writer(host.place.number, host.place.workers)
     owner = Owner(process, records, shards, all_point, hosts, copied=copied, usage_writer=writer)

@@ -20,8 +20,8 @@ from cluster.copies.backup import CopiedStore
 from cluster.parts.draining import DRAIN_CHECK_S, Draining
 from cluster.shards.queue_watch import QueueWatch
 from cluster.shards.router import Router
-from sqs_api.admin.backup_points import BackupPoint
 from sqs_api.admin.backups import Backups
+from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.usage_page import UsagePage
 from sqs_api.archiving.service import Archiving

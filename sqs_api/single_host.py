@@ -15,7 +15,8 @@ from cluster.members.host_folder import refuse_member_folder
 from cluster.peers.questions import Questions
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.backup_points import BackupPoint, OwnPoint
+from sqs_api.admin.backup_points import OwnPoint
+from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.quiesce import Quiesce
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.parts import Feature, Process

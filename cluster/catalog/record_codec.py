@@ -12,12 +12,19 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from auth.envelope import SealBroken
-from cluster.catalog.catalog_records import DELETED, QUEUES, Entry, KeptQueue, KeptState
+from cluster.catalog.catalog_records import (
+    DELETED,
+    PREFIX,
+    QUEUES,
+    Entry,
+    KeptQueue,
+    KeptState,
+)
 from cluster.coordination.coordination import Record
 from cluster.keys.keyring import Secrets
 from visibility.contract.attributes import settings_of
 from visibility.contract.model import QueueDefinition
-from visibility.contract.queue_parts import Part
+from visibility.contract.queue_parts import NUMBERS_SKIPPED, Part
 
 _RECEIPT_KEY = "receipt key"
 
@@ -87,6 +94,22 @@ def stored_queues(records: Iterable[Record]) -> Iterator[tuple[StoredQueue, int,
         elif isinstance(entry, StoredTombstone):
             queue = entry.queue
             yield queue, queue.queue_id, queue.places()[queue.queue_id]
+
+
+def skip_part_numbers(key: str, value: bytes) -> bytes:
+    """The value of a restored record: numbers that the queue's parts may have got after the backup
+    are not given to others. Raises CatalogUnreadable."""
+    if not key.startswith((PREFIX + QUEUES, PREFIX + DELETED)):
+        return value
+    entry = stored_entry(key.removeprefix(PREFIX), value)
+    if isinstance(entry, StoredTombstone):
+        return msgspec.json.encode(msgspec.structs.replace(entry, queue=_skipped(entry.queue)))
+    assert isinstance(entry, StoredQueue)
+    return msgspec.json.encode(_skipped(entry))
+
+
+def _skipped(queue: StoredQueue) -> StoredQueue:
+    return msgspec.structs.replace(queue, last_part=queue.last_part + NUMBERS_SKIPPED)
 
 
 def definition_of(stored: StoredQueue, receipt_key: bytes) -> QueueDefinition:

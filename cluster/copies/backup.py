@@ -26,10 +26,13 @@ from cluster.members.copied_records import catalog_in, write_copied
 from cluster.members.host_folder import MEMBER_FILE
 from storage.copies.manifest import (
     CLUSTER_FORMAT,
+    FLEET_FORMAT,
     MANIFEST_FORMAT,
+    NO_FLEET,
     BackupRefused,
     CopiedFile,
     Manifest,
+    PartOfFleet,
     write_manifest,
 )
 from storage.copies.second_copy import copy_sound, first_of
@@ -91,6 +94,7 @@ class BackupDraft:
         self._data = data.absolute()
         self._target = target
         self._cluster = cluster
+        self._format = CLUSTER_FORMAT if cluster else MANIFEST_FORMAT
         self._with_master_key = with_master_key
         self._stopped = threading.Event()
         with _named_errors(f"cannot make a backup at {target}"):
@@ -172,7 +176,13 @@ class BackupDraft:
             write_copied(self._draft, records)
 
     def finish(
-        self, shards: Mapping[int, str], *, version: str, made_at_ms: int, last_stamp_ms: int
+        self,
+        shards: Mapping[int, str],
+        *,
+        version: str,
+        made_at_ms: int,
+        last_stamp_ms: int,
+        part: PartOfFleet = NO_FLEET,
     ) -> Manifest:
         """Move everything to its place and onto the disk, and declare it a backup. Takes minutes
         for many GiB. Raises BackupRefused."""
@@ -181,7 +191,7 @@ class BackupDraft:
             files = [self._finished(name) for name in files_below(self._draft)]
             sync_folders(self._target)
             manifest = Manifest(
-                format=CLUSTER_FORMAT if self._cluster else MANIFEST_FORMAT,
+                format=FLEET_FORMAT if part.fleet else self._format,
                 holdfast=version,
                 data_format=FORMAT_VERSION,
                 made_at_ms=made_at_ms,
@@ -192,6 +202,8 @@ class BackupDraft:
                 files=files,
                 deleted_queues=deleted_queues,
                 cluster=self._cluster,
+                fleet=part.fleet,
+                cluster_number=part.number,
             )
             write_manifest(self._target, manifest)
         remove_leftovers(self._data)
@@ -217,12 +229,17 @@ class BackupDraft:
     def discard(self) -> None:
         """Remove the draft; the empty target stays. Leaves files that cannot be removed."""
         remove_leftovers(self._data)
-        with suppress(OSError):
-            for child in self._target.iterdir():
-                if child.is_dir():
-                    shutil.rmtree(child, ignore_errors=True)
-                else:
-                    child.unlink()
+        discard_made(self._target)
+
+
+def discard_made(target: Path) -> None:
+    """Empty the folder of a backup. Leaves files that cannot be removed."""
+    with suppress(OSError):
+        for child in target.iterdir():
+            if child.is_dir():
+                shutil.rmtree(child, ignore_errors=True)
+            else:
+                child.unlink()
 
 
 def back_up_closed(

@@ -7,19 +7,19 @@ Handles of messages in the backup still work.
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
-from contextlib import closing, suppress
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from cluster.catalog.host_records import FILE_NAME
-from cluster.catalog.record_codec import CatalogUnreadable
+from cluster.catalog.record_codec import CatalogUnreadable, skip_part_numbers
 from cluster.clock import SystemEntropy
 from cluster.coordination.sqlite_coordination import write_records
-from cluster.copies.backup import first_sequences
+from cluster.copies.backup import discard_made, first_sequences
+from cluster.fleet.fleet_records import FIRST, place_of
 from cluster.keys.keyring import check_master
 from cluster.keys.master_key import WrongMasterKey
 from cluster.members.copied_records import (
@@ -28,6 +28,7 @@ from cluster.members.copied_records import (
     catalog_in,
     formats_in,
     read_copied,
+    write_copied,
 )
 from cluster.members.host_folder import save_identity
 from cluster.members.member_records import Identity
@@ -67,16 +68,18 @@ class DamagedFile(NamedTuple):
     reason: str
 
 
-def restore(backup: Path, data: Path, master: bytes | None = None) -> Manifest:
+def restore(backup: Path, data: Path, master: bytes | None = None, *, number: int = 0) -> Manifest:
     """Make `data`, which must not exist or be empty, a data folder of the backup's content,
     durably. With its `master` key a cluster's backup becomes the folder of a single host, else that
-    of a founding host.
+    of a founding host. `number` is that of the cluster whose part of a fleet's backup this is, 0 if
+    it is not of a fleet.
 
     Raises BackupRefused and BackupDamaged, with nothing left in `data`.
     """
     manifest = read_manifest(backup)
     if master is not None and not manifest.cluster:
         raise BackupRefused(f"{backup} is of a single host: restore it without --single")
+    _check_part(backup, manifest, number)
     if manifest.data_format not in _READABLE_FORMATS:
         raise BackupRefused(
             f"{backup} is of data format {manifest.data_format}; this version of holdfast knows "
@@ -90,7 +93,7 @@ def restore(backup: Path, data: Path, master: bytes | None = None) -> Manifest:
         try:
             _restore(backup, data, manifest, master)
         except BaseException:
-            empty_folder(data)
+            discard_made(data)
             raise
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
@@ -107,6 +110,18 @@ def restore(backup: Path, data: Path, master: bytes | None = None) -> Manifest:
     return manifest
 
 
+def _check_part(backup: Path, manifest: Manifest, number: int) -> None:
+    """Parts of several backups would have messages twice or not at all. Raises BackupRefused."""
+    if manifest.cluster_number == number:
+        return
+    if not manifest.fleet:
+        raise BackupRefused(f"{backup} is no part of a fleet's backup: restore it without --fleet")
+    raise BackupRefused(
+        f"{backup} has cluster {manifest.cluster_number} of a fleet, whose clusters are restored "
+        "together: name the folder above it with --fleet, and the cluster with --cluster-number"
+    )
+
+
 def _restore(backup: Path, data: Path, manifest: Manifest, master: bytes | None) -> None:
     """Copy the shards' folders first, and last the file that makes this a data folder.
 
@@ -118,7 +133,8 @@ def _restore(backup: Path, data: Path, manifest: Manifest, master: bytes | None)
     findings = [finding for finding in copies if finding is not None]
     if findings:
         raise BackupDamaged(findings)
-    if manifest.cluster and (formats := formats_in(data)) > NEWEST_FORMAT:
+    place = place_of(manifest.cluster_number or FIRST)
+    if manifest.cluster and (formats := formats_in(data, place)) > NEWEST_FORMAT:
         raise BackupRefused(
             f"{backup} is of a cluster that writes formats {formats}; this version of holdfast "
             f"knows {NEWEST_FORMAT}"
@@ -130,6 +146,9 @@ def _restore(backup: Path, data: Path, manifest: Manifest, master: bytes | None)
     if master is not None:
         _make_single(data, manifest, master)
     elif manifest.cluster:
+        records = read_copied(data)
+        (data / RECORDS_FILE).unlink()
+        write_copied(data, {key: skip_part_numbers(key, each) for key, each in records.items()})
         host_id = SystemEntropy().secret(_HOST_ID_BYTES).hex()
         save_identity(data, Identity(host_id, restored=manifest.backup_id))
     sync_folders(data)
@@ -207,13 +226,3 @@ def _first_position(manifest: Manifest) -> Position:
     """The Entry that restored rows of a cluster are as of: the same on each of its hosts, and none
     that another log has. A host without these rows is behind it, and fetches them."""
     return Position(0, 1, int(manifest.backup_id[:8], 16))
-
-
-def empty_folder(data: Path) -> None:
-    """Remove the files of an abandoned copy."""
-    with suppress(OSError):
-        for child in data.iterdir():
-            if child.is_dir():
-                shutil.rmtree(child, ignore_errors=True)
-            else:
-                child.unlink()

@@ -17,7 +17,7 @@ import msgspec
 
 from cluster.catalog.host_records import FILE_NAME, has_records
 from cluster.catalog.record_codec import stored_queues
-from cluster.copies.restore import empty_folder
+from cluster.copies.backup import discard_made
 from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
 from cluster.members.copied_records import catalog_in
 from storage.checks.missing import Missing, count_missing
@@ -86,7 +86,7 @@ def salvage(source: Path, data: Path) -> Salvaged:
             sync_folders(data)
             write_format(data, {str(number): folder.name for number, folder in shards.items()})
         except BaseException:
-            empty_folder(data)
+            discard_made(data)
             raise
     return done
 

@@ -25,6 +25,7 @@ from cluster.catalog.record_codec import (
 from cluster.coordination.coordination import Record
 from cluster.copies.backup import databases_of
 from cluster.copies.restore import difference
+from cluster.fleet.copied_fleet import shards_in
 from cluster.keys.key_records import DataKeyNumbers
 from cluster.members.copied_records import RECORDS_FILE, catalog_of, records_in
 from storage.checks.consistency import check_queue, check_shard
@@ -73,6 +74,7 @@ class FolderCheck:
         if not self._is_backup:
             check_folder(folder)
         self._known: dict[int, KnownQueue] = {}
+        self._other_shards: list[range] = []
         self._highest: int | None = None
         """The last issued queue id; None if the catalog cannot be read."""
         self._data_keys: Container[int] | None = None
@@ -166,6 +168,7 @@ class FolderCheck:
         try:
             with naming_disk(self._folder):
                 records = records_in(self._folder)
+            self._other_shards = shards_in(records)
             yield from self._read_catalog(name, catalog_of(records))
             self._data_keys = DataKeyNumbers(records)
         except (CatalogUnreadable, SealBroken, sqlite3.Error, OSError) as error:
@@ -203,8 +206,12 @@ class FolderCheck:
         fifo = queue.attributes.get("FifoQueue") == "true"
         for queue_id, shard in places.items():
             self._known[queue_id] = KnownQueue(shard, queue.name, fifo)
-            if shard not in self._shard_folders():
+            if shard not in self._shard_folders() and not self._is_elsewhere(shard):
                 yield f"{file}: {key}: there is no shard {shard}"
+
+    def _is_elsewhere(self, shard: int) -> bool:
+        """True for a shard of another cluster, in a part of a fleet's backup."""
+        return any(shard in shards for shards in self._other_shards)
 
     # -- rows --------------------------------------------------------------------------------------
 

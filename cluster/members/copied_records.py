@@ -98,9 +98,10 @@ def catalog_in(folder: Path) -> list[Record]:
     return catalog_of(records_in(folder))
 
 
-def formats_in(folder: Path) -> int:
-    """The newest formats that the rows may have. Raises OSError, CatalogUnreadable."""
-    return int(read_copied(folder).get(FORMATS_KEY, b"%d" % OLDEST_FORMAT))
+def formats_in(folder: Path, place: str) -> int:
+    """The newest formats that the rows may have; `place` is the prefix of the cluster's own
+    records. Raises OSError, CatalogUnreadable."""
+    return int(read_copied(folder).get(place + FORMATS_KEY, b"%d" % OLDEST_FORMAT))
 
 
 _BYTES_MAX = 1 << 20
@@ -116,6 +117,7 @@ def put_back(records: Mapping[str, bytes], there: Snapshot) -> Iterator[Transact
     if any(each.key == MEMBERS + CLUSTER for each in there.records):
         return
     known = copied(there.records)
+    known |= {each.key: each.value for each in there.records if each.key in records}
     for key, value in known.items():
         if records.get(key) != value:
             raise MembershipRefused(

@@ -45,6 +45,7 @@ from visibility.contract.errors import (
     QueueDoesNotExist,
     QueueError,
     ServiceUnavailable,
+    UnsupportedOperation,
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import (
@@ -58,6 +59,14 @@ from visibility.rules.acknowledge import UndoReceive
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import OnAnswer, Room, Ticket
+
+
+def _not_allowed(request: Request) -> UnsupportedOperation:
+    """The refusal of what this process may not ask other hosts for."""
+    return UnsupportedOperation(
+        f"{type(request.operation).__name__} cannot be asked for through this gateway or host. "
+        f"Ask a host of the cluster that keeps queue {request.queue.name}."
+    )
 
 
 class PeerRouter(Router):
@@ -327,7 +336,9 @@ class PeerRouter(Router):
         """Hold a request that may be tried again, or answer it."""
         if may_have_happened(failure):
             ticket.is_retry = True
-        if not may_retry(failure):
+        if failure.reason == Refusal.NOT_ALLOWED:
+            self._answer_later(ticket, _not_allowed(ticket.request))
+        elif not may_retry(failure):
             self._give_up(ticket, failure.reason)
         elif failure.reason == Refusal.DEFINITION_UNKNOWN:
             if ticket.is_redone:

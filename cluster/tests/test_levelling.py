@@ -124,6 +124,14 @@ def test_a_poll_that_ends_without_a_slot_is_no_error_and_is_told_apart() -> None
     assert (empty.deliveries.leases, empty.deliveries.is_limited) == ([], False)
 
 
+def test_an_empty_queue_is_empty_and_not_limited() -> None:
+    levelled = Levelled({"holdfast:receive-rate": "1"})
+    levelled.send(1)
+    levelled.taken()
+
+    assert not levelled.receive().deliveries.is_limited
+
+
 def test_a_message_that_an_operator_holds_has_no_slot() -> None:
     levelled = Levelled({"holdfast:max-in-flight": "1"})
     levelled.send(3)

@@ -1,32 +1,42 @@
 """The one point in time of a backup, on a single host and in a cluster.
 
 In a cluster the host that was asked copies its own rows, once they have all that the leaders had
-committed. What makes the copies one point: while they are made no message that another shard took
-is cleared, and no queue changes. All hosts hold still (`quiesce.py`). What happened
-all the same, on a host that could not be asked, shows in the terms of the copied rows and in the
-records. Then the copies are made again.
+committed; a host of each other cluster of the fleet does the same (`cluster_parts.py`). What makes
+the copies one point: while they are made no message that another shard took is cleared, and no
+queue changes. All hosts hold still (`quiesce.py`). What happened all the same, on a host that could
+not be asked, shows in the terms of the copied rows and in the records. Then the copies are made
+again.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
 from cluster.catalog.catalog import Catalog
-from cluster.catalog.catalog_records import PREFIX as CATALOG
 from cluster.clock import Entropy
-from cluster.coordination.coordination import Coordination, Unavailable
+from cluster.coordination.coordination import Coordination
 from cluster.copies.backup import BackupDraft, CopiedStore
-from cluster.members.copied_records import copied
+from cluster.fleet.fleet_records import FIRST
 from cluster.peers.questions import Question, Questions
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.delivery import Deliveries
+from sqs_api.admin.cluster_parts import (
+    BackupPoint,
+    OtherPart,
+    OwnPart,
+    digest_of_queues,
+    part_folder,
+    read_records,
+)
 from sqs_api.admin.quiesce import ACTION, LedShard, Quiesce, Step, StepDone
-from storage.copies.manifest import BackupRefused
+from sqs_api.admin.row_copies import Disturbed, RowCopies
+from storage.copies.manifest import NO_FLEET, BackupRefused, PartOfFleet
 
 _TRIES = 3
 _PAUSE_S = 1.0
@@ -34,24 +44,10 @@ _PAUSE_S = 1.0
 _HOLD_S = 20.0
 """Time for a host to hold still: a delivery to a shard without a leader is tried for 10 s."""
 _ANSWER_S = 5.0
-_CAUGHT_UP_S = 10.0
-_LOOK_S = 0.02
 
 
-class BackupPoint(Protocol):
-    """Copies the rows of shards, by the names of their folders, and all else."""
-
-    cluster: str
-    """Name of the cluster; empty on a single host."""
-
-    async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
-        """Returns the latest time of a copied row, 0 if that is now. Raises BackupRefused."""
-
-
-class OwnPoint:
+class OwnPoint(BackupPoint):
     """The point of a single host."""
-
-    cluster = ""
 
     def __init__(self, quiesce: Quiesce) -> None:
         self._quiesce = quiesce
@@ -71,16 +67,15 @@ async def quiesce(deliveries: Deliveries, catalog: Catalog) -> AsyncIterator[Non
         yield
 
 
-def _always() -> bool:
-    return True
+class OtherCluster(NamedTuple):
+    """Another cluster of the fleet: its hosts, those that run first, and its shards."""
+
+    hosts: Sequence[str]
+    shards: range
 
 
-class _Disturbed(Exception):
-    """Something changed while the copies were made; the text says what."""
-
-
-class ClusterPoint:
-    """The point of a cluster. Belongs to the event loop's thread."""
+class ClusterPoint(BackupPoint):
+    """The point of a fleet, often of one cluster. Belongs to the event loop's thread."""
 
     def __init__(
         self,
@@ -89,38 +84,61 @@ class ClusterPoint:
         root: Coordination,
         stores: Callable[[], Mapping[int, ReplicatedStore]],
         entropy: Entropy,
-        is_alone: Callable[[], bool] = _always,
+        number: int = FIRST,
+        others: Callable[[], Mapping[int, OtherCluster]] = dict,
     ) -> None:
-        """`root` has all records of the fleet; `is_alone` says that it has no other cluster."""
-        self._is_alone = is_alone
+        """`root` has all records of the fleet; `number` is that of this cluster, `others` are the
+        others of the fleet, by number."""
         self.cluster = cluster
+        self.own = OwnPart(cluster, number, RowCopies(stores), root)
+        """Serves other clusters' hosts."""
+        self._number = number
+        self._others = others
         self._questions = questions
         self._root = root
         self._stores = stores
+        self._rows = RowCopies(stores)
         self._entropy = entropy
+        self._parts: list[OtherPart] = []
+        self._target = Path()
+
+    def folder(self, target: Path) -> Path:
+        """See `BackupPoint`: each cluster of several has one of its own."""
+        self._target = target
+        return part_folder(target, self._number) if self._others() else target
 
     async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
         """See `BackupPoint`."""
-        if not self._is_alone():
-            raise BackupRefused(
-                "the fleet has several clusters, and a copy of one of them could have messages "
-                "that moved twice or not at all: there is no backup of such a fleet yet"
-            )
         names = {number: name for number, (name, _) in stores.items()}
+        token = f"{self._entropy.bits128():032x}"
+        self._parts = [
+            OtherPart(self._questions, number, each.hosts, each.shards, token)
+            for number, each in sorted(self._others().items())
+        ]
+        self.part = PartOfFleet(token, self._number) if self._parts else NO_FLEET
+        await asyncio.gather(*[part.begin(self._target) for part in self._parts])
         tries = _TRIES
         while True:
             draft.check()
             try:
                 return await self._try(draft, names)
-            except _Disturbed as disturbed:
+            except Disturbed as disturbed:
                 tries -= 1
                 if not tries:
                     raise BackupRefused(f"{disturbed}; try again") from disturbed
                 await asyncio.sleep(_PAUSE_S)
 
+    async def finish(self) -> None:
+        """See `BackupPoint`."""
+        await asyncio.gather(*[part.finish() for part in self._parts])
+
+    async def discard(self) -> None:
+        """See `BackupPoint`."""
+        await asyncio.gather(*[part.discard() for part in self._parts])
+
     async def _try(self, draft: BackupDraft, names: Mapping[int, str]) -> int:
         token = f"{self._entropy.bits128():032x}"
-        hosts = self._questions.hosts
+        hosts = [*self._questions.hosts, *(host for part in self._parts for host in part.hosts)]
         records: dict[str, bytes] = {}
         last_stamp_ms = 0
         try:
@@ -128,65 +146,34 @@ class ClusterPoint:
             still = [host for host, done in held.items() if done.is_held]
             if busy := sorted(held.keys() - still):
                 raise BackupRefused(f"another backup holds host {busy[0]} still: try again later")
-            before = await self._records()
-            last_stamp_ms = await self._copy_rows(draft, names, await self._led(still))
-            records = await self._records()
-            if _queues(records) != _queues(before):
-                raise _Disturbed("a host that does not answer changed queues")
+            before = await read_records(self._root, self.part)
+            led = await self._led(still)
+            last_stamp_ms = max(
+                await asyncio.gather(
+                    self._rows.copy(draft, names, led), *[part.rows(led) for part in self._parts]
+                )
+            )
+            records = await read_records(self._root, self.part)
+            copied = [part.records() for part in self._parts]
+            catalogs = {digest_of_queues(each) for each in (before, records)}
+            if len({*catalogs, *await asyncio.gather(*copied)}) > 1:
+                raise Disturbed("a host that does not answer changed queues")
         finally:
             released = await self._ask_all(hosts, Step("release", token), _ANSWER_S)
         if lost := [host for host in still if host not in released or not released[host].is_held]:
-            raise _Disturbed(f"host {lost[0]} did not hold still until all was copied")
+            raise Disturbed(f"host {lost[0]} did not hold still until all was copied")
         await asyncio.to_thread(draft.put_records, records)
+        await asyncio.gather(*[part.keep() for part in self._parts])
         return last_stamp_ms
 
     async def _led(self, hosts: list[str]) -> dict[int, LedShard]:
-        """Each shard as its leader, one of these hosts, has it."""
+        """Each shard of the fleet as its leader, one of these hosts, has it."""
         said = await self._ask_all(hosts, Step("led", ""), _ANSWER_S)
         led = {point.shard: point for done in said.values() for point in done.led}
-        if missing := sorted(self._stores().keys() - led.keys()):
-            raise _Disturbed(f"no host that answers leads shard {missing[0]}")
+        shards = {*self._stores(), *(shard for part in self._parts for shard in part.shards)}
+        if missing := sorted(shards - led.keys()):
+            raise Disturbed(f"no host that answers leads shard {missing[0]}")
         return led
-
-    async def _copy_rows(
-        self, draft: BackupDraft, names: Mapping[int, str], led: Mapping[int, LedShard]
-    ) -> int:
-        stores = {number: self._stores()[number] for number in names}
-        await self._wait_for_rows(stores, led)
-        checkpoints = {names[number]: store.checkpoint for number, store in stores.items()}
-        rows = await asyncio.to_thread(draft.take_rows, checkpoints)
-        for number, name in names.items():
-            position = rows[name].position
-            if position.index < led[number].committed or position.term > led[number].term:
-                raise _Disturbed(f"shard {number} changed its leader or its rows")
-        return max(each.last_stamp_ms for each in rows.values())
-
-    async def _wait_for_rows(
-        self, stores: Mapping[int, ReplicatedStore], led: Mapping[int, LedShard]
-    ) -> None:
-        """Wait until this host's rows have what the leaders had committed. Raises BackupRefused."""
-        try:
-            async with asyncio.timeout(_CAUGHT_UP_S):
-                for number, store in stores.items():
-                    while store.applied.index < led[number].committed:  # noqa: ASYNC110
-                        await asyncio.sleep(_LOOK_S)
-        except TimeoutError:
-            raise BackupRefused(
-                f"the rows of shard {number} on this host lack what is committed: see holdfast "
-                "cluster status, or have another host make the backup"
-            ) from None
-        for number, store in stores.items():
-            if store.replica.damage:
-                raise BackupRefused(
-                    f"the rows of shard {number} on this host are damaged: have another host make "
-                    "the backup"
-                )
-
-    async def _records(self) -> dict[str, bytes]:
-        found = await self._root.read_all()
-        if isinstance(found, Unavailable):
-            raise BackupRefused(f"cannot read the cluster's records: {found.reason}")
-        return copied(found.records)
 
     async def _ask_all(self, hosts: list[str], step: Step, wait_s: float) -> dict[str, StepDone]:
         """The answers of those that answer in time."""
@@ -197,7 +184,3 @@ class ClusterPoint:
             for host, each in answers.items()
             if each is not None and each.status == 200
         }
-
-
-def _queues(records: Mapping[str, bytes]) -> dict[str, bytes]:
-    return {key: value for key, value in records.items() if key.startswith(CATALOG)}

@@ -10,7 +10,7 @@ import structlog
 
 from cluster.clock import Clock
 from cluster.copies.backup import BackupDraft, CopiedStore
-from sqs_api.admin.backup_points import BackupPoint
+from sqs_api.admin.cluster_parts import BackupPoint
 from storage.copies.manifest import BackupRefused, Manifest
 
 _FLUSHES = 2
@@ -53,16 +53,25 @@ class Backups:
 
         Raises BackupRefused, with nothing left there.
         """
+        return await asyncio.shield(self._begin(target, with_master_key, self._point))
+
+    async def make_part(self, target: Path, point: BackupPoint) -> Manifest:
+        """The same of this host's part of a fleet's backup, until the caller is cancelled."""
+        return await self._begin(target, False, point)
+
+    def _begin(
+        self, target: Path, with_master_key: bool, point: BackupPoint
+    ) -> asyncio.Task[Manifest]:
         if self.is_running or self._is_stopping:
             raise BackupRefused("another backup is being made, or the service stops")
-        self._task = asyncio.create_task(self._make(target, with_master_key))
+        self._task = asyncio.create_task(self._make(target, with_master_key, point))
         self._task.add_done_callback(_retrieved)
-        return await asyncio.shield(self._task)
+        return self._task
 
-    async def _make(self, target: Path, with_master_key: bool) -> Manifest:
+    async def _make(self, target: Path, with_master_key: bool, point: BackupPoint) -> Manifest:
         begun_s = self._clock.monotonic_s()
         try:
-            manifest = await self._write(target, with_master_key)
+            manifest = await self._write(target, with_master_key, point)
         except BackupRefused as refusal:
             self._log.warning("backup_failed", target=str(target), reason=str(refusal))
             raise
@@ -70,13 +79,17 @@ class Backups:
         self._log.info("backup_made", target=str(target), bytes=manifest.size, seconds=seconds)
         return manifest
 
-    async def _write(self, target: Path, with_master_key: bool) -> Manifest:
+    async def _write(self, target: Path, with_master_key: bool, point: BackupPoint) -> Manifest:
+        try:
+            folder = point.folder(target)
+        except OSError as error:
+            raise BackupRefused(f"cannot make {target}: {error.strerror}") from error
         draft = self._draft = await asyncio.to_thread(
             BackupDraft,
             self._data,
-            target,
+            folder,
             with_master_key=with_master_key,
-            cluster=self._point.cluster,
+            cluster=point.cluster,
         )
         if self._is_stopping:  # it could not be stopped while it was made
             draft.stop()
@@ -85,17 +98,22 @@ class Backups:
             await asyncio.to_thread(draft.flush, list(stores.values()), _FLUSHES)
             made_at_ms = int(self._clock.wall_s() * 1000)
             named = {number: (self._shards[number].name, store) for number, store in stores.items()}
-            last_stamp_ms = await self._point.copy(draft, named)
-            return await asyncio.to_thread(
+            last_stamp_ms = await point.copy(draft, named)
+            made = await asyncio.to_thread(
                 draft.finish,
                 {number: folder.name for number, folder in self._shards.items()},
                 version=self._version,
                 made_at_ms=made_at_ms,
                 last_stamp_ms=max(last_stamp_ms, self._clock.now_ms()),
+                part=point.part,
             )
+            await point.finish()
         except BaseException:
+            await point.discard()
             await asyncio.to_thread(draft.discard)
             raise
+        else:
+            return made
         finally:
             self._draft = None
 

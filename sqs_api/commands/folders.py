@@ -113,6 +113,12 @@ def convert(data: Path, accept_loss: bool) -> None:
     help="Folder to make; it must not exist or be empty.",
 )
 @click.option(
+    "--fleet",
+    is_flag=True,
+    help="BACKUP is of a fleet: make a data folder of the cluster of --cluster-number.",
+)
+@click.option("--cluster-number", type=click.IntRange(min=1), help="A cluster of the fleet.")
+@click.option(
     "--single", is_flag=True, help="Make a single host of a cluster's backup; needs its master key."
 )
 @click.option(
@@ -120,10 +126,19 @@ def convert(data: Path, accept_loss: bool) -> None:
     type=click.Path(path_type=Path),
     help="The cluster's master key, with --single [HOLDFAST_MASTER_KEY].",
 )
-def restore(backup: Path, data: Path, *, single: bool, master_key_file: Path | None) -> None:
+def restore(
+    backup: Path,
+    data: Path,
+    *,
+    fleet: bool,
+    cluster_number: int | None,
+    single: bool,
+    master_key_file: Path | None,
+) -> None:
     """Make a data folder as it was when BACKUP was made, to start the service on. A cluster's
     backup becomes a new cluster: restore it on each of its founding hosts. With --single it becomes
-    a single host, with all that the cluster had.
+    a single host, with all that the cluster had. A fleet's backup becomes a new fleet: restore it
+    with --fleet on each host.
 
     Every file is checked on the way. Messages that were deleted after the backup are there again,
     those sent after it are not. A damaged backup is named, file by file, and ends with status 1.
@@ -133,9 +148,12 @@ def restore(backup: Path, data: Path, *, single: bool, master_key_file: Path | N
     from cluster.keys.master_key import FILE_NAME as MASTER_KEY_FILE
     from storage.copies.manifest import BackupRefused
 
+    if fleet != (cluster_number is not None) or (fleet and single):
+        raise Refused("--fleet: goes with --cluster-number, and not with --single")
     master = _cluster_master_key(master_key_file) if single else None
+    backup = backup / f"cluster-{cluster_number}" if fleet else backup
     try:
-        made = restore_backup(backup, data, master)
+        made = restore_backup(backup, data, master, number=cluster_number or 0)
     except BackupRefused as error:
         raise Refused(str(error)) from error
     except BackupDamaged as damage:
@@ -147,6 +165,12 @@ def restore(backup: Path, data: Path, *, single: bool, master_key_file: Path | N
     click.echo(f"{data}: {queues}, {len(made.files)} files, {made.size / 1e6:.1f} MB")
     if single:
         click.echo(f"Start it with the master key of cluster {made.cluster} and no etcd.")
+    elif made.fleet:
+        click.echo(
+            f"Restore it on each host of cluster {made.cluster_number}, and the parts of all other "
+            "clusters on theirs. Start them with --cluster-hosts, the master key of fleet "
+            f"{made.cluster} and an etcd without records of it; the others wait for cluster 1."
+        )
     elif made.cluster:
         click.echo(
             "Restore it on each founding host of a new cluster, then start them with the master "

@@ -12,7 +12,7 @@ from cluster.parts.part_requests import to_part
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import CHANGE_PARTS, GET_QUEUE, QUEUE, Refused, Route
 from sqs_api.operators.operator_context import OperatorContext
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import QueueError, UnsupportedOperation
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import PartReading
 from visibility.contract.queue_parts import PARTS_MAX
@@ -106,12 +106,15 @@ def _open(queue: QueueDefinition) -> int:
 async def _readings(
     context: OperatorContext, asked: Asked, queue: QueueDefinition
 ) -> dict[int, PartReading | None]:
-    """The readings of all parts by queue id, None where a shard does not answer."""
+    """The readings of all parts by queue id, None where a shard does not answer. Raises
+    UnsupportedOperation on a gateway."""
     request = Request(CheckPart(), queue, asked.caller, f"{context.bits128():032x}")
 
     async def reading(part: QueueDefinition) -> PartReading | None:
         try:
             answer = await context.router.ask(to_part(request, part))
+        except UnsupportedOperation:
+            raise
         except QueueError:
             return None
         assert isinstance(answer, PartReading)

@@ -230,7 +230,7 @@ def test_verify_names_a_database_that_is_older_than_its_second_copy(closed: Path
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        ({"format": 3}, "has format 3"),
+        ({"format": 4}, "has format 4"),
         ({"data_format": 1}, "of data format 1"),
         ({"files": [CopiedFile("../x", 1, "")]}, "outside of the backup: ../x"),
         ({"files": [CopiedFile("/x", 1, "")]}, "outside of the backup: /x"),

@@ -17,6 +17,7 @@ from cluster.clock import Entropy
 from cluster.copies.backup import BackupDraft, CopiedStore
 from cluster.peers.questions import Question, Questions, Said
 from sqs_api.admin.backups import Backups
+from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.quiesce import HOLD_S, Hold, Quiesce
 from storage.copies.manifest import BackupRefused, Manifest
 from storage.engines.store import StoreFailed
@@ -74,10 +75,8 @@ class StoreElsewhere:
         asyncio.run_coroutine_threadsafe(asked(), self._loop).result()
 
 
-class WorkersPoint:
+class WorkersPoint(BackupPoint):
     """See `BackupPoint`; and this worker's part in a backup. Belongs to the event loop's thread."""
-
-    cluster = ""
 
     def __init__(
         self,

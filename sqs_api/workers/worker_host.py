@@ -25,8 +25,8 @@ from cluster.peers.revision_barrier import RevisionBarrier, spread
 from cluster.peers.transport import Transport
 from cluster.shards.router import Router
 from cluster.shards.shard import Shard
-from sqs_api.admin.backup_points import BackupPoint
 from sqs_api.admin.backups import Backups
+from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.quiesce import Quiesce
 from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.gateway.audit import AuditLines

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
+from typing import NamedTuple
 
 import msgspec
 
@@ -23,7 +24,9 @@ MANIFEST_FILE = BACKUP_FILE
 MANIFEST_FORMAT = 1
 CLUSTER_FORMAT = 2
 """Format of a cluster's backup, which versions that do not know it refuse."""
-_FORMATS = {MANIFEST_FORMAT, CLUSTER_FORMAT}
+FLEET_FORMAT = 3
+"""The same of one cluster's part of a fleet's backup."""
+_FORMATS = {MANIFEST_FORMAT, CLUSTER_FORMAT, FLEET_FORMAT}
 
 
 class BackupRefused(Exception):
@@ -38,13 +41,25 @@ class CopiedFile(msgspec.Struct, frozen=True):
     sha256: str
 
 
+class PartOfFleet(NamedTuple):
+    """Names a part of a fleet's backup."""
+
+    fleet: str
+    """Of the whole backup: each part has it. Empty for a backup that is no part."""
+    number: int
+    """Of the cluster in the fleet."""
+
+
+NO_FLEET = PartOfFleet("", 0)
+
+
 class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The contents of a backup.
 
     `data_format` is that of the data folder; `last_stamp_ms`: no row was written later; `queues`
     are usable, `deleted_queues` restorable (until 0.1 they were among `queues`); `has_master_key`:
     True if this backup alone suffices to decrypt; `cluster` is the name of the cluster that was
-    copied, empty for a single host.
+    copied, empty for a single host; `fleet` and `cluster_number` are those of `PartOfFleet`.
     """
 
     format: int
@@ -58,6 +73,13 @@ class Manifest(msgspec.Struct, frozen=True, omit_defaults=True):
     files: list[CopiedFile]
     deleted_queues: int = 0
     cluster: str = ""
+    fleet: str = ""
+    cluster_number: int = 0
+
+    @property
+    def part(self) -> PartOfFleet:
+        """The part of a fleet's backup that this is."""
+        return PartOfFleet(self.fleet, self.cluster_number)
 
     @property
     def backup_id(self) -> str:
@@ -104,7 +126,7 @@ def read_manifest(backup: Path) -> Manifest:
     if manifest.format not in _FORMATS:
         raise BackupRefused(
             f"{file} has format {manifest.format}; this version of holdfast knows {MANIFEST_FORMAT}"
-            f" and {CLUSTER_FORMAT}"
+            f" to {FLEET_FORMAT}"
         )
     if text != _text(manifest):
         raise BackupRefused(f"{file} is damaged: it is not what was written")

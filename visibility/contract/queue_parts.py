@@ -19,6 +19,8 @@ import msgspec
 
 PART_BITS = 44
 PART_STEP = 16
+NUMBERS_SKIPPED = 64 * PART_STEP
+"""By a restore: more than the parts that a queue may have got since the backup."""
 PARTS_MAX = 16
 """Limit of a queue's parts: a purge writes a record for each of them in one transaction."""
 

@@ -12,7 +12,6 @@ from visibility.rules.events import Event, Notice
 from visibility.state.waiters import Ticket
 
 NO_MESSAGES = Deliveries([], [])
-LIMITED = Deliveries([], [], is_limited=True)
 Answers = list[tuple[Ticket, Answer | QueueError]]
 """Tickets and their answers, in order."""
 

@@ -24,7 +24,9 @@ from visibility.contract.levelling import (
 )
 from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_changes import Changes
+from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.events import Event
 from visibility.state.ages import receivable_since_ms
 from visibility.state.in_flight import with_consumers
@@ -32,6 +34,7 @@ from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
+_LIMITED = Deliveries([], [], is_limited=True)
 _LOOK_AGAIN_MS = 1_000
 """Time after which long polls that a limit holds back look again, for changes without an event."""
 
@@ -43,6 +46,13 @@ def receive_room(queue: QueueState, definition: QueueDefinition, now_ms: int) ->
     most = own_tags.get(MAX_IN_FLIGHT_TAG)
     room = IN_FLIGHT_MAX if most is None else int(most) // (parts or 1) - with_consumers(queue)
     return min(room, rate_room(own_tags, queue.paced_until_us, now_ms * 1000, parts))
+
+
+def without_messages(queue: QueueState, *, is_held_back: bool | None = None) -> Deliveries:
+    """The answer of a receive that got nothing; `is_held_back` by a limit: by default, as the queue
+    was when it was last looked at."""
+    held_back = queue.is_held_back if is_held_back is None else is_held_back
+    return _LIMITED if held_back and queue.visible > 0 else NO_MESSAGES
 
 
 def hold_back(

@@ -18,11 +18,11 @@ from visibility.contract.outcomes import Deliveries
 from visibility.contract.retry_backoff import RETRY_MIN_TAG, retry_wait_ms
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.dead_letters import DeadLetters
-from visibility.rules.decided import LIMITED, NO_MESSAGES, NoAnswer, Outcome
+from visibility.rules.decided import NO_MESSAGES, NoAnswer, Outcome
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import first_lease, next_lease, no_lease
-from visibility.rules.levelling import hold_back, paced, receive_room
+from visibility.rules.levelling import hold_back, paced, receive_room, without_messages
 from visibility.rules.message_events import MessagesReceived, VisibilityChanged
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.order import Fate
@@ -205,7 +205,7 @@ class _Taking:
         ):
             return NoAnswer.DEFER
         if not self.waits:
-            return LIMITED if self.is_held_back else NO_MESSAGES
+            return without_messages(self.queue, is_held_back=self.is_held_back)
         if self.request.queue.parts:  # it would not hear of messages in other parts
             raise Moved()
         # A queue may be its own dead-letter queue: messages that just moved can be received.

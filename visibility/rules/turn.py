@@ -27,7 +27,6 @@ from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decided import (
-    LIMITED,
     NO_MESSAGES,
     Answers,
     Damage,
@@ -41,6 +40,7 @@ from visibility.rules.decided import (
 from visibility.rules.events import Event, Notice
 from visibility.rules.features import OPERATIONS
 from visibility.rules.handing_out import TURN_BYTES_MAX, HandingOut
+from visibility.rules.levelling import without_messages
 from visibility.rules.operation_kinds import Decide
 from visibility.rules.pulse import STEPS, Step
 from visibility.rules.quarantine import damage_notice, is_for_others, quarantine
@@ -140,8 +140,8 @@ class Turn:
         were_left = bool(state.to_wake)
         for ticket in advance(state, self._stamp.now_ms):
             queue = state.queues.get(ticket.queue_id)
-            is_limited = queue is not None and queue.is_held_back
-            self.answers.append((ticket, LIMITED if is_limited else NO_MESSAGES))
+            none = NO_MESSAGES if queue is None else without_messages(queue)
+            self.answers.append((ticket, none))
         if state.due:
             self._pulse()
         for place, ticket in enumerate(deferred):

@@ -31,6 +31,7 @@ from visibility.contract.errors import (
     QueueError,
     RequestThrottled,
     ServiceUnavailable,
+    UnsupportedOperation,
 )
 from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.outcomes import Accepted, Deliveries
@@ -126,6 +127,25 @@ async def test_a_refusal_crosses() -> None:
         assert isinstance(refusal, QueueError)
         assert isinstance(same, QueueError)
         assert (type(refusal), refusal.message) == (type(same), same.message)
+
+
+@virtual
+async def test_what_a_role_may_not_ask_for_is_refused_with_a_sentence() -> None:
+    """A gateway asks hosts only for what clients ask for."""
+    async with running(the_cluster()) as (a, b):
+
+        def refuse(call: Call) -> None:
+            call.refuse(Refusal.NOT_ALLOWED, "SendMessage")
+
+        b.transport._services[Channel.REQUESTS].on_request = refuse
+
+        asked = a.ask(SEND)
+        await pass_time(0.01)
+
+        (refusal,) = asked.answers
+        assert isinstance(refusal, UnsupportedOperation)
+        assert "SendMessage" in refusal.message
+        assert "Ask a host" in refusal.message
 
 
 @virtual
