@@ -84,7 +84,7 @@ def test_a_deleted_queues_messages_are_searched_and_replayed(
     assert lines.count() == 3
     tab.fill("JSON field: items[0].sku=A1", "error=tax")
     tab.press("Search")
-    lines.first.wait_for()
+    lines.nth(1).wait_for(state="detached")
     assert lines.count() == 1
     assert "json=error" in tab.page.url
     tab.page.get_by_text("As a command").click()

@@ -107,8 +107,9 @@ export function forgetCaller() {
 
 /** Refuse a screen of something that the caller may not do. */
 export function needs({ may }, ...actions) {
-  if (!actions.some((each) => may.includes(each)))
-    throw new Refused(`This needs ${actions.join(" or ")}: your policies do not allow it.`, 403);
+  if (actions.some((each) => may.includes(each))) return;
+  const refusal = new Refused(`This needs ${actions.join(" or ")}: your policies do not allow it.`, 403);
+  throw Object.assign(refusal, { endsScreen: true });
 }
 
 /**

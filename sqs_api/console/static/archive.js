@@ -1,11 +1,13 @@
 // Archived messages of one queue, which may be deleted: search, one message.
 
-import { filled, get, latest } from "./api.js";
+import { enter, isNextPage, keep } from "./address.js";
+import { filled, get } from "./api.js";
 import { ArchivedFilter } from "./archived_filter.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, field, fill, link, pickAll, queueLink, row, table } from "./dom.js";
 import { bytes, count, instant, nameOf } from "./format.js";
 import { attributesOf, bodyOf } from "./message.js";
+import { needed, resource } from "./resource.js";
 
 const PICKED_MAX = 100;
 const COLUMNS = [
@@ -48,104 +50,96 @@ export async function chooseArchive({ view }) {
 }
 
 export async function showArchive({ view, parts: [name], query, signal, fail }) {
-  const newest = latest(signal);
-  const tokens = /** @type {(string | null)[]} */ ([null]);
+  const path = `/archive/${name}`;
   const picked = new Set();
   const filter = new ArchivedFilter(query);
   const order = el("select", { name: "order" }, ["latest", "oldest"].map((each) =>
     el("option", { value: each, selected: query.get("order") === each }, `${each} first`)));
-  const list = el("div");
-  const same = el("div");
-  const chosen = el("p", { class: "actions", role: "status" });
   const title = el("span", {}, name);
-  let may = [];
-  let shown = null; // the conditions of the messages that are shown, whatever is in the fields meanwhile
+  let asked = search(); // of the messages that are shown, whatever is in the fields meanwhile
+  let after = query.get("after") ?? ""; // a page's token
+  const list = resource({ what: "The archive", ask, show, signal, fail });
 
-  async function read() {
-    const mine = newest();
-    const conditions = filter.texts;
-    const asked = { order: order.value, ...conditions };
-    shown = null;
-    showChosen();
-    fill(list, el("p", { class: "empty" }, "Reading the archive …"));
-    try {
-      const page = await get(ofArchive(name, "/messages"), { ...asked, token: tokens.at(-1) }, mine);
-      may = page.may;
-      shown = conditions;
-      fill(title, queueLink(name, may.includes("holdfast:GetQueue")));
-      fill(list, pageOf(page));
-      fill(same, command(commands.searchArchive(name, asked)));
-      showChosen();
-    } catch (error) {
-      if (!mine.aborted) fill(list);
-      fail(error);
-    }
+  function search() {
+    return { order: order.value, ...filter.texts };
+  }
+
+  async function ask(mine) {
+    const of = asked;
+    return { ...await get(ofArchive(name, "/messages"), { ...of, token: after }, mine), asked: of };
   }
 
   function begin(event) {
     event?.preventDefault();
-    tokens.length = 1;
-    const asked = { order: order.value, ...filter.texts };
-    window.history.replaceState(null, "", `#/archive/${name}?${new URLSearchParams(asked)}`);
-    return read();
+    asked = search();
+    after = "";
+    keep(path, asked);
+    return list.ask();
   }
 
-  function pageOf({ messages, scanned, next }) {
-    const go = (change) => () => {
-      change();
-      read();
-    };
+  function turn(next) {
+    after = next;
+    enter(path, { ...asked, after });
+    list.ask();
+  }
+
+  function show(page) {
+    const { messages, may, scanned, next } = page;
+    fill(title, queueLink(name, may.includes("holdfast:GetQueue")));
     return [
+      el("p", { class: "actions", role: "status" }, replays(page)),
       messages.some((each) => each.is_masked) && el("p", { class: "notice" },
         "Bodies are masked: your policies do not allow holdfast:ReadMessageBodies."),
       messages.length
-        ? table([[pickAll(list), "pick"], ...COLUMNS.slice(1)], messages.map(messageRow), "Archived messages")
+        ? table([[pickAll(list.place), "pick"], ...COLUMNS.slice(1)], messages.map(messageRow), "Archived messages")
         : el("p", { class: "empty" }, next ? "Nothing so far." : "No archived message matches."),
       el(
         "p",
         { class: "actions" },
-        tokens.length > 1 && button("Previous page", go(() => tokens.pop())),
-        next && button(messages.length ? "Next page" : "Search on", go(() => tokens.push(next))),
+        after && (isNextPage() ? button("Previous page", () => history.back()) : button("First page", begin)),
+        next && button(messages.length ? "Next page" : "Search on", () => turn(next)),
         el("span", { class: "hint" }, `${count(scanned)} messages looked at`),
       ),
+      command(commands.searchArchive(name, page.asked)),
     ];
   }
 
   function messageRow(message) {
     const { place, message_id: id } = message;
-    const box = el("input", { type: "checkbox", "aria-label": `Select message ${id}` });
+    const onchange = ({ currentTarget: { checked } }) => {
+      if (checked) picked.add(place);
+      else picked.delete(place);
+      list.show();
+    };
+    const box = el("input", { type: "checkbox", "aria-label": `Select message ${id}`, onchange });
     box.checked = picked.has(place);
     box.disabled = !message.is_readable;
-    box.addEventListener("change", () => {
-      if (box.checked) picked.add(place);
-      else picked.delete(place);
-      showChosen();
-    });
     return row(COLUMNS, [
       box,
-      link(`${id.slice(0, 8)}…${id.slice(-4)}`, `#/archive/${name}/${place}`, { title: id }),
+      link(`${id.slice(0, 8)}…${id.slice(-4)}`, `#${path}/${place}`, { title: id }),
       instant(message.sent_at_ms),
       `${message.reason}, ${instant(message.removed_at_ms)}`,
       count(message.receive_count),
       bytes(message.size),
       el("code", { class: message.body === null ? "masked" : "" }, textOf(message).slice(0, 300)),
-    ]);
+    ], { "data-key": place });
   }
 
-  function showChosen() {
-    const base = `#/archive/${name}/replay`;
-    const isMany = picked.size > PICKED_MAX;
-    const conditions = new URLSearchParams(shown ?? {});
-    const text = conditions.size ? "Replay all that match" : "Replay all";
+  /** Links to replays: of what is selected; otherwise of all that match, once that is known. */
+  function replays({ may, asked: { order: _, ...conditions } }) {
     const mayReplay = may.includes("holdfast:RedriveMessages");
-    fill(
-      chosen,
-      picked.size > 0 && el("strong", {}, `${count(picked.size)} selected`),
-      picked.size > 0 && !isMany && mayReplay
-        && link("Replay selected", `${base}?places=${[...picked]}`, { class: "button main" }),
-      isMany && el("span", { class: "hint" }, `at most ${PICKED_MAX} at once`),
-      picked.size === 0 && shown !== null && mayReplay && link(text, `${base}?${conditions}`, { class: "button" }),
-    );
+    if (picked.size > PICKED_MAX)
+      return [picks(), el("span", { class: "hint" }, `at most ${PICKED_MAX} at once`)];
+    if (picked.size > 0)
+      return [picks(),
+        mayReplay && link("Replay selected", `#${path}/replay?places=${[...picked]}`, { class: "button main" })];
+    const matching = new URLSearchParams(conditions);
+    const text = matching.size ? "Replay all that match" : "Replay all";
+    return mayReplay && !list.state.isOther && link(text, `#${path}/replay?${matching}`, { class: "button" });
+  }
+
+  function picks() {
+    return el("strong", {}, `${count(picked.size)} selected`);
   }
 
   fill(
@@ -153,11 +147,9 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
     el("h1", {}, "Archive of ", title),
     el("form", { class: "search", onsubmit: begin }, filter.elements, field("Order", order),
       button("Search", () => {}, { type: "submit", class: "main" })),
-    chosen,
-    list,
-    same,
+    list.place,
   );
-  await read();
+  await list.read();
 }
 
 function textOf(message) {
@@ -166,8 +158,10 @@ function textOf(message) {
   return message.is_readable ? message.body : "damaged";
 }
 
-export async function showArchived({ view, parts: [name, place], signal }) {
-  const message = await get(ofArchive(name, "/messages/{place}", place), {}, signal);
+export async function showArchived(screen) {
+  const { view, parts: [name, place] } = screen;
+  const message = await needed(screen, "The message", (mine) =>
+    get(ofArchive(name, "/messages/{place}", place), {}, mine));
   const why = message.is_sealed
     ? "The message is sealed: the archive has it encrypted only."
     : "The message is damaged: its checksum in the archive is wrong.";

@@ -1,10 +1,10 @@
 // Charts of a queue's past: lines in SVG, with a table of the same numbers for those who listen.
 
-import { get, latest, ofQueue } from "./api.js";
-import { el, field, fill, row, table } from "./dom.js";
+import { get, ofQueue } from "./api.js";
+import { el, field, row, table } from "./dom.js";
 import { delay, instant, rate, span } from "./format.js";
 import { path, shape } from "./lines.js";
-import { repeat } from "./live.js";
+import { resource } from "./resource.js";
 
 const WIDTH = 480;
 const HEIGHT = 120;
@@ -22,22 +22,16 @@ const CHARTS = [
 
 /** Charts below a choice of the range of time, read again and again until the signal. */
 export function charts(name, signal, fail) {
-  const place = el("div", { class: "charts" });
-  const newest = latest(signal);
   const range = el("select", {}, RANGES.map(([hours, text]) => el("option", { value: hours }, text)));
-  const read = async () => {
-    try {
-      const past = await get(ofQueue(name, "/history"), { hours: range.value }, newest());
-      fill(place, CHARTS.map((each) => chart(past, ...each)), numbers(past));
-      if (!past.is_complete)
-        place.append(el("p", { class: "notice" }, "A host did not answer: its part is missing."));
-    } catch (error) {
-      fail(error);
-    }
-  };
-  range.addEventListener("change", read);
-  repeat(signal, REFRESH_MS, read);
-  return [el("h2", {}, "Over time"), el("div", { class: "search" }, field("Range", range)), place];
+  const ask = (mine) => get(ofQueue(name, "/history"), { hours: range.value }, mine);
+  const show = (past) => [
+    el("div", { class: "charts" }, CHARTS.map((each) => chart(past, ...each)), numbers(past)),
+    !past.is_complete && el("p", { class: "notice" }, "A host did not answer: its part is missing."),
+  ];
+  const shown = resource({ what: "The charts", ask, show, signal, fail });
+  range.addEventListener("change", shown.ask);
+  shown.watch(REFRESH_MS);
+  return [el("h2", {}, "Over time"), el("div", { class: "search" }, field("Range", range)), shown.place];
 }
 
 function chart(past, title, text, lines) {

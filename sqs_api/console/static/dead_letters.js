@@ -1,16 +1,14 @@
 // The dead letters of all queues: first those of which a message is lost soonest.
 
-import { keep, stateOf } from "./address.js";
 import { get } from "./api.js";
-import { button, command, el, fill, link, queueLink, row, table } from "./dom.js";
+import { command, el, fill, link, queueLink, row, table } from "./dom.js";
 import { count, span, taskText } from "./format.js";
+import { Listing } from "./listing.js";
 import { History } from "./live.js";
-import { pager } from "./queues.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
 const SOON_S = 86400;
-const PATH = "/dead-letters";
 const DEFAULTS = { search: "", sort: "expires", all: "", after: "" };
 const history = new History();
 const COLUMNS = [
@@ -25,7 +23,8 @@ const COLUMNS = [
 ];
 
 export async function showDeadLetters({ view, query, signal, fail }) {
-  const state = stateOf(query, DEFAULTS);
+  const listing = new Listing("/dead-letters", query, DEFAULTS, () => list.ask());
+  const { state } = listing;
   const list = resource({ what: "The dead-letter queues", ask, show, signal, fail });
 
   async function ask(mine) {
@@ -35,18 +34,12 @@ export async function showDeadLetters({ view, query, signal, fail }) {
     return page;
   }
 
-  function begin(change) {
-    Object.assign(state, { after: "" }, change);
-    keep(PATH, state, DEFAULTS);
-    list.ask();
-  }
-
   function show(page) {
     return [
       page.queues.length > 0
-        ? table(columns(), page.queues.map(deadRow), "Dead-letter queues")
+        ? table(listing.columns(COLUMNS), page.queues.map(deadRow), "Dead-letter queues")
         : el("p", { class: "empty" }, nothing()),
-      pager(PATH, state, DEFAULTS, page.next, list.ask),
+      listing.pager(page.next),
       command(`holdfast queues list --dead-letters --url ${location.origin}`),
     ];
   }
@@ -56,21 +49,13 @@ export async function showDeadLetters({ view, query, signal, fail }) {
     return state.all ? "No queue has a redrive policy." : "There are no dead letters: nothing waits for you.";
   }
 
-  function columns() {
-    return COLUMNS.map(([text, kind, by]) => (by
-      ? [button(text, () => begin({ sort: by }), { class: "sort", "aria-pressed": String(state.sort === by) }), kind]
-      : [text, kind]));
-  }
-
-  const search = el("input", { type: "search", value: state.search, placeholder: "Search by name  ( / )",
-    "aria-label": "Search dead-letter queues by name", oninput: () => begin({ search: search.value }) });
-  const all = el("input", { type: "checkbox", onchange: () => begin({ all: all.checked ? "yes" : "" }) });
+  const all = el("input", { type: "checkbox", onchange: () => listing.begin({ all: all.checked ? "yes" : "" }) });
   all.checked = state.all !== "";
   fill(
     view,
     el("h1", {}, "Dead letters"),
     el("p", { class: "hint" }, "The queues that lose a message soonest come first."),
-    el("p", { class: "toolbar" }, search, el("label", { class: "choice" }, all, "Empty ones, too")),
+    el("p", { class: "toolbar" }, listing.search("Search dead-letter queues by name"), el("label", { class: "choice" }, all, "Empty ones, too")),
     list.place,
   );
   await list.watch(REFRESH_MS);

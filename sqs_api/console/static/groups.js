@@ -5,7 +5,7 @@ import { get, ofQueue } from "./api.js";
 import { button, el, field, fill, link, row, table } from "./dom.js";
 import { fingerprintOf } from "./fingerprint.js";
 import { count, instant } from "./format.js";
-import { resource } from "./resource.js";
+import { needed, resource } from "./resource.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 const WIDTH = 144;
@@ -16,9 +16,11 @@ const SAMPLE = 50;
 const KINDS = [["source", "Source queue"], ["group", "Message group"],
   ["attribute", "Attribute"], ["json", "JSON field"]];
 
-export async function showGroups({ view, parts: [name], query, signal, fail }) {
-  const queue = await get(ofQueue(name), {}, signal);
-  const first = query.get("by") ?? (await fingerprint(name, signal));
+export async function showGroups(screen) {
+  const { view, parts: [name], query, signal, fail } = screen;
+  const asked = query.get("by");
+  const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
+  const first = asked ?? (await needed(screen, "The messages", (mine) => fingerprint(name, mine)));
   const [byKind, ...byName] = first.split(":");
   const kind = el("select", {}, KINDS.map(([value, text]) =>
     el("option", { value, selected: value === byKind }, text)));

@@ -39,7 +39,7 @@ function keyRow(columns, key, withAccount, actionsOf) {
     instant(key.created_at_ms),
     key.last_used_on ?? "no use known",
     actionsOf(key),
-  ]);
+  ], { "data-key": key.access_key_id });
 }
 
 function actions(key, act, replace) {

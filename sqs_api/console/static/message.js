@@ -5,24 +5,29 @@ import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, fill, link, notice, queueLink } from "./dom.js";
 import { bytes, count, instant, nameOf, pretty, span } from "./format.js";
+import { resource } from "./resource.js";
 
-export async function showMessage(screen) {
-  const { view, parts: [name, sequence], query, signal, fail } = screen;
+export async function showMessage({ view, parts: [name, sequence], query, signal, fail }) {
   const path = ofQueue(name, "/messages/{sequence}", sequence);
   const due = query.get("due_ms");
-  const [queue, message] = await Promise.all([
-    get(ofQueue(name), {}, signal),
-    get(path, { due_ms: due }, signal),
-  ]);
-  fill(
-    view,
-    el("h1", {}, "Message in ", link(name, `#/queues/${name}`)),
-    actions(queue, message, () => showMessage(screen), fail),
-    facts(properties(queue, message)),
-    bodyOf(message),
-    attributesOf(message),
-    command(commands.showMessage(name, sequence) + (due ? ` --due-ms ${due}` : "")),
-  );
+  const ask = (mine) => Promise.all([get(ofQueue(name), {}, mine), get(path, { due_ms: due }, mine)]);
+  const shown = resource({ what: "The message", ask, show, signal, fail });
+  /** @type {HTMLElement | null} */
+  let body = null;
+
+  function show([queue, message]) {
+    body ??= el("div", { "data-key": "body" }, bodyOf(message)); // it stays as it was sent
+    return [
+      actions(queue, message, shown.read, fail),
+      facts(properties(queue, message)),
+      body,
+      attributesOf(message),
+      command(commands.showMessage(name, sequence) + (due ? ` --due-ms ${due}` : "")),
+    ];
+  }
+
+  fill(view, el("h1", {}, "Message in ", link(name, `#/queues/${name}`)), shown.place);
+  await shown.read();
 }
 
 function actions(queue, message, again, fail) {

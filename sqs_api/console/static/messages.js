@@ -7,7 +7,7 @@ import * as commands from "./commands.js";
 import { button, command, el, field, fill, link, patch, pickAll, row, table } from "./dom.js";
 import { FilterFields } from "./filters.js";
 import { bytes, count, instant } from "./format.js";
-import { resource } from "./resource.js";
+import { needed, resource } from "./resource.js";
 
 const COLUMNS = [
   ["", "pick"],
@@ -30,7 +30,8 @@ function holdText({ state, hold }) {
   return el("div", { class: "hint" }, [hold.owner, hold.reference].filter(Boolean).join(": "));
 }
 
-export async function showMessages({ view, parts: [name], query, signal, fail }) {
+export async function showMessages(screen) {
+  const { view, parts: [name], query, signal, fail } = screen;
   const path = `/queues/${name}/messages`;
   const filter = new FilterFields(query);
   const old = query.get("state") === "quarantined"; // in addresses of the release before
@@ -43,7 +44,7 @@ export async function showMessages({ view, parts: [name], query, signal, fail })
   const chosen = el("p", { class: "actions", role: "status" });
   let asked = search(); // of the messages that are shown, whatever is in the fields meanwhile
   let after = query.get("after") ?? ""; // a page's token
-  const queue = await get(ofQueue(name), {}, signal);
+  const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "holdfast:BrowseMessages");
   const list = resource({ what: "The messages", ask, show, signal, fail });
 

@@ -1,41 +1,43 @@
 // One queue: counters, settings, dead letters, and what can be done with it.
 
-import { caller, get, latest, ofQueue, post } from "./api.js";
+import { caller, get, ofQueue, post } from "./api.js";
 import { charts } from "./charts.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, fill, link, notice, patch, queueLink } from "./dom.js";
 import { count, instant, pretty, rate, span, taskText } from "./format.js";
 import { failures } from "./groups.js";
-import { History, repeat } from "./live.js";
+import { History } from "./live.js";
+import { resource } from "./resource.js";
 
 const REFRESH_MS = 3000;
 const EDITS = ["sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"];
 
 export async function showQueue({ view, parts: [name], signal, fail }) {
   const history = new History();
-  const counters = el("div", { class: "cards" });
-  const purges = el("div");
+  const past = el("div"); // failures and charts, which are read by themselves
   const rest = el("div");
-  const newest = latest(signal);
   const { has_archive: hasArchive } = await caller();
-  let isFirst = true;
+  const now = resource({ what: "The queue", ask, show, signal, fail });
 
-  async function read() {
-    try {
-      const queue = await get(ofQueue(name), {}, newest());
-      history.add(queue);
-      patch(counters, cards(queue, history));
-      patch(purges, queue.purges.map((each) => purgeOf(queue, each, read, fail)));
-      if (isFirst) {
-        isFirst = false;
-        fill(view, el("h1", {}, queue.name), actions(queue, hasArchive, read, fail), purges, counters, rest);
-        fill(rest, showsFailures(queue) && failures(queue, signal, fail), charts(name, signal, fail), links(queue), settings(queue), command(...commands.showQueue(queue)));
-      }
-    } catch (error) {
-      fail(error);
-    }
+  async function ask(mine) {
+    const queue = await get(ofQueue(name), {}, mine);
+    history.add(queue);
+    return queue;
   }
-  await repeat(signal, REFRESH_MS, read);
+
+  function show(queue) {
+    if (past.childElementCount === 0)
+      fill(past, showsFailures(queue) && failures(queue, signal, fail), charts(name, signal, fail));
+    patch(rest, links(queue), settings(queue), command(...commands.showQueue(queue)));
+    return [
+      actions(queue, hasArchive, now.read, fail),
+      queue.purges.map((each) => purgeOf(queue, each, now.read, fail)),
+      el("div", { class: "cards" }, cards(queue, history)),
+    ];
+  }
+
+  fill(view, el("h1", {}, name), now.place, past, rest);
+  await now.watch(REFRESH_MS);
 }
 
 /** True for a dead-letter queue that the caller may look into. */

@@ -4,6 +4,7 @@ import { get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, link, notice, submit } from "./dom.js";
 import { count, pretty, span } from "./format.js";
+import { needed } from "./resource.js";
 
 const DOCUMENTS = ["RedriveAllowPolicy", "Policy"];
 const OPTIONAL = ["KmsMasterKeyId"];
@@ -18,8 +19,9 @@ const RANGES = {
 };
 const FIXED = new Set(["RedrivePolicy", "FifoQueue", "QueueArn", "CreatedTimestamp", "LastModifiedTimestamp"]);
 
-export async function showEdit({ view, parts: [name], signal, fail }) {
-  const queue = await get(ofQueue(name), {}, signal);
+export async function showEdit(screen) {
+  const { view, parts: [name], fail } = screen;
+  const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue");
   const may = new Set(queue.may);
   const isSettable = (each) =>

@@ -1,22 +1,21 @@
 // All queues: search, sort, pages, rates. Those that were deleted or purged lately, with Restore.
 
-import { addressOf, enter, isNextPage, keep, stateOf } from "./address.js";
 import { caller, get } from "./api.js";
 import { listQueues } from "./commands.js";
-import { button, command, el, fill, link, queueLink, row, table } from "./dom.js";
+import { command, el, fill, link, queueLink, row, table } from "./dom.js";
 import { count, rate, span } from "./format.js";
 import { sparkline } from "./lines.js";
+import { Listing } from "./listing.js";
 import { History } from "./live.js";
 import { recentlyDeleted } from "./recently_deleted.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
 const DEPTHS_MS = 60000;
-const PATH = "/queues";
 const DEFAULTS = { search: "", sort: "name", after: "" };
 const history = new History();
 const COLUMNS = [
-  ["Queue", "name"],
+  ["Queue", "name", "name"],
   ["Visible", "number", "visible"],
   ["In flight", "number", "in_flight"],
   ["Delayed", "number wide", "delayed"],
@@ -29,7 +28,8 @@ const COLUMNS = [
 ];
 
 export async function showQueues({ view, query, signal, fail }) {
-  const state = stateOf(query, DEFAULTS);
+  const listing = new Listing("/queues", query, DEFAULTS, () => list.ask());
+  const { state } = listing;
   const { may } = await caller();
   const depths = { of: "", atMs: 0, lines: new Map() }; // of the last hour, by the queue's name
   const list = resource({ what: "The queues", ask, show, signal, fail });
@@ -51,19 +51,13 @@ export async function showQueues({ view, query, signal, fail }) {
     list.show();
   }
 
-  function begin(change) {
-    Object.assign(state, { after: "" }, change);
-    keep(PATH, state, DEFAULTS);
-    list.ask();
-  }
-
   function show(page) {
     return [
       el("p", { class: "hint" }, `${count(page.total)} queues`),
       page.queues.length > 0
-        ? table(columns(), page.queues.map((queue) => queueRow(queue, depths.lines)), "Queues")
+        ? table(listing.columns(COLUMNS), page.queues.map((queue) => queueRow(queue, depths.lines)), "Queues")
         : nothing(),
-      pager(PATH, state, DEFAULTS, page.next, list.ask),
+      listing.pager(page.next),
       command(listQueues(state.search, state.sort)),
     ];
   }
@@ -73,45 +67,15 @@ export async function showQueues({ view, query, signal, fail }) {
     return el("p", { class: "empty" }, text);
   }
 
-  function columns() {
-    return COLUMNS.map(([text, kind, by]) => {
-      if (!by && text !== "Queue") return [text, kind];
-      const name = by ?? "name";
-      const pressed = { class: "sort", "aria-pressed": String(state.sort === name) };
-      return [button(text, () => begin({ sort: name }), pressed), kind];
-    });
-  }
-
-  const input = el("input", {
-    type: "search",
-    value: state.search,
-    placeholder: "Search by name  ( / )",
-    "aria-label": "Search queues by name",
-    oninput: () => begin({ search: input.value }),
-  });
   fill(
     view,
     el("h1", {}, "Queues"),
-    el("p", { class: "toolbar" }, input,
+    el("p", { class: "toolbar" }, listing.search("Search queues by name"),
       may.includes("sqs:CreateQueue") && link("Create a queue", "#/new-queue", { class: "button main" })),
     list.place,
     may.includes("holdfast:ListDeletedQueues") && recentlyDeleted({ may, signal, fail, restored: list.read }),
   );
   await list.watch(REFRESH_MS);
-}
-
-/** Links to the pages beside this one. */
-export function pager(path, state, defaults, next, ask) {
-  const goOn = () => {
-    Object.assign(state, { after: next });
-    enter(path, state, defaults);
-    ask();
-  };
-  const first = () => link("First page", addressOf(path, { ...state, after: "" }, defaults), { class: "button" });
-  const before = () => (isNextPage() ? button("Previous page", () => window.history.back()) : first());
-  return el("p", { class: "actions" },
-    state.after && before(),
-    next && button("Next page", goOn));
 }
 
 function queueRow(queue, depths) {

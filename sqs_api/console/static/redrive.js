@@ -8,7 +8,7 @@ import { count, nameOf, statusText } from "./format.js";
 import { planned, planTable } from "./plan.js";
 import { paceText, PRESETS } from "./presets.js";
 import { Redrives } from "./redrives.js";
-import { resource } from "./resource.js";
+import { needed, resource } from "./resource.js";
 
 const REFRESH_MS = 1000;
 const QUIET_MINUTES = 10;
@@ -20,8 +20,9 @@ const PACE = [
   ["stop_after", "Stop when … came back", "do not stop"],
 ];
 
-export async function showRedrive({ view, parts: [name], query, signal, fail }) {
-  const queue = await get(ofQueue(name), {}, signal);
+export async function showRedrive(screen) {
+  const { view, parts: [name], query, signal, fail } = screen;
+  const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "holdfast:RedriveMessages");
   const sequences = query.get("sequences")?.split(",").map(Number) ?? null;
   const filter = new FilterFields(query);

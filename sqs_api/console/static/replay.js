@@ -1,12 +1,13 @@
 // Replays archived messages: a dry run first, then copies, a hundred a request. A replay that was
 // stopped goes on; its address has the place.
 
-import { latest, post, question } from "./api.js";
+import { post, question } from "./api.js";
 import { ofArchive } from "./archive.js";
 import { ArchivedFilter } from "./archived_filter.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, link, row, submit, table, USED } from "./dom.js";
 import { bytes, count, instant } from "./format.js";
+import { resource } from "./resource.js";
 
 const COUNTS = ["messages", "bytes", "sealed", "damaged", "too_large"];
 const LEFT_OUT = [["sealed", "sealed: the archive has them encrypted only"],
@@ -15,12 +16,14 @@ const PLAN = [["To", "name"], ["Messages", "number"], ["Bytes", "number"], ["Sen
 const COPIES = [["Original", "name"], ["Copy", "name"], ["Note", ""]];
 const SHOWN = 50;
 
+/** @typedef {{sums: Record<string, number>, chosen: object | null, refusal?: string}} Counted `chosen` once all is counted */
+
 export async function showReplay({ view, parts: [name], query, signal, fail }) {
   const places = query.get("places")?.split(",") ?? null;
   const filter = new ArchivedFilter(query);
   const to = el("input", { value: query.get("to") ?? name, required: true, autocomplete: "off" });
   const status = el("div", { role: "status" });
-  const newest = latest(signal);
+  const dryRun = resource({ what: "The dry run", ask: plan, show: showPlan, signal, fail });
   const start = button("Send copies", () => run().then(() => USED), { class: "main", disabled: true, busy: "Sending …" });
   const stop = button("Stop", () => (isStopped = true), { hidden: true });
   const goOn = button("Go on", () => run(),
@@ -53,48 +56,46 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
     window.history.replaceState(null, "", `#/archive/${name}/replay?${kept}`);
   }
 
-  /** Go on step by step until the end or a stop; `ask` makes a step, `seen` gets it. */
-  async function steps(ask, chosen, token, seen) {
-    isStopped = false;
-    do {
-      const step = await ask(token === null ? chosen : { ...chosen, token });
-      token = step.next;
-      seen(step);
-      if (step.stopped) throw new Error(`${step.stopped} The rest was not sent.`);
-    } while (token !== null && !isStopped && !signal.aborted);
-  }
-
   /** Another choice: a replay of it begins with a dry run. */
   function begin() {
     start.disabled = goOn.hidden = true;
     if (rest !== null) remember(null);
-    return newest(); // a plan under way is not its plan
+    fill(status);
+    dryRun.forget(); // a plan under way is not its plan
   }
 
-  async function plan() {
-    const mine = begin();
-    const ask = (content) => question(ofArchive(name, "/replays/plan"), content, mine);
+  /**
+   * Count step by step what would be sent. The queue that gets the copies may not be there: then the screen stays.
+   *
+   * @param {AbortSignal} mine
+   * @param {(counted: Counted) => void} partly
+   * @returns {Promise<Counted>}
+   */
+  async function plan(mine, partly) {
+    const chosen = wanted();
     const sums = Object.fromEntries(COUNTS.map((each) => [each, 0]));
-    sums.oldest = sums.newest = 0;
+    let token = /** @type {string | null} */ (null);
     try {
-      await steps(ask, wanted(), null, (step) => {
+      do {
+        const content = token === null ? chosen : { ...chosen, token };
+        const step = await question(ofArchive(name, "/replays/plan"), content, mine);
         for (const each of COUNTS) sums[each] += step[each];
         sums.oldest ||= step.oldest_ms;
         sums.newest = step.newest_ms || sums.newest;
-        fill(status, planOf(sums, step.next !== null));
-      });
-      fill(status, planOf(sums, false), command(commands.replay(name, wanted())));
-      start.disabled = sums.messages === 0;
+        token = step.next;
+        if (token !== null) partly({ sums, chosen: null });
+      } while (token !== null);
     } catch (error) {
-      tell(error);
+      if (error.status !== 404) throw error;
+      return { sums, chosen: null, refusal: error.message };
     }
+    return { sums, chosen };
   }
 
-  /** The queue that gets the copies may not be there: then the screen stays. */
-  function tell(error) {
-    if (error.status !== 404) fail(error);
-    if (error.name === "AbortError") return;
-    fill(status, error.status === 404 && el("p", { class: "notice error" }, error.message));
+  function showPlan(/** @type {Counted} */ { sums, chosen, refusal = "" }) {
+    start.disabled = chosen === null || sums.messages === 0;
+    if (refusal) return el("p", { class: "notice error" }, refusal);
+    return [planOf(sums, chosen === null), chosen && command(commands.replay(name, chosen))];
   }
 
   function planOf(sums, isUnfinished) {
@@ -111,17 +112,21 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
 
   async function run() {
     const chosen = wanted();
-    const ask = (content) => post(ofArchive(name, "/replays"), content);
+    dryRun.forget();
     start.disabled = fields.disabled = true;
-    stop.hidden = false;
+    stop.hidden = isStopped = false;
     if (rest === null) copies = leftOut = [];
     try {
-      await steps(ask, chosen, rest, (step) => {
+      do {
+        const content = rest === null ? chosen : { ...chosen, token: rest };
+        const step = await post(ofArchive(name, "/replays"), content);
         copies = [...copies, ...step.copies];
         leftOut = [...leftOut, ...step.left_out];
-        if (!signal.aborted) remember(step.next);
+        rest = step.next;
+        if (!signal.aborted) remember(rest);
         fill(status, sentOf(copies, leftOut, rest === null ? "" : "so far"));
-      });
+        if (step.stopped) throw new Error(`${step.stopped} The rest was not sent.`);
+      } while (rest !== null && !isStopped && !signal.aborted);
       if (rest !== null) fill(status, sentOf(copies, leftOut, "then it was stopped"));
     } catch (error) {
       fail(error);
@@ -155,10 +160,11 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
     el("p", { class: "hint" }, "Copies are sent in the order in which the messages were sent. The "
       + "audit log links each copy to its original."),
     form(
-      { onsubmit: plan, oninput: begin },
+      { onsubmit: () => (begin(), dryRun.ask()), oninput: begin },
       fields,
       el("p", { class: "actions" }, submit("Dry run", { class: null }), start, goOn, stop),
     ),
+    el("div", { role: "status" }, dryRun.place),
     status,
   );
   if (rest !== null)

@@ -5,17 +5,22 @@ import * as commands from "./commands.js";
 import { diff } from "./diff.js";
 import { command, el, field, fill, form, link, notice, submit } from "./dom.js";
 import { nameOf, pretty } from "./format.js";
+import { needed } from "./resource.js";
 
 const MARKS = { same: "  ", gone: "− ", new: "+ " };
 
-export async function showResend({ view, parts: [name, sequence], signal, fail }) {
+export async function showResend(screen) {
+  const { view, parts: [name, sequence], signal, fail } = screen;
   const path = ofQueue(name, "/messages/{sequence}", sequence);
-  const queue = await get(ofQueue(name), {}, signal);
+  const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "holdfast:BrowseMessages");
   needs(queue, "holdfast:ReadMessageBodies");
-  const message = await get(path, {}, signal);
-  if (!message.may_resend) throw new Refused("Your policies allow no copy to be sent from here.", 403);
-  if (message.body === null) throw new Refused("The body cannot be read, so there is nothing to edit.", 403);
+  const message = await needed(screen, "The message", async (mine) => {
+    const found = await get(path, {}, mine);
+    if (!found.may_resend) throw new Refused("Your policies allow no copy to be sent from here.", 403);
+    if (found.body === null) throw new Refused("The body cannot be read, so there is nothing to edit.", 403);
+    return found;
+  });
   const body = el("textarea", { rows: "14", spellcheck: "false" });
   body.value = message.body;
   const to = el("input", { value: nameOf(message.source_arn) || name, required: true });

@@ -2,7 +2,7 @@
 // failed. A screen is such objects, with functions that show their states.
 
 import { latest } from "./api.js";
-import { button, el, patch } from "./dom.js";
+import { button, el, fill, patch } from "./dom.js";
 import { repeat } from "./live.js";
 
 /** @typedef {Error & {status?: number, needsSignIn?: boolean, endsScreen?: boolean}} Failure */
@@ -15,7 +15,7 @@ import { repeat } from "./live.js";
 export class Resource {
   /**
    * @param {AbortSignal} signal
-   * @param {(signal: AbortSignal) => Promise<T>} ask
+   * @param {(signal: AbortSignal, partly: (value: T) => void) => Promise<T>} ask may give what it knows so far
    * @param {(state: Resource<T>) => void} changed
    * @param {() => number} nowMs
    */
@@ -25,7 +25,7 @@ export class Resource {
     /** @type {Failure | null} of the latest question; the value is an older one, then */
     this.failure = null;
     /** True while another question than that of the value waits for its answer. */
-    this.isOther = true;
+    this.isOther = false;
     this.readAtMs = 0;
     this.ask = ask;
     this.changed = changed;
@@ -34,20 +34,32 @@ export class Resource {
   }
 
   /** Ask again; `isOther` says that the question is another one. An older answer changes nothing. */
-  async read(isOther = false) {
+  async read(isOther = this.value === null) {
     const mine = this.newest();
+    const partly = (/** @type {T} */ value) => {
+      if (mine.aborted) return;
+      Object.assign(this, { value, failure: null, readAtMs: this.nowMs() });
+      this.changed(this);
+    };
     if (isOther) {
       this.isOther = true;
       this.changed(this);
     }
     try {
-      const value = await this.ask(mine);
+      const value = await this.ask(mine, partly);
       if (mine.aborted) return;
       Object.assign(this, { value, failure: null, isOther: false, readAtMs: this.nowMs() });
     } catch (error) {
       if (mine.aborted || error.name === "AbortError") return;
       this.failure = error;
     }
+    this.changed(this);
+  }
+
+  /** Forget what is known, and the answer that is waited for: nothing is asked. */
+  forget() {
+    this.newest();
+    Object.assign(this, { value: null, failure: null, isOther: false });
     this.changed(this);
   }
 }
@@ -71,7 +83,7 @@ function lower(text) {
  * @template T
  * @param {object} given
  * @param {string} given.what in a sentence, such as "The queues"
- * @param {(signal: AbortSignal) => Promise<T>} given.ask
+ * @param {(signal: AbortSignal, partly: (value: T) => void) => Promise<T>} given.ask
  * @param {(value: T) => unknown} given.show elements of the value
  * @param {AbortSignal} given.signal
  * @param {(error: Error) => void} given.fail
@@ -93,7 +105,7 @@ export function resource({ what, ask, show, signal, fail }) {
 
   function content(value) {
     if (value !== null) return el("div", { class: "content" }, show(value));
-    return state.failure ? null : skeleton(what);
+    return state.isOther && !state.failure && skeleton(what);
   }
 
   function retry() {
@@ -110,11 +122,30 @@ export function resource({ what, ask, show, signal, fail }) {
     read: () => state.read(),
     /** Ask another question: what is shown is greyed until its answer comes. */
     ask: () => state.read(true),
+    /** Show nothing until it is asked again. */
+    forget: () => state.forget(),
     /** Show the value once more: something beside it has changed. */
     show: shown,
     /** Ask now, and again after each pause, until the signal. */
     watch: (pauseMs) => repeat(signal, pauseMs, () => state.read()),
   };
+}
+
+/**
+ * What a screen needs before it can be built. Until that is read, the view shows its loading or its failure.
+ *
+ * @template T
+ * @param {{view: HTMLElement, signal: AbortSignal, fail: (error: Error) => void}} screen
+ * @param {string} what
+ * @param {(signal: AbortSignal) => Promise<T>} ask
+ * @returns {Promise<T>}
+ */
+export function needed({ view, signal, fail }, what, ask) {
+  return new Promise((resolve) => {
+    const part = resource({ what, ask, show: resolve, signal, fail });
+    fill(view, part.place);
+    part.read();
+  });
 }
 
 function endsScreen(/** @type {Failure} */ { status, needsSignIn = false }, value) {
@@ -123,6 +154,6 @@ function endsScreen(/** @type {Failure} */ { status, needsSignIn = false }, valu
 
 /** Lines where the content will be; it appears after a moment only. */
 function skeleton(what) {
-  return el("div", { class: "skeleton", role: "status" },
+  return el("div", { class: "skeleton", role: "status", "data-key": "skeleton" },
     el("span", { class: "unseen" }, `${what} …`), Array.from("123456", () => el("i")));
 }

@@ -3,9 +3,11 @@
 import { get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { command, el, field, fill, form, link, notice, submit } from "./dom.js";
+import { needed } from "./resource.js";
 
-export async function showSend({ view, parts: [name], signal, fail }) {
-  const queue = await get(ofQueue(name), {}, signal);
+export async function showSend(screen) {
+  const { view, parts: [name], fail } = screen;
+  const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "sqs:SendMessage");
   const body = el("textarea", { rows: "12", required: true, spellcheck: "false" });
   const group = el("input", { autocomplete: "off" });

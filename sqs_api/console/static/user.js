@@ -1,11 +1,12 @@
 // One user: access keys, policies, and what they allow.
 
-import { caller, get, latest, post } from "./api.js";
+import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, field, fill, form, link, notice, submit } from "./dom.js";
 import { instant, pretty } from "./format.js";
 import { keyTable, newKey } from "./keys.js";
 import { permissionForm } from "./permission.js";
+import { resource } from "./resource.js";
 
 const EMPTY = `{
   "Version": "2012-10-17",
@@ -21,40 +22,41 @@ const EMPTY = `{
 
 export async function showUser({ view, parts: [account, encoded], signal, fail }) {
   const name = decodeURIComponent(encoded);
-  const keys = el("div");
   const secret = el("div");
-  const policies = el("div");
+  const policies = el("div", { "data-key": "policies" });
   const who = { account, name };
   const mayManage = (await caller()).may.includes("holdfast:ManageUsers");
-  const [newestKeys, newestPolicies] = [latest(signal), latest(signal)];
-  const find = (asked) => get("users/show", { user: name, account }, asked);
-  const shownKeys = (found) => keyTable(found, { place: secret, read: readKeys, fail, mayManage });
+  const ask = (mine) => get("users/show", { user: name, account }, mine);
+  const user = resource({ what: "The user", ask, show, signal, fail });
+  let shownPolicies = "";
 
-  async function readKeys() {
-    try {
-      fill(keys, shownKeys((await find(newestKeys())).keys));
-    } catch (error) {
-      fail(error);
-    }
+  function show(found) {
+    showPolicies(found.policies);
+    return [
+      facts([["ARN", found.arn], ["User id", found.user_id], ["Created", instant(found.created_at_ms)],
+        ...Object.entries(found.tags).map(([key, value]) => [`Tag ${key}`, value])]),
+      el("h2", {}, "Access keys"),
+      keyTable(found.keys, { place: secret, read: user.read, fail, mayManage }),
+      el("h2", {}, "Policies"),
+      policies,
+      command(commands.showUser(who), commands.addKey(account, name, ""),
+        ...found.keys.map((key) => commands.changeKey("disable", key.access_key_id)),
+        commands.removeUser(who)),
+    ];
   }
 
-  async function readPolicies() {
-    try {
-      showPolicies((await find(newestPolicies())).policies);
-    } catch (error) {
-      fail(error);
-    }
-  }
-
+  /** Forms of the policies; they keep what is typed until other policies are read. */
   function showPolicies(found) {
+    if (JSON.stringify(found) === shownPolicies) return;
+    shownPolicies = JSON.stringify(found);
     const forms = Object.entries(found).map(([policy, text]) => (mayManage
-      ? policyForm(who, policy, text, readPolicies)
+      ? policyForm(who, policy, text, user.read)
       : [el("h3", {}, `Policy ${policy}`), el("pre", { tabindex: "0" }, pretty(text) ?? text)]));
     fill(
       policies,
       forms.length ? forms : el("p", { class: "empty" }, "No policy: this user may do nothing, "
         + "except what a queue's own policy allows."),
-      mayManage && policyForm(who, null, EMPTY, readPolicies),
+      mayManage && policyForm(who, null, EMPTY, user.read),
     );
   }
 
@@ -71,27 +73,17 @@ export async function showUser({ view, parts: [account, encoded], signal, fail }
     }
   }
 
-  const user = await find(signal);
-  fill(keys, shownKeys(user.keys));
-  showPolicies(user.policies);
   fill(
     view,
     el("h1", {}, "User ", name),
     el("p", { class: "actions" }, link("All users", "#/users", { class: "button" }),
-      mayManage && button("New key", () => newKey(secret, { account, user: name }, readKeys, fail), { class: "main" }),
+      mayManage && button("New key", () => newKey(secret, { account, user: name }, user.read, fail), { class: "main" }),
       mayManage && button("Delete user", remove, { class: "danger", busy: "Deleting …", confirm: removal })),
-    facts([["ARN", user.arn], ["User id", user.user_id], ["Created", instant(user.created_at_ms)],
-      ...Object.entries(user.tags).map(([key, value]) => [`Tag ${key}`, value])]),
-    el("h2", {}, "Access keys"),
     secret,
-    keys,
-    el("h2", {}, "Policies"),
-    policies,
+    user.place,
     permissionForm({ account, user: name }, signal, fail),
-    command(commands.showUser(who), commands.addKey(account, name, ""),
-      ...user.keys.map((key) => commands.changeKey("disable", key.access_key_id)),
-      commands.removeUser(who)),
   );
+  await user.read();
 }
 
 /** A policy to edit, or (`policy` null) to add. The service's refusal stands beside it. */

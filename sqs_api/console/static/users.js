@@ -6,16 +6,18 @@ import { button, command, el, field, fill, form, link, notice, row, submit, tabl
 import { instant } from "./format.js";
 import { keyTable, newKey, showSecret } from "./keys.js";
 import { permissionForm } from "./permission.js";
-import { resource } from "./resource.js";
+import { needed, resource } from "./resource.js";
 
 const COLUMNS = [["User", "name"], ["Account", "wide"], ["Policies", ""], ["Keys", ""], ["Created", "wide"]];
 
-export async function showUsers({ view, signal, fail }) {
+export async function showUsers(screen) {
+  const { view, signal, fail } = screen;
   const secret = el("div");
   const { account, may } = await caller();
   const mayManage = may.includes("holdfast:ManageUsers");
   const list = resource({ what: "The users", ask: (mine) => get("users", {}, mine), show, signal, fail });
   const read = list.read;
+  const roles = mayManage ? await needed(screen, "The roles", (mine) => get("roles", {}, mine)) : [];
 
   function show(found) {
     return [
@@ -33,7 +35,7 @@ export async function showUsers({ view, signal, fail }) {
     view,
     el("h1", {}, "Users and keys"),
     secret,
-    mayManage && addForm(await get("roles", {}, signal), { account, secret, read, signal, fail }),
+    mayManage && addForm(roles, { account, secret, read, signal, fail }),
     list.place,
     mayManage && el("p", { class: "actions" },
       button("New key of the account", () => newKey(secret, { account, user: null }, read, fail))),

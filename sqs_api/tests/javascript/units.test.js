@@ -153,7 +153,7 @@ test("the latest answer wins, whichever comes first", async () => {
   await first;
 
   assert.equal(made.value, "new");
-  assert.deepEqual(states, [[null, null, true], ["new", null, false]]);
+  assert.deepEqual(states, [[null, null, true], [null, null, true], ["new", null, false]]);
   assert.ok(answers[0].signal.aborted);
 });
 
@@ -165,7 +165,26 @@ test("what fails leaves the older value, which the next answer replaces", async 
     await reading;
   }
 
-  assert.deepEqual(states, [["value", null, false], ["value", "The service does not answer.", false], ["value", null, false]]);
+  assert.deepEqual(states, [[null, null, true], ["value", null, false], ["value", "The service does not answer.", false], ["value", null, false]]);
+});
+
+test("what is known so far is shown until the whole answer is there", async () => {
+  const { signal } = new AbortController();
+  const states = [];
+  const asked = [];
+  const made = new Resource(signal, (_, partly) => new Promise((resolve) => asked.push({ partly, resolve })),
+    ({ value, isOther }) => states.push([value, isOther]));
+  const reading = made.read();
+  asked[0].partly(1);
+  asked[0].resolve(2);
+  await reading;
+  const other = made.read(true);
+  made.forget();
+  asked[1].partly(3);
+  asked[1].resolve(4);
+  await other;
+
+  assert.deepEqual(states, [[null, true], [1, true], [2, false], [2, true], [null, false]]);
 });
 
 test("a failure is a sentence, with the time of what is shown still", () => {
