@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
@@ -29,6 +31,7 @@ pytestmark = [
 ]
 RECORDS = "holdfast/holdfast/manager/"
 PLANNED_S = 90.0
+DEPLOY = Path(__file__).parent.parent / "deploy"
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +140,18 @@ def test_an_operator_previews_a_split_makes_it_and_undoes_it(fleet: FleetProcess
         applied["id"],
         undone["id"],
     ]
+
+
+def test_alerts_of_a_fleet_are_on_metrics_that_it_has(fleet: FleetProcess) -> None:
+    rules = (DEPLOY / "prometheus/fleet.rules.yml").read_text()
+    named = set(re.findall(r"\bholdfast_\w+", rules))
+    assert len(named) >= 4
+    pages: list[str] = []
+    for name in (*FIRST, *SECOND):
+        with urlopen(f"{fleet.parts.cluster().hosts[name]}/_holdfast/metrics") as answer:
+            pages.append(answer.read().decode())
+    for name in named:
+        assert any(re.search(rf"^{name}\b.* ", page, re.MULTILINE) for page in pages), name
 
 
 def test_a_fleet_without_anybody_who_plans_goes_on(fleet: FleetProcess) -> None:
