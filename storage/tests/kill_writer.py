@@ -14,9 +14,9 @@ from storage.engines.store_options import StoreOptions
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import append, changes_of
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import QueueRow
+from visibility.rows.state_rows import write_queue
 from visibility.rules.message_events import MessagesSent
 from visibility.state.queue_state import SPAN_BITS
 
