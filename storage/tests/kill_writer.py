@@ -36,7 +36,7 @@ class Writer:
 
     def __init__(self, folder: Path) -> None:
         self.store = open_store(folder, OPTIONS)
-        self.store.on_room = self.commit_turn
+        self.store.on_room(self.commit_turn)
         self.next_sequence = 1
         self.spans: dict[int, int] = {}
         self.is_under_way = False
