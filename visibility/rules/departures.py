@@ -19,12 +19,12 @@ from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
-from visibility.rows.outbox_rows import write_outbox
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import DEPARTURE, GROUP_LINE, LEASE, group_line_key, row_key
 from visibility.rows.row_places import put_message, remove
 from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow
+from visibility.rows.state_rows import write_outbox
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
 from visibility.rules.move_tasks import MoveTaskChanged
