@@ -4,7 +4,8 @@ A receive finds them. The move keeps the message and its count. Retention of a s
 counts from the first send, of a FIFO queue from the move; there the deduplication id becomes the
 message id (`content.py` shows it). A message that cannot be sealed as the target requires is
 received as if there were no target; one whose key is not there yet waits in its place. A target in
-another shard gets it through the outbox; while that is full, messages are received as well.
+another shard gets it through the outbox; while that is full, messages are received as well. Of a
+target of several parts each decision draws one.
 Source: SQS developer guide, dead-letter queues; recorded receive counts.
 """
 
@@ -20,6 +21,7 @@ from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.orders import order_of
+from visibility.rules.queue_parts import open_part
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -42,6 +44,7 @@ class DeadLetters:
         "_request",
         "_shard",
         "_size",
+        "_target",
         "_waiting",
         "moves",
         "source_book",
@@ -49,7 +52,10 @@ class DeadLetters:
 
     def __init__(self, shard: ShardState, request: Request, stamp: Stamp) -> None:
         policy, target = request.queue.settings.redrive_policy, request.dead_letter_queue
+        if target is not None and target.parts:
+            target = open_part(shard, target, stamp)
         self._request = request
+        self._target = target
         self._now_ms = stamp.now_ms
         self._shard = shard
         self._size = 0
@@ -96,7 +102,7 @@ class DeadLetters:
 
         `lease` is the one that ended; `waits` means that the message is in its group's line.
         """
-        target = self._request.dead_letter_queue
+        target = self._target
         assert target is not None
         is_here = self._departures is None
         if is_here and not self.moves and not self._shard.is_ready(target.queue_id):
@@ -130,7 +136,7 @@ class DeadLetters:
         *,
         waits: bool,
     ) -> bool:
-        target = self._request.dead_letter_queue
+        target = self._target
         assert target is not None
         if not departures.has_room:
             return False
