@@ -7,7 +7,7 @@ import pytest
 
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
-from visibility.contract.model import QueueCounters, QueueDefinition
+from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage, PartReading
@@ -40,7 +40,7 @@ class Shards:
         self.queues.issued = 50
         self.drivers = [Driver(self.queues, seed=number) for number in SHARDS]
 
-    def submit(self, request: prepared.Request) -> Answer:
+    def submit(self, request: Request) -> Answer:
         driver = self.drivers[request.queue.shard]
         answer = driver.submit(request).answer
         check_rows(driver.store, driver.state)
