@@ -183,6 +183,12 @@ class Server:
         self._listeners.append(listener)
         return port
 
+    @property
+    def connections(self) -> tuple[int, int]:
+        """Open connections of clients, and the limit; a port is open."""
+        server, *_ = self._servers
+        return server.counters.connections, server.limits.connections_max
+
     async def read(self) -> None:
         """See `Source.read`: these are all in memory."""
 
