@@ -193,7 +193,7 @@ def _error(name: str, text: str) -> QueueError | AuthError:
 
 
 def _decoded(message: bytes, kinds: Mapping[bytes, type], sent: Any) -> Any:
-    """What follows the name of one of these types, as `sent` of that type."""
+    """The value after the name of one of these types, as `sent` of that type."""
     end = 1 + message[0] if message else 0
     kind = kinds.get(message[:end])
     if kind is None:
