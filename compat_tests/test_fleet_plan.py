@@ -41,6 +41,16 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
     process.close()
 
 
+def wait_for_plan(fleet: FleetProcess, host: str) -> None:
+    """Wait until somebody plans, as this host sees it."""
+
+    def is_there() -> bool:
+        time.sleep(1.0)  # a plan is made each ten seconds
+        return asked(fleet, host, "plan")["at_ms"] is not None
+
+    eventually(is_there, within=PLANNED_S)
+
+
 def asked(fleet: FleetProcess, host: str, *words: str) -> Any:
     """The answer of `holdfast fleet`; the text of a refusal."""
     line = command("fleet", *words, "--json", "--data", str(fleet.data / host))
@@ -146,6 +156,7 @@ def test_alerts_of_a_fleet_are_on_metrics_that_it_has(fleet: FleetProcess) -> No
     rules = (DEPLOY / "prometheus/fleet.rules.yml").read_text()
     named = set(re.findall(r"\bholdfast_\w+", rules))
     assert len(named) >= 4
+    wait_for_plan(fleet, "a")
     pages: list[str] = []
     for name in (*FIRST, *SECOND):
         with urlopen(f"{fleet.parts.cluster().hosts[name]}/_holdfast/metrics") as answer:
@@ -158,6 +169,7 @@ def test_a_fleet_without_anybody_who_plans_goes_on(fleet: FleetProcess) -> None:
     """Somebody has the key who never plans and never ends. Creates, sends, receives and failovers
     ask nobody; that lasts as long as it lasts."""
     gateway = fleet.client(GATEWAY)
+    wait_for_plan(fleet, "b")
     holder = asked(fleet, "a", "plan")["holder"]
     assert holder in {*FIRST, *SECOND}
     etcd(fleet, "put", "planner", b'{"host": "gone", "process_id": "of nobody"}')
@@ -180,5 +192,5 @@ def test_a_fleet_without_anybody_who_plans_goes_on(fleet: FleetProcess) -> None:
     assert len(split["parts"]) == 2
 
     etcd(fleet, "deleterange", "planner")
-    eventually(lambda: asked(fleet, "a", "plan")["at_ms"] is not None, within=PLANNED_S)
+    wait_for_plan(fleet, "a")
     assert url_of(gateway, "alone-later")

@@ -112,7 +112,9 @@ async def _start(
         numbers = range(shards_of(settings)) if cluster is None else cluster.numbers
         folders = _prepared_folders(settings, numbers) if place is None else place.own_folders
         archive = archive_limits(settings)
-        host = await _host(process, member, cluster, folders, measures, on_removed, place)
+        host = await _host(
+            process, member, cluster, folders, measures, on_removed, place, transport
+        )
         all_shards, lines = sorted(folders), None
         if place is not None:
             all_shards, lines = sorted(place.folders), place.lines
@@ -258,6 +260,7 @@ async def _host(
     measures: Measures,
     on_removed: Callable[[], None],
     place: WorkerPlace | None,
+    server: Server,
 ) -> Host:
     """A single host, one of its workers, a gateway, or a member of the cluster that this host
     joins. Raises FolderRefused, MembershipRefused, LeadersUnknown."""
@@ -272,7 +275,7 @@ async def _host(
     )
     disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
     if place is not None:
-        return open_worker_host(process, place, options, disk)
+        return open_worker_host(process, place, options, disk, server)
     if member is None:
         return await open_single_host(process, options, disk)
     if not member.number:

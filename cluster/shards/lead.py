@@ -174,7 +174,7 @@ class Lead:
             if shared.answers_early:
                 self._early = EarlyAnswers(shared, self._answer_all)
         rows.bytes_max = store.turn_bytes_max
-        store.on_room = self._go_on
+        store.on_room(self._go_on)
 
     # -- begin and end -----------------------------------------------------------------------------
 
