@@ -29,8 +29,9 @@ from sqs_api.gateway.usage_journal import Writer
 from sqs_api.gateway_host import GatewayHost, open_gateway_host, prepare_folder
 from sqs_api.http.server import Server
 from sqs_api.joined import join, own_cluster
+from sqs_api.manager_host import manager_feature
 from sqs_api.owner import Owner
-from sqs_api.parts import Process, parts_of
+from sqs_api.parts import Feature, Process, parts_of
 from sqs_api.periodic import Periodic
 from sqs_api.records import Records, open_records
 from sqs_api.settings.cluster_settings import Role
@@ -138,6 +139,7 @@ async def _start(
             features=(
                 *owner.features,
                 host.feature,
+                _manager(process, host, shards, owner, measures, transport),
                 announcements(process, records.catalog, shards.router),
                 tracing(process),
             ),
@@ -210,6 +212,29 @@ def _owner(
     if not host.place.number:
         serve_backups(host.questions, owner.backups)
     return owner
+
+
+def _manager(
+    process: Process,
+    host: Host,
+    shards: Shards,
+    owner: Owner,
+    measures: Measures,
+    transport: Server,
+) -> Feature:
+    """Of a host of a cluster; others have none."""
+    if not isinstance(host, ClusterHost):
+        return Feature()
+    return manager_feature(
+        process,
+        host.joined,
+        host.questions,
+        shards,
+        owner.accounting,
+        measures,
+        transport,
+        host.fleet_pages().status,
+    )
 
 
 def _prepared_folders(settings: Settings, numbers: range) -> Mapping[int, Path]:

@@ -189,6 +189,12 @@ class Server:
         self._listeners.append(listener)
         return port
 
+    @property
+    def connections(self) -> tuple[int, int]:
+        """Open connections of clients, and the limit; a port is open."""
+        server, *_ = self._servers
+        return server.counters.connections, server.limits.connections_max
+
     def take(self, client: socket.socket) -> None:
         """Go on with a connection of another process of this machine."""
         if self._listeners:
