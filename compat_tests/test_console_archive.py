@@ -14,6 +14,7 @@ from compat_tests.facade import Credentials, eventually
 from compat_tests.lake_files import ask
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.test_console_accessible import AXE, FIND
+from compat_tests.test_console_jobs import Operator
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +31,7 @@ TENANT = {"tenant": {"DataType": "String", "StringValue": XSS}}
 @pytest.fixture(scope="module")
 def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     """A service in open mode with three messages of `shop` in its lake and 120 of `bulk`, which are
-    deleted, and an empty queue `again`."""
+    deleted, an archived one of `kept`, which is there, and an empty queue `again`."""
     folder = tmp_path_factory.mktemp("archived")
     options = ("--lake", str(folder / "lake"), "--archive-seal-s", "3600")
     more = ("--snapshot-every-s", "0", "--auth", "open")
@@ -38,13 +39,15 @@ def archived(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
     client = sqs(node)
     client.create_queue(QueueName="shop", tags={"holdfast:archive": "all"})
     client.create_queue(QueueName="again")
+    client.create_queue(QueueName="kept", tags={"holdfast:archive": "all"})
+    client.send_message(QueueUrl="kept", MessageBody="once")
     client.create_queue(QueueName="bulk", tags={"holdfast:archive": "all"})
     for body in BODIES:
         client.send_message(QueueUrl="shop", MessageBody=body, MessageAttributes=TENANT)
     for batch in range(BULK // 10):
         entries = [{"Id": str(n), "MessageBody": f"{batch}{n}"} for n in range(10)]
         client.send_message_batch(QueueUrl="bulk", Entries=entries)
-    for name in ("shop", "bulk"):
+    for name in ("shop", "bulk", "kept"):
         eventually(partial(_emptied, client, name))
     assert ask(node, "/seal", {}, credentials=ANY_KEY)[0] == 200
     for name in ("shop", "bulk"):
@@ -106,6 +109,27 @@ def test_a_deleted_queues_messages_are_searched_and_replayed(
     assert (copy["Body"], copy["MessageAttributes"]) == (BODIES[1], TENANT)
     eventually(lambda: copy["MessageId"] in (archived.data / "audit.log").read_text())
     client.purge_queue(QueueUrl="again")
+    assert tab.faults == []
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["quick", "slow"])
+def test_an_archived_message_is_replayed(browser: Any, archived: NodeProcess, slow: bool) -> None:
+    client, before = sqs(archived), count(sqs(archived), "kept")
+    tab = tab_at(browser, archived, "/queues")
+    tab.see("Create a queue")
+    operator = Operator(tab, slow=slow)
+    operator.click("Archive")
+    operator.fill("Queue", "kept")
+    operator.click("Search")
+    tab.page.locator("tbody a").first.click()
+    operator.done += 1
+    operator.click("Replay")
+    operator.click("Send copies")
+    tab.see("1 sent to")
+
+    assert operator.done <= 6, "9 before"
+    assert operator.posted() == ["archive/kept/replays"]
+    assert count(client, "kept") == before + 1
     assert tab.faults == []
 
 

@@ -114,6 +114,80 @@ def test_most_failures_of_a_kind_are_redriven_carefully(
     assert operator.tab.faults == []
 
 
+def test_a_field_of_a_whole_group_is_changed(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    client, name = sqs(opened), name_for("edited", slow)
+    kinds = ["NoCountry"] * 43 + ["CardDeclined"] * 8
+    bodies = [
+        f'{{"id": {at}, "sum": 1.10, "error": {{"type": "{kind}"}}}}'
+        for at, kind in enumerate(kinds)
+    ]
+    make_dead_letters(client, name, *bodies)
+    operator = Operator(tab_of(browser, opened, f"/queues/{name}-dead"), slow=slow)
+    operator.click("Edit NoCountry")
+    operator.fill("Field", "address.country")
+    operator.fill("New value", "SE")
+    operator.click("Dry run")
+    operator.tab.see("The first 10 messages, before and after")
+    shown = operator.tab.page.locator("pre.diff").first.inner_text()
+    diffs = operator.tab.page.locator("pre.diff").count()
+    operator.click("Start")
+    operator.tab.see("43 of 43 moved.")
+
+    assert operator.done <= 8
+    assert operator.done == 5
+    assert diffs == 10
+    assert '+     "country": "SE"' in shown
+    assert "1.10" in shown
+    assert (count(client, name), count(client, f"{name}-dead")) == (43, 8)
+    assert operator.posted() == [f"queues/{name}-dead/redrives"]
+    (message,) = client.receive_message(QueueUrl=name, MaxNumberOfMessages=1)["Messages"]
+    assert message["Body"].endswith(
+        '"sum":1.10,"error":{"type": "NoCountry"},"address":{"country":"SE"}}'
+    )
+    assert operator.tab.faults == []
+
+
+def test_the_body_of_one_message_is_fixed(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    client, name = sqs(opened), name_for("fixed", slow)
+    make_dead_letters(client, name, '{"sum": "ten"}')
+    operator = Operator(tab_of(browser, opened, f"/queues/{name}-dead/messages"), slow=slow)
+    operator.tab.page.locator("tbody a").click()
+    operator.done += 1
+    operator.click("Edit and resend")
+    operator.fill("Body", '{"sum": 10}')
+    operator.click("Send the copy")
+    operator.tab.see(f"to {name}.")
+
+    assert operator.done <= 5
+    assert operator.done == 4
+    assert operator.posted() == [f"queues/{name}-dead/messages/1/resend"]
+    (message,) = client.receive_message(QueueUrl=name)["Messages"]
+    assert message["Body"] == '{"sum": 10}'
+    assert count(client, f"{name}-dead") == 0, "the copy took the place of the original"
+    assert operator.tab.faults == []
+
+
+def test_one_id_among_many_messages_is_found(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    """The search goes on by itself over what one request looks at, 5,000 messages."""
+    client, name = sqs(opened), "many"
+    client.create_queue(QueueName=name)
+    batch = [{"Id": str(at), "MessageBody": "other"} for at in range(10)]
+    for _ in range(0 if count(client, name) else 600):
+        client.send_message_batch(QueueUrl=name, Entries=batch)
+    wanted = client.send_message(QueueUrl=name, MessageBody="wanted")["MessageId"]
+    operator = Operator(tab_of(browser, opened), slow=slow)
+    operator.click(name)
+    operator.click("Messages")
+    operator.fill("Message id", wanted)
+    operator.click("Search")
+    operator.tab.page.locator("tbody code").get_by_text("wanted").wait_for()
+
+    assert operator.done <= 4, "6 before"
+    assert operator.tab.page.locator("tbody tr").count() == 1
+    assert operator.posted() == []
+    assert operator.tab.faults == []
+
+
 def test_a_purge_of_the_wrong_queue_is_undone(
     browser: Any, opened: NodeProcess, slow: bool
 ) -> None:
@@ -262,6 +336,7 @@ SCREENS = {
     "/queues/checked-dead": "checked-dead",
     "/queues/checked/edit": "Edit checked",
     "/queues/checked-dead/redrive": "Redrive",
+    "/queues/checked-dead/redrive?json=error&edit=": "Redrive",
     "/queues/checked-dead/groups": "Groups of checked-dead",
     "/queues/checked-dead/messages": "Messages of checked-dead",
 }
