@@ -25,8 +25,8 @@ export async function showResend(screen) {
   const group = el("input", { value: message.group_id ?? "", autocomplete: "off" });
   const deduplication = el("input", { autocomplete: "off" });
   const mayReplace = queue.may.includes("holdfast:DeleteMessages");
-  const isFix = Boolean(message.source_arn); // of a dead letter, which goes back to its source
-  const replace = el("input", { type: "checkbox", checked: mayReplace && isFix });
+  const replace = el("input", { type: "checkbox" });
+  replace.checked = mayReplace && queue.sources_total > 0; // else a mended dead letter stays dead, too
   const changes = el("div");
   const same = el("div");
 
@@ -73,7 +73,8 @@ export async function showResend(screen) {
         field("Group", group),
         queue.fifo && field("Deduplication id", deduplication),
       ),
-      mayReplace && el("label", { class: "choice" }, replace, "Remove the original in the same step"),
+      mayReplace
+        && el("label", { class: "choice" }, replace, "Remove the original in the same step"),
       el("h2", {}, "Changes"),
       changes,
       el("p", {}, submit("Send the copy", { busy: "Sending …" })),
