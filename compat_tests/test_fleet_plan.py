@@ -20,11 +20,12 @@ from urllib.request import Request, urlopen
 import pytest
 
 from compat_tests.chromium import Tab, running
-from compat_tests.cluster_process import MEMBERS
+from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
 from compat_tests.facade import eventually
+from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import command
 from compat_tests.test_console_accessible import AXE, FIND
-from compat_tests.test_fleet import FIRST, GATEWAY, SECOND, FleetProcess, bodies, made, url_of
+from compat_tests.test_fleet import bodies, made, url_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -198,7 +199,7 @@ def test_alerts_of_a_fleet_are_on_metrics_that_it_has(fleet: FleetProcess) -> No
     def are_there() -> bool:
         time.sleep(1.0)  # loads are reported each ten seconds
         pages: list[str] = []
-        for name in (*FIRST, *SECOND):
+        for name in (*HOSTS, *SECOND):
             with urlopen(f"{fleet.parts.cluster().hosts[name]}/_holdfast/metrics") as answer:
                 pages.append(answer.read().decode())
         text = "\n".join(pages)
@@ -213,7 +214,7 @@ def test_a_fleet_without_anybody_who_plans_goes_on(fleet: FleetProcess) -> None:
     gateway = fleet.client(GATEWAY)
     wait_for_plan(fleet, "b")
     holder = asked(fleet, "a", "plan")["holder"]
-    assert holder in {*FIRST, *SECOND}
+    assert holder in {*HOSTS, *SECOND}
     etcd(fleet, "put", "planner", b'{"host": "gone", "process_id": "of nobody"}')
     eventually(lambda: asked(fleet, holder, "plan")["holder"] == "gone")
     plan = asked(fleet, "b", "plan")
