@@ -1,9 +1,9 @@
 """Parts: the shares of a queue that several shards keep.
 
 To a shard, a part is a queue with an id of its own. The first part of a queue is its home: it has
-the id of the queue and keeps what belongs to no part, such as dead letters that arrive. The home
-never closes. A part that is gone leaves the record, and its rows are dropped like those of a
-deleted queue.
+the id of the queue and keeps what belongs to no part, such as its move tasks. The home never
+closes. A part that is gone leaves the record, and its rows are dropped like those of a deleted
+queue.
 
 A part issues message sequences from `number << PART_BITS` on, so a receipt handle names its part.
 Numbers are multiples of PART_STEP: a restored copy skips sequences, and so many restores stay

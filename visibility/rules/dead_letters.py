@@ -4,7 +4,8 @@ A receive finds them. The move keeps the message and its count. Retention of a s
 counts from the first send, of a FIFO queue from the move; there the deduplication id becomes the
 message id (`content.py` shows it). A message that cannot be sealed as the target requires is
 received as if there were no target; one whose key is not there yet waits in its place. A target in
-another shard gets it through the outbox; while that is full, messages are received as well.
+another shard gets it through the outbox; while that is full, messages are received as well. Of a
+target of several parts each decision draws one.
 Source: SQS developer guide, dead-letter queues; recorded receive counts.
 """
 
@@ -21,6 +22,7 @@ from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.orders import order_of
+from visibility.rules.queue_parts import open_part
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -58,6 +60,8 @@ class DeadLetters:
     ) -> None:
         """`target` is the dead-letter queue of `queue`, None if it has none."""
         policy = queue.settings.redrive_policy
+        if target is not None and target.parts:
+            target = open_part(shard, target, stamp)
         self._queue = queue
         self._target = target
         self._now_ms = stamp.now_ms

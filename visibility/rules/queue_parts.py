@@ -61,9 +61,23 @@ class FindMessages(Operation, frozen=True):
 
 def check_open(shard: ShardState, definition: QueueDefinition) -> None:
     """Raises Moved if this part takes no messages any more."""
-    row = shard.parts.get(definition.queue_id)
-    if row is not None and row.closed_version:
-        raise Moved(f"A part of queue {definition.name} closed in version {row.closed_version}.")
+    if shard.is_closed(definition.queue_id):
+        raise Moved(f"A part of queue {definition.name} is closed.")
+
+
+def open_part(
+    shard: ShardState, queue: QueueDefinition, stamp: Stamp, refused_by: int = 0
+) -> QueueDefinition | None:
+    """A part that takes a message which is not from a client, drawn by chance, but not that with
+    the id `refused_by`; of an unsplit queue itself. None if this shard knows of no such part."""
+    if not queue.parts:
+        return None if queue.queue_id == refused_by else queue
+    known = [
+        part
+        for part in queue.parts
+        if part.is_open and part.queue_id != refused_by and not shard.is_closed(part.queue_id)
+    ]
+    return queue.of_part(known[stamp.bits128() % len(known)]) if known else None
 
 
 def in_flight_max(definition: QueueDefinition) -> int:
