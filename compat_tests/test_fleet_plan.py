@@ -161,7 +161,7 @@ def test_alerts_of_a_fleet_are_on_metrics_that_it_has(fleet: FleetProcess) -> No
     def are_there() -> bool:
         time.sleep(1.0)  # loads are reported each ten seconds
         pages: list[str] = []
-        for name in (*FIRST, *SECOND):
+        for name in (*HOSTS, *SECOND):
             with urlopen(f"{fleet.parts.cluster().hosts[name]}/_holdfast/metrics") as answer:
                 pages.append(answer.read().decode())
         text = "\n".join(pages)
