@@ -18,7 +18,7 @@ from visibility.contract.operations import (
     Operation,
 )
 from visibility.contract.outcomes import Answer, batch_failure
-from visibility.contract.queue_parts import Part, part_of
+from visibility.contract.queue_parts import Part, way_of
 from visibility.contract.results import (
     BatchResultErrorEntry,
     ChangeMessageVisibilityBatchResult,
@@ -61,11 +61,13 @@ def by_receipts(request: Request) -> list[Request]:
     """A request whose receipts name messages, cut by the parts that have these. Entries that are
     refused go with the first part."""
     queue = request.queue
+    if not queue.parts:
+        return [to_part(request, queue)]
     named: dict[Part, list[int]] = {}
     refused: list[int] = []
     for place, receipt in enumerate(request.parts):
         if isinstance(receipt, Receipt):
-            named.setdefault(part_of(queue.parts, receipt.sequence), []).append(place)
+            named.setdefault(way_of(queue.parts, queue.gone, receipt.sequence)[0], []).append(place)
         else:
             refused.append(place)
     if len(named) <= 1:
@@ -73,6 +75,20 @@ def by_receipts(request: Request) -> list[Request]:
         return [to_part(request, queue.of_part(part))]
     next(iter(named.values())).extend(refused)
     return [_of_places(request, part, sorted(places)) for part, places in named.items()]
+
+
+def one_by_one(request: Request) -> list[Request]:
+    """A batch for a part, cut into batches of one entry."""
+    operation = request.operation
+    assert isinstance(operation, _Batch)
+    return [
+        msgspec.structs.replace(
+            request,
+            operation=msgspec.structs.replace(operation, entries=[entry]),
+            parts=(request.parts[place],),
+        )
+        for place, entry in enumerate(operation.entries or [])
+    ]
 
 
 def _of_places(request: Request, part: Part, places: Sequence[int]) -> Request:

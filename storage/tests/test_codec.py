@@ -87,7 +87,7 @@ ANSWERS = AnswersRow(
 )
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
 DEPARTURE = Departure(
-    GROUP, 300, 5, MOVED_LEASE, MESSAGE, 2, 7, "arn:d", DEAD_LETTER, True, True, "task"
+    GROUP, 300, 5, MOVED_LEASE, MESSAGE, 2, 7, "arn:d", DEAD_LETTER, True, True, "task", True, HOLD
 )
 OUTBOX = OutboxRow(GROUP, 70_000)
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"

@@ -33,6 +33,7 @@ from visibility.rules.tables import (
     SoundRows,
     Table,
 )
+from visibility.rules.transfers import blocked_by, gives_nothing
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -98,6 +99,8 @@ def decide_check_part(shard: ShardState, request: Request, stamp: Stamp) -> Outc
             definition.queue_id, msgspec.structs.replace(row, drained_version=definition.version)
         )
         row, events = drained.row, (*events, drained)
+    if row.closed_version and not row.drained_version:
+        shard.plan_pulse(queue, stamp.now_ms)  # transfers go on
     shown = queue.counters()
     return PartReading(
         row.closed_version,
@@ -121,7 +124,8 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     operation = request.operation
     assert isinstance(operation, FindMessages)
     queue = shard.queue(request.queue.queue_id)
-    if queue.visible > 0 and queue.in_flight < in_flight_max(request.queue):
+    is_over = gives_nothing(shard, queue, stamp.now_ms)
+    if queue.visible > 0 and not is_over and queue.in_flight < in_flight_max(request.queue):
         return MessagesFound(queue.visible), ()
     return (NoAnswer.PARK if operation.wait_time_seconds else NO_MESSAGES), ()
 
@@ -138,19 +142,19 @@ def _closed(definition: QueueDefinition, now_ms: int) -> PartChanged:
 
 def _waits_for(shard: ShardState, queue: QueueState, row: PartRow, now_ms: int) -> str:
     """The reason for which a closed part is not drained; empty for none."""
-    task = queue.active_task
+    blocked = blocked_by(queue)
+    if queue.stored and blocked:
+        return blocked
     if queue.in_flight:
         return f"{queue.in_flight} messages in flight"
     if queue.stored:
-        return f"{queue.stored} messages to receive"
+        return f"{queue.stored} messages to transfer"
     if queue.quarantined.lost:
         return f"{queue.quarantined.lost} damaged messages"
     if queue.departed:
-        return f"{queue.departed} messages on their way to other queues"
-    if queue.continues:
-        return "purged messages that can be restored"
-    if task is not None:
-        return "a message move task"
+        return f"{queue.departed} messages on their way to other shards"
+    if blocked:
+        return blocked
     if shard.memory is not None and now_ms - row.closed_at_ms < RETRIES_OVER_MS:
         return "retries of the last sends"
     return ""
