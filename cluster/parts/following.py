@@ -14,6 +14,7 @@ entry.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -46,15 +47,8 @@ class View(Protocol):
     def find(self, name: QueueName) -> QueueDefinition | None:
         """The queue of that name, None if there is none."""
 
-    def when_caught_up(self, then: OnCaughtUp) -> None:
+    def when_caught_up(self, then: Callable[[], None]) -> None:
         """Call this soon, when the view shows what was committed before."""
-
-
-class OnCaughtUp(Protocol):
-    """A call without arguments."""
-
-    def __call__(self) -> None:
-        """See `View.when_caught_up`."""
 
 
 class _Followed(NamedTuple):
