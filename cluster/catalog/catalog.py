@@ -391,6 +391,12 @@ class Catalog(QueueView):
         assert drained is not None
         return drained
 
+    async def move_part(
+        self, queue: QueueDefinition, number: int, added: NewParts
+    ) -> QueueDefinition:
+        """Put a new part into the place of one, which drains into it."""
+        return await self._issue(lambda: part_rules.move_part(self, queue, number, added))
+
     async def remove_part(self, queue_id: int, version: int) -> None:
         """Remove a part that is empty, as its shard said about the queue in this version."""
         await self._do(lambda: part_rules.remove_part(self, queue_id, version, self._now_ms()))

@@ -87,8 +87,20 @@ ANSWERS = AnswersRow(
 )
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
 DEPARTURE = Departure(
-    GROUP, 300, 5, MOVED_LEASE, MESSAGE, 2, 7, "arn:d", DEAD_LETTER, True, True, "task"
+    GROUP, 300, 5, MOVED_LEASE, MESSAGE, 2, 7, "arn:d", DEAD_LETTER, True, True, "task", True, HOLD
 )
+OLD_DEPARTURE = (
+    "01d7c06a089cc410000102030405060708090a0b0c0d0e0fcd012c059bcd012c"
+    "0002010506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802"
+    "ce00011170cf0000018bcfe56803099dd92430313233343536372d383961622d"
+    "346465662d383132332d343536373839616263646566cf0000018bcfe5680005"
+    "c40568656c6c6f00c00000c400000000000207a561726e3a649dd92430313233"
+    "343536372d383961622d346465662d383132332d343536373839616263646566"
+    "0105c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302c410"
+    "000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406c3c3"
+    "a47461736b"
+)
+"""As written before messages went from part to part of a queue."""
 OUTBOX = OutboxRow(GROUP, 70_000)
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
 """As written before leases knew when their message was sent, and for how long it waits."""
@@ -223,7 +235,7 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "departure": (
         DEPARTURE,
-        "01d7c06a089cc410000102030405060708090a0b0c0d0e0fcd012c059bcd012c"
+        "01cd8b11f39ec410000102030405060708090a0b0c0d0e0fcd012c059bcd012c"
         "0002010506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802"
         "ce00011170cf0000018bcfe56803099dd92430313233343536372d383961622d"
         "346465662d383132332d343536373839616263646566cf0000018bcfe5680005"
@@ -231,7 +243,8 @@ GOLDEN: dict[str, tuple[object, str]] = {
         "343536372d383961622d346465662d383132332d343536373839616263646566"
         "0105c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302c410"
         "000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406c3c3"
-        "a47461736b",
+        "a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf0000018b"
+        "cfe65260",
     ),
     "held": (
         HOLD,
@@ -285,6 +298,11 @@ def test_no_field_can_be_added_or_change_its_place_unseen(kind: type[msgspec.Str
 
 def test_a_lease_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
     assert decode_row(Lease, KEY, bytes.fromhex(OLD_LEASE)) == LEASE
+
+
+def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
+    before = msgspec.structs.replace(DEPARTURE, transfers=False, hold=None)
+    assert decode_row(Departure, KEY, bytes.fromhex(OLD_DEPARTURE)) == before
 
 
 def test_a_queue_of_before_is_read_with_the_default_of_what_was_added() -> None:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
-from visibility.contract.stored_message import Arrival, StoredMessage
+from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, arrival_key, floor_key
@@ -24,9 +24,11 @@ from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
+from visibility.rules.hold_messages import MessagesHeld
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
+from visibility.rules.transfers import held_there
 from visibility.state.places import count
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
@@ -74,6 +76,9 @@ class _Accepting:
         self._books: dict[int, GroupBook] = {}
         self._arrived: dict[int, list[tuple[bytes, int, int, StoredMessage]]] = {}
         self._refused: list[tuple[bytes, int, str]] = []
+        self._transferred: set[tuple[bytes, int]] = set()
+        """The names of those that came from another part of their queue."""
+        self._held: dict[int, list[tuple[Hold, Lease]]] = {}
 
     def floor(self, origin: bytes) -> int:
         """The number below which all is answered."""
@@ -89,17 +94,29 @@ class _Accepting:
         earlier = answer_to(self._shard.rows, arrival.origin, arrival.number)
         if earlier is not None:
             return earlier
-        definitions = self._shard.definitions
-        target = definitions.queue_of_arn(arrival.arn)
-        if target is None and arrival.queue_id > definitions.highest_queue_id:
+        target = self._target(arrival)
+        if target is None and arrival.queue_id > self._shard.definitions.highest_queue_id:
             return None  # it is not known here yet
-        if target is None or target.shard != self._number:
+        if target is None or target.shard != self._number or self._is_drained(target):
             self._refused.append((arrival.origin, arrival.number, TARGET_GONE))
             return TARGET_GONE
         if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
             return None
         self._arrive(arrival, target)
         return ""
+
+    def _target(self, arrival: Arrival) -> QueueDefinition | None:
+        """The part that it was sent to, though another may be the home now; after a purge the
+        queue that continues it. What is transferred goes to the former only: it was purged, too."""
+        definitions = self._shard.definitions
+        named = definitions.queue_of_id(arrival.queue_id)
+        if arrival.transfers or (named is not None and named.arn == arrival.arn):
+            return named
+        return definitions.queue_of_arn(arrival.arn)
+
+    def _is_drained(self, target: QueueDefinition) -> bool:
+        row = self._shard.parts.get(target.queue_id)
+        return row is not None and row.drained_version > 0
 
     def _arrive(self, arrival: Arrival, target: QueueDefinition) -> None:
         order = order_of(target.settings)
@@ -109,9 +126,18 @@ class _Accepting:
             book = self._books[target.queue_id] = order.book(self._shard, queue)
         sequence = book.allocate()
         group = book.group_of(arrival.message.group)
-        message = _arrived(order, arrival.message, group, self._now_ms)
-        if message.group:
+        if arrival.transfers:
+            message = msgspec.structs.replace(arrival.message, group=group)
+        else:
+            message = _arrived(order, arrival.message, group, self._now_ms)
+        if arrival.hold is not None:
+            self._held.setdefault(target.queue_id, []).append(
+                held_there(arrival.hold, sequence, message)
+            )
+        elif message.group:
             book.arrive(message.group, sequence)
+        if arrival.transfers:
+            self._transferred.add((arrival.origin, arrival.number))
         self._arrived.setdefault(target.queue_id, []).append(
             (arrival.origin, arrival.number, sequence, message)
         )
@@ -121,7 +147,11 @@ class _Accepting:
         events: list[Event] = []
         for queue_id, arrivals in self._arrived.items():
             events += self._books[queue_id].events()
-            events.append(MessagesArrived(queue_id, self._now_ms, arrivals))
+            transfers = sum(each[:2] in self._transferred for each in arrivals)
+            events.append(MessagesArrived(queue_id, self._now_ms, arrivals, transfers))
+            if queue_id in self._held:
+                marks, leases = zip(*self._held[queue_id], strict=True)
+                events.append(MessagesHeld(queue_id, self._now_ms, list(marks), list(leases)))
         if self._refused:
             events.append(ArrivalsRefused(THE_SHARD, self._refused))
         return tuple(events)
@@ -156,21 +186,25 @@ def floor_of(rows: Rows, origin: bytes) -> int:
 
 
 class MessagesArrived(Event, frozen=True):
-    """Messages came from the outboxes of other shards, as (origin, number, sequence, message).
+    """Messages came from the outboxes of other shards, as (origin, number, sequence, message);
+    `transfers` of them from another part of the queue.
 
     Their names are remembered until the origin says that it has forgotten them.
     """
 
     arrived_at_ms: int
     arrivals: list[tuple[bytes, int, int, StoredMessage]]
+    transfers: int = 0
 
     @override
     def apply(self, shard: ShardState) -> None:
         queue = shard.queue(self.queue_id)
+        queue.counts.transferred += self.transfers
+        queue.counts.moved_in += len(self.arrivals) - self.transfers
         for _, _, sequence, message in self.arrivals:
             queue.next_sequence = max(queue.next_sequence, sequence + 1)
             queue.waiting += 1
-            queue.counts.moved_in += 1
+            queue.aliases += bool(message.original_sequence)
             if message.clock_ms:
                 queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
             count(queue, sequence, sequence + 1)

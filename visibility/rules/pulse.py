@@ -37,6 +37,7 @@ from visibility.rules.move_steps import advance_move_tasks
 from visibility.rules.orders import order_of
 from visibility.rules.quarantine import end_quarantine
 from visibility.rules.remembered_ids import forget_ids
+from visibility.rules.transfers import advance_transfers
 from visibility.state.in_flight import OVER_RECEIVED_FROM
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
@@ -350,6 +351,7 @@ STEPS: tuple[Step, ...] = (
     _end_delays,
     _send_to_the_back,
     advance_move_tasks,
+    advance_transfers,
     end_quarantine,
     end_holds,
     _expire,

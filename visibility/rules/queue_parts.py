@@ -34,6 +34,7 @@ from visibility.rules.tables import (
     SoundRows,
     Table,
 )
+from visibility.rules.transfers import blocked_by, gives_nothing
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -99,6 +100,8 @@ def decide_check_part(shard: ShardState, request: Request, stamp: Stamp) -> Outc
             definition.queue_id, msgspec.structs.replace(row, drained_version=definition.version)
         )
         row, events = drained.row, (*events, drained)
+    if row.closed_version and not row.drained_version:
+        shard.plan_pulse(queue, stamp.now_ms)  # transfers go on
     shown = queue.counters()
     return PartReading(
         row.closed_version,
@@ -123,7 +126,8 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     assert isinstance(operation, FindMessages)
     definition = request.queue
     queue = shard.queue(definition.queue_id)
-    if queue.visible > 0 and queue.in_flight < in_flight_max(definition):
+    is_over = gives_nothing(shard, queue, stamp.now_ms)
+    if queue.visible > 0 and not is_over and queue.in_flight < in_flight_max(definition):
         if not definition.settings.own_tags or receive_room(queue, definition, stamp.now_ms) > 0:
             return MessagesFound(queue.visible), ()
         hold_back(shard, queue, definition, stamp.now_ms)
@@ -131,7 +135,7 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
 
 
 def _row(shard: ShardState, definition: QueueDefinition) -> PartRow:
-    number = definition.part.number if definition.parts else 0
+    number = definition.part_number
     return shard.parts.get(definition.queue_id) or PartRow(number)
 
 
@@ -142,19 +146,19 @@ def _closed(definition: QueueDefinition, now_ms: int) -> PartChanged:
 
 def _waits_for(shard: ShardState, queue: QueueState, row: PartRow, now_ms: int) -> str:
     """The reason for which a closed part is not drained; empty for none."""
-    task = queue.active_task
+    blocked = blocked_by(queue)
+    if queue.stored and blocked:
+        return blocked
     if queue.in_flight:
         return f"{queue.in_flight} messages in flight"
     if queue.stored:
-        return f"{queue.stored} messages to receive"
+        return f"{queue.stored} messages to transfer"
     if queue.quarantined.lost:
         return f"{queue.quarantined.lost} damaged messages"
     if queue.departed:
-        return f"{queue.departed} messages on their way to other queues"
-    if queue.continues:
-        return "purged messages that can be restored"
-    if task is not None:
-        return "a message move task"
+        return f"{queue.departed} messages on their way to other shards"
+    if blocked:
+        return blocked
     if shard.memory is not None and now_ms - row.closed_at_ms < RETRIES_OVER_MS:
         return "retries of the last sends"
     return ""
