@@ -2,28 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.part_rules import NewParts
-from cluster.parts.part_requests import to_part
+from cluster.parts.part_readings import read_parts
 from cluster.shards.router import Router
 from visibility.contract.errors import ServiceUnavailable
-from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.outcomes import PartReading
-from visibility.rules.queue_parts import CheckPart
-
-
-async def read_parts(
-    router: Router, queue: QueueDefinition, caller: Caller, request_id: str
-) -> dict[int, PartReading]:
-    """The readings of all parts, by queue id. Raises QueueError if one does not answer."""
-    request = Request(CheckPart(), queue, caller, request_id)
-    parts = queue.all_parts()
-    answers = await asyncio.gather(*(router.ask(to_part(request, part)) for part in parts))
-    found = zip(parts, answers, strict=True)
-    return {part.queue_id: each for part, each in found if isinstance(each, PartReading)}
+from visibility.contract.model import QueueDefinition
 
 
 async def move_part(
@@ -44,5 +29,7 @@ async def move_part(
         raise ServiceUnavailable(f"Shard {shard} has no leader.")
     queue = catalog.queue(part.account, part.region, part.name)
     readings = await read_parts(router, queue, caller, request_id)
-    sequences = {queue_id: each.next_sequence for queue_id, each in readings.items()}
-    return await catalog.move_part(queue, part.part_number, NewParts([shard], sequences))
+    known = {queue_id: each.next_sequence for queue_id, each in readings.items() if each}
+    if len(known) < len(readings):
+        raise ServiceUnavailable(f"A part of queue {queue.name} does not answer. Try again.")
+    return await catalog.move_part(queue, part.part_number, NewParts([shard], known))

@@ -18,6 +18,7 @@ from cluster.tests.simulation.parts_planted import PLANTS as PARTS_PLANTS
 from cluster.tests.simulation.planted import PLANTS
 from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
+from cluster.tests.simulation.retention_planted import BRIEF_PLANTS, SCHEDULE_PLANTS
 from cluster.tests.simulation.retention_planted import PLANTS as RETENTION_PLANTS
 from cluster.tests.simulation.run import Shape, simulate
 from cluster.tests.test_outbox import test_a_group_is_locked_until_the_clear as locked_until_cleared
@@ -34,6 +35,7 @@ _SOONER = {
     "deliver_before_the_commit": 100,
     "forget_what_was_passed_by": 39,
     "do_not_wait": 7,
+    "send_to_a_closed_part": 40,
 }
 """Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
 _PLANTED: list[tuple[Plant, Shape]] = [
@@ -41,6 +43,8 @@ _PLANTED: list[tuple[Plant, Shape]] = [
     *((plant, Shape(shards=3)) for plant in OUTBOX_PLANTS),
     *((plant, Shape(has_operator=True)) for plant in HOLD_PLANTS),
     *((plant, Shape(has_short=True)) for plant in RETENTION_PLANTS),
+    *((plant, Shape(has_brief=True)) for plant in BRIEF_PLANTS),
+    *((plant, Shape(has_schedules=True)) for plant in SCHEDULE_PLANTS),
     *((plant, Shape(has_sole=True)) for plant in REFUSED_PLANTS),
     *((plant, Shape(shards=2, has_parts=True)) for plant in PARTS_PLANTS),
 ]

@@ -13,6 +13,9 @@ NOWHERE = 1 << 52
 """Takes the place of a span for quarantined messages of unknown sequence; spans are lower."""
 THE_SHARD = 0
 """Takes the place of a queue's id for data of the shard; real ids start at 1."""
+TARGET_MOVED = "moved"
+"""The answer to a message whose queue has no part that takes it in this shard: it departs again, to
+another part."""
 REMEMBER_BUCKET_MS = 300_000
 """Ids are remembered in buckets of this many milliseconds, so that forgetting deletes one range."""
 

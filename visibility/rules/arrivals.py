@@ -3,6 +3,9 @@
 Both are remembered under the message's name until its shard says that it has cleared it: the same
 message may come again, from a leader that did not get the answer, after a consumer deleted it here.
 Below an origin's floor everything has been answered, and a late request is ignored.
+
+A message for a part that is closed, gone or purged comes to an open part of its queue in this
+shard; if there is none, its own shard sends it to another one, under a new number.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
 from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
+from visibility.contract.time_to_live import expiry
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, arrival_key, floor_key
 from visibility.rows.row_places import put_waiting
-from visibility.rows.row_values import THE_SHARD
+from visibility.rows.row_values import TARGET_MOVED, THE_SHARD
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
@@ -29,6 +33,7 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.transfers import held_there
+from visibility.state.expiries import note_expiry
 from visibility.state.places import count
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
@@ -94,29 +99,44 @@ class _Accepting:
         earlier = answer_to(self._shard.rows, arrival.origin, arrival.number)
         if earlier is not None:
             return earlier
-        target = self._target(arrival)
-        if target is None and arrival.queue_id > self._shard.definitions.highest_queue_id:
-            return None  # it is not known here yet
-        if target is None or target.shard != self._number or self._is_drained(target):
-            self._refused.append((arrival.origin, arrival.number, TARGET_GONE))
-            return TARGET_GONE
+        definitions = self._shard.definitions
+        target = self._part_of_transfer(arrival) if arrival.transfers else self._target(arrival)
+        if target is None:
+            if arrival.queue_id > definitions.highest_queue_id:
+                return None  # it is not known here yet
+            is_gone = arrival.transfers or definitions.queue_of_arn(arrival.arn) is None
+            refusal = TARGET_GONE if is_gone else TARGET_MOVED
+            self._refused.append((arrival.origin, arrival.number, refusal))
+            return refusal
         if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
             return None
         self._arrive(arrival, target)
         return ""
 
-    def _target(self, arrival: Arrival) -> QueueDefinition | None:
-        """The part that it was sent to, though another may be the home now; after a purge the
-        queue that continues it. What is transferred goes to the former only: it was purged, too."""
-        definitions = self._shard.definitions
-        named = definitions.queue_of_id(arrival.queue_id)
-        if arrival.transfers or (named is not None and named.arn == arrival.arn):
-            return named
-        return definitions.queue_of_arn(arrival.arn)
+    def _part_of_transfer(self, arrival: Arrival) -> QueueDefinition | None:
+        """The part that it was sent to and no other, since handles follow it there. A closed one
+        passes it on, until it is known to be empty."""
+        part = self._shard.definitions.queue_of_id(arrival.queue_id)
+        row = self._shard.parts.get(arrival.queue_id)
+        if part is None or part.shard != self._number or (row is not None and row.drained_version):
+            return None
+        return part
 
-    def _is_drained(self, target: QueueDefinition) -> bool:
-        row = self._shard.parts.get(target.queue_id)
-        return row is not None and row.drained_version > 0
+    def _target(self, arrival: Arrival) -> QueueDefinition | None:
+        """The part of this shard that it was sent to, if it takes messages, else another one that
+        does."""
+        queue = self._shard.definitions.queue_of_arn(arrival.arn)
+        if queue is None:
+            return None
+        here = [
+            part
+            for part in queue.all_parts()
+            if part.shard == self._number
+            and (not part.parts or part.part.is_open)
+            and not self._shard.is_closed(part.queue_id)
+        ]
+        found = (part for part in here if part.queue_id == arrival.queue_id)
+        return next(found, here[0] if here else None)
 
     def _arrive(self, arrival: Arrival, target: QueueDefinition) -> None:
         order = order_of(target.settings)
@@ -128,16 +148,18 @@ class _Accepting:
         group = book.group_of(arrival.message.group)
         if arrival.transfers:
             message = msgspec.structs.replace(arrival.message, group=group)
+            self._transferred.add((arrival.origin, arrival.number))
         else:
             message = _arrived(order, arrival.message, group, self._now_ms)
+            own_tags = target.settings.own_tags
+            if own_tags and (expires_ms := expiry(own_tags, self._now_ms)):
+                message = msgspec.structs.replace(message, expires_ms=expires_ms)
         if arrival.hold is not None:
             self._held.setdefault(target.queue_id, []).append(
                 held_there(arrival.hold, sequence, message)
             )
         elif message.group:
             book.arrive(message.group, sequence)
-        if arrival.transfers:
-            self._transferred.add((arrival.origin, arrival.number))
         self._arrived.setdefault(target.queue_id, []).append(
             (arrival.origin, arrival.number, sequence, message)
         )
@@ -207,6 +229,7 @@ class MessagesArrived(Event, frozen=True):
             queue.aliases += bool(message.original_sequence)
             if message.clock_ms:
                 queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
+            note_expiry(shard, queue, message.expires_ms)
             count(queue, sequence, sequence + 1)
         queue.fresh_until_ms = 0
         shard.plan_pulse(queue, self.arrived_at_ms)

@@ -3,7 +3,8 @@
     depart → (committed) read → the other shard accepts or refuses → clear → it forgets
 
 A message leaves its queue with its departure. Its FIFO group stays locked until the clear, which
-returns the message to its place if the other shard refused it.
+returns the message to its place if the other shard refused it. One that came to no part of its
+queue departs again, to another part.
 """
 
 from __future__ import annotations
@@ -14,18 +15,19 @@ from collections.abc import Iterable, Iterator, Set
 import msgspec
 from typing_extensions import override
 
+from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.limits import HELD_UNTIL_MS
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
-from visibility.rows.outbox_rows import write_outbox
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import DEPARTURE, GROUP_LINE, LEASE, group_line_key, row_key
 from visibility.rows.row_places import put_message, remove
-from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow
+from visibility.rows.row_values import TARGET_MOVED, THE_SHARD, Departure, OutboxRow
+from visibility.rows.state_rows import write_outbox
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
 from visibility.rules.hold_messages import MessagesHeld
@@ -33,6 +35,8 @@ from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.quarantine import uncovered
+from visibility.rules.queue_parts import open_part
+from visibility.state.expiries import note_expiry
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
 from visibility.state.places import count, leave
@@ -57,7 +61,8 @@ class ReadOutbox(Operation, frozen=True):
 class ClearOutbox(Operation, frozen=True):
     """Remove messages from the outbox; answers None.
 
-    `outcomes` are those of `outcomes.Accepted`: a message with a reason returns to its queue.
+    `outcomes` are those of `outcomes.Accepted`: a message with a reason returns to its queue,
+    unless it can depart to another part of its target.
     """
 
     outcomes: list[tuple[bytes, int, str]] = msgspec.field(default_factory=list)
@@ -165,12 +170,35 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     assert isinstance(operation, ClearOutbox)
     known = shard.outbox.departures
     by_queue: dict[int, _Clearing] = {}
+    renewed: dict[int, Departure] = {}
     for origin, number, reason in operation.outcomes:
         departure = known.get(number)
-        if departure is not None and departure.origin == origin:
-            clearing = by_queue.setdefault(departure.queue_id, _Clearing(departure, stamp.now_ms))
-            clearing.settled[number] = departure, reason
-    return None, tuple(event for each in by_queue.values() for event in each.events(shard))
+        if departure is None or departure.origin != origin:
+            continue
+        if reason == TARGET_MOVED:
+            other = _to_another_part(shard, departure, stamp)
+            if other is not None:
+                renewed[number] = other
+                continue
+            reason = QueueDoesNotExist.code
+        clearing = by_queue.setdefault(departure.queue_id, _Clearing(departure, stamp.now_ms))
+        clearing.settled[number] = departure, reason
+    events = [event for each in by_queue.values() for event in each.events(shard)]
+    if renewed:
+        origin = shard.outbox.origin or stamp.bits128().to_bytes(16)
+        again = [msgspec.structs.replace(each, origin=origin) for each in renewed.values()]
+        first = shard.outbox.next_number
+        events.append(DeparturesRenewed(THE_SHARD, list(renewed), first, again))
+    return None, tuple(events)
+
+
+def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:
+    """The departure to a part other than the one that refused it; None if none is known."""
+    queue = shard.definitions.queue_of_arn(departure.target_arn)
+    part = None if queue is None else open_part(shard, queue, stamp, departure.target_queue_id)
+    if part is None:
+        return None
+    return msgspec.structs.replace(departure, to_shard=part.shard, target_queue_id=part.queue_id)
 
 
 class _Clearing:
@@ -311,6 +339,36 @@ class DeparturesCleared(Event, frozen=True):
             changes.delete(row_key(THE_SHARD, DEPARTURE, number))
 
 
+class DeparturesRenewed(Event, frozen=True):
+    """Messages in the outbox go to other parts of their queues, under new numbers. The queue is
+    THE_SHARD."""
+
+    numbers: list[int]
+    first_number: int
+    departures: list[Departure]
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        for number in self.numbers:
+            shard.outbox.remove(number)
+        for number, departure in enumerate(self.departures, self.first_number):
+            shard.outbox.add(number, departure)
+        shard.outbox.origin = self.departures[-1].origin
+
+    @override
+    def record(self, changes: Changes) -> None:
+        for number in self.numbers:
+            changes.delete(row_key(THE_SHARD, DEPARTURE, number))
+        for number, departure in enumerate(self.departures, self.first_number):
+            changes.put(row_key(THE_SHARD, DEPARTURE, number), encode_row(departure))
+        next_number = self.first_number + len(self.departures)
+        write_outbox(changes, OutboxRow(self.departures[-1].origin, next_number))
+
+    @override
+    def tell(self, turn: Effects) -> None:
+        turn.departs = True
+
+
 class DeparturesReturned(Event, frozen=True):
     """The other shards refused these messages: they wait in the queue again, in their places.
 
@@ -398,6 +456,7 @@ def _put_back(
     queue.aliases += bool(message.original_sequence)
     if message.clock_ms:
         queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
+    note_expiry(shard, queue, message.expires_ms)
     count(queue, lease.sequence, lease.sequence + 1)
     queue.fresh_until_ms = 0
     shard.plan_pulse(queue, event.returned_at_ms)

@@ -4,8 +4,8 @@ A task walks over the sequences that its queue had at its start, in order, and s
 flight and those that its filter does not choose. A message that cannot be moved stays, and the task
 fails once all others have moved; it fails at once if its destination cannot be used. It waits for a
 key that is not there yet. A moved message is a new one at its destination: new id, new time, no
-receives. The task is a row written with every step, so it continues after a restart and moves
-nothing twice.
+receives. Of a destination of several parts each step draws one. The task is a row written with
+every step, so it continues after a restart and moves nothing twice.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from visibility.contract.limits import MOVE_TASK_SECONDS_MAX
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask
 from visibility.contract.stored_message import StoredMessage
+from visibility.contract.time_to_live import expiry
 from visibility.rules.arrivals import TARGET_GONE
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
@@ -42,6 +43,7 @@ from visibility.rules.move_pace import (
 )
 from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.orders import order_of
+from visibility.rules.queue_parts import open_part
 from visibility.rules.retention import TooOld
 from visibility.rules.selected import is_hidden
 from visibility.state.queue_state import QueueState
@@ -122,6 +124,8 @@ class _Moving:
         self._stamp = stamp
         self._task = task
         self._books: dict[int, GroupBook] = {}
+        self._drawn: dict[int, QueueDefinition | None] = {}
+        """Parts of destinations by the id of the whole queue."""
         self._moves: list[Move] = []
         self._departures = Departures(shard, definition, stamp)
         self._freed: dict[bytes, None] = {}
@@ -159,6 +163,8 @@ class _Moving:
                 message,
             )
             if not isinstance(target, str):
+                target = self._part_of(target)
+            if not isinstance(target, str):
                 if target.shard != self._definition.shard:
                     if not self._departures.has_room:
                         self._looked_at -= 1
@@ -176,11 +182,19 @@ class _Moving:
             return self._waiting(cursor)
         return self._events(cursor, is_last=is_last)
 
+    def _part_of(self, target: QueueDefinition) -> QueueDefinition | str:
+        """The part that takes the messages of this step, or the reason why there is none."""
+        if not target.parts:
+            return target
+        if target.queue_id not in self._drawn:
+            self._drawn[target.queue_id] = open_part(self._shard, target, self._stamp)
+        return self._drawn[target.queue_id] or TARGET_GONE
+
     def _is_chosen(self, sequence: int, message: StoredMessage) -> bool:
         """True for a message that is to move; one that cannot be compared stays."""
         if message.group in self._queue.quarantined.groups or is_hidden(self._queue, sequence):
             return False
-        if self._too_old.passes(message.retained_from_ms):
+        if self._too_old.passes(message):
             return False
         wanted = self._task.filter
         if wanted is None:
@@ -341,6 +355,7 @@ class _Moving:
             first_received_at_ms=0,
             group=group,
             clock_ms=clock_ms,
+            expires_ms=expiry(target.settings.own_tags, self._stamp.now_ms),
             original_sequence=0,
             received_here=0,
         )

@@ -34,11 +34,12 @@ from visibility.rules.tables import (
     SoundRows,
     Table,
 )
-from visibility.rules.transfers import blocked_by, gives_nothing
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
+GIVES_OUT_MS = 600_000
+"""Time after its closing for which a part gives messages to receives."""
 RETRIES_OVER_MS = 600_000
 """A part of a shard that remembers answers is not gone before the last send that it decided can be
 asked for no more."""
@@ -62,15 +63,47 @@ class FindMessages(Operation, frozen=True):
 
 def check_open(shard: ShardState, definition: QueueDefinition) -> None:
     """Raises Moved if this part takes no messages any more."""
-    row = shard.parts.get(definition.queue_id)
-    if row is not None and row.closed_version:
-        raise Moved(f"A part of queue {definition.name} closed in version {row.closed_version}.")
+    if shard.is_closed(definition.queue_id):
+        raise Moved(f"A part of queue {definition.name} is closed.")
+
+
+def open_part(
+    shard: ShardState, queue: QueueDefinition, stamp: Stamp, refused_by: int = 0
+) -> QueueDefinition | None:
+    """A part that takes a message which is not from a client, drawn by chance, but not that with
+    the id `refused_by`; of an unsplit queue itself. None if this shard knows of no such part."""
+    if not queue.parts:
+        return None if queue.queue_id == refused_by else queue
+    known = [
+        part
+        for part in queue.parts
+        if part.is_open and part.queue_id != refused_by and not shard.is_closed(part.queue_id)
+    ]
+    return queue.of_part(known[stamp.bits128() % len(known)]) if known else None
 
 
 def in_flight_max(definition: QueueDefinition) -> int:
     """Limit of the messages in flight of one part. Each has an equal share, so that together they
     stay below the queue's limit."""
     return IN_FLIGHT_MAX // (len(definition.parts) or 1)
+
+
+def blocked_by(queue: QueueState) -> str:
+    """The reason for which a closed part may transfer nothing now; empty for none."""
+    if queue.active_task is not None:
+        return "a message move task"
+    if queue.continues:
+        return "purged messages that can be restored"
+    return ""
+
+
+def gives_nothing(shard: ShardState, queue: QueueState, now_ms: int) -> bool:
+    """True for a part that closed long ago: what it has is to leave, not to be received here again
+    and again. Where nothing can leave, it is received."""
+    row = shard.parts.get(queue.queue_id)
+    if row is None or not row.closed_version or now_ms - row.closed_at_ms < GIVES_OUT_MS:
+        return False
+    return not queue.fifo and not blocked_by(queue)
 
 
 def unfinished_closings(shard: ShardState, now_ms: int) -> Iterator[PartChanged]:

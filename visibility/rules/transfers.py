@@ -30,6 +30,7 @@ from visibility.rules.hold_messages import HoldsEnded, MessagesHeld, held_leases
 from visibility.rules.leases import no_lease
 from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.orders import order_of
+from visibility.rules.queue_parts import blocked_by
 from visibility.rules.retention import TooOld
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
@@ -43,26 +44,6 @@ PACE_MS = 20
 OUTBOX_SHARE = 4
 """Transfers fill up to this part of an outbox, a quarter."""
 _STEP_BYTES = 512 << 10
-GIVES_OUT_MS = 600_000
-"""Time after its closing for which a part gives messages to receives."""
-
-
-def blocked_by(queue: QueueState) -> str:
-    """The reason for which a closed part may transfer nothing now; empty for none."""
-    if queue.active_task is not None:
-        return "a message move task"
-    if queue.continues:
-        return "purged messages that can be restored"
-    return ""
-
-
-def gives_nothing(shard: ShardState, queue: QueueState, now_ms: int) -> bool:
-    """True for a part that closed long ago: what it has is to leave, not to be received here again
-    and again. Where nothing can leave, it is received."""
-    row = shard.parts.get(queue.queue_id)
-    if row is None or not row.closed_version or now_ms - row.closed_at_ms < GIVES_OUT_MS:
-        return False
-    return not queue.fifo and not blocked_by(queue)
 
 
 def check_here(shard: ShardState, definition: QueueDefinition, sequence: int) -> None:
@@ -198,7 +179,7 @@ class _Step:
                     yield _Leaving(sequence, message, False, before, hold)
         for sequence, waiting, last in self._order.in_line(self._shard, queue):
             found = waiting or self._read(sequence)
-            if not self._too_old.passes(found.retained_from_ms):
+            if not self._too_old.passes(found):
                 yield _Leaving(sequence, found, waiting is not None, last, None)
 
     def _read(self, sequence: int) -> StoredMessage:

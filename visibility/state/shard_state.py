@@ -169,6 +169,11 @@ class ShardState:
             if successor_id == queue_id
         )
 
+    def is_closed(self, queue_id: int) -> bool:
+        """True for a part that takes no messages any more."""
+        row = self.parts.get(queue_id)
+        return row is not None and bool(row.closed_version)
+
     def plan_pulse(self, queue: QueueState, at_ms: int) -> None:
         """Plan a check of the queue for this time, unless an earlier one is planned."""
         if not queue.pulse_at_ms or at_ms < queue.pulse_at_ms:

@@ -15,6 +15,7 @@ from cluster.tests.simulation.planting import Plant
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
 from visibility.rows import row_places
+from visibility.rows.row_values import TARGET_MOVED
 from visibility.rules import acknowledge, arrivals, departures, queue_parts, send, transfers
 from visibility.state.shard_state import ShardState
 
@@ -109,10 +110,22 @@ def call_the_travelling_gone(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(acknowledge, "check_here", lambda *given: None)
 
 
+def lose_what_a_closed_part_refused(patch: pytest.MonkeyPatch) -> None:
+    """A message that departed to a part which closed is cleared."""
+
+    def refused(self: Any, arrival: Arrival) -> str | None:
+        reason = decided(self, arrival)
+        return "" if reason == TARGET_MOVED else reason
+
+    decided = arrivals._Accepting.reason
+    patch.setattr(arrivals._Accepting, "reason", refused)
+
+
 PLANTS: tuple[Plant, ...] = (
     purge_the_home_only,
     drain_with_messages,
     restart_sequences,
+    send_to_a_closed_part,
     stay_in_both_places,
     clear_before_the_arrival,
     lose_the_alias,

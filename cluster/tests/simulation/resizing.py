@@ -17,7 +17,7 @@ from visibility.contract.queue_parts import PARTS_MAX
 from visibility.rules.queue_parts import CheckPart, PartsAdded
 from visibility.tests import prepared
 
-SPLIT = (queues.PLAIN, queues.FAIR, queues.FAILING)
+SPLIT = (queues.PLAIN, queues.FAIR, queues.FAILING, queues.LETTERS, queues.RESCUED)
 _MOST = 4
 
 
