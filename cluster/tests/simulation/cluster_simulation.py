@@ -15,6 +15,7 @@ from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.simulation import Call, ConnectionLost, Simulation
 from cluster.tests.simulation.worker import Machine
+from cluster.tests.world import state_of
 from compat_tests.faults.history import Outcome, Send
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
@@ -56,7 +57,7 @@ class ClusterSimulation(Simulation):
     def is_moving(self) -> bool:
         """See Simulation."""
         leaders = [cluster.leading() for cluster in self.clusters]
-        states = [leader.shard._tenure.state for leader in leaders if leader is not None]
+        states = [state_of(leader.shard) for leader in leaders if leader is not None]
         return len(states) < len(leaders) or any(
             state.outbox.departures
             or any(
