@@ -28,10 +28,10 @@ from sqs_api.gateway.usage_journal import Writer
 from sqs_api.gateway_host import GatewayHost, open_gateway_host
 from sqs_api.http.server import Server
 from sqs_api.joined import join, own_cluster
-from sqs_api.manager_host import manager_feature
 from sqs_api.owner import Owner
 from sqs_api.parts import Feature, Process, parts_of
 from sqs_api.periodic import Periodic
+from sqs_api.plan_host import manager_feature
 from sqs_api.process_places import ProcessPlace, SoleProcess, WorkerProcess
 from sqs_api.records import Records, open_records
 from sqs_api.settings.config import Settings, Switch, shards_of
