@@ -11,6 +11,8 @@ from http import HTTPStatus
 from compat_tests.benchmarks.wire import Endpoint
 from compat_tests.cluster_process import HOSTS, SECOND, ClusterFolder
 from compat_tests.faults.history import History, Outage
+from compat_tests.faults.lanes import consume
+from compat_tests.faults.traffic import Lane, Traffic
 from compat_tests.pages import ask
 
 RESIZED = "plain"
@@ -19,6 +21,10 @@ _CLUSTERS = (HOSTS, SECOND)
 _TRIES = 60
 _REST_S = 1.0
 _HALF_ROUND_S = (1.0, 4.0)
+_PARTS_MAX = 12
+"""With those that drain; a queue has at most 16, and a split adds up to 4."""
+_CONSUMERS = 6
+"""So that a part that drains is empty soon: three consumers are slower than the senders."""
 
 
 class FleetRefused(Exception):
@@ -72,11 +78,19 @@ class Resizing:
     def run(self) -> None:
         """Until `is_ending`; the queue is shrunk then. Raises FleetRefused."""
         while not self.is_ending:
+            if len(_asked(self._endpoint, RESIZED)) > _PARTS_MAX:
+                time.sleep(_REST_S)
+                continue
             wanted = self._chance.randrange(2, 6)
             for change, parts in (("split", wanted), ("shrink", 1)):
                 _asked(self._endpoint, RESIZED, change, parts)
                 self.changes += 1
                 time.sleep(self._chance.uniform(*_HALF_ROUND_S))
+
+
+def consumers(traffic: Traffic) -> list[Lane]:
+    """More consumers of the queue."""
+    return [consume(traffic, RESIZED) for _ in range(_CONSUMERS)]
 
 
 def _asked(
@@ -96,4 +110,5 @@ def _asked(
             found: list[dict[str, int]] = said["parts"]
             return found
         time.sleep(_REST_S)
-    raise FleetRefused(f"{page}: {status} {said}")
+    shown = ask(endpoint.url, endpoint.credentials, f"api/queues/{queue}/parts")
+    raise FleetRefused(f"{page}: {status} {said}; {shown}")
