@@ -1,5 +1,5 @@
-"""A fleet whose clusters have a host in each of three zones, on simulated time: a zone is lost while
-clients work."""
+"""A fleet whose clusters have a host in each of three zones, on simulated time: a zone is lost
+while clients work."""
 
 from __future__ import annotations
 
