@@ -112,7 +112,7 @@ def kill_all(run: Run) -> str:
 
 def stop_one_cluster(run: Run) -> str:
     """Stop all hosts of one cluster of a fleet; its queues are away, others are not."""
-    return stop_cluster(run.parts, run.endpoint, run.history, run.chance, run.stop_s)
+    return stop_cluster(run.parts, run.endpoint, run.history, run.stop_s)
 
 
 def lose_power(run: Run) -> str:

@@ -21,8 +21,9 @@ _CLUSTERS = (HOSTS, SECOND)
 _TRIES = 60
 _REST_S = 1.0
 _HALF_ROUND_S = (1.0, 4.0)
-_PARTS_MAX = 12
-"""With those that drain; a queue has at most 16, and a split adds up to 4."""
+_PARTS_MAX = 14
+"""With those that drain, which takes the ten minutes of late retries at least. A queue has at most
+16, and a split adds one or two."""
 _CONSUMERS = 6
 """So that a part that drains is empty soon: three consumers are slower than the senders."""
 
@@ -40,14 +41,14 @@ def stop_cluster(
     parts: ClusterFolder,
     endpoint: Endpoint,
     history: History,
-    chance: random.Random,
     seconds: float,
 ) -> str:
-    """Stop all hosts of one cluster at once, longer than their leases, then let them go on.
+    """Stop all hosts of one cluster at once, longer than their leases, then let them go on. The next
+    call stops the other cluster.
 
     Meanwhile calls on its queues may fail, and on no others. Raises FleetRefused.
     """
-    number = chance.randrange(len(_CLUSTERS))
+    number = len(history.outages) % len(_CLUSTERS)
     shards = set(range(3 * number, 3 * number + 3))
     lasting = [name for name in history.queues if not name.startswith("passing-")]
     touched = {name for name in lasting if shards & shards_of(endpoint, name)}
@@ -81,7 +82,7 @@ class Resizing:
             if len(_asked(self._endpoint, RESIZED)) > _PARTS_MAX:
                 time.sleep(_REST_S)
                 continue
-            wanted = self._chance.randrange(2, 6)
+            wanted = self._chance.randrange(2, 4)
             for change, parts in (("split", wanted), ("shrink", 1)):
                 _asked(self._endpoint, RESIZED, change, parts)
                 self.changes += 1
