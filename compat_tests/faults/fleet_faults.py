@@ -43,8 +43,8 @@ def stop_cluster(
     history: History,
     seconds: float,
 ) -> str:
-    """Stop all hosts of one cluster at once, longer than their leases, then let them go on. The next
-    call stops the other cluster.
+    """Stop all hosts of one cluster at once, longer than their leases, then let them go on.
+    The next call stops the other cluster.
 
     Meanwhile calls on its queues may fail, and on no others. Raises FleetRefused.
     """
