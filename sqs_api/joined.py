@@ -129,6 +129,7 @@ async def join(
             shards=range(min(folders), min(folders) + len(folders)),
             formats=NEWEST_FORMAT,
             cluster=member.cluster,
+            zone=member.zone,
         ),
         open_identity(settings.data, entropy),
         root=own,

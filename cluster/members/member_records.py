@@ -80,6 +80,8 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     """The backup that its folder was restored from, empty if from none."""
     formats: int = OLDEST_FORMAT
     """The newest formats that it reads."""
+    zone: str = ""
+    """Hosts of one zone may fail together; empty if it is not known."""
 
     @property
     def address(self) -> Address:

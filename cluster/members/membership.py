@@ -69,6 +69,7 @@ class Me(NamedTuple):
     """The newest that this version reads."""
     cluster: str = "holdfast"
     """The name under which etcd has it."""
+    zone: str = ""
 
 
 class _Waits(NamedTuple):
@@ -216,6 +217,7 @@ class Membership:
             replica_ids=self._ids,
             restored=self._identity.restored,
             formats=me.formats,
+            zone=me.zone,
         )
 
     async def _register(self) -> bool:
