@@ -216,6 +216,7 @@ async def _redrives(operators: Recording) -> None:
     await make_dead_letters(operators.served, "a", "b", suffix="-2")
     cancelled = await operators.done("queues/dead-2/redrives", {"canary": 1})
     assert (await operators.seen("queues/dead-2"))["task"] is not None
+    await operators.done("queues/dead-2/redrives/pace", {**cancelled, "rate": 1})
     await operators.done("queues/dead-2/redrives/cancel", cancelled)
     await operators.done("queues/source/purge", {"confirm": "source"})
     (purge,) = (await operators.seen("queues/source"))["purges"]
