@@ -102,7 +102,7 @@ class Receiver:
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.receives = SplitReceives(cast(Any, parts), parts, CountingEntropy())
-        self.got: list[tuple[float, object]] = []
+        self.got: list[tuple[Any, object]] = []
 
     def begin(self, wait_s: int = 0) -> SplitReceive:
         assert self.parts.queue is not None
@@ -115,7 +115,7 @@ class Receiver:
             found = answer.messages[0].message_id
         self.got.append((asyncio.get_running_loop().time(), found))
 
-    async def receive(self, wait_s: int = 0) -> tuple[float, object]:
+    async def receive(self, wait_s: int = 0) -> tuple[Any, object]:
         """What it got, and when."""
         self.begin(wait_s)
         while not self.got:  # noqa: ASYNC110
