@@ -122,14 +122,15 @@ class QueueCounters(msgspec.Struct, frozen=True, gc=False):
         return self.visible + self.in_flight + self.delayed
 
 
-class Content(msgspec.Struct, frozen=True, gc=False):
+class Content(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A message in its stored form; `data`, packed and sealed by the gateway, is opaque to the
     engine.
 
     `sealed` is the number of the data key that opens `data`, 0 for none.
     `size` is the one AWS counts: UTF-8 bytes of the body plus names, types and values of the
     attributes. `group` and `deduplication` are digests (see `id_digests.py`), empty where the
-    message has no group or is not deduplicated.
+    message has no group or is not deduplicated. `deliver_at_ms` is the instant from which a
+    scheduled message can be received, `ttl_ms` its own time to live; 0 for others.
     """
 
     data: bytes
@@ -140,6 +141,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     group: bytes = b""
     deduplication: bytes = b""
     sealed: int = 0
+    deliver_at_ms: int = 0
+    ttl_ms: int = 0
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):

@@ -21,12 +21,12 @@ from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
-from visibility.rows.outbox_rows import write_outbox
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import DEPARTURE, GROUP_LINE, LEASE, group_line_key, row_key
 from visibility.rows.row_places import put_message, remove
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD, Departure, OutboxRow
+from visibility.rows.state_rows import write_outbox
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
 from visibility.rules.move_tasks import MoveTaskChanged
@@ -34,6 +34,7 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.quarantine import uncovered
 from visibility.rules.queue_parts import open_part
+from visibility.state.expiries import note_expiry
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
 from visibility.state.places import count, leave
@@ -427,6 +428,7 @@ def _put_back(
     queue.aliases += bool(message.original_sequence)
     if message.clock_ms:
         queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
+    note_expiry(shard, queue, message.expires_ms)
     count(queue, lease.sequence, lease.sequence + 1)
     queue.fresh_until_ms = 0
     shard.plan_pulse(queue, event.returned_at_ms)

@@ -23,6 +23,7 @@ from visibility.rules import (
     receive,
     remembered_ids,
     resend,
+    schedules,
     selected,
     send,
 )
@@ -56,6 +57,7 @@ OPERATIONS = _combined(
     browse.OPERATIONS,
     selected.OPERATIONS,
     resend.OPERATIONS,
+    schedules.OPERATIONS,
     hold_messages.OPERATIONS,
     queues.OPERATIONS,
     queue_parts.OPERATIONS,

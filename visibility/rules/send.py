@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from visibility.content.receipts import sequence_number
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import OverLimit, QueueError
 from visibility.contract.model import Content, QueueDefinition, Request
 from visibility.contract.operations import (
     SendMessage,
@@ -19,7 +21,9 @@ from visibility.contract.results import (
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
+from visibility.contract.schedule import SCHEDULED_MAX
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.time_to_live import expiry
 from visibility.rows.row_values import Remembered
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
@@ -51,11 +55,13 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     delay_s = operation.delay_seconds
     if _is_plain(queue, content) and not (delay_s or definition.settings.delay_ms):
         message_id, number = stamp.message_id(), None
-        if definition.settings.own_tags:
-            check_throttled(shard, request, stamp)
         message = StoredMessage(
             message_id, stamp.now_ms, content.size, content.data, content.sealed
         )
+        if own_tags := definition.settings.own_tags:
+            check_throttled(shard, request, stamp)
+            if expires_ms := expiry(own_tags, stamp.now_ms, content.ttl_ms):
+                message = msgspec.structs.replace(message, expires_ms=expires_ms)
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
         duplicates = 0
     else:
@@ -120,8 +126,9 @@ def batch_result(
 
 
 def _is_plain(queue: QueueState, content: Content) -> bool:
-    """True if no index needs an entry for the message; one of a FIFO queue has a group."""
-    return not (content.group or queue.ready_groups.total)
+    """True if no index needs an entry for the message, and it is not scheduled; one of a FIFO queue
+    has a group."""
+    return not (content.group or queue.ready_groups.total or content.deliver_at_ms)
 
 
 class Sending:
@@ -130,7 +137,7 @@ class Sending:
     __slots__ = (
         "_book",
         "_delayed",
-        "_due_ms",
+        "_ends_ms",
         "_fresh",
         "_known",
         "_order",
@@ -156,11 +163,12 @@ class Sending:
         self._stamp = stamp
         self._order = order_of(definition.settings)
         self._book = self._order.book(shard, queue)
-        self._plain = not (queue.ready_groups.total or definition.settings.delay_ms)
+        settings = definition.settings
+        self._plain = not (queue.ready_groups.total or settings.delay_ms or settings.own_tags)
         """True while a message without a group or delay of its own just joins the line."""
         self._waiting: list[StoredMessage] = []
         self._delayed: list[StoredMessage] = []
-        self._due_ms: list[int] = []
+        self._ends_ms: list[int] = []
         self.duplicates = 0
         """Number of messages not appended."""
         self._fresh: dict[bytes, Remembered] = {}
@@ -172,8 +180,9 @@ class Sending:
             self._known = shard.rows.remembered(queue.queue_id, digests, stamp.now_ms)
 
     def send(self, content: Content, delay_s: int | None) -> _Sent:
-        """Append a message, or return the original of a duplicate. Raises DamagedRecord."""
-        if self._plain and not (content.group or delay_s):
+        """Append a message, or return the original of a duplicate. Raises DamagedRecord,
+        OverLimit."""
+        if self._plain and not (content.group or delay_s or content.deliver_at_ms):
             stamp, message_id = self._stamp, self._stamp.message_id()
             self._waiting.append(
                 StoredMessage(message_id, stamp.now_ms, content.size, content.data, content.sealed)
@@ -188,9 +197,16 @@ class Sending:
         now_ms = self._stamp.now_ms
         message_id = self._stamp.message_id()
         group = self._book.group_of(content.group)
-        due_ms = self._order.due_ms(self._queue, self._settings, delay_s, now_ms)
+        due_ms, clock_ms = self._due_ms(content, delay_s)
         message = StoredMessage(
-            message_id, now_ms, content.size, content.data, content.sealed, group=group
+            message_id,
+            now_ms,
+            content.size,
+            content.data,
+            content.sealed,
+            group=group,
+            clock_ms=clock_ms,
+            expires_ms=self._expires_ms(content, due_ms),
         )
         if due_ms is None:
             sequence = self._queue.next_sequence + len(self._waiting)
@@ -200,7 +216,7 @@ class Sending:
         else:
             sequence = self._queue.next_sequence + len(self._delayed)
             self._delayed.append(message)
-            self._due_ms.append(due_ms)
+            self._ends_ms.append(due_ms)
             if group:
                 self._book.delay(group)
         if not deduplication:
@@ -208,6 +224,29 @@ class Sending:
         remembered = Remembered(now_ms, message_id, sequence)
         self._fresh[deduplication] = self._known[deduplication] = remembered
         return message_id, sequence_number(sequence)
+
+    def _due_ms(self, content: Content, delay_s: int | None) -> tuple[int | None, int]:
+        """The end of a message's delay, None for none, and the clock of a scheduled message, from
+        which its retention counts. Raises OverLimit."""
+        now_ms, at_ms = self._stamp.now_ms, content.deliver_at_ms
+        if not at_ms:
+            return self._order.due_ms(self._queue, self._settings, delay_s, now_ms), 0
+        if at_ms <= now_ms:
+            return None, 0
+        if self._queue.delayed + len(self._delayed) >= SCHEDULED_MAX:
+            raise OverLimit(
+                f"The queue has {SCHEDULED_MAX} delayed messages, so none is scheduled."
+            )
+        return at_ms, at_ms
+
+    def _expires_ms(self, content: Content, due_ms: int | None) -> int:
+        """The end of a message's time to live, which begins with its delivery; 0 for none."""
+        own_tags, from_ms = self._settings.own_tags, self._stamp.now_ms
+        if not own_tags:
+            return 0
+        if due_ms is not None:
+            from_ms = due_ms or from_ms + self._settings.delay_ms
+        return expiry(own_tags, from_ms, content.ttl_ms)
 
     @property
     def is_empty(self) -> bool:
@@ -230,7 +269,7 @@ class Sending:
             events.append(MessagesSent(queue_id, first, self._waiting))
         if self._delayed:
             behind = first + len(self._waiting)
-            events.append(MessagesDelayed(queue_id, behind, self._due_ms, self._delayed))
+            events.append(MessagesDelayed(queue_id, behind, self._ends_ms, self._delayed))
         if self._fresh:
             events.append(DeduplicationRecorded(queue_id, list(self._fresh.items())))
         return tuple(events)

@@ -20,12 +20,14 @@ import msgspec
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Hold, Lease, StoredMessage
-from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
+from visibility.rows.state_rows import write_queue
 from visibility.state.fairness import Fairness
 from visibility.state.ready_groups import ReadyGroups
 
+NEVER_MS = 1 << 62
+"""Later than any time."""
 BUCKETS_PER_DOUBLING = 8
 """Resolution of durations: the ends of a bucket differ by 9 %."""
 
@@ -215,8 +217,14 @@ class QueueState:
     delayed_after: tuple[int, int] = (0, 0)
     """No delayed message has this (due_ms, sequence) or a lower one, so that no read starts at
     deleted rows; volatile."""
+    doubted: tuple[tuple[int, int], tuple[int, int]] | None = None
+    """Scheduled messages that wait for a trusted clock are after the first of these
+    (due_ms, sequence), and not after the second; volatile."""
     clocks_after: tuple[int, int] = (0, 0)
     """The same for messages with a row by clock; volatile."""
+    expiries_after: tuple[int, int] = (0, 0)
+    """No time to live ends at this (expires_ms, sequence) or before, NEVER_MS if none ends;
+    volatile."""
     pulse_at_ms: int = 0
     """Time of the queue's next pulse, 0 for never; volatile."""
     waits_for_key: bool = False

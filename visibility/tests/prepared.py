@@ -9,6 +9,7 @@ import msgspec
 
 from auth.caller import Caller
 from visibility.content.id_digests import deduplication_digest, group_digest
+from visibility.content.sealing import AsStored
 from visibility.contract import operations
 from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.errors import KmsDisabled, QueueError
@@ -86,7 +87,7 @@ class KnownQueues:
         )
 
 
-class Keys:
+class Keys(AsStored):
     """Seals every message again, readably, but refuses `some` messages, those with an odd number,
     or `all`."""
 
@@ -155,6 +156,8 @@ def content(
     *,
     group: str | None = None,
     deduplication_id: str | None = None,
+    at_ms: int = 0,
+    ttl_ms: int = 0,
 ) -> Content:
     """A stored content; for the engine it is opaque, so the body alone will do. FIFO: the body is
     the default id."""
@@ -164,7 +167,15 @@ def content(
         scope = group if queue.deduplication_scope == "messageGroup" else None
         digest = deduplication_digest(scope, deduplication_id or data.decode())
     grouped = b"" if group is None else group_digest(group)
-    return Content(data, len(data), "0" * 32, group=grouped, deduplication=digest)
+    return Content(
+        data,
+        len(data),
+        "0" * 32,
+        group=grouped,
+        deduplication=digest,
+        deliver_at_ms=at_ms,
+        ttl_ms=ttl_ms,
+    )
 
 
 def prepared(
@@ -185,9 +196,13 @@ def send(
     delay_s: int | None = None,
     group: str | None = None,
     deduplication_id: str | None = None,
+    at_ms: int = 0,
+    ttl_ms: int = 0,
 ) -> Request:
-    """SendMessage."""
-    part = content(body, queue, group=group, deduplication_id=deduplication_id)
+    """SendMessage; `at_ms` is the time of a scheduled message, `ttl_ms` its own time to live."""
+    part = content(
+        body, queue, group=group, deduplication_id=deduplication_id, at_ms=at_ms, ttl_ms=ttl_ms
+    )
     return prepared(queue, operations.SendMessage(delay_seconds=delay_s), [part])
 
 

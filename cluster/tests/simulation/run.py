@@ -19,13 +19,17 @@ from cluster.tests.simulation.resizing import resize
 from cluster.tests.simulation.roles import (
     alike_roles,
     consume_alone,
+    drawn_brief,
     drawn_operator,
     drawn_parts,
+    drawn_schedules,
     drawn_short,
     drawn_sole,
     hold_messages,
     let_expire,
+    let_times_to_live_end,
     mixed_roles,
+    schedule,
     work,
 )
 from cluster.tests.simulation.simulation import Simulation
@@ -74,6 +78,10 @@ class Shape(NamedTuple):
     """Queues are split and shrunk."""
     has_sole: bool = False
     """A consumer works alone."""
+    has_brief: bool = False
+    """Messages have a time to live."""
+    has_schedules: bool = False
+    """Messages are scheduled for an instant."""
 
 
 class Outcome(NamedTuple):
@@ -102,6 +110,8 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_short=drawn_short(seed),
         has_sole=drawn_sole(seed),
         has_parts=drawn_parts(seed),
+        has_schedules=drawn_schedules(seed),
+        has_brief=drawn_brief(seed),
     )
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
@@ -117,6 +127,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 simulation.history,
                 has_short=shape.has_short,
                 has_sole=shape.has_sole,
+                has_brief=shape.has_brief,
             )
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
@@ -124,6 +135,8 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             roles = alike_roles() if shape.is_alike else mixed_roles(chance, crosses=crosses)
             roles += [hold_messages] * shape.has_operator + [let_expire] * shape.has_short
             roles += [consume_alone] * shape.has_sole + [resize] * shape.has_parts
+            roles += [schedule] * shape.has_schedules
+            roles += [let_times_to_live_end] * shape.has_brief
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)

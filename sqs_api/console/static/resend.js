@@ -2,12 +2,10 @@
 
 import { get, needs, ofQueue, post, Refused } from "./api.js";
 import * as commands from "./commands.js";
-import { diff } from "./diff.js";
 import { command, el, field, fill, form, link, notice, submit } from "./dom.js";
-import { nameOf, pretty } from "./format.js";
+import { nameOf } from "./format.js";
 import { needed } from "./resource.js";
-
-const MARKS = { same: "  ", gone: "− ", new: "+ " };
+import { shownDiff } from "./shown_diff.js";
 
 export async function showResend(screen) {
   const { view, parts: [name, sequence], signal, fail } = screen;
@@ -26,7 +24,9 @@ export async function showResend(screen) {
   const to = el("input", { value: nameOf(message.source_arn) || name, required: true });
   const group = el("input", { value: message.group_id ?? "", autocomplete: "off" });
   const deduplication = el("input", { autocomplete: "off" });
+  const mayReplace = queue.may.includes("holdfast:DeleteMessages");
   const replace = el("input", { type: "checkbox" });
+  replace.checked = mayReplace && queue.sources_total > 0; // else a mended dead letter stays dead, too
   const changes = el("div");
   const same = el("div");
 
@@ -42,15 +42,7 @@ export async function showResend(screen) {
   }
 
   function show() {
-    const before = pretty(message.body);
-    const after = pretty(body.value);
-    const isJson = before !== null && after !== null;
-    const lines = isJson ? diff(before, after) : diff(message.body, body.value);
-    const shown = lines.map(([kind, line]) => el("span", { class: kind }, `${MARKS[kind]}${line}\n`));
-    const isSame = lines.every(([kind]) => kind === "same");
-    fill(changes, isSame
-      ? el("p", { class: "hint" }, "The body is unchanged.")
-      : el("pre", { class: "diff", tabindex: "0" }, shown));
+    fill(changes, shownDiff(message.body, body.value));
     fill(same, command(commands.resend(name, sequence, copy())));
   }
 
@@ -81,7 +73,7 @@ export async function showResend(screen) {
         field("Group", group),
         queue.fifo && field("Deduplication id", deduplication),
       ),
-      queue.may.includes("holdfast:DeleteMessages")
+      mayReplace
         && el("label", { class: "choice" }, replace, "Remove the original in the same step"),
       el("h2", {}, "Changes"),
       changes,
