@@ -63,6 +63,14 @@ export function clusterStatus() {
   return holdfast("cluster status");
 }
 
+export function fleetPlan() {
+  return holdfast("fleet plan");
+}
+
+export function applyChange(id) {
+  return holdfast(`fleet apply ${id}`);
+}
+
 export function drain(host, drained) {
   return holdfast(`cluster ${drained ? "drain" : "undrain"} ${host}`);
 }
