@@ -114,7 +114,7 @@ class Both:
 
 
 def named(given: Any, name: str) -> Any:
-    """What is given, with this name in it."""
+    """The same with this name in it."""
     if given is None:
         return None
     return json.loads(json.dumps(given).replace("{}", name))
