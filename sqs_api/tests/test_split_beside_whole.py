@@ -112,7 +112,7 @@ class Both:
 
 
 def named(given: Any, name: str) -> Any:
-    """What is given, with this name in it."""
+    """The given content, with this name in it."""
     if given is None:
         return None
     return json.loads(json.dumps(given).replace("{}", name))
