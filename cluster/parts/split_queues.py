@@ -4,7 +4,8 @@
                       some and they are not much busier; a part that closed meanwhile answers Moved,
                       and another one is drawn
     receive           `split_receives.py`
-    delete, change    the part that the handle names; batches are cut by part
+    delete, change    the part that the handle names, then its heirs (`following.py`); batches are
+                      cut by part
     counters          all parts; the sum
 
 A request that was cut into others goes to the shards through the Router like any other, so what may
@@ -19,8 +20,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+import msgspec
+
 from cluster.catalog.catalog_records import QueueName, name_of
 from cluster.clock import Entropy
+from cluster.parts.following import Following
 from cluster.parts.part_requests import Answered, by_receipts, merged, sum_of, to_part
 from cluster.parts.split_receives import SplitReceive, SplitReceives
 from cluster.shards.router import Router
@@ -56,6 +60,7 @@ class SplitQueues:
         self._view = view
         self._bits128 = entropy.bits128
         self._receives = SplitReceives(router, view, entropy)
+        self._following = Following(router, view)
         self._sending = Counter[int]()
         """Sends under way by the id of the part."""
 
@@ -159,9 +164,15 @@ class SplitQueues:
     # -- delete, change visibility -----------------------------------------------------------------
 
     def _act(self, request: Request, on_answer: OnAnswer) -> None:
-        cut = by_receipts(request)
+        queue = self._view.find(name_of(request.queue))
+        if queue is None:
+            asyncio.get_running_loop().call_soon(on_answer, QueueDoesNotExist())
+            return
+        if queue.version < request.queue.version:
+            queue = request.queue
+        cut = by_receipts(msgspec.structs.replace(request, queue=queue))
         if len(cut) == 1:
-            self._router.submit(cut[0], on_answer)
+            self._following.submit(cut[0], on_answer)
             return
         answers: dict[int, Answered] = {}
 
@@ -171,7 +182,7 @@ class SplitQueues:
                 on_answer(merged(request, [answers[at] for at in range(len(cut))]))
 
         for place, each in enumerate(cut):
-            self._router.submit(each, partial(answered, place))
+            self._following.submit(each, partial(answered, place))
 
     def _answer_later(self, ticket: Ticket, answer: Answer | QueueError) -> None:
         asyncio.get_running_loop().call_soon(ticket.on_answer, answer)

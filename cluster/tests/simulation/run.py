@@ -38,7 +38,7 @@ from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.model import QueueCounters
-from visibility.rules import dead_letters, departures, move_steps, queue_parts
+from visibility.rules import dead_letters, departures, move_steps, queue_parts, transfers
 
 STEPS = 20
 """Steps of each client."""
@@ -53,11 +53,12 @@ _STEP_MESSAGES = 10
 _STEPS_OF = (
     (dead_letters, "MOVES_MAX"),
     (move_steps, "CHUNK_MESSAGES"),
+    (transfers, "STEP_MESSAGES"),
     (departures, "PAGE_MESSAGES"),
 )
 """Bounds of a decision, which must fit into an Entry of the simulation's small segments."""
 _RETRIES_OVER_MS = 1_000
-"""What may have been decided is not tried again here."""
+"""A request that may have been decided is not tried again here."""
 
 
 class Shape(NamedTuple):

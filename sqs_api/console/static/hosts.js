@@ -7,8 +7,8 @@ import { bytes, count } from "./format.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 3000;
-const HOSTS = [["Host", "name"], ["State", ""], ["Leads", "number"], ["Address", "wide"],
-  ["Version", "wide"], ["Actions", ""]];
+const HOSTS = [["Host", "name"], ["State", ""], ["Leads", "number"], ["Zone", "wide"],
+  ["Address", "wide"], ["Version", "wide"], ["Actions", ""]];
 const COPIES = [["Shard", "number"], ["Host", "name"], ["Role", ""], ["Entries behind", "number"],
   ["Term", "number wide"]];
 const ETCD = [["etcd", "name"], ["Role", ""], ["Database", "number wide"], ["Alarms", ""]];
@@ -69,6 +69,7 @@ export async function showHosts({ view, signal, fail }) {
       host.name,
       el("span", { class: host.is_alive && host.is_reached ? "" : "urgent" }, states.join(", ")),
       count(found.shards.filter((shard) => shard.leader === host.name).length),
+      host.zone,
       host.peer_address,
       host.version,
       mayDrain && (host.is_drained
