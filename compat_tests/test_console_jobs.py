@@ -158,12 +158,15 @@ def test_the_rate_of_a_running_redrive_is_changed(
     operator.tab.page.get_by_text("Change the rate or the stop").click()
     operator.done += 1
     operator.fill("New rate, messages a second", "500")
+    operator.fill("New stop, when … came back", "50%")
     operator.tab.page.wait_for_timeout(1_500)  # the panel is read again meanwhile
     operator.click("Change")
     operator.tab.see("30 of 30 moved")
 
-    assert operator.done == 3
+    assert operator.done == 4
     assert operator.posted() == [f"queues/{name}-dead/redrives/pace"]
+    (asked,) = [each for each in operator.tab.requests if each.url.endswith("/pace")]
+    assert (asked.post_data_json["rate"], asked.post_data_json["stop_after"]) == (500, 15)
     assert operator.tab.faults == []
 
 

@@ -119,7 +119,7 @@ class Receiver:
         self.got.append((asyncio.get_running_loop().time(), found))
 
     async def receive(self, wait_s: int = 0) -> tuple[Any, object]:
-        """Receive; the time of the answer, and the answer."""
+        """The answer, and its time."""
         self.begin(wait_s)
         while not self.got:  # noqa: ASYNC110
             await asyncio.sleep(0.001)

@@ -114,7 +114,7 @@ class Both:
 
 
 def named(given: Any, name: str) -> Any:
-    """The same with this name in it."""
+    """The members given, with this name in them."""
     if given is None:
         return None
     return json.loads(json.dumps(given).replace("{}", name))

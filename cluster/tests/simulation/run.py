@@ -58,7 +58,7 @@ _STEPS_OF = (
 )
 """Bounds of a decision, which must fit into an Entry of the simulation's small segments."""
 _RETRIES_OVER_MS = 1_000
-"""Requests that may have been decided are not tried again here."""
+"""A request that may have been decided is not tried again here."""
 
 
 class Shape(NamedTuple):

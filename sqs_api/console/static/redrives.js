@@ -6,7 +6,7 @@ import { button, command, el, field, form, link, notice, row, submit, table } fr
 import { editText, filterText } from "./filters.js";
 import { count, instant, nameOf, statusText } from "./format.js";
 import { reasonText } from "./plan.js";
-import { resultText } from "./presets.js";
+import { LIMIT, limitOf, resultText } from "./presets.js";
 
 const CONTROLS = /** @type {const} */ ({
   pause: "/redrives/pause",
@@ -105,20 +105,21 @@ export class Redrives {
 
   /** Fields of the rate and the stop, which are the newest ones until something is typed. */
   paceForm(redrive) {
-    const input = (name, now, /** @type {number | null} */ max = null) =>
-      el("input", { type: "number", min: "1", max, value: now || null, name: `new_${name}`,
-        oninput: (event) => (this.pace[name] = event.currentTarget.value) });
+    const input = (name, now, kind) => el("input", { ...kind, value: now || null, name: `new_${name}`,
+      oninput: (event) => (this.pace[name] = event.currentTarget.value) });
     return el("details", { class: "filter" }, el("summary", {}, "Change the rate or the stop"),
       form({ class: "search", onsubmit: () => this.change(redrive) },
-        field("New rate, messages a second", input("rate", redrive.rate, 500)),
-        field("New stop, when … came back", input("stop_after", redrive.stop_after)),
+        field("New rate, messages a second", input("rate", redrive.rate, { type: "number", min: "1", max: "500" })),
+        field("New stop, when … came back",
+          input("stop_after", redrive.stop_after, { pattern: LIMIT, placeholder: "20, or 5%" })),
         submit("Change", { class: null, busy: "Changing …" })));
   }
 
   /** An empty field is no limit. */
   async change(redrive) {
     const { rate = redrive.rate ?? 0, stop_after: stop = redrive.stop_after } = this.pace;
-    const wanted = { handle: redrive.handle, rate: Number(rate), stop_after: Number(stop) };
+    const limit = limitOf(String(stop), redrive.to_move ?? 0);
+    const wanted = { handle: redrive.handle, rate: Number(rate), stop_after: limit };
     try {
       await post(ofQueue(this.queue.name, "/redrives/pace"), wanted);
       this.pace = {};
