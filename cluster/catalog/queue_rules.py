@@ -274,6 +274,8 @@ def _changed(
 def _current(view: QueueView, queue: QueueDefinition) -> QueueDefinition:
     """The queue as it is now, under a new id if it was purged. Raises QueueDoesNotExist."""
     current = view.successor(queue.queue_id)
+    if current is not None and not current.is_home:  # that part was the home once
+        current = view.find(name_of(current))
     if current is None:
         raise QueueDoesNotExist()
     return current

@@ -2,7 +2,8 @@
 
 Receipt keys are encrypted: reading the records is not enough to make receipt handles. The record of
 a queue with parts has no shard of its own, so that a version that knows no parts refuses it instead
-of serving one part as the queue.
+of serving one part as the queue. So has that of a queue whose only part is not its first: it is
+stored as one part.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cluster.coordination.coordination import Record
 from cluster.keys.keyring import Secrets
 from visibility.contract.attributes import settings_of
 from visibility.contract.model import QueueDefinition
-from visibility.contract.queue_parts import NUMBERS_SKIPPED, Part
+from visibility.contract.queue_parts import NUMBERS_SKIPPED, GonePart, Part
 
 _RECEIPT_KEY = "receipt key"
 
@@ -51,6 +52,7 @@ class StoredQueue(msgspec.Struct, frozen=True, omit_defaults=True):
     deduplication_scope: str
     parts: tuple[Part, ...] = ()
     last_part: int = 0
+    gone: tuple[GonePart, ...] = ()
 
     def places(self) -> dict[int, int]:
         """The shards of all its parts, by queue id. Raises CatalogUnreadable for none."""
@@ -117,6 +119,8 @@ def definition_of(stored: StoredQueue, receipt_key: bytes) -> QueueDefinition:
     named = {name: getattr(stored, name) for name in StoredQueue.__struct_fields__}
     named["receipt_key"] = receipt_key
     named["shard"] = stored.places()[stored.queue_id]
+    if len(stored.parts) == 1:
+        named |= {"parts": (), "number": stored.parts[0].number}
     return QueueDefinition(**named, settings=settings_of(stored.attributes, stored.tags))
 
 
@@ -145,7 +149,9 @@ class RecordCodec:
     def _stored(self, queue: QueueDefinition) -> StoredQueue:
         named = {name: getattr(queue, name) for name in StoredQueue.__struct_fields__}
         named["receipt_key"] = self._secrets.encrypt(queue.receipt_key, _RECEIPT_KEY)
-        if queue.parts:
+        if queue.number and not queue.parts:
+            named["parts"] = (Part(queue.number, queue.queue_id, queue.shard),)
+        if named["parts"]:
             named["shard"] = None
         return StoredQueue(**named)
 

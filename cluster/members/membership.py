@@ -117,7 +117,7 @@ class Membership:
         self._save = save
         self._read_ids = replica_ids
         self._ids: tuple[str, ...] = ()
-        """Of the replicas as of this start: only the founding needs them."""
+        """The ids of the replicas as of this start: only the founding needs them."""
         self._on_removed = on_removed
         self._restored_records = restored_records
         self._values: dict[str, bytes] = {}

@@ -1,9 +1,11 @@
 """SplitQueues: requests on queues of several parts.
 
-    send              the less busy of two open parts, drawn by chance; a part that closed meanwhile
-                      answers Moved, and another one is drawn
+    send              the less busy of two open parts, drawn by chance, of this process's if it has
+                      some and they are not much busier; a part that closed meanwhile answers Moved,
+                      and another one is drawn
     receive           `split_receives.py`
-    delete, change    the part that the handle names; batches are cut by part
+    delete, change    the part that the handle names, then its heirs (`following.py`); batches are
+                      cut by part
     counters          all parts; the sum
 
 A request that was cut into others goes to the shards through the Router like any other, so what may
@@ -14,12 +16,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Protocol
 
+import msgspec
+
 from cluster.catalog.catalog_records import QueueName, name_of
 from cluster.clock import Entropy
+from cluster.parts.following import Following
 from cluster.parts.part_requests import Answered, by_receipts, merged, sum_of, to_part
 from cluster.parts.split_receives import SplitReceive, SplitReceives
 from cluster.shards.router import Router
@@ -30,6 +35,9 @@ from visibility.contract.outcomes import Answer
 from visibility.state.waiters import OnAnswer, Room, Ticket
 
 _SENDS = (SendMessage, SendMessageBatch)
+_SLACK, _FACTOR = 32, 4
+"""A part of this process gets a send unless it has this many more under way than another one: to
+pass a send on costs a third of it."""
 _ROUNDS_MAX = 3
 """Times that a send asks all parts that it knows: each round begins with the news of parts."""
 
@@ -52,6 +60,7 @@ class SplitQueues:
         self._view = view
         self._bits128 = entropy.bits128
         self._receives = SplitReceives(router, view, entropy)
+        self._following = Following(router, view)
         self._sending = Counter[int]()
         """Sends under way by the id of the part."""
 
@@ -105,14 +114,28 @@ class SplitQueues:
         if not taking:
             self._send_again(ticket, rounds)
             return
-        bits = self._bits128()
-        one, other = taking[bits % len(taking)], taking[(bits >> 64) % len(taking)]
-        is_less = self._sending[other.queue_id] < self._sending[one.queue_id]
-        place = other if is_less else one
+        place = self._place_among(taking)
         self._sending[place.queue_id] += 1
         self._receives.notice(queue)
         on_answer = partial(self._sent, ticket, tried, rounds, place.queue_id)
         self._router.submit(to_part(ticket.request, place), on_answer)
+
+    def _place_among(self, taking: Sequence[QueueDefinition]) -> QueueDefinition:
+        """The part for a send."""
+        near = [part for part in taking if self._router.leads(part.shard)]
+        bits = self._bits128()
+        place = self._less_busy(near or taking, bits)
+        if near and len(near) < len(taking):
+            other = self._less_busy(taking, bits >> 32)
+            sending = self._sending
+            if sending[place.queue_id] > _SLACK + _FACTOR * sending[other.queue_id]:
+                return other
+        return place
+
+    def _less_busy(self, parts: Sequence[QueueDefinition], bits: int) -> QueueDefinition:
+        one, other = parts[bits % len(parts)], parts[(bits >> 64) % len(parts)]
+        is_less = self._sending[other.queue_id] < self._sending[one.queue_id]
+        return other if is_less else one
 
     def _sent(
         self,
@@ -141,9 +164,15 @@ class SplitQueues:
     # -- delete, change visibility -----------------------------------------------------------------
 
     def _act(self, request: Request, on_answer: OnAnswer) -> None:
-        cut = by_receipts(request)
+        queue = self._view.find(name_of(request.queue))
+        if queue is None:
+            asyncio.get_running_loop().call_soon(on_answer, QueueDoesNotExist())
+            return
+        if queue.version < request.queue.version:
+            queue = request.queue
+        cut = by_receipts(msgspec.structs.replace(request, queue=queue))
         if len(cut) == 1:
-            self._router.submit(cut[0], on_answer)
+            self._following.submit(cut[0], on_answer)
             return
         answers: dict[int, Answered] = {}
 
@@ -153,7 +182,7 @@ class SplitQueues:
                 on_answer(merged(request, [answers[at] for at in range(len(cut))]))
 
         for place, each in enumerate(cut):
-            self._router.submit(each, partial(answered, place))
+            self._following.submit(each, partial(answered, place))
 
     def _answer_later(self, ticket: Ticket, answer: Answer | QueueError) -> None:
         asyncio.get_running_loop().call_soon(ticket.on_answer, answer)

@@ -24,7 +24,7 @@ class MemberSettings(NamedTuple):
 
     cluster: str
     number: int
-    """Of its cluster in the fleet; 0 of a gateway."""
+    """The number of its cluster in the fleet; 0 for a gateway."""
     host: str
     founders: tuple[str, ...]
     """Names of the founding hosts; empty on a host that joins a cluster."""

@@ -136,7 +136,7 @@ class ShardState:
     def _first_sequence(self, queue_id: int) -> int:
         # No definitions: a test that only applies events.
         known = self.definitions.queue_of_id(queue_id) if self.definitions is not None else None
-        return known.first_sequence if known is not None and known.parts else 1
+        return known.first_sequence if known is not None else 1
 
     def holders(self, queue: QueueState, sequence: int) -> Iterator[QueueState]:
         """The purged queues that may have the message of a handle, latest first; `queue` continues

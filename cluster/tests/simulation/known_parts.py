@@ -13,7 +13,13 @@ from typing_extensions import override
 from cluster.catalog import queue_rules
 from cluster.catalog.catalog_records import KeptQueue, QueueName, name_of
 from cluster.catalog.deleted_queues import KeptQueues
-from cluster.catalog.part_rules import NewParts, add_parts, drain_parts, remove_part
+from cluster.catalog.part_rules import (
+    NewParts,
+    add_parts,
+    drain_parts,
+    move_part,
+    remove_part,
+)
 from cluster.catalog.queue_rules import Decision, Waits
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.router import Router
@@ -78,6 +84,10 @@ class KnownParts(KnownQueues):
     def drain(self, queue: QueueDefinition, numbers: list[int]) -> None:
         """Let parts drain."""
         self._apply(queue, drain_parts(cast(Any, self), queue, numbers))
+
+    def move(self, queue: QueueDefinition, number: int, added: NewParts) -> None:
+        """Put a new part in the place of one."""
+        self._apply(queue, move_part(cast(Any, self), queue, number, added))
 
     def remove(self, part: QueueDefinition) -> None:
         """Remove a part that is empty."""
@@ -158,6 +168,10 @@ class CheckedRouter:
     def cancel(self, ticket: Ticket) -> bool:
         """See `Router`."""
         return self._router.cancel(ticket)
+
+    def leads(self, number: int) -> bool:
+        """See `Router`."""
+        return self._router.leads(number)
 
     async def ask(self, request: Request) -> object:
         """See `Router`."""

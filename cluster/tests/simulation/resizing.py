@@ -1,4 +1,5 @@
-"""An operator who splits queues and shrinks them again, and the removal of their empty parts."""
+"""An operator who splits queues, moves parts and shrinks queues again, and the removal of their
+empty parts."""
 
 from __future__ import annotations
 
@@ -9,14 +10,17 @@ from cluster.catalog.part_rules import NewParts, shards_for
 from cluster.parts.part_requests import to_part
 from cluster.tests.simulation import queues
 from cluster.tests.simulation.client import Client
+from visibility.contract.errors import UnsupportedOperation
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading
 from visibility.contract.queue_parts import PARTS_MAX
 from visibility.rules.queue_parts import CheckPart, PartsAdded
 from visibility.tests import prepared
 
-SPLIT = (queues.PLAIN, queues.FAIR, queues.FAILING, queues.LETTERS, queues.RESCUED)
+_SENT = (queues.PLAIN, queues.FAIR, queues.FAILING)
+SPLIT = (*_SENT, queues.LETTERS, queues.RESCUED)
 _MOST = 4
+_LOOK_S = 0.2
 
 
 class Resizer(Client):
@@ -27,21 +31,46 @@ class Resizer(Client):
         queue = self.queue(name)
         if len(queue.parts) + count > min(PARTS_MAX, _MOST):
             return
-        known: dict[int, int] = {}
-        for part in queue.all_parts():
-            reading = await self._reading(part)
-            if reading is None:
-                return
-            known[part.queue_id] = reading.next_sequence
+        known = await self._known(queue)
+        if known is None:
+            return
         machine = self.simulation.machine
         shards = shards_for(queue, range(len(machine.shards)), count)
         was_whole = not queue.parts
-        if {part.queue_id for part in self.queue(name).all_parts()} != known.keys():
-            return  # a purge came between
         machine.queues.split(queue, NewParts(shards, known))
         self.simulation.note(f"{self.name} splits {name}: {len(self.queue(name).parts)} parts")
         if was_whole:
             await self.ask(prepared.prepared(self.queue(name), PartsAdded()), f"split {name}")
+
+    async def _known(self, queue: QueueDefinition) -> dict[int, int] | None:
+        """The next sequences of all parts; None if a purge comes between, or one is silent."""
+        known: dict[int, int] = {}
+        for part in queue.all_parts():
+            reading = await self._reading(part)
+            if reading is None:
+                return None
+            known[part.queue_id] = reading.next_sequence
+        now = self.queue(queue.name).all_parts()
+        return known if {part.queue_id for part in now} == known.keys() else None
+
+    async def move(self, name: str) -> None:
+        """Move a part to any shard, the home or another; an unsplit queue, too."""
+        queue = self.queue(name)
+        known = await self._known(queue)
+        if known is None or len(known) >= PARTS_MAX:
+            return
+        parts = [each for each in queue.all_parts() if not each.parts or each.part.is_open]
+        part = self.random.choice(parts)
+        machine = self.simulation.machine
+        shard = self.random.randrange(len(machine.shards))
+        try:
+            machine.queues.move(queue, part.part_number, NewParts([shard], known))
+        except UnsupportedOperation:
+            return  # purged messages can be restored
+        self.simulation.note(f"{self.name} moves part {part.part_number} of {name} to {shard}")
+        if not queue.parts:
+            polled = machine.queues.queues[queue.queue_id]
+            await self.ask(prepared.prepared(polled, PartsAdded()), f"move {name}")
 
     async def shrink(self, name: str, count: int) -> None:
         """Let parts drain; their shards hear of it now or later."""
@@ -50,10 +79,11 @@ class Resizer(Client):
         self.simulation.machine.queues.drain(queue, numbers)
         self.simulation.note(f"{self.name} shrinks {name}: {numbers}")
         if self.random.random() < 0.5:  # a part may be empty, and closes
-            await self.look(name)
+            await self.look(name, sends=True)
 
-    async def look(self, name: str) -> None:
-        """Remove parts that are empty."""
+    async def look(self, name: str, *, sends: bool = False) -> None:
+        """Remove parts that are empty; `sends` to the queue before that, at times, from a gateway
+        that may not have heard of it."""
         for part in self.queue(name).all_parts():
             if not part.parts or part.part.is_open:
                 continue
@@ -61,6 +91,8 @@ class Resizer(Client):
             if reading is None or not reading.drained_version:
                 continue
             await asyncio.sleep(self.random.choice((0, 0.5)))
+            if sends and name in _SENT and self.random.random() < 0.5:
+                await self.send(name, [self.new_body()])
             self.simulation.machine.queues.remove(part)
             if part.queue_id not in self.simulation.machine.queues.queues:
                 self.simulation.note(f"{self.name} removes part {part.part.number} of {name}")
@@ -80,12 +112,18 @@ async def resize(client: Client, steps: int) -> None:
         await asyncio.sleep(random.uniform(0, 2))
         name = random.choice(SPLIT)
         choice = random.random()
-        if choice < 0.4:
+        if choice < 0.1:  # parts close that messages are on their way to
+            await client.move_all(queues.LETTERS, queues.RESCUED)
+            await asyncio.sleep(random.uniform(0, 0.05))
+            await resizer.shrink(queues.RESCUED, PARTS_MAX)
+        elif choice < 0.4:
             await resizer.split(name, random.randint(1, 2))
-        elif choice < 0.6:
+        elif choice < 0.5:
+            await resizer.move(name)
+        elif choice < 0.65:
             await resizer.shrink(name, random.randint(1, 3))
         else:
-            await resizer.look(name)
+            await resizer.look(name, sends=True)
 
 
 async def become_whole(client: Client) -> None:
@@ -103,6 +141,7 @@ async def check_whole(client: Client, rounds: int) -> None:
             await resizer.look(name)
             if not client.queue(name).parts:
                 break
+            await asyncio.sleep(_LOOK_S)
         else:
             left = cast(Any, client.queue(name)).parts
             client.simulation.machine.violations.append(f"{name} is not whole: {left}")

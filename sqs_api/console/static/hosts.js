@@ -2,7 +2,7 @@
 
 import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, fill, notice, row, table } from "./dom.js";
+import { button, command, el, facts, fill, link, notice, row, table } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { resource } from "./resource.js";
 
@@ -14,7 +14,8 @@ const COPIES = [["Shard", "number"], ["Host", "name"], ["Role", ""], ["Entries b
 const ETCD = [["etcd", "name"], ["Role", ""], ["Database", "number wide"], ["Alarms", ""]];
 
 export async function showHosts({ view, signal, fail }) {
-  const mayDrain = (await caller()).may.includes("holdfast:DrainHost");
+  const { may } = await caller();
+  const mayDrain = may.includes("holdfast:DrainHost");
 
   const list = resource({
     what: "The hosts",
@@ -44,6 +45,8 @@ export async function showHosts({ view, signal, fail }) {
   function status(found) {
     return [
       facts([["Cluster", found.cluster], ["As seen by", found.host]]),
+      may.includes("holdfast:ReadFleet")
+        && el("p", {}, link("All clusters of the fleet, and the manager's plan", "#/fleet")),
       found.problems.length
         ? el("ul", { class: "notice warning", "aria-label": "Problems" },
           found.problems.map((each) => el("li", {}, each)))

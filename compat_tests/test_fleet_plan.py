@@ -5,21 +5,26 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 
+from compat_tests.chromium import Tab, running
 from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import command
+from compat_tests.test_console_accessible import AXE, FIND
 from compat_tests.test_fleet import bodies, made, url_of
 
 pytestmark = [
@@ -30,6 +35,7 @@ pytestmark = [
 ]
 RECORDS = "holdfast/holdfast/manager/"
 PLANNED_S = 90.0
+DEPLOY = Path(__file__).parent.parent / "deploy"
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +43,16 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
     process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
     yield process.start(seconds=180)
     process.close()
+
+
+def wait_for_plan(fleet: FleetProcess, host: str) -> None:
+    """Wait until somebody plans, as this host sees it."""
+
+    def is_there() -> bool:
+        time.sleep(1.0)  # a plan is made each ten seconds
+        return asked(fleet, host, "plan")["at_ms"] is not None
+
+    eventually(is_there, within=PLANNED_S)
 
 
 def asked(fleet: FleetProcess, host: str, *words: str) -> Any:
@@ -86,7 +102,40 @@ def reported_hot(fleet: FleetProcess, queue_id: int, shard: int) -> Iterator[Non
         etcd(fleet, "deleterange", "load/pretended")
 
 
-def test_an_operator_previews_a_split_makes_it_and_undoes_it(fleet: FleetProcess) -> None:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """None on a machine without Chromium."""
+    if not (shutil.which("chromium") or shutil.which("chromium-browser")):
+        yield None
+        return
+    with running() as found:
+        yield found
+
+
+def look_at_page(fleet: FleetProcess, browser: Any) -> None:
+    """The console shows the plan at three widths; a preview changes nothing."""
+    for scheme, width in (("light", 1280), ("dark", 768), ("light", 390)):
+        size = {"width": width, "height": 900}
+        url = fleet.parts.cluster().hosts["b"]
+        tab = Tab(browser, url, color_scheme=scheme, viewport=size)
+        tab.go("/hosts")
+        tab.sign_in(fleet.credentials.access_key_id, fleet.credentials.secret_access_key)
+        tab.press("All clusters of the fleet, and the manager's plan")
+        tab.see("cluster-2")
+        tab.press("Preview split of hot")
+        tab.see("A new part on shard")
+        tab.page.evaluate(AXE.read_text())
+        assert tab.page.evaluate(FIND) == []
+        tab.press("Keep everything as it is")
+        assert tab.page.evaluate(FIND) == []
+        assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert tab.faults == []
+        tab.context.close()
+
+
+def test_an_operator_previews_a_split_makes_it_and_undoes_it(
+    fleet: FleetProcess, browser: Any
+) -> None:
     gateway = fleet.client(GATEWAY)
     url = made(gateway, "hot")
     (part,) = asked(fleet, "a", "parts", "hot")["parts"]
@@ -110,6 +159,8 @@ def test_an_operator_previews_a_split_makes_it_and_undoes_it(fleet: FleetProcess
         assert "asked for 50%" in change["reason"]["text"]
         assert len(asked(fleet, "b", "parts", "hot")["parts"]) == 1, "shadow mode changes nothing"
 
+        if browser is not None:
+            look_at_page(fleet, browser)
         assert asked(fleet, "a", "pause")["mode"] == "paused"
         assert "paused" in asked(fleet, "a", "apply", change["id"])
         assert asked(fleet, "d", "resume")["mode"] == "shadow"
@@ -140,10 +191,28 @@ def test_an_operator_previews_a_split_makes_it_and_undoes_it(fleet: FleetProcess
     ]
 
 
+def test_alerts_of_a_fleet_are_on_metrics_that_it_has(fleet: FleetProcess) -> None:
+    rules = (DEPLOY / "prometheus/fleet.rules.yml").read_text()
+    named = set(re.findall(r"\bholdfast_\w+", rules))
+    assert len(named) >= 4
+
+    def are_there() -> bool:
+        time.sleep(1.0)  # loads are reported each ten seconds
+        pages: list[str] = []
+        for name in (*HOSTS, *SECOND):
+            with urlopen(f"{fleet.parts.cluster().hosts[name]}/_holdfast/metrics") as answer:
+                pages.append(answer.read().decode())
+        text = "\n".join(pages)
+        return all(re.search(rf"^{name}\b.* ", text, re.MULTILINE) for name in named)
+
+    eventually(are_there, within=PLANNED_S)
+
+
 def test_a_fleet_without_anybody_who_plans_goes_on(fleet: FleetProcess) -> None:
     """Somebody has the key who never plans and never ends. Creates, sends, receives and failovers
     ask nobody; that lasts as long as it lasts."""
     gateway = fleet.client(GATEWAY)
+    wait_for_plan(fleet, "b")
     holder = asked(fleet, "a", "plan")["holder"]
     assert holder in {*HOSTS, *SECOND}
     etcd(fleet, "put", "planner", b'{"host": "gone", "process_id": "of nobody"}')
@@ -166,5 +235,5 @@ def test_a_fleet_without_anybody_who_plans_goes_on(fleet: FleetProcess) -> None:
     assert len(split["parts"]) == 2
 
     etcd(fleet, "deleterange", "planner")
-    eventually(lambda: asked(fleet, "a", "plan")["at_ms"] is not None, within=PLANNED_S)
+    wait_for_plan(fleet, "a")
     assert url_of(gateway, "alone-later")
