@@ -46,7 +46,8 @@ _AT_ONCE = 100
 _SETTLED_S, _IDLE_S = 20.0, 30.0
 _PARTS = 16
 _SENT = 300
-_ROUNDS = 10
+_ROUNDS = 5
+"""Each leaves three parts that drain for ten minutes, and a queue has at most 16."""
 _SENDERS = 8
 
 
