@@ -38,6 +38,8 @@
 ## Figures, for minutes:
 ##   make bench                      beside ElasticMQ (Maven or ELASTICMQ_JAR) and moto (half an hour)
 ##   make bench-cluster              processor time of a leader and its followers beside one host (minutes)
+##   make bench-fleet                a gateway of 100,000 queues, an idle fleet, polls of 16 parts, sends amid splits;
+##                                   ARGS="idle polls": some of gateway, idle, polls, pause
 ##   make bench-jobs                 the archive and queue-age jobs beside plain Spark, here and on a standalone master
 ##   make size                       memory, latency and restarts at up to ten million messages (half an hour)
 ## Upkeep:
@@ -84,7 +86,7 @@ AIOBOTO3_LOCK := compat_tests/clients/requirements-aioboto3.lock
 CELERY_LOCK := compat_tests/clients/requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: help serve cluster fleet cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sdks bench bench-cluster bench-jobs size retention rooms runs lock clean
+.PHONY: help serve cluster fleet cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sdks bench bench-cluster bench-fleet bench-jobs size retention rooms runs lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -201,6 +203,9 @@ bench: $(VENV)/.dev
 bench-cluster: $(VENV)/.dev
 	$(BIN)/python -m compat_tests.benchmarks --services holdfast-cluster holdfast-fsync \
 	    --scenario send life-batch --connections 256 --rounds 9 $(ARGS)
+
+bench-fleet: $(VENV)/.dev
+	$(BIN)/python -m compat_tests.benchmarks.fleet $(ARGS)
 
 bench-jobs: $(VENV)/.dev
 	for place in "" --standalone; do \
