@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from hashlib import blake2b
 
 import msgspec
 
@@ -30,6 +31,7 @@ class PartState(IntEnum):
 
     OPEN = 0
     DRAINING = 1  # it takes no messages any more; what it has is received and deleted
+    EMPTY = 2  # a home of a FIFO queue that has drained, and stays: it has nothing, for ever
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
@@ -47,6 +49,22 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     def is_open(self) -> bool:
         """True if it takes messages."""
         return self.state is PartState.OPEN
+
+    @property
+    def is_empty(self) -> bool:
+        """True if it is closed and has nothing."""
+        return self.state is PartState.EMPTY
+
+    def has(self, group_hash: int) -> bool:
+        """True if the group is in the part's range."""
+        return self.first_hash <= group_hash <= self.last_hash
+
+
+def hash_of(group: bytes, key: bytes) -> int:
+    """The place of a group among the ranges of parts, 64 bits. The key is a secret of the queue, so
+    nobody can choose group ids of one part."""
+    digest = blake2b(group, digest_size=8, key=key, person=b"part").digest()
+    return int.from_bytes(digest)
 
 
 def first_sequence(number: int) -> int:

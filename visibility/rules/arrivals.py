@@ -20,7 +20,7 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, arrival_key, floor_key
 from visibility.rows.row_places import put_waiting
-from visibility.rows.row_values import THE_SHARD
+from visibility.rows.row_values import TARGET_MOVED, THE_SHARD
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
@@ -93,6 +93,11 @@ class _Accepting:
         target = definitions.queue_of_arn(arrival.arn)
         if target is None and arrival.queue_id > definitions.highest_queue_id:
             return None  # it is not known here yet
+        if target is not None and target.parts and target.settings.fifo:
+            target = target.part_for(arrival.message.group)
+            if target.shard != self._number or self._shard.is_closed(target.queue_id):
+                self._refused.append((arrival.origin, arrival.number, TARGET_MOVED))
+                return TARGET_MOVED
         if target is None or target.shard != self._number:
             self._refused.append((arrival.origin, arrival.number, TARGET_GONE))
             return TARGET_GONE

@@ -24,7 +24,7 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import DEPARTURE, GROUP_LINE, LEASE, group_line_key, row_key
 from visibility.rows.row_places import put_message, remove
-from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow
+from visibility.rows.row_values import TARGET_MOVED, THE_SHARD, Departure, OutboxRow
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
 from visibility.rules.move_tasks import MoveTaskChanged
@@ -154,12 +154,33 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     assert isinstance(operation, ClearOutbox)
     known = shard.outbox.departures
     by_queue: dict[int, _Clearing] = {}
+    again: list[tuple[int, Departure]] = []
     for origin, number, reason in operation.outcomes:
         departure = known.get(number)
         if departure is not None and departure.origin == origin:
+            if reason == TARGET_MOVED and (moved := _to_its_part(shard, departure)):
+                again.append((number, moved))
+                continue
             clearing = by_queue.setdefault(departure.queue_id, _Clearing(departure, stamp.now_ms))
             clearing.settled[number] = departure, reason
-    return None, tuple(event for each in by_queue.values() for event in each.events(shard))
+    events = [event for each in by_queue.values() for event in each.events(shard)]
+    if again:
+        numbers = [number for number, _ in again]
+        own = shard.outbox.origin or stamp.bits128().to_bytes(16)
+        departures = [msgspec.structs.replace(each, origin=own) for _, each in again]
+        first = shard.outbox.next_number
+        events.append(DeparturesRenewed(THE_SHARD, numbers, first, departures))
+    return None, tuple(events)
+
+
+def _to_its_part(shard: ShardState, departure: Departure) -> Departure | None:
+    """The departure to the part of a FIFO queue that has the message's group now; None if the queue
+    is gone."""
+    queue = shard.definitions.queue_of_arn(departure.target_arn)
+    if queue is None:
+        return None
+    part = queue.part_for(departure.arriving.group)
+    return msgspec.structs.replace(departure, to_shard=part.shard, target_queue_id=part.queue_id)
 
 
 class _Clearing:
@@ -287,6 +308,36 @@ class DeparturesCleared(Event, frozen=True):
     def record(self, changes: Changes) -> None:
         for number in self.numbers:
             changes.delete(row_key(THE_SHARD, DEPARTURE, number))
+
+
+class DeparturesRenewed(Event, frozen=True):
+    """Messages in the outbox go to other parts of their queues, under new numbers. The queue is
+    THE_SHARD."""
+
+    numbers: list[int]
+    first_number: int
+    departures: list[Departure]
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        for number in self.numbers:
+            shard.outbox.remove(number)
+        for number, departure in enumerate(self.departures, self.first_number):
+            shard.outbox.add(number, departure)
+        shard.outbox.origin = self.departures[-1].origin
+
+    @override
+    def record(self, changes: Changes) -> None:
+        for number in self.numbers:
+            changes.delete(row_key(THE_SHARD, DEPARTURE, number))
+        for number, departure in enumerate(self.departures, self.first_number):
+            changes.put(row_key(THE_SHARD, DEPARTURE, number), encode_row(departure))
+        next_number = self.first_number + len(self.departures)
+        write_outbox(changes, OutboxRow(self.departures[-1].origin, next_number))
+
+    @override
+    def tell(self, turn: Effects) -> None:
+        turn.departs = True
 
 
 class DeparturesReturned(Event, frozen=True):

@@ -417,4 +417,4 @@ def target_of(
         raise
     except QueueError as refusal:
         return refusal.code
-    return target
+    return target.part_for(message.group) if target.settings.fifo else target

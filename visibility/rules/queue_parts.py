@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 from typing_extensions import override
 
-from visibility.contract.errors import Moved
+from visibility.contract.errors import Moved, ServiceUnavailable
 from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
@@ -26,6 +26,7 @@ from visibility.rules.decided import NO_MESSAGES, NoAnswer, Outcome
 from visibility.rules.events import Event
 from visibility.rules.levelling import hold_back, receive_room
 from visibility.rules.operation_kinds import OperationKind, Operations
+from visibility.rules.remembered_ids import REMEMBERED_MS
 from visibility.rules.tables import (
     NUMBER_KEY,
     Kept,
@@ -61,9 +62,20 @@ class FindMessages(Operation, frozen=True):
 
 def check_open(shard: ShardState, definition: QueueDefinition) -> None:
     """Raises Moved if this part takes no messages any more."""
-    row = shard.parts.get(definition.queue_id)
-    if row is not None and row.closed_version:
-        raise Moved(f"A part of queue {definition.name} closed in version {row.closed_version}.")
+    if shard.is_closed(definition.queue_id):
+        raise Moved(f"A part of queue {definition.name} is closed.")
+
+
+def closing(shard: ShardState, definition: QueueDefinition, now_ms: int) -> tuple[Event, ...]:
+    """Close a part that drains, behind which a question is answered; no events if it is closed.
+
+    Raises ServiceUnavailable if this host has not heard that it drains.
+    """
+    if _row(shard, definition).closed_version:
+        return ()
+    if not definition.parts or definition.part.is_open:
+        raise ServiceUnavailable()
+    return (_closed(definition, now_ms),)
 
 
 def in_flight_max(definition: QueueDefinition) -> int:
@@ -123,9 +135,10 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     assert isinstance(operation, FindMessages)
     definition = request.queue
     queue = shard.queue(definition.queue_id)
-    if queue.visible > 0 and queue.in_flight < in_flight_max(definition):
+    ready = queue.ready_groups.total if queue.fifo else queue.visible
+    if ready > 0 and queue.in_flight < in_flight_max(definition):
         if not definition.settings.own_tags or receive_room(queue, definition, stamp.now_ms) > 0:
-            return MessagesFound(queue.visible), ()
+            return MessagesFound(ready), ()
         hold_back(shard, queue, definition, stamp.now_ms)
     return (NoAnswer.PARK if operation.wait_time_seconds else NO_MESSAGES), ()
 
@@ -155,6 +168,8 @@ def _waits_for(shard: ShardState, queue: QueueState, row: PartRow, now_ms: int) 
         return "purged messages that can be restored"
     if task is not None:
         return "a message move task"
+    if queue.remembered_ms and now_ms - queue.remembered_ms < REMEMBERED_MS:
+        return "ids of sends and of receive attempts"
     if shard.memory is not None and now_ms - row.closed_at_ms < RETRIES_OVER_MS:
         return "retries of the last sends"
     return ""

@@ -158,6 +158,8 @@ class ShardState:
 
         The definitions know of a purge before the shard does.
         """
+        if self.is_closed(queue_id):
+            return False
         state = self.queues.get(queue_id)
         if state is not None and (
             state.continues or state.next_sequence > self._first_sequence(queue_id)
@@ -168,6 +170,11 @@ class ShardState:
             for purged_id, successor_id in self.definitions.continued()
             if successor_id == queue_id
         )
+
+    def is_closed(self, queue_id: int) -> bool:
+        """True for a part that takes no messages any more."""
+        row = self.parts.get(queue_id)
+        return row is not None and bool(row.closed_version)
 
     def plan_pulse(self, queue: QueueState, at_ms: int) -> None:
         """Plan a check of the queue for this time, unless an earlier one is planned."""
