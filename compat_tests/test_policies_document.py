@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def test_an_example_runs(
     )
     url = make_queue()
 
-    exec(code, {"sqs": sqs, "url": url})
+    exec(code, {"sqs": sqs, "url": url, "time": time})
 
     assert sqs.list_queue_tags(QueueUrl=url)["Tags"]
     assert len(code.splitlines()) <= 3

@@ -152,7 +152,9 @@ class Worker:
             *features,
         )
         self.payloads = Payloads(
-            shards.sealer, [see for feature in self.features for see in feature.on_opened]
+            shards.sealer,
+            clock.wall_s,
+            [see for feature in self.features for see in feature.on_opened],
         )
         self.queue_actions = QueueActions(
             catalog, router, shards.split, owner.deletions, shards.queue_watch

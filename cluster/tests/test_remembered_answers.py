@@ -54,11 +54,13 @@ from visibility.rules.move_tasks import MoveSelected, ReadMoveTasks
 from visibility.rules.queue_parts import CheckPart, FindMessages, PartsAdded
 from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters, ReadQueues
 from visibility.rules.resend import ResendMessage
+from visibility.rules.schedules import ChangeSchedule
 from visibility.rules.selected import DeleteSelected
 from visibility.state.short_answers import ShortFailures
 from visibility.tests import prepared
 
 REFUSED = InvalidParameterValue("refused by the gateway")
+LATER_MS = 1 << 45
 NOT_DECIDED = NotDecided()
 """A fault of ours by a class of its own."""
 
@@ -100,6 +102,8 @@ CHANGING: dict[str, Make] = {
     "resend": resend,
     "hold": lambda s, f: prepared.prepared(STANDARD, HoldMessages([1, 4, 9])),
     "hold in order": lambda s, f: prepared.prepared(FIFO, HoldMessages([1, 4])),
+    "cancel": lambda s, f: prepared.prepared(STANDARD, ChangeSchedule([(LATER_MS, 5), (1, 1)])),
+    "reschedule": lambda s, f: prepared.prepared(STANDARD, ChangeSchedule([(LATER_MS, 5)], 1)),
     "delete selected": lambda s, f: prepared.prepared(STANDARD, DeleteSelected([1, 4, 9])),
 }
 
@@ -114,6 +118,7 @@ async def test_a_retry_gets_the_answer_again_and_changes_nothing(name: str) -> N
         await answer_to(world, named(each))
     standard, fifo = await received(world, STANDARD), await received(world, FIFO)
     await answer_to(world, named(prepared.send(STANDARD, "waits")))
+    await answer_to(world, named(prepared.send(STANDARD, "scheduled", at_ms=LATER_MS)))
     request = named(CHANGING[name](standard, fifo))
 
     first = await answer_to(world, request)

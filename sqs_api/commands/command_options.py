@@ -26,9 +26,13 @@ from visibility.contract.naming import is_account
 
 
 class _At(click.ParamType[int]):
-    """A duration such as 2h, which ended now, or a date and time of UTC; in milliseconds."""
+    """A duration such as 2h, which ended now or (`is_ahead`) begins now, or a date and time of UTC;
+    in milliseconds."""
 
     name = "time"
+
+    def __init__(self, *, is_ahead: bool = False) -> None:
+        self._sign = 1 if is_ahead else -1
 
     def convert(
         self, value: Any, param: click.Parameter | None, context: click.Context | None
@@ -37,7 +41,7 @@ class _At(click.ParamType[int]):
         if isinstance(value, int):
             return value
         try:
-            return int((SystemClock().wall_s() - config.seconds_of(value)) * 1000)
+            return int((SystemClock().wall_s() + self._sign * config.seconds_of(value)) * 1000)
         except ValueError:
             pass
         try:
@@ -48,6 +52,7 @@ class _At(click.ParamType[int]):
 
 
 AT = _At()
+AHEAD = _At(is_ahead=True)
 
 
 if TYPE_CHECKING:

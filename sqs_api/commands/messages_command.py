@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from sqs_api.commands.command_options import Lifetime, Refused
+from sqs_api.commands.command_options import AHEAD, Lifetime, Refused
 from sqs_api.commands.operators import (
     QUEUE,
     SEQUENCES,
@@ -205,6 +205,96 @@ def release(
     """Make held messages of QUEUE visible again."""
     answer = _post(service, queue, "release", sequences)
     _tell(answer, as_json, f"released {answer['released']}{_kept(answer['kept'])}")
+
+
+_SCHEDULE_HEAD = ("place", "message id", "due", "sent", "bytes", "body")
+
+
+class _Place(click.ParamType[dict[str, int]]):
+    """A delayed message as `messages scheduled` names it: the end of its delay and its sequence."""
+
+    name = "place"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> dict[str, int]:
+        """See `click.ParamType.convert`."""
+        if isinstance(value, dict):
+            return value
+        due_ms, _, sequence = value.partition(":")
+        if not (due_ms.isdecimal() and sequence.isdecimal()):
+            self.fail(f"{value} is not a place as `messages scheduled` shows it", param, ctx)
+        return {"due_ms": int(due_ms), "sequence": int(sequence)}
+
+
+_PLACES = click.argument("places", type=_Place(), nargs=-1, required=True)
+
+
+@messages.command()
+@QUEUE
+@click.option("--limit", type=click.IntRange(1, 100), default=50, show_default=True)
+@click.option("--token", help="Go on where the last page ended.")
+@asks
+def scheduled(
+    service: OperatorClient, *, queue: str, limit: int, token: str | None, as_json: bool
+) -> None:
+    """List the delayed messages of QUEUE, those due first at the beginning."""
+    page = service.get(f"queues/{part(queue)}/messages", state="delayed", limit=limit, token=token)
+    if as_json:
+        show_json(page)
+        return
+    show_table(
+        _SCHEDULE_HEAD,
+        (
+            (
+                f"{message['due_ms']}:{message['sequence']}",
+                message["message_id"],
+                instant(message["due_ms"]),
+                instant(message["sent_at_ms"]),
+                number(message["size"]),
+                body_of(message),
+            )
+            for message in page["messages"]
+        ),
+    )
+    if page["next"]:
+        click.echo(f"\ngo on with --token {page['next']}")
+
+
+@messages.command()
+@QUEUE
+@_PLACES
+@asks
+def cancel(
+    service: OperatorClient, *, queue: str, places: tuple[dict[str, int], ...], as_json: bool
+) -> None:
+    """Delete delayed messages of QUEUE before they are delivered."""
+    path = f"queues/{part(queue)}/messages/cancel"
+    answer = service.post(path, {"messages": list(places)})
+    _tell(answer, as_json, f"canceled {answer['canceled']}{_kept(answer['kept'])}")
+
+
+@messages.command()
+@QUEUE
+@_PLACES
+@click.option(
+    "--at",
+    "at_ms",
+    type=AHEAD,
+    required=True,
+    help="In 2h, say, or a time (UTC), in a year at most.",
+)
+@asks
+def reschedule(
+    service: OperatorClient,
+    *,
+    queue: str,
+    places: tuple[dict[str, int], ...],
+    at_ms: int,
+    as_json: bool,
+) -> None:
+    """Deliver delayed messages of QUEUE at another time."""
+    path = f"queues/{part(queue)}/messages/reschedule"
+    answer = service.post(path, {"messages": list(places), "at_ms": at_ms})
+    _tell(answer, as_json, f"rescheduled {answer['rescheduled']}{_kept(answer['kept'])}")
 
 
 def _post(

@@ -25,6 +25,7 @@ from visibility.contract.errors import QueueError
 from visibility.contract.model import Content, QueueDefinition, Receipt
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.results import Message, ReceiveMessageResult
+from visibility.contract.schedule import DELIVER_AT_TAG, soon_enough
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.validate import check_visibility_timeout
 
@@ -38,9 +39,13 @@ _RECEIPT_KEYS_MAX = 50_000
 class Payloads:
     """Makes payloads with the keys of messages and receipt handles."""
 
-    def __init__(self, sealer: Sealer, on_opened: Sequence[OnOpened] = ()) -> None:
-        """`on_opened` see each message that is handed out."""
+    def __init__(
+        self, sealer: Sealer, wall_s: Callable[[], float], on_opened: Sequence[OnOpened] = ()
+    ) -> None:
+        """`wall_s` reads the time in epoch seconds; `on_opened` see each message that is handed
+        out."""
         self._sealer = sealer
+        self._wall_s = wall_s
         self._receipt_keys: dict[bytes, ReceiptKey] = {}
         self._on_opened = on_opened
 
@@ -104,7 +109,11 @@ class Payloads:
     ) -> Payload:
         trace = headers.get(_TRACE_HEADER)
         trace_text = None if trace is None else trace.decode("latin-1")
-        return contents_of(operation, queue, caller.principal, trace_text, self._sealer)
+        contents = contents_of(operation, queue, caller.principal, trace_text, self._sealer)
+        if DELIVER_AT_TAG in queue.settings.own_tags:
+            is_batch = type(operation) is operations.SendMessageBatch
+            return soon_enough(contents, int(self._wall_s() * 1000), is_batch=is_batch)
+        return contents
 
     def _receive(
         self,

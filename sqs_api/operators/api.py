@@ -54,6 +54,7 @@ from sqs_api.operators import (
     redrive_history,
     replay_answers,
     roles,
+    schedule_answers,
     user_answers,
     user_changes,
 )
@@ -73,6 +74,7 @@ ROUTES: tuple[Route, ...] = (
     *history_answers.ROUTES,
     *message_answers.ROUTES,
     *hold_answers.ROUTES,
+    *schedule_answers.ROUTES,
     *group_answers.ROUTES,
     *redrive_answers.ROUTES,
     *redrive_controls.ROUTES,

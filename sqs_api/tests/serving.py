@@ -301,7 +301,7 @@ async def running(
         public_url=public_url,
         access=access,
         disk=disk,
-        payloads=Payloads(sealer),
+        payloads=Payloads(sealer, clock.wall_s),
         memory=RequestMemory(256 << 20),
         counts=counts,
         rates=rates,

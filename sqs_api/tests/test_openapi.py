@@ -187,6 +187,13 @@ async def _messages(operators: Recording) -> None:
     delayed = (await operators.seen("queues/source/messages"))["messages"][0]
     at, due_ms = delayed["sequence"], delayed["due_ms"]
     await operators.seen(f"queues/source/messages/{at}", due_ms=due_ms)
+    later_ms = due_ms + 1_000
+    places = [{"sequence": at, "due_ms": due_ms}]
+    moved = {"messages": places, "at_ms": later_ms}
+    await operators.done("queues/source/messages/reschedule", moved)
+    places = [{"sequence": at, "due_ms": later_ms}]
+    canceled = await operators.done("queues/source/messages/cancel", {"messages": places})
+    assert canceled == {"canceled": 1, "kept": 0}
     groups = await operators.seen("queues/dead/groups", by="json:error")
     assert groups["groups_total"] == 2
     last = found[-1]["sequence"]

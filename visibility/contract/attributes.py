@@ -341,5 +341,5 @@ def checked_tags(
     tags = {**current, **given}
     if len(tags) > limits.TAGS_MAX:
         raise InvalidParameterValue(f"Too many tags added for queue {queue_name}.")
-    check_together(tags, given)
+    check_together(tags, given, fifo=queue_name.endswith(".fifo"))
     return tags

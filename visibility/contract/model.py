@@ -146,7 +146,8 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     `sealed` is the number of the data key that opens `data`, 0 for none.
     `size` is the one AWS counts: UTF-8 bytes of the body plus names, types and values of the
     attributes. `group` and `deduplication` are digests (see `id_digests.py`), empty where the
-    message has no group or is not deduplicated.
+    message has no group or is not deduplicated. `deliver_at_ms` is the instant from which a
+    scheduled message can be received, 0 for others.
     """
 
     data: bytes
@@ -157,6 +158,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     group: bytes = b""
     deduplication: bytes = b""
     sealed: int = 0
+    deliver_at_ms: int = 0
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):

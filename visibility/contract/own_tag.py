@@ -15,7 +15,8 @@ class OwnTag(NamedTuple):
     """A key, its values, and their meaning in one sentence.
 
     It takes one of `choices`, or a whole number within `bounds`. `check` raises
-    InvalidParameterValue if the tags that a queue is to have contradict each other.
+    InvalidParameterValue if the tags that a queue is to have contradict each other. A FIFO queue
+    cannot have one that `is_for_standard`.
     """
 
     key: str
@@ -23,6 +24,7 @@ class OwnTag(NamedTuple):
     choices: tuple[str, ...] = ()
     bounds: Range | None = None
     check: Callable[[Mapping[str, str]], None] | None = None
+    is_for_standard: bool = False
 
     @property
     def values(self) -> str:

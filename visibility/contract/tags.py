@@ -13,6 +13,7 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.levelling import LEVELLING_TAGS
 from visibility.contract.own_tag import PREFIX, OwnTag
 from visibility.contract.retry_backoff import RETRY_TAGS
+from visibility.contract.schedule import SCHEDULE_TAGS
 
 ARCHIVE_EXPIRED = "expired"
 ARCHIVE_ALL = "all"
@@ -44,6 +45,7 @@ OWN_TAGS = {
         ),
         *RETRY_TAGS,
         *LEVELLING_TAGS,
+        *SCHEDULE_TAGS,
     )
 }
 """The tags, by key."""
@@ -65,12 +67,16 @@ def check_own_tags(tags: Mapping[str, str]) -> None:
             )
 
 
-def check_together(tags: Mapping[str, str], given: Mapping[str, str]) -> None:
-    """Refuse tags of this service that contradict others of the queue. `tags` are those that it is
-    to have, `given` those of the request. Raises InvalidParameterValue."""
+def check_together(tags: Mapping[str, str], given: Mapping[str, str], *, fifo: bool) -> None:
+    """Refuse tags of this service that contradict others of the queue, or its type. `tags` are
+    those that it is to have, `given` those of the request. Raises InvalidParameterValue."""
     for key in given:
         row = OWN_TAGS.get(key)
-        if row is not None and row.check is not None:
+        if row is None:
+            continue
+        if fifo and row.is_for_standard:
+            raise InvalidParameterValue(f"Tag {key} is not valid for a FIFO queue.")
+        if row.check is not None:
             row.check(tags)
 
 

@@ -25,6 +25,7 @@ from visibility.rules import (
     receive,
     remembered_ids,
     resend,
+    schedules,
     selected,
     send,
 )
@@ -58,6 +59,7 @@ OPERATIONS = _combined(
     browse.OPERATIONS,
     selected.OPERATIONS,
     resend.OPERATIONS,
+    schedules.OPERATIONS,
     hold_messages.OPERATIONS,
     queues.OPERATIONS,
     queue_parts.OPERATIONS,

@@ -30,6 +30,7 @@ from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.message_events import MessagesExpired, MessagesMoved, Move
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
+from visibility.rules.schedules import MessagesRescheduled, Reschedule
 from visibility.state import window
 from visibility.state.queue_state import Counts, Quarantine, QueueState
 from visibility.state.shard_state import ShardState
@@ -191,6 +192,7 @@ class _Restoring:
         self._from = self._order.book(shard, queue)
         self._to = self._order.book(shard, shard.queue(destination.queue_id))
         self._moves: list[Move] = []
+        self._schedules: list[Reschedule] = []
         self.again_in_ms = 0
         """Time until the first lease ends; 0 if nothing is in flight."""
         self.blocked = blocked
@@ -214,7 +216,7 @@ class _Restoring:
         return bool(left_ms)
 
     def move_delayed(self) -> None:
-        """Move the next delayed messages; their delay ends.
+        """Move the next delayed messages; their delay ends, but scheduled ones keep their time.
 
         Messages of blocked groups stay, and so do those after a step full of them.
         """
@@ -228,7 +230,16 @@ class _Restoring:
             if message.group:
                 self._from.end_delay(message.group)
             self.moved_delayed += 1
-            self._move(no_lease(sequence, message), due_ms, message)
+            if message.clock_ms:
+                self._reschedule(due_ms, sequence, message)
+            else:
+                self._move(no_lease(sequence, message), due_ms, message)
+
+    def _reschedule(self, due_ms: int, sequence: int, message: StoredMessage) -> None:
+        if message.group:
+            self._to.delay(message.group)
+        place = (due_ms, self._to.queue_id, self._to.allocate())
+        self._schedules.append(Reschedule(due_ms, sequence, message, *place))
 
     def move_line(self, from_sequence: int) -> int:
         """Move the next messages that are not delayed; returns the sequence to continue at, 0 at
@@ -258,14 +269,18 @@ class _Restoring:
     @property
     def moved(self) -> int:
         """Number of messages that this step moves."""
-        return len(self._moves)
+        return len(self._moves) + len(self._schedules)
 
     def events(self) -> tuple[Event, ...]:
         """The changes of the step."""
-        if not self._moves:
+        if not self.moved:
             return ()
-        moved = MessagesMoved(self._queue.queue_id, self._now_ms, self._moves)
-        return (*self._from.events(), *self._to.events(), moved)
+        events: list[Event] = [*self._from.events(), *self._to.events()]
+        if self._moves:
+            events.append(MessagesMoved(self._queue.queue_id, self._now_ms, self._moves))
+        if self._schedules:
+            events.append(MessagesRescheduled(self._queue.queue_id, self._schedules))
+        return tuple(events)
 
 
 def _arrived(book: GroupBook, to: int, message: StoredMessage, lease: Lease) -> StoredMessage:

@@ -37,6 +37,7 @@ from visibility.rules.move_steps import advance_move_tasks
 from visibility.rules.orders import order_of
 from visibility.rules.quarantine import end_quarantine
 from visibility.rules.remembered_ids import forget_ids
+from visibility.rules.schedules import Doubted
 from visibility.state.in_flight import OVER_RECEIVED_FROM
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
@@ -90,31 +91,41 @@ def _end_delays(
     moves: list[Move] = []
     size = 0
     again = None
-    after = queue.delayed_after
+    doubted = Doubted(queue, stamp)
+    after = doubted.after
     wanted = _FIRST_LOOK
     read = partial(shard.rows.delayed, queue.queue_id, quarantined=queue.quarantined)
     while again is None and (page := read(wanted, after=after)):
         for due_ms, sequence, message in page:
             at_ms = order.delay_ends_ms(due_ms, message, definition.settings)
-            if at_ms > stamp.now_ms or len(moves) == STEP_MESSAGES or size >= STEP_BYTES:
+            is_full = len(moves) == STEP_MESSAGES or size >= STEP_BYTES or doubted.is_full
+            if at_ms > stamp.now_ms or is_full:
                 again = max(at_ms, stamp.now_ms)
                 break
-            moves.append(_ended_delay(queue, book, due_ms, sequence, message))
-            size += len(message.data)
             after = (due_ms, sequence)
+            if doubted.passes(after, message):
+                continue
+            moves.append(_ended_delay(queue, book, due_ms, sequence, message, stamp.now_ms))
+            size += len(message.data)
         wanted = STEP_MESSAGES
-    if again is None and queue.delayed > len(moves):
+    if again is None and queue.delayed > len(moves) and queue.doubted is None:
         raise MessagesMissing(queue.queue_id, delayed=True)
+    again = doubted.again_ms(again)
     if not moves:
         return (), again
     return (*book.events(), MessagesMoved(queue.queue_id, stamp.now_ms, moves)), again
 
 
 def _ended_delay(
-    queue: QueueState, book: GroupBook, due_ms: int, sequence: int, message: StoredMessage
+    queue: QueueState,
+    book: GroupBook,
+    due_ms: int,
+    sequence: int,
+    message: StoredMessage,
+    now_ms: int,
 ) -> Move:
     to = book.place_after_delay(sequence)
-    clock_ms = 0 if to == sequence else message.sent_at_ms
+    clock_ms = 0 if to == sequence else now_ms if message.clock_ms else message.sent_at_ms
     if message.group:
         book.end_delay(message.group)
     group = book.group_of(message.group)

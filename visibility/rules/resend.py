@@ -42,6 +42,8 @@ def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> 
     assert isinstance(content, Content)
     assert target is not None
     source = shard.queue(request.queue.queue_id)
+    if operation.replaces and content.deliver_at_ms > stamp.now_ms:
+        raise InvalidParameterValue("A copy that replaces a message cannot be delayed.")
     if target.shard != request.queue.shard:
         return _replace_elsewhere(shard, request, content, target, stamp)
     sending = Sending(shard, shard.queue(target.queue_id), target, stamp, [content])

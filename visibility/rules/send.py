@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from visibility.content.receipts import sequence_number
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import OverLimit, QueueError
 from visibility.contract.model import Content, QueueDefinition, Request
 from visibility.contract.operations import (
     SendMessage,
@@ -19,6 +19,7 @@ from visibility.contract.results import (
     SendMessageBatchResultEntry,
     SendMessageResult,
 )
+from visibility.contract.schedule import SCHEDULED_MAX
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_values import Remembered
 from visibility.rules.decided import Outcome
@@ -120,8 +121,9 @@ def batch_result(
 
 
 def _is_plain(queue: QueueState, content: Content) -> bool:
-    """True if no index needs an entry for the message; one of a FIFO queue has a group."""
-    return not (content.group or queue.ready_groups.total)
+    """True if no index needs an entry for the message, and it is not scheduled; one of a FIFO queue
+    has a group."""
+    return not (content.group or queue.ready_groups.total or content.deliver_at_ms)
 
 
 class Sending:
@@ -130,7 +132,7 @@ class Sending:
     __slots__ = (
         "_book",
         "_delayed",
-        "_due_ms",
+        "_ends_ms",
         "_fresh",
         "_known",
         "_order",
@@ -160,7 +162,7 @@ class Sending:
         """True while a message without a group or delay of its own just joins the line."""
         self._waiting: list[StoredMessage] = []
         self._delayed: list[StoredMessage] = []
-        self._due_ms: list[int] = []
+        self._ends_ms: list[int] = []
         self.duplicates = 0
         """Number of messages not appended."""
         self._fresh: dict[bytes, Remembered] = {}
@@ -172,8 +174,9 @@ class Sending:
             self._known = shard.rows.remembered(queue.queue_id, digests, stamp.now_ms)
 
     def send(self, content: Content, delay_s: int | None) -> _Sent:
-        """Append a message, or return the original of a duplicate. Raises DamagedRecord."""
-        if self._plain and not (content.group or delay_s):
+        """Append a message, or return the original of a duplicate. Raises DamagedRecord,
+        OverLimit."""
+        if self._plain and not (content.group or delay_s or content.deliver_at_ms):
             stamp, message_id = self._stamp, self._stamp.message_id()
             self._waiting.append(
                 StoredMessage(message_id, stamp.now_ms, content.size, content.data, content.sealed)
@@ -188,9 +191,15 @@ class Sending:
         now_ms = self._stamp.now_ms
         message_id = self._stamp.message_id()
         group = self._book.group_of(content.group)
-        due_ms = self._order.due_ms(self._queue, self._settings, delay_s, now_ms)
+        due_ms, clock_ms = self._due_ms(content, delay_s)
         message = StoredMessage(
-            message_id, now_ms, content.size, content.data, content.sealed, group=group
+            message_id,
+            now_ms,
+            content.size,
+            content.data,
+            content.sealed,
+            group=group,
+            clock_ms=clock_ms,
         )
         if due_ms is None:
             sequence = self._queue.next_sequence + len(self._waiting)
@@ -200,7 +209,7 @@ class Sending:
         else:
             sequence = self._queue.next_sequence + len(self._delayed)
             self._delayed.append(message)
-            self._due_ms.append(due_ms)
+            self._ends_ms.append(due_ms)
             if group:
                 self._book.delay(group)
         if not deduplication:
@@ -208,6 +217,20 @@ class Sending:
         remembered = Remembered(now_ms, message_id, sequence)
         self._fresh[deduplication] = self._known[deduplication] = remembered
         return message_id, sequence_number(sequence)
+
+    def _due_ms(self, content: Content, delay_s: int | None) -> tuple[int | None, int]:
+        """The end of a message's delay, None for none, and the clock of a scheduled message, from
+        which its retention counts. Raises OverLimit."""
+        now_ms, at_ms = self._stamp.now_ms, content.deliver_at_ms
+        if not at_ms:
+            return self._order.due_ms(self._queue, self._settings, delay_s, now_ms), 0
+        if at_ms <= now_ms:
+            return None, 0
+        if self._queue.delayed + len(self._delayed) >= SCHEDULED_MAX:
+            raise OverLimit(
+                f"The queue has {SCHEDULED_MAX} delayed messages, so none is scheduled."
+            )
+        return at_ms, at_ms
 
     @property
     def is_empty(self) -> bool:
@@ -230,7 +253,7 @@ class Sending:
             events.append(MessagesSent(queue_id, first, self._waiting))
         if self._delayed:
             behind = first + len(self._waiting)
-            events.append(MessagesDelayed(queue_id, behind, self._due_ms, self._delayed))
+            events.append(MessagesDelayed(queue_id, behind, self._ends_ms, self._delayed))
         if self._fresh:
             events.append(DeduplicationRecorded(queue_id, list(self._fresh.items())))
         return tuple(events)

@@ -154,9 +154,11 @@ def _first_of_next_group_ms(shard: ShardState, queue: QueueState) -> int:
 
 
 def _first_delayed(shard: ShardState, queue: QueueState) -> list[tuple[int, int, StoredMessage]]:
-    return shard.rows.delayed(
+    """The first delayed message; none if it is a scheduled one, whose age begins with its time."""
+    first = shard.rows.delayed(
         queue.queue_id, 1, after=queue.delayed_after, quarantined=queue.quarantined
     )
+    return [each for each in first if queue.fifo or not each[2].clock_ms]
 
 
 def _line(

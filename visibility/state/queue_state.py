@@ -217,6 +217,9 @@ class QueueState:
     delayed_after: tuple[int, int] = (0, 0)
     """No delayed message has this (due_ms, sequence) or a lower one, so that no read starts at
     deleted rows; volatile."""
+    doubted: tuple[tuple[int, int], tuple[int, int]] | None = None
+    """Scheduled messages that wait for a trusted clock are after the first of these
+    (due_ms, sequence), and not after the second; volatile."""
     clocks_after: tuple[int, int] = (0, 0)
     """The same for messages with a row by clock; volatile."""
     pulse_at_ms: int = 0

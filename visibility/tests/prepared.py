@@ -155,6 +155,7 @@ def content(
     *,
     group: str | None = None,
     deduplication_id: str | None = None,
+    at_ms: int = 0,
 ) -> Content:
     """A stored content; for the engine it is opaque, so the body alone will do. FIFO: the body is
     the default id."""
@@ -164,7 +165,9 @@ def content(
         scope = group if queue.deduplication_scope == "messageGroup" else None
         digest = deduplication_digest(scope, deduplication_id or data.decode())
     grouped = b"" if group is None else group_digest(group)
-    return Content(data, len(data), "0" * 32, group=grouped, deduplication=digest)
+    return Content(
+        data, len(data), "0" * 32, group=grouped, deduplication=digest, deliver_at_ms=at_ms
+    )
 
 
 def prepared(
@@ -185,9 +188,10 @@ def send(
     delay_s: int | None = None,
     group: str | None = None,
     deduplication_id: str | None = None,
+    at_ms: int = 0,
 ) -> Request:
-    """SendMessage."""
-    part = content(body, queue, group=group, deduplication_id=deduplication_id)
+    """SendMessage; `at_ms` is the time of a scheduled message."""
+    part = content(body, queue, group=group, deduplication_id=deduplication_id, at_ms=at_ms)
     return prepared(queue, operations.SendMessage(delay_seconds=delay_s), [part])
 
 

@@ -25,6 +25,8 @@ def test_the_known_tags_take_their_values() -> None:
         {"holdfast:protect": "off"},
         {"holdfast:deletion-protection": "on"},
         {"holdfast:deletion-protection": "off"},
+        {"holdfast:deliver-at": "on"},
+        {"holdfast:deliver-at": "off"},
     ]
     for tags in given:
         assert checked_tags("q", {}, tags) == tags
@@ -52,7 +54,7 @@ def test_the_known_tags_take_their_values() -> None:
             "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
-            "holdfast:throttle-age.",
+            "holdfast:throttle-age, holdfast:deliver-at.",
         ),
         (
             "Holdfast:archive",
@@ -61,7 +63,7 @@ def test_the_known_tags_take_their_values() -> None:
             "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
-            "holdfast:throttle-age.",
+            "holdfast:throttle-age, holdfast:deliver-at.",
         ),
     ],
 )
@@ -79,6 +81,14 @@ def test_unknown_tags_and_values_of_ours_are_refused(key: str, value: str, messa
 @pytest.mark.parametrize("key", ["holdfast", "my:holdfast:archive", "holdfast-archive"])
 def test_other_tags_take_any_value(key: str) -> None:
     assert checked_tags("q", {}, {key: "anything"}) == {key: "anything"}
+
+
+def test_a_tag_of_standard_queues_is_refused_for_a_fifo_queue() -> None:
+    tags = {"holdfast:deliver-at": "on"}
+
+    assert checked_tags("q", {}, tags) == tags
+    with pytest.raises(InvalidParameterValue, match=r"holdfast:deliver-at is not valid for a FIFO"):
+        checked_tags("q.fifo", {}, tags)
 
 
 def test_a_tag_from_before_does_not_keep_others_from_being_set() -> None:

@@ -91,6 +91,24 @@ class Client:
         self._sent_as(reply, queue, bodies, group, place, delay_s)
         return reply.outcome
 
+    async def schedule(
+        self, queue: str, bodies: Sequence[str], *, group: str, delay_s: int
+    ) -> None:
+        """Send these, to be delivered at an instant; while no shard tells the time, none."""
+        now_ms = self.simulation.time.now_ms()
+        if not now_ms:
+            return
+        begun, at_ms = self.simulation.time.read(), now_ms + delay_s * 1000
+        definition = self.queue(queue)
+        parts = [
+            prepared.content(body, definition, group=group or None, at_ms=at_ms) for body in bodies
+        ]
+        entries = [SendMessageBatchRequestEntry(str(number)) for number in range(len(bodies))]
+        request = prepared.prepared(definition, SendMessageBatch(entries=entries), parts)
+        reply = await self.ask(request, f"schedule {bodies[0][:12]}")
+        left_s = max(0.0, delay_s - (reply.begun - begun))
+        self._sent_as(reply, queue, bodies, group, 0, left_s)
+
     async def send_twice_at_once(
         self, queue: str, bodies: Sequence[str], *, group: str, place: int
     ) -> Outcome:
@@ -122,7 +140,13 @@ class Client:
         return prepared.prepared(definition, SendMessageBatch(entries=entries), parts)
 
     def _sent_as(
-        self, reply: Reply, queue: str, bodies: Sequence[str], group: str, place: int, delay_s: int
+        self,
+        reply: Reply,
+        queue: str,
+        bodies: Sequence[str],
+        group: str,
+        place: int,
+        delay_s: float,
     ) -> None:
         ids: dict[str, str] = {}
         if isinstance(reply.answer, SendMessageResult):

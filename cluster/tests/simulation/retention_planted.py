@@ -6,9 +6,11 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.simulation.planting import Plant
+from visibility.contract.model import Content
 from visibility.contract.stored_message import Lease
 from visibility.rules import levelling
 from visibility.rules.retention import TooOld
+from visibility.rules.send import Sending
 from visibility.state import window
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -57,6 +59,28 @@ def forget_who_has_a_message(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(levelling, "with_consumers", lambda queue: 0)
 
 
+def deliver_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A scheduled message is received as soon as it is sent."""
+    due_ms = Sending._due_ms
+
+    def none(sending: Sending, content: Content, delay_s: int | None) -> tuple[int | None, int]:
+        return (None, 0) if content.deliver_at_ms else due_ms(sending, content, delay_s)
+
+    patch.setattr(Sending, "_due_ms", none)
+
+
+def forget_schedules_at_a_start(patch: pytest.MonkeyPatch) -> None:
+    """A new leader plans no pulse for the delayed messages that it finds."""
+    plan_pulse = ShardState.plan_pulse
+
+    def plan(shard: ShardState, queue: QueueState, at_ms: int) -> None:
+        if not queue.delayed or queue.counts.sent:
+            plan_pulse(shard, queue, at_ms)
+
+    patch.setattr(ShardState, "plan_pulse", plan)
+
+
+SCHEDULE_PLANTS: tuple[Plant, ...] = (deliver_at_once, forget_schedules_at_a_start)
 PLANTS: tuple[Plant, ...] = (
     leave_retention_to_pulses,
     pass_by_the_window_only,

@@ -46,6 +46,18 @@ async def send_to_standard(client: Client, steps: int) -> None:
         await _pause(client)
 
 
+async def schedule(client: Client, steps: int) -> None:
+    """Schedule messages for an instant."""
+    for _ in range(steps):
+        queue = client.random.choice((queues.PLAIN, queues.FAIR))
+        group = client.random.choice("ab") if queue == queues.FAIR else ""
+        bodies = [client.new_body() for _ in range(client.random.choice((1, 1, 3)))]
+        await client.schedule(
+            queue, bodies, group=group, delay_s=client.random.choice((-1, 0, 1, 3, 20))
+        )
+        await _pause(client)
+
+
 async def send_to_fifo(client: Client, steps: int) -> None:
     """Send to the client's own groups, in order."""
     places: dict[tuple[str, str], int] = {}
@@ -249,6 +261,11 @@ def drawn_short(seed: int) -> bool:
 def drawn_sole(seed: int) -> bool:
     """True in a quarter of the seeds: a consumer works alone in this one."""
     return Random(f"sole consumer {seed}").random() < 0.25
+
+
+def drawn_schedules(seed: int) -> bool:
+    """True in a quarter of the seeds: messages are scheduled in this one."""
+    return Random(f"schedules {seed}").random() < 0.25
 
 
 def drawn_parts(seed: int) -> bool:

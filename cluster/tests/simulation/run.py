@@ -21,11 +21,13 @@ from cluster.tests.simulation.roles import (
     consume_alone,
     drawn_operator,
     drawn_parts,
+    drawn_schedules,
     drawn_short,
     drawn_sole,
     hold_messages,
     let_expire,
     mixed_roles,
+    schedule,
     work,
 )
 from cluster.tests.simulation.simulation import Simulation
@@ -72,6 +74,8 @@ class Shape(NamedTuple):
     """Queues are split and shrunk."""
     has_sole: bool = False
     """A consumer works alone."""
+    has_schedules: bool = False
+    """Messages are scheduled for an instant."""
 
 
 class Outcome(NamedTuple):
@@ -100,6 +104,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_short=drawn_short(seed),
         has_sole=drawn_sole(seed),
         has_parts=drawn_parts(seed),
+        has_schedules=drawn_schedules(seed),
     )
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
@@ -122,6 +127,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             roles = alike_roles() if shape.is_alike else mixed_roles(chance, crosses=crosses)
             roles += [hold_messages] * shape.has_operator + [let_expire] * shape.has_short
             roles += [consume_alone] * shape.has_sole + [resize] * shape.has_parts
+            roles += [schedule] * shape.has_schedules
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)

@@ -57,6 +57,10 @@ class ShardTime:
         self.read()
         self._clock = None
 
+    def now_ms(self) -> int:
+        """The shard's time in epoch milliseconds; 0 while there is no shard."""
+        return self._clock.now_ms() if self._clock is not None else 0
+
     def read(self) -> float:
         """Seconds since the beginning."""
         if self._clock is not None:

@@ -1,0 +1,82 @@
+"""Scheduled messages: a message attribute names the time of delivery, up to a year ahead. Pure.
+
+The queue's tag allows it, so that a queue is not filled for a year by mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from visibility.contract.digests import Attributes
+from visibility.contract.errors import InvalidParameterValue, QueueError
+from visibility.contract.limits import DAY
+from visibility.contract.model import Content
+from visibility.contract.own_tag import OwnTag
+
+DELIVER_AT_TAG = "holdfast:deliver-at"
+DELIVER_AT_ATTRIBUTE = "holdfast.deliver-at"
+SCHEDULED_MAX = 1_000_000
+"""Delayed messages of a queue, or of a part of it, above which none is scheduled."""
+AHEAD_MAX_MS = 366 * DAY * 1000
+_ALLOWED = "on"
+_EARLIEST_MS = 10**11
+"""Smaller numbers are seconds by mistake: these milliseconds were over in 1973."""
+_DIGITS_MAX = 16
+
+SCHEDULE_TAGS = (
+    OwnTag(
+        DELIVER_AT_TAG,
+        f"Messages may say in their attribute {DELIVER_AT_ATTRIBUTE} when they can be received, up "
+        "to a year ahead.",
+        (_ALLOWED, "off"),
+        is_for_standard=True,
+    ),
+)
+
+
+def deliver_at_ms(attributes: Attributes, delay_s: int | None, own_tags: Mapping[str, str]) -> int:
+    """The instant from which the message can be received, in epoch milliseconds; 0 if it names
+    none. Raises InvalidParameterValue."""
+    attribute = attributes.get(DELIVER_AT_ATTRIBUTE)
+    if attribute is None:
+        return 0
+    if own_tags.get(DELIVER_AT_TAG) != _ALLOWED:
+        raise _refused(f"it needs a queue with tag {DELIVER_AT_TAG}={_ALLOWED}.")
+    kind, value = attribute
+    if kind.partition(".")[0] != "Number":
+        raise _refused(f"its type must be Number, not {kind}.")
+    if not (value.isdigit() and len(value) <= _DIGITS_MAX and int(value) >= _EARLIEST_MS):
+        raise _refused("its value must be an instant in milliseconds since 1970.")
+    if delay_s:
+        raise _refused("DelaySeconds contradicts it.")
+    return int(value)
+
+
+def soon_enough(
+    parts: Sequence[Content | QueueError], now_ms: int, *, is_batch: bool
+) -> tuple[Content | QueueError, ...]:
+    """The contents of a send, with a refusal for each that is to be delivered more than a year
+    ahead. Raises it if the send is no batch."""
+    last_ms = now_ms + AHEAD_MAX_MS
+    checked: list[Content | QueueError] = []
+    for part in parts:
+        if isinstance(part, Content) and part.deliver_at_ms > last_ms:
+            refusal = _refused("it is more than a year ahead.")
+            if not is_batch:
+                raise refusal
+            checked.append(refusal)
+        else:
+            checked.append(part)
+    return tuple(checked)
+
+
+def check_reschedule(at_ms: int, now_ms: int) -> None:
+    """Refuse a new time of delivery more than a year ahead. Raises InvalidParameterValue."""
+    if at_ms > now_ms + AHEAD_MAX_MS:
+        raise InvalidParameterValue("The new time of delivery is more than a year ahead.")
+
+
+def _refused(reason: str) -> InvalidParameterValue:
+    return InvalidParameterValue(
+        f"Message attribute '{DELIVER_AT_ATTRIBUTE}' is invalid. Reason: {reason}"
+    )
