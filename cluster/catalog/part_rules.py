@@ -5,12 +5,18 @@ the view and the request, like those in `queue_rules.py`.
     no parts  OPEN      a standard queue; next sequences are   an operator   nothing changed
                         known; PARTS_MAX at most
     OPEN      DRAINING  not the home                           an operator   nothing changed
+    OPEN      DRAINING  all parts of a FIFO queue at once; new  an operator   nothing changed
+                        parts are OPEN in the same transaction
     DRAINING  removed   its shard recorded that it is empty     the leader    asked again each
                                                                of its shard  second
 
 Each is one transaction on the record of the queue, on condition that it is as the view shows it,
 and raises the queue's version. A closed part is never opened again. A removed part becomes a
 tombstone whose rows are dropped.
+
+The parts of a FIFO queue share out its message groups, each has a range of hashes. New parts have
+higher numbers than those before them, so a group's sequences rise from part to part. The first of
+them is the home, whose id is the queue's from then on.
 """
 
 from __future__ import annotations
@@ -40,6 +46,7 @@ from visibility.contract.errors import (
 from visibility.contract.levelling import keeps_whole
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import (
+    HASH_BITS,
     PARTS_MAX,
     Part,
     PartState,
@@ -84,10 +91,60 @@ def add_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decis
     """
     current = _current(view, queue)
     if current.settings.fifo:
-        raise UnsupportedOperation(f"Queue {current.name} is a FIFO queue, which stays whole.")
+        raise UnsupportedOperation(f"The parts of FIFO queue {current.name} can only be replaced.")
+    parts, last = _with_new(view, current, added)
+    entries = _with_parts(current, parts, last)
+    entries[LAST_ID] = view.highest_queue_id + len(added.shards)
+    return Decision(entries, current.queue_id)
+
+
+def replace_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decision:
+    """New parts of a FIFO queue, which take its messages from now on in place of all others.
+
+    Raises QueueDoesNotExist, UnsupportedOperation for a queue that deduplicates over all its
+    groups, for one whose tags keep it whole, and for one into which purged messages can be
+    restored, InvalidParameterValue for too many parts, ServiceUnavailable if there are other parts
+    now than those asked.
+    """
+    current = _current(view, queue)
+    if current.deduplication_scope != "messageGroup":
+        raise UnsupportedOperation(
+            f"FIFO queue {current.name} deduplicates over the whole queue, so it stays whole. Only "
+            "one that was created with DeduplicationScope messageGroup can have several parts."
+        )
+    own = {part.queue_id for part in current.parts} or {current.queue_id}
+    if any(each.continued_as in own and _is_restorable(each) for each in view.kept):
+        raise UnsupportedOperation(
+            f"Purged messages of queue {current.name} can be restored: its parts stay as they are "
+            "until they are, or until the time for that is over."
+        )
+    before, last = _with_new(view, current, added)
+    count = len(added.shards)
+    new = [
+        msgspec.structs.replace(
+            part,
+            first_hash=(place << HASH_BITS) // count,
+            last_hash=((place + 1) << HASH_BITS) // count - 1,
+        )
+        for place, part in enumerate(before[-count:])
+    ]
+    closing = [msgspec.structs.replace(part, state=PartState.DRAINING) for part in before[:-count]]
+    home = msgspec.structs.replace(current, queue_id=new[0].queue_id, shard=new[0].shard)
+    entries = _with_parts(home, [*new, *closing], last)
+    entries[LAST_ID] = view.highest_queue_id + count
+    return Decision(entries, home.queue_id)
+
+
+def _is_restorable(kept: KeptQueue) -> bool:
+    """False for what was purged while there were several parts, see `queue_rules.restore`."""
+    return kept.is_needed and not kept.queue.parts
+
+
+def _with_new(view: QueueView, current: QueueDefinition, added: NewParts) -> tuple[list[Part], int]:
+    """The parts, the new ones last, and the highest number."""
     if reason := keeps_whole(current.settings.own_tags):
         raise UnsupportedOperation(f"Queue {current.name} stays whole: {reason}.")
-    parts = list(current.parts) or [Part(0, current.queue_id, current.shard)]
+    parts = list(current.parts) or [Part(current.number, current.queue_id, current.shard)]
     if len(parts) + len(added.shards) > PARTS_MAX:
         raise InvalidParameterValue(
             f"Queue {current.name} would have more than {PARTS_MAX} parts, those that drain "
@@ -103,9 +160,7 @@ def add_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decis
         parts.append(Part(last, queue_id, shard))
     if first_sequence(last + next_number(0, 0)) >= 1 << 63:
         raise InvalidParameterValue(f"Queue {current.name} has no more numbers for parts.")
-    entries = _with_parts(current, parts, last)
-    entries[LAST_ID] = queue_id
-    return Decision(entries, current.queue_id)
+    return parts, last
 
 
 def drain_parts(view: QueueView, queue: QueueDefinition, numbers: Sequence[int]) -> Decision:
@@ -140,6 +195,8 @@ def remove_part(view: QueueView, queue_id: int, version: int, now_ms: int) -> De
         return Decision({})  # its purged messages can be restored
     current = _current(view, drained)
     left = [part for part in current.parts if part.queue_id != queue_id]
+    if len(left) == 1:
+        current = msgspec.structs.replace(current, number=left[0].number)
     entries = _with_parts(current, left if len(left) > 1 else [], current.last_part)
     entries[deleted_key(queue_id)] = KeptQueue(drained, now_ms, KeptState.DROPPING)
     return Decision(entries, current.queue_id)

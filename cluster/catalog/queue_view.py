@@ -308,12 +308,14 @@ class QueueView:
 def _changes(was: Entry | None, now: QueueDefinition, *, is_back: bool) -> Iterator[QueueChange]:
     """All that each part of a queue must hear. A part that drains hears it with each change: the
     first time may have been before its shard could close it."""
-    is_same = isinstance(was, QueueDefinition) and was.queue_id == now.queue_id
+    former = was.queue_id if isinstance(was, QueueDefinition) else 0
+    same = [each for each in now.all_parts() if each.queue_id == former]
+    is_same = bool(same)
     is_changed = is_back or (is_same and was.settings != now.settings)  # type: ignore[union-attr]
     if not (is_changed or now.parts):
         return
     if is_same and not was.parts and now.parts:  # type: ignore[union-attr]
-        yield QueueChange(Kind.SPLIT, now)
+        yield QueueChange(Kind.SPLIT, same[0])
     for queue in now.all_parts():
         if is_changed:
             yield QueueChange(Kind.CHANGED, queue)

@@ -2,7 +2,8 @@
 
 Receipt keys are encrypted: reading the records is not enough to make receipt handles. The record of
 a queue with parts has no shard of its own, so that a version that knows no parts refuses it instead
-of serving one part as the queue.
+of serving one part as the queue. So has that of a queue whose only part is not its first: it is
+stored as one part.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ def definition_of(stored: StoredQueue, receipt_key: bytes) -> QueueDefinition:
     named = {name: getattr(stored, name) for name in StoredQueue.__struct_fields__}
     named["receipt_key"] = receipt_key
     named["shard"] = stored.places()[stored.queue_id]
+    if len(stored.parts) == 1:
+        named |= {"parts": (), "number": stored.parts[0].number}
     return QueueDefinition(**named, settings=settings_of(stored.attributes, stored.tags))
 
 
@@ -145,7 +148,9 @@ class RecordCodec:
     def _stored(self, queue: QueueDefinition) -> StoredQueue:
         named = {name: getattr(queue, name) for name in StoredQueue.__struct_fields__}
         named["receipt_key"] = self._secrets.encrypt(queue.receipt_key, _RECEIPT_KEY)
-        if queue.parts:
+        if queue.number and not queue.parts:
+            named["parts"] = (Part(queue.number, queue.queue_id, queue.shard),)
+        if named["parts"]:
             named["shard"] = None
         return StoredQueue(**named)
 

@@ -6,16 +6,18 @@ Each has an id of its own: a shard may keep several parts of a queue, and rememb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from cluster.catalog.catalog_records import QueueName
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import (
     ChangeMessageVisibilityBatch,
     DeleteMessageBatch,
     Operation,
+    SendMessageBatch,
 )
 from visibility.contract.outcomes import Answer, batch_failure
 from visibility.contract.queue_parts import Part, part_of
@@ -36,6 +38,16 @@ _RESULTS: dict[type[Operation], Callable[..., _BatchResult]] = {
 }
 
 
+class View(Protocol):
+    """The queues as this host knows them."""
+
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        """The queue of that name, None if there is none."""
+
+    def when_caught_up(self, then: Callable[[], None]) -> None:
+        """Call this soon, when the view shows what was committed before."""
+
+
 class Answered(NamedTuple):
     """The answer of one part to its entries of a batch."""
 
@@ -48,12 +60,11 @@ def to_part(
 ) -> Request:
     """The request as the part gets it; `definition` is that of the part, or of an unsplit
     queue."""
-    number = definition.part.number if definition.parts else 0
     return msgspec.structs.replace(
         request,
         operation=operation or request.operation,
         queue=definition,
-        request_id=f"{request.request_id}/{number}",
+        request_id=f"{request.request_id}/{definition.part_number}",
     )
 
 
@@ -72,7 +83,9 @@ def by_receipts(request: Request) -> list[Request]:
         part = next(iter(named), queue.parts[0])
         return [to_part(request, queue.of_part(part))]
     next(iter(named.values())).extend(refused)
-    return [_of_places(request, part, sorted(places)) for part, places in named.items()]
+    return [
+        of_places(request, queue.of_part(part), sorted(places)) for part, places in named.items()
+    ]
 
 
 def by_sequences(
@@ -92,12 +105,13 @@ def with_sequence(queue: QueueDefinition, sequence: int) -> QueueDefinition:
     return queue.of_part(part_of(queue.parts, sequence)) if queue.parts else queue
 
 
-def _of_places(request: Request, part: Part, places: Sequence[int]) -> Request:
+def of_places(request: Request, part: QueueDefinition, places: Sequence[int]) -> Request:
+    """The request to a part for those of its entries, or messages, that are at these places."""
     operation = request.operation
-    if isinstance(operation, _Batch):
+    if isinstance(operation, _Batch | SendMessageBatch):
         entries = operation.entries or []
         operation = msgspec.structs.replace(operation, entries=[entries[at] for at in places])
-    cut = to_part(request, request.queue.of_part(part), operation)
+    cut = to_part(request, part, operation)
     return msgspec.structs.replace(cut, parts=tuple(request.parts[at] for at in places))
 
 

@@ -1,7 +1,7 @@
 """SplitQueues: requests on queues of several parts.
 
     send              the less busy of two open parts, drawn by chance; a part that closed meanwhile
-                      answers Moved, and another one is drawn
+                      answers Moved, and another one is drawn; FIFO: `split_fifo_sends.py`
     receive           `split_receives.py`
     delete, change    the part that the handle names; batches are cut by part
     counters          all parts; the sum
@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
-from cluster.catalog.catalog_records import QueueName, name_of
+from cluster.catalog.catalog_records import name_of
 from cluster.clock import Entropy
-from cluster.parts.part_requests import Answered, by_receipts, merged, sum_of, to_part
+from cluster.parts.part_requests import Answered, View, by_receipts, merged, sum_of, to_part
+from cluster.parts.split_fifo_sends import SplitFifoSends
 from cluster.parts.split_receives import SplitReceive, SplitReceives
 from cluster.shards.router import Router
 from visibility.contract.errors import Moved, QueueDoesNotExist, QueueError, ServiceUnavailable
@@ -34,16 +33,6 @@ _ROUNDS_MAX = 3
 """Times that a send asks all parts that it knows: each round begins with the news of parts."""
 
 
-class View(Protocol):
-    """The queues as this host knows them."""
-
-    def find(self, name: QueueName) -> QueueDefinition | None:
-        """The queue of that name, None if there is none."""
-
-    def when_caught_up(self, then: Callable[[], None]) -> None:
-        """Call this soon, when the view shows what was committed before."""
-
-
 class SplitQueues:
     """Belongs to the event loop's thread."""
 
@@ -52,6 +41,7 @@ class SplitQueues:
         self._view = view
         self._bits128 = entropy.bits128
         self._receives = SplitReceives(router, view, entropy)
+        self._fifo_sends = SplitFifoSends(router, view)
         self._sending = Counter[int]()
         """Sends under way by the id of the part."""
 
@@ -61,7 +51,10 @@ class SplitQueues:
         if type(operation) is ReceiveMessage:
             return self._receives.begin(request, on_answer, room)
         ticket = Ticket(request, on_answer)
-        if type(operation) in _SENDS:
+        if type(operation) in _SENDS and request.queue.settings.fifo:
+            self._receives.notice(request.queue)
+            self._fifo_sends.begin(ticket)
+        elif type(operation) in _SENDS:
             self._send(ticket, frozenset(), 1)
         else:
             self._act(request, on_answer)

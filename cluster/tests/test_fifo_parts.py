@@ -195,10 +195,9 @@ def test_a_group_of_an_unsplit_queue_is_never_locked() -> None:
     assert shard.bodies(WHOLE) == [b"1"]
 
 
-def test_an_empty_part_is_not_asked() -> None:
+def test_a_part_that_is_gone_is_not_asked() -> None:
     shard = Shard()
-    gone = msgspec.structs.replace(CLOSED.parts[0], state=PartState.EMPTY)
-    left = msgspec.structs.replace(SPLIT, parts=(gone, *SPLIT.parts[1:]))
+    left = msgspec.structs.replace(SPLIT, parts=SPLIT.parts[1:], queue_id=2)
     for part in left.all_parts():
         shard.queues.define(part)
     shard.send(left.part_for(digest("g")), "1", "g")

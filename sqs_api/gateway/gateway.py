@@ -308,11 +308,15 @@ class Gateway:
         return self._router.is_led_elsewhere(queue.shard)
 
     def _go_on(self, exchange: Exchange) -> bool:
-        """Let a long poll that began before its queue got parts wait at these. False for another
-        request."""
+        """Take a request that began before its queue got other parts to these; a long poll waits
+        there. False if it was not sent to a shard."""
         operation, queue, caller = exchange.operation, exchange.queue, exchange.caller
-        if type(operation) is not ReceiveMessage or queue is None or caller is None:
+        if exchange.ticket is None or queue is None or caller is None:
             return False
+        if type(operation) is not ReceiveMessage:
+            asked = exchange.ticket.request
+            exchange.ticket = self._split.submit(asked, exchange.on_answer, exchange)
+            return True
         waited_s = self._monotonic_s() - exchange.started_s
         left_s = max(0, ceil(wait_ms(operation, queue.settings) / 1000 - waited_s))
         rest = msgspec.structs.replace(operation, wait_time_seconds=left_s)

@@ -58,7 +58,8 @@ class QueueDefinition(msgspec.Struct, frozen=True):
 
     `parts` is empty unless several shards keep the queue, else it is all its parts, the home first;
     `last_part` is the highest number that was issued to one. A shard gets the definition of its own
-    part: the same, with the id and the shard of that part.
+    part: the same, with the id and the shard of that part. `number` is that of the only part of a
+    queue without parts, 0 unless it had several.
     """
 
     queue_id: int
@@ -76,6 +77,7 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     deduplication_scope: str = ""
     parts: tuple[Part, ...] = ()
     last_part: int = 0
+    number: int = 0
 
     @property
     def part(self) -> Part:
@@ -91,7 +93,12 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     @property
     def first_sequence(self) -> int:
         """No message that this queue or part issues has a lower sequence."""
-        return first_sequence(self.part.number) if self.parts else 1
+        return first_sequence(self.part_number)
+
+    @property
+    def part_number(self) -> int:
+        """The number of this part, or of the only one."""
+        return self.part.number if self.parts else self.number
 
     def of_part(self, part: Part) -> QueueDefinition:
         """The definition that the shard of a part gets."""
@@ -108,9 +115,7 @@ class QueueDefinition(msgspec.Struct, frozen=True):
         parts."""
         place, number = hash_of(group, self.receipt_key), self.part.number
         return [
-            self.of_part(part)
-            for part in self.parts
-            if part.number < number and not part.is_empty and part.has(place)
+            self.of_part(part) for part in self.parts if part.number < number and part.has(place)
         ]
 
     def part_for(self, group: bytes) -> QueueDefinition:

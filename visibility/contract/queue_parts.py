@@ -2,7 +2,8 @@
 
 To a shard, a part is a queue with an id of its own. The first part of a queue is its home: it has
 the id of the queue and keeps what belongs to no part, such as dead letters that arrive. The home
-never closes. A part that is gone leaves the record, and its rows are dropped like those of a
+of a standard queue never closes; that of a FIFO queue closes with all its parts, and one of the new
+ones is the home. A part that is gone leaves the record, and its rows are dropped like those of a
 deleted queue.
 
 A part issues message sequences from `number << PART_BITS` on, so a receipt handle names its part.
@@ -22,6 +23,7 @@ PART_BITS = 44
 PART_STEP = 16
 NUMBERS_SKIPPED = 64 * PART_STEP
 """By a restore: more than the parts that a queue may have got since the backup."""
+HASH_BITS = 64
 PARTS_MAX = 16
 """Limit of a queue's parts: a purge writes a record for each of them in one transaction."""
 
@@ -31,7 +33,6 @@ class PartState(IntEnum):
 
     OPEN = 0
     DRAINING = 1  # it takes no messages any more; what it has is received and deleted
-    EMPTY = 2  # a home of a FIFO queue that has drained, and stays: it has nothing, for ever
 
 
 class Part(msgspec.Struct, frozen=True, array_like=True):
@@ -43,17 +44,12 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     shard: int
     state: PartState = PartState.OPEN
     first_hash: int = 0
-    last_hash: int = (1 << 64) - 1
+    last_hash: int = (1 << HASH_BITS) - 1
 
     @property
     def is_open(self) -> bool:
         """True if it takes messages."""
         return self.state is PartState.OPEN
-
-    @property
-    def is_empty(self) -> bool:
-        """True if it is closed and has nothing."""
-        return self.state is PartState.EMPTY
 
     def has(self, group_hash: int) -> bool:
         """True if the group is in the part's range."""
@@ -61,9 +57,9 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
 
 
 def hash_of(group: bytes, key: bytes) -> int:
-    """The place of a group among the ranges of parts, 64 bits. The key is a secret of the queue, so
-    nobody can choose group ids of one part."""
-    digest = blake2b(group, digest_size=8, key=key, person=b"part").digest()
+    """The place of a group among the ranges of parts, of HASH_BITS bits. The key is a secret of the
+    queue, so nobody can choose group ids of one part."""
+    digest = blake2b(group, digest_size=HASH_BITS // 8, key=key, person=b"part").digest()
     return int.from_bytes(digest)
 
 

@@ -57,7 +57,7 @@ class DeadLetters:
         source = shard.queue(request.queue.queue_id)
         self.source_book = self._book = order_of(request.queue.settings).book(shard, source)
         self._departures: Departures | None = None
-        if target is not None and target.shard != request.queue.shard:
+        if target is not None and (target.shard != request.queue.shard or _shares_out(target)):
             self._departures = Departures(shard, request.queue, stamp)
         elif target is not None and target.queue_id != source.queue_id:
             there = shard.queue(target.queue_id)
@@ -137,6 +137,8 @@ class DeadLetters:
         if waits and message.group:
             self.source_book.depart(message.group, lease.sequence)
         before = departures.size
+        if _shares_out(target):
+            target = target.part_for(message.group)
         departures.add(lease, message, target, self._moved(lease, sealed, target))
         self._size += departures.size - before
         return True
@@ -176,3 +178,8 @@ class DeadLetters:
             first += self._book.events()
         moved = MessagesMoved(self._request.queue.queue_id, self._now_ms, self.moves)
         return (*first, moved)
+
+
+def _shares_out(target: QueueDefinition) -> bool:
+    """True for a FIFO queue with parts, of which each has its groups."""
+    return bool(target.parts) and target.settings.fifo

@@ -39,6 +39,7 @@ class GroupsLocked(Event, frozen=True):
     @override
     def apply(self, shard: ShardState) -> None:
         shard.queue(self.queue_id).locked.update(dict.fromkeys(self.groups))
+        shard.locking[self.queue_id] = None
 
     @override
     def record(self, changes: Changes) -> None:
@@ -60,6 +61,8 @@ class GroupsUnlocked(Event, frozen=True):
         locked = shard.queue(self.queue_id).locked
         for group in self.groups:
             del locked[group]
+        if not locked:
+            shard.locking.pop(self.queue_id, None)
 
     @override
     def record(self, changes: Changes) -> None:

@@ -144,8 +144,7 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
 
 
 def _row(shard: ShardState, definition: QueueDefinition) -> PartRow:
-    number = definition.part.number if definition.parts else 0
-    return shard.parts.get(definition.queue_id) or PartRow(number)
+    return shard.parts.get(definition.queue_id) or PartRow(definition.part_number)
 
 
 def _closed(definition: QueueDefinition, now_ms: int) -> PartChanged:

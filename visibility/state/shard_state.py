@@ -71,6 +71,7 @@ class ShardState:
         "definitions",
         "due",
         "hidden",
+        "locking",
         "memory",
         "outbox",
         "parts",
@@ -113,6 +114,8 @@ class ShardState:
         """Messages on their way to other shards."""
         self.parts: dict[int, PartRow] = {}
         """Parts of queues that closed, by queue id; those that are gone stay."""
+        self.locking: dict[int, None] = {}
+        """Ids of queues with locked groups; some may have none any more."""
         self.memory: AnswerMemory | None = None
         """Answers for retries; None if no request is tried again."""
         self.quarantines = True
@@ -136,7 +139,7 @@ class ShardState:
     def _first_sequence(self, queue_id: int) -> int:
         # No definitions: a test that only applies events.
         known = self.definitions.queue_of_id(queue_id) if self.definitions is not None else None
-        return known.first_sequence if known is not None and known.parts else 1
+        return known.first_sequence if known is not None else 1
 
     def holders(self, queue: QueueState, sequence: int) -> Iterator[QueueState]:
         """The purged queues that may have the message of a handle, latest first; `queue` continues

@@ -13,7 +13,13 @@ from typing_extensions import override
 from cluster.catalog import queue_rules
 from cluster.catalog.catalog_records import KeptQueue, QueueName, name_of
 from cluster.catalog.deleted_queues import KeptQueues
-from cluster.catalog.part_rules import NewParts, add_parts, drain_parts, remove_part
+from cluster.catalog.part_rules import (
+    NewParts,
+    add_parts,
+    drain_parts,
+    remove_part,
+    replace_parts,
+)
 from cluster.catalog.queue_rules import Decision, Waits
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.router import Router
@@ -74,6 +80,10 @@ class KnownParts(KnownQueues):
     def split(self, queue: QueueDefinition, added: NewParts) -> None:
         """Add parts."""
         self._apply(queue, add_parts(cast(Any, self), queue, added))
+
+    def replace(self, queue: QueueDefinition, added: NewParts) -> None:
+        """Put new parts into the place of those of a FIFO queue."""
+        self._apply(queue, replace_parts(cast(Any, self), queue, added))
 
     def drain(self, queue: QueueDefinition, numbers: list[int]) -> None:
         """Let parts drain."""

@@ -6,8 +6,10 @@ from itertools import groupby
 
 import msgspec
 
+from cluster.parts.part_requests import to_part, with_sequence
 from cluster.tests.simulation.client import Client, name_of
 from compat_tests.faults.history import Hold, Outcome
+from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter
 from visibility.contract.outcomes import Browsed, BrowsedPage, SelectedChanged
 from visibility.rules.browse import BrowseMessages
@@ -31,8 +33,12 @@ class Operator(Client):
     """See above."""
 
     async def browse(self, name: str, *, held: bool = False) -> list[Browsed] | None:
-        """The first page of the queue's messages; None without an answer."""
-        request = prepared.prepared(self.queue(name), BrowseMessages(held=held))
+        """The first page of the messages of some part of a queue; None without an answer."""
+        return await self._browse(self.random.choice(self.queue(name).all_parts()), held=held)
+
+    async def _browse(self, part: QueueDefinition, *, held: bool) -> list[Browsed] | None:
+        name = part.name
+        request = to_part(prepared.prepared(part, BrowseMessages(held=held)), part)
         answer = (await self.ask(request, f"browse {name}")).answer
         return answer.messages if isinstance(answer, BrowsedPage) else None
 
@@ -47,7 +53,8 @@ class Operator(Client):
             owner=self.name,
             delete_after_ms=delete_after_s * 1000,
         )
-        request = prepared.prepared(self.queue(name), operation)
+        part = with_sequence(self.queue(name), chosen[0].sequence)
+        request = to_part(prepared.prepared(part, operation), part)
         reply = await self.ask(request, f"hold {len(chosen)} of {name}")
         outcome, answer = reply.outcome, reply.answer
         if isinstance(answer, SelectedChanged) and answer.kept:
@@ -77,7 +84,8 @@ class Operator(Client):
         operation = ReleaseMessages(
             [each.sequence for each in held], deleting=bool(first.deleted_after_s)
         )
-        request = prepared.prepared(self.queue(first.queue), operation)
+        part = with_sequence(self.queue(first.queue), held[0].sequence)  # all are of one part
+        request = to_part(prepared.prepared(part, operation), part)
         reply = await self.ask(request, f"release {len(held)} of {first.queue}")
         is_sure = isinstance(reply.answer, SelectedChanged) and not reply.answer.kept
         for each in held:
@@ -91,18 +99,21 @@ class Operator(Client):
         """Release all that anybody holds; what is to be deleted will be."""
         open_ones = [each for each in self._history.holds if not each.deleted_after_s]
         for name, _ in groupby(sorted(each.queue for each in open_ones)):
-            while True:
-                page = await self.browse(name, held=True)
-                if page is None:
-                    continue
-                marked = [each.sequence for each in page if each.state == "held"]
-                if not marked:
-                    break
-                request = prepared.prepared(self.queue(name), ReleaseMessages(marked))
-                reply = await self.ask(request, f"release all of {name}")
-                for each in open_ones:
-                    if each.queue == name:
-                        each.released = min(each.released, reply.begun)
+            for part in self.queue(name).all_parts():
+                await self._release_all_of(part, [one for one in open_ones if one.queue == name])
+
+    async def _release_all_of(self, part: QueueDefinition, holds: list[Hold]) -> None:
+        while True:
+            page = await self._browse(part, held=True)
+            if page is None:
+                continue
+            marked = [each.sequence for each in page if each.state == "held"]
+            if not marked:
+                return
+            request = to_part(prepared.prepared(part, ReleaseMessages(marked)), part)
+            reply = await self.ask(request, f"release all of {part.name}")
+            for each in holds:
+                each.released = min(each.released, reply.begun)
 
     async def move_matching(self, source: str, target: str | None) -> None:
         """Move the messages that match a filter, which does not open them: bodies are bare here."""

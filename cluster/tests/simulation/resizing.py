@@ -15,17 +15,20 @@ from visibility.contract.queue_parts import PARTS_MAX
 from visibility.rules.queue_parts import CheckPart, PartsAdded
 from visibility.tests import prepared
 
-SPLIT = (queues.PLAIN, queues.FAIR, queues.FAILING)
+SPLIT = (queues.PLAIN, queues.FAIR, queues.FAILING, queues.ORDER)
 _MOST = 4
+_AGAIN_S = 30.0
+"""Interval of the looks at the end: closed parts remember ids for some minutes."""
 
 
 class Resizer(Client):
     """See above."""
 
-    async def split(self, name: str, count: int) -> None:
-        """Add parts; nothing without the answers of all that there are."""
+    async def split(self, name: str, count: int, most: int = _MOST) -> None:
+        """Add parts; nothing without the answers of all that there are. A FIFO queue gets so many
+        in the place of all others."""
         queue = self.queue(name)
-        if len(queue.parts) + count > min(PARTS_MAX, _MOST):
+        if len(queue.parts) + count > most:
             return
         known: dict[int, int] = {}
         for part in queue.all_parts():
@@ -38,14 +41,22 @@ class Resizer(Client):
         was_whole = not queue.parts
         if {part.queue_id for part in self.queue(name).all_parts()} != known.keys():
             return  # a purge came between
-        machine.queues.split(queue, NewParts(shards, known))
+        change = machine.queues.replace if queue.settings.fifo else machine.queues.split
+        change(queue, NewParts(shards, known))
         self.simulation.note(f"{self.name} splits {name}: {len(self.queue(name).parts)} parts")
         if was_whole:
-            await self.ask(prepared.prepared(self.queue(name), PartsAdded()), f"split {name}")
+            whole = next(
+                part for part in self.queue(name).all_parts() if part.queue_id == queue.queue_id
+            )
+            await self.ask(prepared.prepared(whole, PartsAdded()), f"split {name}")
 
     async def shrink(self, name: str, count: int) -> None:
         """Let parts drain; their shards hear of it now or later."""
         queue = self.queue(name)
+        if queue.settings.fifo:
+            if sum(part.is_open for part in queue.parts) > 1:
+                await self.split(name, 1, PARTS_MAX)
+            return
         numbers = [part.number for part in queue.parts[1:] if part.is_open][-count:]
         self.simulation.machine.queues.drain(queue, numbers)
         self.simulation.note(f"{self.name} shrinks {name}: {numbers}")
@@ -103,6 +114,7 @@ async def check_whole(client: Client, rounds: int) -> None:
             await resizer.look(name)
             if not client.queue(name).parts:
                 break
+            await asyncio.sleep(_AGAIN_S)
         else:
             left = cast(Any, client.queue(name)).parts
             client.simulation.machine.violations.append(f"{name} is not whole: {left}")
