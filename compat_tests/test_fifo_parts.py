@@ -101,7 +101,7 @@ class Load:
         while not self._ended.is_set():
             number += 1
             group = groups[number % len(groups)]
-            bodies = [f"{group}:{number}-{place}" for place in range(3 if number % 2 else 1)]
+            bodies = [f"{group}_{number}-{place}" for place in range(3 if number % 2 else 1)]
             answers = send(client, self._url, group, *bodies)
             self.sent[group] += bodies
             self.numbers[group] += [int(each["SequenceNumber"]) for each in answers]
@@ -116,7 +116,7 @@ class Load:
             patience_s = 1 if self._ended.is_set() else wait_s
             found = receive(client, self._url, WaitTimeSeconds=patience_s)
             for each in found:  # before the delete, which lets the next of the group go
-                self.received[each["Body"].split(":")[0]].append(each["Body"])
+                self.received[each["Body"].split("_")[0]].append(each["Body"])
             for each in found:
                 handle = each["ReceiptHandle"]
                 client.call("DeleteMessage", QueueUrl=self._url, ReceiptHandle=handle)
@@ -153,14 +153,14 @@ def test_a_split_fifo_queue_is_one_queue(service: NodeProcess) -> None:
     client = Boto3Client(service.url, service.credentials)
     url = create(client)
     groups = [f"g{number}" for number in range(20)]
-    first = {group: send(client, url, group, f"{group}:1")[0] for group in groups}
+    first = {group: send(client, url, group, f"{group}_1")[0] for group in groups}
     (held,) = receive(client, url, 1)
     fleet(service, "split", "q.fifo", "--parts", "3")
     for group in groups:
-        (again,) = send(client, url, group, f"{group}:1")
+        (again,) = send(client, url, group, f"{group}_1")
         assert again["MessageId"] == first[group]["MessageId"], "sent before the split"
         assert again["SequenceNumber"] == first[group]["SequenceNumber"]
-        send(client, url, group, f"{group}:2")
+        send(client, url, group, f"{group}_2")
     assert counts(client, url) == (39, 1, 0)
 
     service.kill()
@@ -169,12 +169,12 @@ def test_a_split_fifo_queue_is_one_queue(service: NodeProcess) -> None:
     bodies: dict[str, list[str]] = defaultdict(list)
     while sum(map(len, bodies.values())) < 2 * len(groups) - 1:
         for each in receive(client, url, WaitTimeSeconds=2):
-            bodies[each["Body"].split(":")[0]].append(each["Body"])
+            bodies[each["Body"].split("_")[0]].append(each["Body"])
             client.call("DeleteMessage", QueueUrl=url, ReceiptHandle=each["ReceiptHandle"])
-    gone = held["Body"].split(":")[0]
-    assert bodies.pop(gone) == [f"{gone}:2"]
+    gone = held["Body"].split("_")[0]
+    assert bodies.pop(gone) == [f"{gone}_2"]
     assert dict(bodies) == {
-        group: [f"{group}:1", f"{group}:2"] for group in groups if group != gone
+        group: [f"{group}_1", f"{group}_2"] for group in groups if group != gone
     }
 
 
@@ -184,7 +184,7 @@ def test_a_receive_attempt_is_repeated_at_the_part_that_knows_it(service: NodePr
     url = create(client)
     fleet(service, "split", "q.fifo", "--parts", "4")
     for number in range(40):
-        send(client, url, f"g{number}", f"g{number}:1")
+        send(client, url, f"g{number}", f"g{number}_1")
     for attempt in "abc":
         first, second = (
             receive(client, url, 2, ReceiveRequestAttemptId=attempt, WaitTimeSeconds=2)
