@@ -1,4 +1,5 @@
-"""Deliveries: carries messages from the outboxes of this host's shards to other shards.
+"""Deliveries: carries messages from the outboxes of this host's shards to other shards, or to other
+parts of a queue on the same one.
 
     read (its answer leaves when they are committed) → accept, there → clear, committed → forget
 
@@ -58,8 +59,7 @@ class Deliveries:
         self._is_stopping = False
         self._log = structlog.get_logger("deliveries")
         for shard in router.shards.values():
-            if len(self._shards) > 1 or router.goes_elsewhere:
-                shard.subscribe(self.wake)
+            shard.subscribe(self.wake)
 
     def wake(self, source: int, news: News) -> None:
         """Deliver the messages of a shard. One that just begins to lead has the others of its
@@ -67,7 +67,7 @@ class Deliveries:
         all_shards, elsewhere = self._shards, self._router.goes_elsewhere
         targets = set(self._router.shards[source].departs_to())
         if news is News.LEADS:
-            targets |= set(all_shards) - {source}
+            targets |= set(all_shards)
         for target in sorted(targets):
             if not self._is_stopping and (elsewhere or target in all_shards):
                 self._begin((source, target))

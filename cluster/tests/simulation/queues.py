@@ -52,7 +52,7 @@ def define_queues(
     known = machine.queues
     for queue_id, name in enumerate(NAMES, 1):
         if name not in (FAILING, FAILING_FIFO):
-            more: dict[str, Any] = _SHARED_OUT if name == ORDER else {}
+            more: dict[str, Any] = _SHARED_OUT if name.endswith(".fifo") else {}
             _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility, **more))
     for queue_id, name in enumerate(SHORT_NAMES if has_short else (), len(NAMES) + 1):
         history.queues[name] = Queue(
@@ -88,6 +88,7 @@ def define_queues(
                 dead_letters_to=named(known, letters),
                 max_receive_count=2,
                 VisibilityTimeout=visibility,
+                **(_SHARED_OUT if name == FAILING_FIFO else {}),
             ),
         )
 

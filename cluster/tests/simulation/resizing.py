@@ -15,7 +15,14 @@ from visibility.contract.queue_parts import PARTS_MAX
 from visibility.rules.queue_parts import CheckPart, PartsAdded
 from visibility.tests import prepared
 
-SPLIT = (queues.PLAIN, queues.FAIR, queues.FAILING, queues.ORDER)
+SPLIT = (
+    queues.PLAIN,
+    queues.FAIR,
+    queues.FAILING,
+    queues.ORDER,
+    queues.FAILING_FIFO,
+    queues.LETTERS_FIFO,
+)
 _MOST = 4
 _AGAIN_S = 30.0
 """Interval of the looks at the end: closed parts remember ids for some minutes."""
