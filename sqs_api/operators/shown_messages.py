@@ -12,7 +12,7 @@ from visibility.content.content import Extras, unpack
 from visibility.content.receipts import sequence_number
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Browsed
-from visibility.contract.stored_message import Hold
+from visibility.contract.stored_message import Hold, StoredMessage
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -91,7 +91,7 @@ def shown_message(
         "due_ms": found.due_ms,
         "hold": _hold(found.hold),
         "sent_at_ms": stored.sent_at_ms,
-        "expires_at_ms": stored.retained_from_ms + queue.settings.retention_ms,
+        "expires_at_ms": _lost_at_ms(stored, queue),
         "size": stored.size,
         "receive_count": stored.receive_count if lease is None else lease.receive_count,
         "first_received_at_ms": (
@@ -137,3 +137,9 @@ def _shown_attribute(kind: str, value: bytes) -> ShownAttribute:
     if kind.startswith("Binary"):
         return {"type": kind, "binary": base64.b64encode(value).decode()}
     return {"type": kind, "value": value.decode()}
+
+
+def _lost_at_ms(stored: StoredMessage, queue: QueueDefinition) -> int:
+    """The end of its retention or of its time to live, whichever comes first."""
+    retained_ms = stored.retained_from_ms + queue.settings.retention_ms
+    return min(retained_ms, stored.expires_ms or retained_ms)

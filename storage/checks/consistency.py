@@ -23,6 +23,7 @@ from visibility.rows.row_keys import (
     BLOCKED,
     CLOCK,
     DELAYED,
+    EXPIRY,
     GROUP,
     GROUP_LINE,
     HEAD,
@@ -44,7 +45,7 @@ from visibility.rules.tables import Finding
 from visibility.state.queue_state import SPAN_BITS, is_passed_by
 
 _T = TypeVar("_T")
-_OF_MESSAGES = (CLOCK, ALIAS, GROUP_LINE)
+_OF_MESSAGES = (CLOCK, EXPIRY, ALIAS, GROUP_LINE)
 """Tables with a row for each message that needs one."""
 _OTHERS = (LEASE, GROUP, HEAD, SPAN)
 

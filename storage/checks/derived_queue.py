@@ -16,6 +16,7 @@ from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_keys import (
     ALIAS,
     CLOCK,
+    EXPIRY,
     GROUP,
     GROUP_LINE,
     HEAD,
@@ -62,6 +63,8 @@ def references(queue_id: int, sequence: int, message: StoredMessage, *, waits: b
     """The rows of a message in other tables; `waits`: it has no lease."""
     if message.clock_ms:
         yield pair_key(queue_id, CLOCK, message.clock_ms, sequence), _NOTHING
+    if message.expires_ms:
+        yield pair_key(queue_id, EXPIRY, message.expires_ms, sequence), _NOTHING
     if message.original_sequence:
         yield row_key(queue_id, ALIAS, message.original_sequence), sequence
     if message.group and waits:
@@ -123,6 +126,7 @@ class DerivedQueue:
             lease,
             group=message.group,
             clock_ms=message.clock_ms,
+            expires_ms=message.expires_ms,
             original_sequence=message.original_sequence,
         )
         return row_key(self._id, LEASE, lease.sequence), own

@@ -18,6 +18,7 @@ from visibility.rows.row_keys import (
     CLOCK,
     DELAYED,
     END_OF_QUEUES,
+    EXPIRY,
     GROUP,
     GROUP_LINE,
     HEAD,
@@ -238,8 +239,29 @@ class StoredRows:
         quarantined: Quarantine | None = None,
     ) -> list[tuple[int, int]]:
         """See `Rows.clocks`."""
-        begin = pair_key(queue_id, CLOCK, after[0], after[1] + 1)
-        rows = walk_rows(self.store, begin, table_range(queue_id, CLOCK)[1])
+        return self._pairs(queue_id, CLOCK, limit, after, quarantined)
+
+    def expiries(
+        self,
+        queue_id: int,
+        limit: int,
+        *,
+        after: tuple[int, int] = (0, 0),
+        quarantined: Quarantine | None = None,
+    ) -> list[tuple[int, int]]:
+        """See `Rows.expiries`."""
+        return self._pairs(queue_id, EXPIRY, limit, after, quarantined)
+
+    def _pairs(
+        self,
+        queue_id: int,
+        table: bytes,
+        limit: int,
+        after: tuple[int, int],
+        quarantined: Quarantine | None,
+    ) -> list[tuple[int, int]]:
+        begin = pair_key(queue_id, table, after[0], after[1] + 1)
+        rows = walk_rows(self.store, begin, table_range(queue_id, table)[1])
         pairs = (pair_of(row[0]) for row in rows if not isinstance(row, UnreadableRows))
         passed_by = quarantined or _NOTHING
         return list(islice((pair for pair in pairs if pair[1] not in passed_by), limit))

@@ -42,6 +42,7 @@ from visibility.contract.operations import (
 )
 from visibility.contract.results import Message, ReceivedAttributeValue
 from visibility.contract.schedule import deliver_at_ms
+from visibility.contract.time_to_live import ttl_of
 from visibility.contract.validate import check_delay_seconds, checked_attributes
 
 TRACE_HEADER = "AWSTraceHeader"
@@ -58,7 +59,7 @@ _ENTRY_TOO_LONG = (
 )
 
 _Sent = SendMessage | SendMessageBatchRequestEntry
-_Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int]
+_Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int, int]
 """The fields of a Content that is not sealed yet."""
 _AS_STORED = AsStored()
 
@@ -127,11 +128,13 @@ def contents_of(
 
 
 def _content(packed: _Packed, key: SealingKey | None) -> Content:
-    data, size, md5, attributes_md5, system_md5, group, deduplication, at_ms = packed
+    data, size, md5, attributes_md5, system_md5, group, deduplication, at_ms, ttl_ms = packed
     number = 0
     if key is not None:
         data, number = key.seal(data), key.number
-    return Content(data, size, md5, attributes_md5, system_md5, group, deduplication, number, at_ms)
+    return Content(
+        data, size, md5, attributes_md5, system_md5, group, deduplication, number, at_ms, ttl_ms
+    )
 
 
 def _check_fifo_ids(message: _Sent, queue: QueueDefinition, missing: type[QueueError]) -> None:
@@ -191,7 +194,7 @@ def _pack(
     size = len(body)
     attributes_md5 = system_md5 = None
     group = deduplication = b""
-    at_ms = 0
+    at_ms = ttl_ms = 0
     if (
         trace is None
         and message.message_group_id is None
@@ -207,6 +210,7 @@ def _pack(
             attributes_md5 = md5_of_attributes(attributes)
             own_tags = queue.settings.own_tags
             at_ms = deliver_at_ms(attributes, message.delay_seconds, own_tags)
+            ttl_ms = ttl_of(attributes, own_tags)
         if system:
             system_md5 = md5_of_attributes(system)
             trace = system[TRACE_HEADER][1].decode()
@@ -226,7 +230,7 @@ def _pack(
     md5 = md5_of_body(body)
     # The first of the four bytes is the version of the layout, 0.
     data = b"".join((md5, len(body).to_bytes(4, "big"), body, extras))
-    return data, size, md5.hex(), attributes_md5, system_md5, group, deduplication, at_ms
+    return data, size, md5.hex(), attributes_md5, system_md5, group, deduplication, at_ms, ttl_ms
 
 
 def _remembered_extras(sender: str) -> bytes:

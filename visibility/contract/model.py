@@ -144,7 +144,7 @@ class QueueCounters(msgspec.Struct, frozen=True, gc=False):
         return self.visible + self.in_flight + self.delayed
 
 
-class Content(msgspec.Struct, frozen=True, gc=False):
+class Content(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """A message in its stored form; `data`, packed and sealed by the gateway, is opaque to the
     engine.
 
@@ -152,7 +152,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     `size` is the one AWS counts: UTF-8 bytes of the body plus names, types and values of the
     attributes. `group` and `deduplication` are digests (see `id_digests.py`), empty where the
     message has no group or is not deduplicated. `deliver_at_ms` is the instant from which a
-    scheduled message can be received, 0 for others.
+    scheduled message can be received, `ttl_ms` its own time to live; 0 for others.
     """
 
     data: bytes
@@ -164,6 +164,7 @@ class Content(msgspec.Struct, frozen=True, gc=False):
     deduplication: bytes = b""
     sealed: int = 0
     deliver_at_ms: int = 0
+    ttl_ms: int = 0
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):

@@ -17,7 +17,8 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     groups. `clock_ms` is the instant from which retention counts if the message is out of order of
     age, else 0. `original_sequence` is the sequence in receipt handles, 0 if it is the message's
     own. `joined_at_ms` is the instant at which it came from another queue, 0 if it was sent to this
-    queue or moved to it by a version before 0.2.
+    queue or moved to it by a version before 0.2. `expires_ms` is the end of its time to live, 0 for
+    none.
     """
 
     message_id: str
@@ -33,6 +34,7 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     original_sequence: int = 0
     received_here: int = 0
     joined_at_ms: int = 0
+    expires_ms: int = 0
 
     @property
     def retained_from_ms(self) -> int:
@@ -45,9 +47,9 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `base_count` is the part of `receive_count` from other queues. `received_at_ms` is the latest
     receive (0: none), from which the 12 hours of visibility are counted. `group`, `clock_ms`,
-    `original_sequence` and `sent_at_ms` are the message's. `retry_ms` is the time for which the
-    message waits when its visibility timeout is over: it counts as delayed then, and is to receipt
-    handles like a visible one.
+    `original_sequence`, `sent_at_ms` and `expires_ms` are the message's. `retry_ms` is the time for
+    which the message waits when its visibility timeout is over: it counts as delayed then, and is
+    to receipt handles like a visible one.
     """
 
     sequence: int
@@ -61,6 +63,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     original_sequence: int = 0
     sent_at_ms: int = 0
     retry_ms: int = 0
+    expires_ms: int = 0
 
     @property
     def retained_from_ms(self) -> int:

@@ -14,6 +14,7 @@ from visibility.contract.levelling import LEVELLING_TAGS
 from visibility.contract.own_tag import PREFIX, OwnTag
 from visibility.contract.retry_backoff import RETRY_TAGS
 from visibility.contract.schedule import SCHEDULE_TAGS
+from visibility.contract.time_to_live import TTL_TAGS
 
 ARCHIVE_EXPIRED = "expired"
 ARCHIVE_ALL = "all"
@@ -46,6 +47,7 @@ OWN_TAGS = {
         *RETRY_TAGS,
         *LEVELLING_TAGS,
         *SCHEDULE_TAGS,
+        *TTL_TAGS,
     )
 }
 """The tags, by key."""

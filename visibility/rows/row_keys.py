@@ -12,6 +12,7 @@ values are in `visibility/rows/row_codec.py`.
     0x01   -                   the queue's own row                               QueueRow
     0x10   sequence            a message that waits or was received              StoredMessage
     0x12   clock_ms, sequence  a message that is out of order of age             empty
+    0x13   expires_ms, sequence  a message with a time to live                   empty
     0x14   due_ms, sequence    a delayed message; due_ms is 0 in FIFO queues     StoredMessage
     0x18   group               a group's numbers; group is a digest of 16 bytes  GroupRow
     0x19   group, sequence     a waiting message of the group                    empty or a Lease
@@ -53,6 +54,7 @@ FORMAT_VERSION = 4
 QUEUE = b"\x01"
 MESSAGE = b"\x10"
 CLOCK = b"\x12"
+EXPIRY = b"\x13"
 DELAYED = b"\x14"
 GROUP = b"\x18"
 GROUP_LINE = b"\x19"

@@ -10,6 +10,7 @@ from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import (
     ALIAS,
     CLOCK,
+    EXPIRY,
     GROUP_LINE,
     LEASE,
     MESSAGE,
@@ -33,6 +34,8 @@ def put_message(changes: Changes, queue_id: int, sequence: int, message: StoredM
     changes.put(row_key(queue_id, MESSAGE, sequence), encode_row(message))
     if message.clock_ms:
         changes.put(pair_key(queue_id, CLOCK, message.clock_ms, sequence), _NOTHING)
+    if message.expires_ms:
+        changes.put(pair_key(queue_id, EXPIRY, message.expires_ms, sequence), _NOTHING)
     if message.original_sequence:
         changes.put(row_key(queue_id, ALIAS, message.original_sequence), encode_row(sequence))
 
@@ -53,5 +56,7 @@ def remove_references(changes: Changes, queue_id: int, leases: Sequence[Lease]) 
             changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
         if lease.clock_ms:
             changes.delete(pair_key(queue_id, CLOCK, lease.clock_ms, lease.sequence))
+        if lease.expires_ms:
+            changes.delete(pair_key(queue_id, EXPIRY, lease.expires_ms, lease.sequence))
         if lease.original_sequence:
             changes.delete(row_key(queue_id, ALIAS, lease.original_sequence))

@@ -16,6 +16,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
 from visibility.contract.stored_message import Arrival, StoredMessage
+from visibility.contract.time_to_live import expiry
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, arrival_key, floor_key
@@ -27,6 +28,7 @@ from visibility.rules.groups import GroupBook
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
+from visibility.state.expiries import note_expiry
 from visibility.state.places import count
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
@@ -115,6 +117,9 @@ class _Accepting:
         sequence = book.allocate()
         group = book.group_of(arrival.message.group)
         message = _arrived(order, arrival.message, group, self._now_ms)
+        own_tags = target.settings.own_tags
+        if own_tags and (expires_ms := expiry(own_tags, self._now_ms)):
+            message = msgspec.structs.replace(message, expires_ms=expires_ms)
         if message.group:
             book.arrive(message.group, sequence)
         self._arrived.setdefault(target.queue_id, []).append(
@@ -178,6 +183,7 @@ class MessagesArrived(Event, frozen=True):
             queue.counts.moved_in += 1
             if message.clock_ms:
                 queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
+            note_expiry(shard, queue, message.expires_ms)
             count(queue, sequence, sequence + 1)
         queue.fresh_until_ms = 0
         shard.plan_pulse(queue, self.arrived_at_ms)

@@ -14,8 +14,9 @@ import msgspec
 
 from visibility.content.sealing import KEY_AGAIN_MS
 from visibility.contract.errors import QueueError, ServiceUnavailable
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.time_to_live import expiry
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesMoved, Move
@@ -39,26 +40,35 @@ class DeadLetters:
         "_book",
         "_departures",
         "_now_ms",
-        "_request",
+        "_queue",
         "_shard",
         "_size",
+        "_target",
         "_waiting",
         "moves",
         "source_book",
     )
 
-    def __init__(self, shard: ShardState, request: Request, stamp: Stamp) -> None:
-        policy, target = request.queue.settings.redrive_policy, request.dead_letter_queue
-        self._request = request
+    def __init__(
+        self,
+        shard: ShardState,
+        queue: QueueDefinition,
+        target: QueueDefinition | None,
+        stamp: Stamp,
+    ) -> None:
+        """`target` is the dead-letter queue of `queue`, None if it has none."""
+        policy = queue.settings.redrive_policy
+        self._queue = queue
+        self._target = target
         self._now_ms = stamp.now_ms
         self._shard = shard
         self._size = 0
         self._allowed = policy.max_receive_count if policy and target else None
-        source = shard.queue(request.queue.queue_id)
-        self.source_book = self._book = order_of(request.queue.settings).book(shard, source)
+        source = shard.queue(queue.queue_id)
+        self.source_book = self._book = order_of(queue.settings).book(shard, source)
         self._departures: Departures | None = None
-        if target is not None and (target.shard != request.queue.shard or _shares_out(target)):
-            self._departures = Departures(shard, request.queue, stamp)
+        if target is not None and (target.shard != queue.shard or _shares_out(target)):
+            self._departures = Departures(shard, queue, stamp)
         elif target is not None and target.queue_id != source.queue_id:
             there = shard.queue(target.queue_id)
             self._book = order_of(target.settings).book(shard, there)
@@ -83,7 +93,7 @@ class DeadLetters:
     @property
     def come_back(self) -> bool:
         """True if messages moved to the queue they came from."""
-        return any(move.target_queue_id == self._request.queue.queue_id for move in self.moves)
+        return any(move.target_queue_id == self._queue.queue_id for move in self.moves)
 
     def wants(self, received: int) -> bool:
         """True if a message with this number of receives in its queue leaves it instead of being
@@ -96,7 +106,7 @@ class DeadLetters:
 
         `lease` is the one that ended; `waits` means that the message is in its group's line.
         """
-        target = self._request.dead_letter_queue
+        target = self._target
         assert target is not None
         is_here = self._departures is None
         if is_here and not self.moves and not self._shard.is_ready(target.queue_id):
@@ -130,7 +140,7 @@ class DeadLetters:
         *,
         waits: bool,
     ) -> bool:
-        target = self._request.dead_letter_queue
+        target = self._target
         assert target is not None
         if not departures.has_room:
             return False
@@ -145,7 +155,7 @@ class DeadLetters:
 
     def _keep(self, message: StoredMessage) -> None:
         """Leave a message where it is; a pulse wakes the long polls, which try again."""
-        source = self._shard.queue(self._request.queue.queue_id)
+        source = self._shard.queue(self._queue.queue_id)
         source.waits_for_key = True
         self._shard.plan_pulse(source, self._now_ms + KEY_AGAIN_MS)
         self._waiting.append(message.group)
@@ -156,7 +166,8 @@ class DeadLetters:
     ) -> StoredMessage:
         return msgspec.structs.replace(
             message,
-            dead_letter_source_arn=self._request.queue.arn,
+            dead_letter_source_arn=self._queue.arn,
+            expires_ms=expiry(target.settings.own_tags, self._now_ms),
             receive_count=lease.receive_count,
             first_received_at_ms=lease.first_received_at_ms,
             group=message.group
@@ -176,7 +187,7 @@ class DeadLetters:
             return first
         if self._book is not self.source_book:
             first += self._book.events()
-        moved = MessagesMoved(self._request.queue.queue_id, self._now_ms, self.moves)
+        moved = MessagesMoved(self._queue.queue_id, self._now_ms, self.moves)
         return (*first, moved)
 
 

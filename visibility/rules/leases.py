@@ -20,6 +20,7 @@ def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_m
         message.clock_ms,
         message.original_sequence,
         message.sent_at_ms,
+        expires_ms=message.expires_ms,
     )
 
 
@@ -36,6 +37,7 @@ def next_lease(ended: Lease, visible_at_ms: int, now_ms: int) -> Lease:
         ended.clock_ms,
         ended.original_sequence,
         ended.sent_at_ms,
+        expires_ms=ended.expires_ms,
     )
 
 
@@ -53,6 +55,7 @@ def no_lease(sequence: int, message: StoredMessage) -> Lease:
         message.clock_ms,
         message.original_sequence,
         message.sent_at_ms,
+        expires_ms=message.expires_ms,
     )
 
 

@@ -15,6 +15,7 @@ from visibility.rows.row_keys import DELAYED, GROUP_LINE, LEASE, group_line_key,
 from visibility.rows.row_places import put_waiting, remove
 from visibility.rules.events import Effects, Event
 from visibility.state import window
+from visibility.state.expiries import note_expiry
 from visibility.state.in_flight import end_flight, group_with_consumers, hide, trim, with_consumers
 from visibility.state.places import count, leave, leave_line
 from visibility.state.queue_state import QueueState, bucket_of
@@ -55,10 +56,10 @@ class MessagesSent(Event, frozen=True):
         first, messages = self.first_sequence, self.messages
         after = queue.next_sequence = first + len(messages)
         queue.waiting += len(messages)
-        _count_sent(queue, messages)
         if not queue.spans:  # else a pulse is planned for the oldest message
             queue.fresh_until_ms = messages[0].sent_at_ms + LEAST_RETENTION_MS
             shard.plan_pulse(queue, queue.fresh_until_ms)
+        _count_sent(shard, queue, messages)
         count(queue, first, after)
         if not queue.fifo and queue.head == first:
             queue.head = window.extend(shard, queue, first, messages)
@@ -105,7 +106,7 @@ class MessagesDelayed(Event, frozen=True):
             queue.head += len(self.messages)
         queue.next_sequence = self.first_sequence + len(self.messages)
         queue.delayed += len(self.messages)
-        _count_sent(queue, self.messages)
+        _count_sent(shard, queue, self.messages)
 
     @override
     def record(self, changes: Changes) -> None:
@@ -288,6 +289,7 @@ class MessagesMoved(Event, frozen=True):
             if clock_ms or not target.spans:
                 target.fresh_until_ms = 0
                 shard.plan_pulse(target, self.moved_at_ms)
+            note_expiry(shard, target, move.message.expires_ms)
             count(target, sequence, sequence + 1)
         trim(source)
 
@@ -319,11 +321,13 @@ class MessagesMoved(Event, frozen=True):
         return len(self.moves) + (resealed >> 10)
 
 
-def _count_sent(queue: QueueState, messages: list[StoredMessage]) -> None:
+def _count_sent(shard: ShardState, queue: QueueState, messages: list[StoredMessage]) -> None:
     counts = queue.counts
     counts.sent += len(messages)
     for message in messages:
         counts.sent_bytes += message.size
+        if message.expires_ms:
+            note_expiry(shard, queue, message.expires_ms)
 
 
 def record_leases(changes: Changes, queue_id: int, leases: list[Lease]) -> None:

@@ -23,6 +23,7 @@ from visibility.contract.limits import MOVE_TASK_SECONDS_MAX
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask
 from visibility.contract.stored_message import StoredMessage
+from visibility.contract.time_to_live import expiry
 from visibility.rules.arrivals import TARGET_GONE
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
@@ -180,7 +181,7 @@ class _Moving:
         """True for a message that is to move; one that cannot be compared stays."""
         if message.group in self._queue.quarantined.groups or is_hidden(self._queue, sequence):
             return False
-        if self._too_old.passes(message.retained_from_ms):
+        if self._too_old.passes(message):
             return False
         wanted = self._task.filter
         if wanted is None:
@@ -341,6 +342,7 @@ class _Moving:
             first_received_at_ms=0,
             group=group,
             clock_ms=clock_ms,
+            expires_ms=expiry(target.settings.own_tags, self._stamp.now_ms),
             original_sequence=0,
             received_here=0,
         )

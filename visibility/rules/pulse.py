@@ -38,6 +38,7 @@ from visibility.rules.orders import order_of
 from visibility.rules.quarantine import end_quarantine
 from visibility.rules.remembered_ids import forget_ids
 from visibility.rules.schedules import Doubted
+from visibility.rules.time_to_live import end_times_to_live
 from visibility.state.in_flight import OVER_RECEIVED_FROM
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
@@ -269,6 +270,7 @@ def _expired(
 
 def _note_fresh(shard: ShardState, queue: QueueState, until_ms: int, now_ms: int) -> None:
     """Let receives look for no expired messages until then, if that is still to come."""
+    until_ms = min(until_ms, queue.expiries_after[0])
     queue.fresh_until_ms = until_ms if until_ms > now_ms else 0
     if queue.fresh_until_ms and queue.passed:
         read_again(shard, queue)
@@ -363,6 +365,7 @@ STEPS: tuple[Step, ...] = (
     advance_move_tasks,
     end_quarantine,
     end_holds,
+    end_times_to_live,
     _expire,
     forget_ids,
     _wake_for_letters,

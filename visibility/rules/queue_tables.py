@@ -9,6 +9,7 @@ from visibility.rows.row_keys import (
     APPLIED,
     CLOCK,
     DELAYED,
+    EXPIRY,
     GROUP,
     GROUP_LINE,
     HEAD,
@@ -47,6 +48,7 @@ TABLES: Tables = (
         MESSAGE, "message", NUMBER_KEY, StoredMessage, next_number=_next_sequence, message=_itself
     ),
     Table(CLOCK, "clock", PAIR_KEY, None, may_be_empty=True),
+    Table(EXPIRY, "expiry", PAIR_KEY, None, may_be_empty=True),
     Table(DELAYED, "delayed", PAIR_KEY, StoredMessage, message=_itself),
     Table(GROUP, "group", GROUP_KEY, GroupRow),
     Table(

@@ -103,7 +103,8 @@ class _Taking:
     def look_at_each(self) -> None:
         """See `order.Taking`."""
         settings = self.request.queue.settings
-        self._letters = DeadLetters(self.shard, self.request, self.stamp)
+        target = self.request.dead_letter_queue
+        self._letters = DeadLetters(self.shard, self.request.queue, target, self.stamp)
         self._too_old = TooOld(self.shard, self.queue, settings, self.stamp)
 
     @property
@@ -127,7 +128,7 @@ class _Taking:
 
     def passes(self, lease: Lease) -> bool:
         """See `order.Taking`."""
-        return self._too_old.passes(lease.retained_from_ms)
+        return self._too_old.passes(lease)
 
     def take(self, untouched: Iterable[tuple[int, StoredMessage]]) -> None:
         """See `order.Taking`."""
@@ -141,14 +142,15 @@ class _Taking:
 
     def offer(self, sequence: int, message: StoredMessage | None, lease: Lease | None) -> Fate:
         """See `order.Taking`."""
+        aged = message or lease
+        assert aged is not None
+        if self._too_old.passes(aged):
+            return Fate.PASSED
         if lease is None:
             assert message is not None
-            retained_from_ms, received = message.retained_from_ms, message.received_here
+            received = message.received_here
         else:
-            retained_from_ms = (message or lease).retained_from_ms
             received = lease.receive_count - lease.base_count
-        if self._too_old.passes(retained_from_ms):
-            return Fate.PASSED
         letters, waits = self._letters, message is not None
         message = message or self._read(sequence)
         if letters.wants(received):
@@ -243,7 +245,7 @@ def _receive_again(
             ),
         )
         for lease in _standing(queue, short, now_ms)
-        if not too_old.passes(lease.retained_from_ms)
+        if not too_old.passes(lease)
     ]
     if not leases:
         return NO_MESSAGES, ()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
+
 from visibility.content.receipts import sequence_number
 from visibility.contract.errors import OverLimit, QueueError
 from visibility.contract.model import Content, QueueDefinition, Request
@@ -21,6 +23,7 @@ from visibility.contract.results import (
 )
 from visibility.contract.schedule import SCHEDULED_MAX
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.time_to_live import expiry
 from visibility.rows.row_values import Remembered
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
@@ -52,11 +55,13 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     delay_s = operation.delay_seconds
     if _is_plain(queue, content) and not (delay_s or definition.settings.delay_ms):
         message_id, number = stamp.message_id(), None
-        if definition.settings.own_tags:
-            check_throttled(shard, request, stamp)
         message = StoredMessage(
             message_id, stamp.now_ms, content.size, content.data, content.sealed
         )
+        if own_tags := definition.settings.own_tags:
+            check_throttled(shard, request, stamp)
+            if expires_ms := expiry(own_tags, stamp.now_ms, content.ttl_ms):
+                message = msgspec.structs.replace(message, expires_ms=expires_ms)
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
         duplicates = 0
     else:
@@ -158,7 +163,8 @@ class Sending:
         self._stamp = stamp
         self._order = order_of(definition.settings)
         self._book = self._order.book(shard, queue)
-        self._plain = not (queue.ready_groups.total or definition.settings.delay_ms)
+        settings = definition.settings
+        self._plain = not (queue.ready_groups.total or settings.delay_ms or settings.own_tags)
         """True while a message without a group or delay of its own just joins the line."""
         self._waiting: list[StoredMessage] = []
         self._delayed: list[StoredMessage] = []
@@ -200,6 +206,7 @@ class Sending:
             content.sealed,
             group=group,
             clock_ms=clock_ms,
+            expires_ms=self._expires_ms(content, due_ms),
         )
         if due_ms is None:
             sequence = self._queue.next_sequence + len(self._waiting)
@@ -231,6 +238,15 @@ class Sending:
                 f"The queue has {SCHEDULED_MAX} delayed messages, so none is scheduled."
             )
         return at_ms, at_ms
+
+    def _expires_ms(self, content: Content, due_ms: int | None) -> int:
+        """The end of a message's time to live, which begins with its delivery; 0 for none."""
+        own_tags, from_ms = self._settings.own_tags, self._stamp.now_ms
+        if not own_tags:
+            return 0
+        if due_ms is not None:
+            from_ms = due_ms or from_ms + self._settings.delay_ms
+        return expiry(own_tags, from_ms, content.ttl_ms)
 
     @property
     def is_empty(self) -> bool:

@@ -44,7 +44,7 @@ class Standard(Order):
         now_ms = taking.stamp.now_ms
         if now_ms >= queue.fresh_until_ms:
             too_old_ms = now_ms - taking.request.queue.settings.retention_ms
-            if not window.fill_fresh(shard, queue, limit, too_old_ms, PASSED_MAX):
+            if not window.fill_fresh(shard, queue, limit, too_old_ms, now_ms, PASSED_MAX):
                 taking.comes_again = True
                 return ()
         elif len(queue.window) < limit and queue.backlog > 0:

@@ -26,6 +26,8 @@ from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
 from visibility.state.fairness import Fairness
 from visibility.state.ready_groups import ReadyGroups
 
+NEVER_MS = 1 << 62
+"""Later than any time."""
 BUCKETS_PER_DOUBLING = 8
 """Resolution of durations: the ends of a bucket differ by 9 %."""
 
@@ -222,6 +224,9 @@ class QueueState:
     (due_ms, sequence), and not after the second; volatile."""
     clocks_after: tuple[int, int] = (0, 0)
     """The same for messages with a row by clock; volatile."""
+    expiries_after: tuple[int, int] = (0, 0)
+    """No time to live ends at this (expires_ms, sequence) or before, NEVER_MS if none ends;
+    volatile."""
     pulse_at_ms: int = 0
     """Time of the queue's next pulse, 0 for never; volatile."""
     waits_for_key: bool = False

@@ -160,6 +160,16 @@ class Rows(Protocol):
         Without `quarantined` ones, and without those in blocks that cannot be read.
         """
 
+    def expiries(
+        self,
+        queue_id: int,
+        limit: int,
+        *,
+        after: tuple[int, int] = (0, 0),
+        quarantined: Quarantine | None = None,
+    ) -> list[tuple[int, int]]:
+        """(expires_ms, sequence) after `after` of messages with a time to live; as `clocks`."""
+
     def group(self, queue_id: int, group: bytes) -> GroupRow | None:
         """A group's row, None if it has no messages."""
 

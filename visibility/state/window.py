@@ -124,16 +124,26 @@ def fill(shard: ShardState, queue: QueueState, messages: int) -> None:
 
 
 def fill_fresh(
-    shard: ShardState, queue: QueueState, messages: int, too_old_ms: int, passed_max: int
+    shard: ShardState,
+    queue: QueueState,
+    messages: int,
+    too_old_ms: int,
+    now_ms: int,
+    passed_max: int,
 ) -> bool:
-    """The same; the first `messages` are retained from after `too_old_ms`, others are passed by.
+    """The same; the first `messages` are retained from after `too_old_ms` and their time to live
+    goes on, others are passed by.
 
     False if these are more than `passed_max`: the next call goes on.
     """
     for _ in range(passed_max):
         fill(shard, queue, messages)
         first = islice(queue.window, messages)
-        old = [sequence for sequence, each in first if each.retained_from_ms <= too_old_ms]
+        old = [
+            sequence
+            for sequence, each in first
+            if each.retained_from_ms <= too_old_ms or 0 < each.expires_ms <= now_ms
+        ]
         if not old:
             return True
         for sequence in old:

@@ -156,6 +156,7 @@ def content(
     group: str | None = None,
     deduplication_id: str | None = None,
     at_ms: int = 0,
+    ttl_ms: int = 0,
 ) -> Content:
     """A stored content; for the engine it is opaque, so the body alone will do. FIFO: the body is
     the default id."""
@@ -166,7 +167,13 @@ def content(
         digest = deduplication_digest(scope, deduplication_id or data.decode())
     grouped = b"" if group is None else group_digest(group)
     return Content(
-        data, len(data), "0" * 32, group=grouped, deduplication=digest, deliver_at_ms=at_ms
+        data,
+        len(data),
+        "0" * 32,
+        group=grouped,
+        deduplication=digest,
+        deliver_at_ms=at_ms,
+        ttl_ms=ttl_ms,
     )
 
 
@@ -189,9 +196,12 @@ def send(
     group: str | None = None,
     deduplication_id: str | None = None,
     at_ms: int = 0,
+    ttl_ms: int = 0,
 ) -> Request:
-    """SendMessage; `at_ms` is the time of a scheduled message."""
-    part = content(body, queue, group=group, deduplication_id=deduplication_id, at_ms=at_ms)
+    """SendMessage; `at_ms` is the time of a scheduled message, `ttl_ms` its own time to live."""
+    part = content(
+        body, queue, group=group, deduplication_id=deduplication_id, at_ms=at_ms, ttl_ms=ttl_ms
+    )
     return prepared(queue, operations.SendMessage(delay_seconds=delay_s), [part])
 
 

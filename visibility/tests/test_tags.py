@@ -27,6 +27,9 @@ def test_the_known_tags_take_their_values() -> None:
         {"holdfast:deletion-protection": "off"},
         {"holdfast:deliver-at": "on"},
         {"holdfast:deliver-at": "off"},
+        {"holdfast:expired": "discard"},
+        {"holdfast:expired": "dead-letter"},
+        {"holdfast:expired": "archive"},
     ]
     for tags in given:
         assert checked_tags("q", {}, tags) == tags
@@ -54,7 +57,7 @@ def test_the_known_tags_take_their_values() -> None:
             "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
-            "holdfast:throttle-age, holdfast:deliver-at.",
+            "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired.",
         ),
         (
             "Holdfast:archive",
@@ -63,7 +66,7 @@ def test_the_known_tags_take_their_values() -> None:
             "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
-            "holdfast:throttle-age, holdfast:deliver-at.",
+            "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired.",
         ),
     ],
 )

@@ -31,7 +31,7 @@ async def drain(simulation: Simulation) -> None:
     if has_parts:
         await become_whole(client)
     await _rest(simulation, client)
-    if queues.SHORT in simulation.history.queues:
+    if {queues.SHORT, queues.BRIEF} & simulation.history.queues.keys():
         await asyncio.sleep(_EXPIRED_S)
     simulation.history.drain_begun = simulation.time.read()
     for name in simulation.history.queues:

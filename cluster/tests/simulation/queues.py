@@ -29,6 +29,10 @@ IN_FLIGHT_MAX = 3
 SOLE, SOLE_FIFO = "sole", "sole.fifo"
 SOLE_NAMES = (SOLE, SOLE_FIFO)
 """Queues with one consumer, in runs that have them."""
+BRIEF, BRIEF_FIFO = "brief", "brief.fifo"
+BRIEF_NAMES = (BRIEF, BRIEF_FIFO)
+"""Queues whose messages have a time to live, in runs that have them."""
+TTL_S = 12
 TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
 """Queues to which messages move."""
 _SHARED_OUT: dict[str, Any] = {
@@ -43,9 +47,14 @@ _REACH = {
 
 
 def define_queues(
-    machine: Machine, history: History, *, has_short: bool = False, has_sole: bool = False
+    machine: Machine,
+    history: History,
+    *,
+    has_short: bool = False,
+    has_sole: bool = False,
+    has_brief: bool = False,
 ) -> None:
-    """Make all queues; those with a short retention or one consumer only if so."""
+    """Make all queues; those with a short retention, a time to live or one consumer only if so."""
     visibility = str(VISIBILITY_S)
     for name in NAMES:
         history.queues[name] = Queue(name, name, _REACH.get(name, frozenset()), name == ORDER)
@@ -79,6 +88,11 @@ def define_queues(
     for queue_id, name in enumerate(SOLE_NAMES if has_sole else (), len(NAMES + SHORT_NAMES) + 1):
         history.queues[name] = Queue(name, name, is_ordered=name == SOLE_FIFO)
         _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility))
+    first_brief = len(NAMES + SHORT_NAMES + SOLE_NAMES) + 1
+    for queue_id, name in enumerate(BRIEF_NAMES if has_brief else (), first_brief):
+        history.queues[name] = Queue(name, name, is_ordered=name == BRIEF_FIFO, retention_s=TTL_S)
+        tags = {"holdfast:ttl": str(TTL_S)}
+        _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
         _define(
             machine,

@@ -8,7 +8,7 @@ import pytest
 from cluster.tests.simulation.planting import Plant
 from visibility.contract.model import Content
 from visibility.contract.stored_message import Lease
-from visibility.rules import levelling
+from visibility.rules import arrivals, departures, levelling, message_events
 from visibility.rules.retention import TooOld
 from visibility.rules.send import Sending
 from visibility.state import window
@@ -18,12 +18,17 @@ from visibility.state.shard_state import ShardState
 
 def leave_retention_to_pulses(patch: pytest.MonkeyPatch) -> None:
     """A receive takes what no pulse has removed."""
-    patch.setattr(TooOld, "passes", lambda self, retained_from_ms: False)
+    patch.setattr(TooOld, "passes", lambda self, message: False)
     patch.setattr(window, "fill_fresh", _fill)
 
 
 def _fill(
-    shard: ShardState, queue: QueueState, messages: int, too_old_ms: int, passed_max: int
+    shard: ShardState,
+    queue: QueueState,
+    messages: int,
+    too_old_ms: int,
+    now_ms: int,
+    passed_max: int,
 ) -> bool:
     window.fill(shard, queue, messages)
     return True
@@ -31,7 +36,7 @@ def _fill(
 
 def pass_by_the_window_only(patch: pytest.MonkeyPatch) -> None:
     """A message that was received before, or waits in a group, is never too old."""
-    patch.setattr(TooOld, "passes", lambda self, retained_from_ms: False)
+    patch.setattr(TooOld, "passes", lambda self, message: False)
 
 
 def forget_what_was_passed_by(patch: pytest.MonkeyPatch) -> None:
@@ -39,9 +44,14 @@ def forget_what_was_passed_by(patch: pytest.MonkeyPatch) -> None:
     fill_fresh = window.fill_fresh
 
     def fill(
-        shard: ShardState, queue: QueueState, messages: int, too_old_ms: int, passed_max: int
+        shard: ShardState,
+        queue: QueueState,
+        messages: int,
+        too_old_ms: int,
+        now_ms: int,
+        passed_max: int,
     ) -> bool:
-        is_done = fill_fresh(shard, queue, messages, too_old_ms, passed_max)
+        is_done = fill_fresh(shard, queue, messages, too_old_ms, now_ms, passed_max)
         queue.waiting -= queue.passed
         queue.passed = 0
         return is_done
@@ -80,6 +90,13 @@ def forget_schedules_at_a_start(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardState, "plan_pulse", plan)
 
 
+def forget_the_next_end(patch: pytest.MonkeyPatch) -> None:
+    """Nothing looks at a queue when a time to live ends."""
+    for module in (message_events, arrivals, departures):
+        patch.setattr(module, "note_expiry", lambda shard, queue, expires_ms: None)
+
+
+BRIEF_PLANTS: tuple[Plant, ...] = (forget_the_next_end,)
 SCHEDULE_PLANTS: tuple[Plant, ...] = (deliver_at_once, forget_schedules_at_a_start)
 PLANTS: tuple[Plant, ...] = (
     leave_retention_to_pulses,

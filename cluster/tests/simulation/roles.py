@@ -187,20 +187,29 @@ async def hold_messages(client: Client, steps: int) -> None:
 
 async def let_expire(client: Client, steps: int) -> None:
     """Send what expires soon, and receive what has not."""
+    await _let_end(client, steps, *queues.SHORT_NAMES)
+
+
+async def let_times_to_live_end(client: Client, steps: int) -> None:
+    """The same in the queues with a time to live."""
+    await _let_end(client, steps, *queues.BRIEF_NAMES)
+
+
+async def _let_end(client: Client, steps: int, standard: str, fifo: str) -> None:
     places: dict[str, int] = {}
     for _ in range(steps):
         choice = client.random.random()
         if choice < 0.3:
             bodies = [client.new_body() for _ in range(client.random.choice((1, 3, 10)))]
-            await client.send(queues.SHORT, bodies)
+            await client.send(standard, bodies)
         elif choice < 0.5:
             group = f"{client.name}{client.random.randrange(2)}"
             place = places.get(group, 1)
             if place:
-                sent = await client.send_in_order(queues.SHORT_FIFO, group, place)
+                sent = await client.send_in_order(fifo, group, place)
                 places[group] = sent or 0  # an abandoned group stays so
         else:
-            queue = client.random.choice(queues.SHORT_NAMES)
+            queue = client.random.choice((standard, fifo))
             for held in await client.receive(queue, client.random.choice((1, 10))) or ():
                 if client.random.random() < 0.2:
                     await client.delete(held)
@@ -266,6 +275,11 @@ def drawn_sole(seed: int) -> bool:
 def drawn_schedules(seed: int) -> bool:
     """True in a quarter of the seeds: messages are scheduled in this one."""
     return Random(f"schedules {seed}").random() < 0.25
+
+
+def drawn_brief(seed: int) -> bool:
+    """True in a quarter of the seeds: messages have a time to live in this one."""
+    return Random(f"times to live {seed}").random() < 0.25
 
 
 def drawn_parts(seed: int) -> bool:

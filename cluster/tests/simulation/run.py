@@ -19,6 +19,7 @@ from cluster.tests.simulation.resizing import resize
 from cluster.tests.simulation.roles import (
     alike_roles,
     consume_alone,
+    drawn_brief,
     drawn_operator,
     drawn_parts,
     drawn_schedules,
@@ -26,6 +27,7 @@ from cluster.tests.simulation.roles import (
     drawn_sole,
     hold_messages,
     let_expire,
+    let_times_to_live_end,
     mixed_roles,
     schedule,
     work,
@@ -74,6 +76,8 @@ class Shape(NamedTuple):
     """Queues are split and shrunk."""
     has_sole: bool = False
     """A consumer works alone."""
+    has_brief: bool = False
+    """Messages have a time to live."""
     has_schedules: bool = False
     """Messages are scheduled for an instant."""
 
@@ -105,6 +109,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_sole=drawn_sole(seed),
         has_parts=drawn_parts(seed),
         has_schedules=drawn_schedules(seed),
+        has_brief=drawn_brief(seed),
     )
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
@@ -120,6 +125,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 simulation.history,
                 has_short=shape.has_short,
                 has_sole=shape.has_sole,
+                has_brief=shape.has_brief,
             )
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
@@ -128,6 +134,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             roles += [hold_messages] * shape.has_operator + [let_expire] * shape.has_short
             roles += [consume_alone] * shape.has_sole + [resize] * shape.has_parts
             roles += [schedule] * shape.has_schedules
+            roles += [let_times_to_live_end] * shape.has_brief
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)

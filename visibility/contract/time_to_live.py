@@ -1,0 +1,71 @@
+"""Time to live: a tag of the queue and an attribute of a message say for how long it may be
+received. Pure.
+
+A message's own time ends with its first death, and with a redrive; that of a queue begins when the
+message joins it, for a delayed message when it can first be received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from visibility.contract.digests import Attributes
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.limits import MESSAGE_RETENTION_PERIOD, Range
+from visibility.contract.own_tag import OwnTag
+
+TTL_TAG = "holdfast:ttl"
+EXPIRED_TAG = "holdfast:expired"
+TTL_ATTRIBUTE = "holdfast.ttl"
+TO_DEAD_LETTERS = "dead-letter"
+TO_ARCHIVE = "archive"
+_SECONDS = Range(1, MESSAGE_RETENTION_PERIOD.high)
+_DIGITS_MAX = 7
+
+TTL_TAGS = (
+    OwnTag(
+        TTL_TAG,
+        "Seconds after which a message cannot be received any more, unless its attribute "
+        f"{TTL_ATTRIBUTE} says fewer.",
+        bounds=_SECONDS,
+    ),
+    OwnTag(
+        EXPIRED_TAG,
+        "Fate of messages whose time to live is over: they are discarded (the default), become "
+        "dead letters or go to the archive.",
+        ("discard", TO_DEAD_LETTERS, TO_ARCHIVE),
+    ),
+)
+
+
+def ttl_of(attributes: Attributes, own_tags: Mapping[str, str]) -> int:
+    """The message's own time to live in milliseconds, 0 if its attribute names none. Raises
+    InvalidParameterValue."""
+    attribute = attributes.get(TTL_ATTRIBUTE)
+    if attribute is None:
+        return 0
+    if TTL_TAG not in own_tags and EXPIRED_TAG not in own_tags:
+        raise _refused(f"it needs a queue with tag {TTL_TAG} or {EXPIRED_TAG}.")
+    kind, value = attribute
+    if kind.partition(".")[0] != "Number":
+        raise _refused(f"its type must be Number, not {kind}.")
+    low, high = _SECONDS.low, _SECONDS.high
+    if not (value.isdigit() and len(value) <= _DIGITS_MAX and low <= int(value) <= high):
+        raise _refused(f"its value must be whole seconds from {low} to {high}.")
+    return int(value) * 1000
+
+
+def _refused(reason: str) -> InvalidParameterValue:
+    return InvalidParameterValue(
+        f"Message attribute '{TTL_ATTRIBUTE}' is invalid. Reason: {reason}"
+    )
+
+
+def expiry(own_tags: Mapping[str, str], from_ms: int, own_ms: int = 0) -> int:
+    """The instant at which the time to live of a message ends that can be received from then on, 0
+    for never. `own_ms` is its own time."""
+    ttl_s = own_tags.get(TTL_TAG)
+    if ttl_s is None:
+        return from_ms + own_ms if own_ms else 0
+    queue_ms = int(ttl_s) * 1000
+    return from_ms + (min(queue_ms, own_ms) if own_ms else queue_ms)
