@@ -21,9 +21,11 @@ from cluster.tests.simulation.disk_faults import DiskFaults, DiskShape, drawn_di
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.fleet_world import Fleet, FleetSimulation
 from cluster.tests.simulation.queues import define_queues
+from cluster.tests.simulation.resizing import resize
 from cluster.tests.simulation.roles import (
     consume_alone,
     drawn_operator,
+    drawn_parts,
     drawn_sole,
     hold_messages,
     mixed_roles,
@@ -61,6 +63,8 @@ class Shape(NamedTuple):
     """Somebody holds messages."""
     has_sole: bool = False
     """A consumer works alone."""
+    has_parts: bool = False
+    """Queues are split and shrunk."""
     is_fleet: bool = False
     """Each shard is that of a cluster, and requests go through hosts of any."""
 
@@ -81,6 +85,7 @@ def simulate(
         disks=drawn_disks(seed), has_operator=drawn_operator(seed), has_sole=drawn_sole(seed)
     )
     machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
+    machine.part_seed = seed
     timing = _timing(random)._replace(waiting_max=(8, 2, 8, 1)[seed % 4])
     if shape.replication is Replication.ASYNC:
         timing = _early_timing(timing, random)
@@ -109,6 +114,7 @@ def simulate(
             chance = Random(random.getrandbits(64))
             roles = mixed_roles(chance, crosses=shape.shards > 1)
             roles += [hold_messages] * shape.has_operator + [consume_alone] * shape.has_sole
+            roles += [resize] * shape.has_parts
             clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
             try:
@@ -150,6 +156,7 @@ def fleet_shape(seed: int) -> Shape:
         disks=drawn_disks(seed),
         has_operator=drawn_operator(seed),
         has_sole=drawn_sole(seed),
+        has_parts=drawn_parts(seed),
         is_fleet=True,
     )
 
