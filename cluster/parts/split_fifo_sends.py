@@ -53,7 +53,7 @@ class Sends(Protocol):
 
 
 class _Sent(NamedTuple):
-    """What became of a message, as its client is told."""
+    """The outcome of a message, as its client is told."""
 
     message_id: str
     sequence_number: str | None

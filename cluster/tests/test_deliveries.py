@@ -51,9 +51,8 @@ async def test_a_delivery_that_fails_by_a_bug_is_made_again() -> None:
                 raise RuntimeError("a bug")
             return OutboxPage([], [])
 
-    shards = [(await World().start()).shard for _ in range(2)]
-    shards[1].number = 1
-    deliveries = Deliveries(Failing(shards), CountingEntropy())
+    world = await World().start()
+    deliveries = Deliveries(Failing([world.shard]), CountingEntropy())
 
     deliveries.wake(0, News.LEADS)
     await pass_time(1)
@@ -64,7 +63,7 @@ async def test_a_delivery_that_fails_by_a_bug_is_made_again() -> None:
 
 @virtual
 async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_less_often() -> None:
-    """The other shard does not know the queue yet: it answers none of the messages."""
+    """A shard, here the same, does not know the queue yet: it answers none of the messages."""
     asked_s: list[float] = []
     takes = 0
 
@@ -83,9 +82,8 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
             takes += 1
             return Accepted([(ARRIVAL.origin, ARRIVAL.number, "")])
 
-    shards = [(await World().start()).shard for _ in range(2)]
-    shards[1].number = 1
-    deliveries = Deliveries(NotYet(shards), CountingEntropy())
+    world = await World().start()
+    deliveries = Deliveries(NotYet([world.shard]), CountingEntropy())
 
     deliveries.wake(0, News.LEADS)
     await pass_time(20)
