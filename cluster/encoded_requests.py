@@ -7,8 +7,8 @@ host, a request reaches its shard unencoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from auth.auth_errors import AuthError
 from auth.caller import Caller
 from visibility.contract.errors import InternalError, QueueError
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer, Deduplicated
 from visibility.rules.features import OPERATIONS
 
@@ -39,45 +40,32 @@ class MessageUnreadable(Exception):
     line."""
 
 
-class _QueueReference(msgspec.Struct, frozen=True, array_like=True):
-    queue_id: int
-    version: int
+_Reference = tuple[int, int]
+"""A definition's id and version."""
+_SentPart = Content | tuple[int | str, int | str]
+"""A Receipt as its two numbers, an error as its name and text."""
 
 
-class _SentError(msgspec.Struct, frozen=True, array_like=True, tag="error"):
-    name: str
-    text: str
-
-
-class _SentContent(msgspec.Struct, frozen=True, array_like=True, tag="content"):
-    content: Content
-
-
-class _SentReceipt(msgspec.Struct, frozen=True, array_like=True, tag="receipt"):
-    receipt: Receipt
-
-
-_SentPart = _SentContent | _SentReceipt | _SentError
-
-
-class _SentRequest(msgspec.Struct, frozen=True, array_like=True):
-    name: str
-    operation: msgspec.Raw
-    queue: _QueueReference
+class _SentRequest(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False):
+    operation: T
+    queue: _Reference
     caller: Caller
     request_id: str
-    parts: list[_SentPart]
-    dead_letter_queue: _QueueReference | None
-    destination: _QueueReference | None
+    parts: Sequence[_SentPart]
+    dead_letter_queue: _Reference | None
+    destination: _Reference | None
     targets: tuple[str, ...] | None
 
 
-class _SentAnswer(msgspec.Struct, frozen=True, array_like=True):
-    name: str
-    """The type of the answer, empty for none."""
-    answer: msgspec.Raw
+class _SentAnswer(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False):
+    answer: T
     duplicates: int = -1
     """Number for a deduplicated send, else -1."""
+
+
+class _SentError(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    name: str
+    text: str
 
 
 def _named(base: type[T]) -> dict[str, type[T]]:
@@ -88,16 +76,23 @@ def _named(base: type[T]) -> dict[str, type[T]]:
     return found
 
 
-_OPERATIONS = {kind.__name__: kind for kind, row in OPERATIONS.items() if not row.is_fixed}
+def _head(kind: type) -> bytes:
+    """The name of a type, which stands before what is encoded: it can then be decoded in one go."""
+    name = kind.__name__.encode()
+    return bytes([len(name)]) + name
+
+
+_OPERATIONS = {_head(kind): kind for kind, row in OPERATIONS.items() if not row.is_fixed}
 """Those that may cross: one that is fixed to a queue must not reach a leader that knows another."""
-_decoders: dict[Any, Callable[[bytes | msgspec.Raw], Any]] = {}
-"""By type: to look for one costs more than to decode a request with it."""
 _ERRORS: dict[str, type[QueueError] | type[AuthError]] = {**_named(QueueError), **_named(AuthError)}
-_ANSWERS: dict[str, Any] = {
-    kind.__name__: kind
-    for kind in (_SentError, *(row.answer for row in OPERATIONS.values()))
+_ANSWERS: dict[bytes, type] = {
+    _head(kind): kind
+    for kind in (_SentError, type(None), *(row.answer for row in OPERATIONS.values()))
     if kind is not None
 }
+_HEADS = {kind: _head(kind) for kind in (*OPERATIONS, *_ANSWERS.values())}
+_decoders: dict[type, Callable[[bytes], Any]] = {}
+"""By the type of the operation or answer; a decoder costs more than to decode with it."""
 
 
 # -- requests --------------------------------------------------------------------------------------
@@ -105,69 +100,64 @@ _ANSWERS: dict[str, Any] = {
 
 def encode_request(request: Request) -> bytes:
     """A request for another host."""
-    operation = request.operation
-    return _encode(
-        _SentRequest(
-            type(operation).__name__,
-            msgspec.Raw(_encode(operation)),
-            _reference(request.queue),
-            request.caller,
-            request.request_id,
-            [_sent_part(part) for part in request.parts],
-            _reference_or_none(request.dead_letter_queue),
-            _reference_or_none(request.destination),
-            request.targets,
-        )
+    operation, queue = request.operation, request.queue
+    sent = _SentRequest(
+        operation,
+        (queue.queue_id, queue.version),
+        request.caller,
+        request.request_id,
+        [part if type(part) is Content else _sent_part(part) for part in request.parts],
+        _reference(request.dead_letter_queue),
+        _reference(request.destination),
+        request.targets,
     )
+    return _HEADS[type(operation)] + _encode(sent)
 
 
 def decode_request(message: bytes, find: Find) -> Request:
     """The request, with the definitions of this host. Raises DefinitionUnknown,
     MessageUnreadable."""
-    sent = _decoded(message, _SentRequest)
-    kind = _OPERATIONS.get(sent.name)
-    if kind is None:
-        raise MessageUnreadable(f"there is no operation {sent.name}")
+    sent: _SentRequest[Operation] = _decoded(message, _OPERATIONS, _SentRequest)
+    dead_letter_queue, destination = sent.dead_letter_queue, sent.destination
     return Request(
-        _decoded(sent.operation, kind),
+        sent.operation,
         _found(sent.queue, find),
         sent.caller,
         sent.request_id,
-        tuple(_part(part) for part in sent.parts),
-        None if sent.dead_letter_queue is None else _found(sent.dead_letter_queue, find),
-        None if sent.destination is None else _found(sent.destination, find),
+        tuple([part if type(part) is Content else _part(part) for part in sent.parts]),
+        None if dead_letter_queue is None else _found(dead_letter_queue, find),
+        None if destination is None else _found(destination, find),
         sent.targets,
     )
 
 
-def _reference(queue: QueueDefinition) -> _QueueReference:
-    return _QueueReference(queue.queue_id, queue.version)
+def _reference(queue: QueueDefinition | None) -> _Reference | None:
+    return None if queue is None else (queue.queue_id, queue.version)
 
 
-def _reference_or_none(queue: QueueDefinition | None) -> _QueueReference | None:
-    return None if queue is None else _reference(queue)
-
-
-def _found(reference: _QueueReference, find: Find) -> QueueDefinition:
-    queue = find(reference.queue_id)
-    if queue is None or queue.version != reference.version:
-        raise DefinitionUnknown(*msgspec.structs.astuple(reference))
+def _found(reference: _Reference, find: Find) -> QueueDefinition:
+    queue_id, version = reference
+    queue = find(queue_id)
+    if queue is None or queue.version != version:
+        raise DefinitionUnknown(queue_id, version)
     return queue
 
 
 def _sent_part(part: Content | Receipt | QueueError) -> _SentPart:
-    if isinstance(part, Content):
-        return _SentContent(part)
-    return _SentReceipt(part) if isinstance(part, Receipt) else _sent_error(part)
+    if isinstance(part, Receipt):
+        return part.sequence, part.delivery
+    assert isinstance(part, QueueError)
+    return type(part).__name__, part.message
 
 
 def _part(sent: _SentPart) -> Content | Receipt | QueueError:
-    if isinstance(sent, _SentContent):
-        return sent.content
-    if isinstance(sent, _SentReceipt):
-        return sent.receipt
-    error = _error(sent)
-    assert isinstance(error, QueueError)
+    assert isinstance(sent, tuple)
+    one, other = sent
+    if isinstance(one, int) and isinstance(other, int):
+        return Receipt(one, other)
+    error = _error(str(one), str(other))
+    if not isinstance(error, QueueError):
+        raise MessageUnreadable(f"{one} is no part of a request")
     return error
 
 
@@ -181,43 +171,37 @@ def encode_answer(answer: Answer | QueueError | AuthError) -> bytes:
     if isinstance(answer, Deduplicated):
         value, duplicates = answer.result, answer.duplicates
     elif isinstance(answer, QueueError | AuthError):
-        value = _sent_error(answer)
-    name = "" if value is None else type(value).__name__
-    return _encode(_SentAnswer(name, msgspec.Raw(_encode(value)), duplicates))
+        value = _SentError(type(answer).__name__, answer.message)
+    return _HEADS[type(value)] + _encode(_SentAnswer(value, duplicates))
 
 
 def decode_answer(message: bytes) -> Answer | QueueError | AuthError:
     """The answer or the refusal. Raises MessageUnreadable."""
-    sent = _decoded(message, _SentAnswer)
-    if not sent.name:
-        return None
-    kind = _ANSWERS.get(sent.name)
-    if kind is None:
-        raise MessageUnreadable(f"there is no answer {sent.name}")
-    answer = _decoded(sent.answer, kind)
-    if isinstance(answer, _SentError):
-        return _error(answer)
+    sent: _SentAnswer[Any] = _decoded(message, _ANSWERS, _SentAnswer)
+    answer = sent.answer
+    if type(answer) is _SentError:
+        return _error(answer.name, answer.text)
     if sent.duplicates >= 0:
         return Deduplicated(answer, sent.duplicates)
     return answer  # type: ignore[no-any-return]
 
 
-def _sent_error(error: QueueError | AuthError) -> _SentError:
-    return _SentError(type(error).__name__, error.message)
-
-
-def _error(sent: _SentError) -> QueueError | AuthError:
+def _error(name: str, text: str) -> QueueError | AuthError:
     """The error; a host of a later version may refuse with one that is unknown here."""
-    kind = _ERRORS.get(sent.name)
-    return InternalError() if kind is None else kind(sent.text)
+    kind = _ERRORS.get(name)
+    return InternalError() if kind is None else kind(text)
 
 
-def _decoded(message: bytes | msgspec.Raw, kind: type[T]) -> T:
+def _decoded(message: bytes, kinds: Mapping[bytes, type], sent: Any) -> Any:
+    """The value after the name of one of these types, as `sent` of that type."""
+    end = 1 + message[0] if message else 0
+    kind = kinds.get(message[:end])
+    if kind is None:
+        raise MessageUnreadable(f"there is no operation or answer {message[1:end]!r}")
     decode = _decoders.get(kind)
     if decode is None:
-        decode = _decoders[kind] = msgspec.msgpack.Decoder(kind).decode
+        decode = _decoders[kind] = msgspec.msgpack.Decoder(sent[kind]).decode
     try:
-        found: T = decode(message)
-        return found
+        return decode(message[end:])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MessageUnreadable(f"no {kind.__name__.lstrip('_')}: {error}") from error

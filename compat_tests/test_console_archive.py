@@ -91,7 +91,7 @@ def test_a_deleted_queues_messages_are_searched_and_replayed(
     said = run_command(*tab.page.locator("details pre").inner_text().split()[1:])
     assert (said.returncode, said.stdout.count('"tax"')) == (0, 1), said.stderr
 
-    tab.page.locator("tbody a").click()
+    tab.page.locator("tbody a[title]").click()
     tab.see('"order": 2')
     tab.press("Replay")
     tab.see("1 selected message")
@@ -107,6 +107,28 @@ def test_a_deleted_queues_messages_are_searched_and_replayed(
     eventually(lambda: copy["MessageId"] in (archived.data / "audit.log").read_text())
     client.purge_queue(QueueUrl="again")
     assert tab.faults == []
+
+
+def test_a_message_known_by_its_id_is_replayed_in_six_steps(
+    browser: Any, archived: NodeProcess
+) -> None:
+    client = sqs(archived)
+    client.create_queue(QueueName="shop")
+    tab = tab_at(browser, archived, "/archive/shop")
+    page = tab.page
+    message_id = page.locator("tbody a[title]").first.get_attribute("title")
+    tab.go("/queues")
+    page.get_by_role("link", name="Archive", exact=True).click()
+    page.get_by_label("Queue").fill("shop")
+    page.get_by_label("Message id").fill(message_id)
+    page.get_by_role("button", name="Search").click()
+    page.get_by_role("link", name=f"Replay {message_id}").click()
+    page.get_by_role("button", name="Send copies").click()
+    tab.see("1 sent to shop")
+
+    assert count(client, "shop") == 1
+    assert tab.faults == []
+    client.delete_queue(QueueUrl="shop")
 
 
 def test_all_that_match_are_replayed(browser: Any, archived: NodeProcess) -> None:
@@ -212,7 +234,7 @@ def test_the_screens_have_no_findings_and_fit_a_phone(
     tab.press("Search")
     tab.see("3 messages looked at")
     found["search"] = _findings(tab)
-    tab.page.locator("tbody a").first.click()
+    tab.page.locator("tbody a[title]").first.click()
     tab.see("Message attributes")
     found["message"] = _findings(tab)
     tab.press("Replay")

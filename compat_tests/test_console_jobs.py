@@ -215,6 +215,46 @@ def test_who_redrove_how_many_yesterday(browser: Any, opened: NodeProcess, slow:
     assert tab.faults == []
 
 
+def test_the_body_of_a_dead_letter_is_fixed(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    client, name = sqs(opened), name_for("broken", slow)
+    make_dead_letters(client, name, '{"error": "sku", "sku": "A-!"}', '{"error": "tax"}')
+    operator = Operator(tab_of(browser, opened, f"/queues/{name}-dead"), slow=slow)
+    operator.click("sku")
+    link = operator.tab.page.locator("tbody tr").filter(has_text="A-!").get_by_role("link").first
+    link.click()
+    operator.done += 1
+    operator.click("Edit and resend")
+    operator.fill("Body", '{"sku": "A-1"}')
+    operator.click("Send the copy")
+    operator.tab.see("Sent ")
+
+    assert operator.done <= 5
+    assert operator.posted() == [f"queues/{name}-dead/messages/1/resend"]
+    assert (count(client, name), count(client, f"{name}-dead")) == (1, 1)
+    assert operator.tab.faults == []
+
+
+def test_one_id_is_found(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    client, name = sqs(opened), name_for("needle", slow)
+    client.create_queue(QueueName=name)
+    for first in range(0, 11_000, 10):
+        entries = [{"Id": str(at), "MessageBody": str(first + at)} for at in range(10)]
+        sent = client.send_message_batch(QueueUrl=name, Entries=entries)["Successful"]
+    wanted = sent[-1]["MessageId"]
+    operator = Operator(tab_of(browser, opened), slow=slow)
+    operator.click(name)
+    operator.click("Messages")
+    operator.fill("Message id", wanted)
+    operator.click("Search")
+    row = operator.tab.page.locator("tbody tr").filter(has_text="10999")
+    row.wait_for()
+
+    assert operator.done <= 4
+    assert operator.tab.page.locator("tbody tr").count() == 1
+    assert operator.posted() == []
+    assert operator.tab.faults == []
+
+
 def test_a_viewer_gets_a_key_without_json(
     browser: Any, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -213,3 +213,29 @@ def test_what_is_not_done_for_split_queues_is_refused(service: NodeProcess) -> N
     done = run_command("fleet", "split", "q.fifo", "--parts", "2", "--data", str(service.data))
     assert done.returncode != 0
     assert "FIFO" in done.stderr
+
+
+@pytest.mark.slow
+def test_dead_letters_come_to_all_parts_while_some_close(service: NodeProcess) -> None:
+    client = Boto3Client(service.url, service.credentials)
+    letters = client.call("CreateQueue", QueueName="q")["QueueUrl"]
+    arn = client.call("GetQueueAttributes", QueueUrl=letters, AttributeNames=["QueueArn"])
+    policy = {"deadLetterTargetArn": arn["Attributes"]["QueueArn"], "maxReceiveCount": 1}
+    source = client.call(
+        "CreateQueue", QueueName="source", Attributes={"RedrivePolicy": json.dumps(policy)}
+    )["QueueUrl"]
+    fleet(service, "split", "source", "--parts", "3")
+    for parts in (4, 1, 4):
+        fleet(service, "split" if parts > 1 else "shrink", "q", "--parts", str(parts))
+        for _ in range(4):
+            entries = [{"Id": f"e{n}", "MessageBody": "spent"} for n in range(10)]
+            client.call("SendMessageBatch", QueueUrl=source, Entries=entries)
+        receive_count(client, source, 40, VisibilityTimeout=0)
+        assert receive(client, source, WaitTimeSeconds=1) == []
+
+    eventually(lambda: counts(client, letters) == (120, 0, 0))
+    shown = fleet(service, "parts", "q")["parts"]
+    assert all(part["visible"] for part in shown if part["state"] == "open")
+    found = receive_count(client, letters, 120)
+    assert len({each["MessageId"] for each in found}) == 120
+    assert {each["Body"] for each in found} == {"spent"}

@@ -177,6 +177,44 @@ def test_pages_and_commands_answer_for_all_workers(
     assert audit.count('"event": "started"') == 1
 
 
+def _answered(node: NodeProcess, action: str) -> dict[str, float]:
+    """Requests that each worker answered a client."""
+    page = _metrics(node)
+    found: dict[str, float] = {}
+    for worker in ("0", "1"):
+        begin = f'holdfast_requests_total{{worker="{worker}",action="{action}"'
+        lines = [line for line in page.splitlines() if line.startswith(begin)]
+        found[worker] = sum(float(line.rpartition(" ")[2]) for line in lines)
+    return found
+
+
+def test_a_connection_moves_to_the_worker_of_its_queue(
+    module_node: NodeProcess, fresh_name: Names
+) -> None:
+    client = Boto3Client(module_node.url, module_node.credentials)
+    urls = _queues(client, fresh_name)
+    sent = Counter[str]()
+
+    def taken_by(url: str) -> list[str]:
+        """The workers that took the last requests of many."""
+        for _ in range(100):
+            client.call("SendMessage", QueueUrl=url, MessageBody=str(sent[url]))
+            sent[url] += 1
+        before = _answered(module_node, "SendMessage")
+        client.call("SendMessage", QueueUrl=url, MessageBody=str(sent[url]))
+        sent[url] += 1
+        after = _answered(module_node, "SendMessage")
+        return [worker for worker in after if after[worker] > before[worker]]
+
+    eventually(lambda: taken_by(urls[0]) != taken_by(urls[1]))
+    for url in urls:
+        found: set[str] = set()
+        while got := receive(client, url):
+            found |= {message["Body"] for message in got}
+        assert found == {str(number) for number in range(sent[url])}
+    client.close()
+
+
 # -- the ends of processes -------------------------------------------------------------------------
 
 

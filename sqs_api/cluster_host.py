@@ -162,7 +162,7 @@ class ClusterHost(NamedTuple):
         return Feature(
             parts={
                 ClusterPages: ClusterPages(status, joined.members),
-                FleetPages: self._fleet_pages(),
+                FleetPages: self.fleet_pages(),
                 SharedRoutes: SharedRoutes(self.questions, joined.leaders, stores.replicas()),
             },
             metrics=(ClusterMetrics(stores.reports, certificate),),
@@ -173,7 +173,8 @@ class ClusterHost(NamedTuple):
             ),
         )
 
-    def _fleet_pages(self) -> FleetPages:
+    def fleet_pages(self) -> FleetPages:
+        """The answers about the fleet; the catalog is known."""
         joined = self.joined
         return FleetPages(
             joined.member.cluster,

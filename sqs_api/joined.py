@@ -55,6 +55,7 @@ class Joined(NamedTuple):
     leaders: FleetLeaders
     """Of all shards."""
     keys: ShardKeys
+    lease: HostLease
 
 
 async def own_cluster(process: Process, member: MemberSettings) -> FleetCluster | None:
@@ -151,7 +152,7 @@ async def join(
     keys = ShardKeys(own.below("leaders/"), lease)
     opened.push_async_callback(keys.close)
     return Joined(
-        member, network, root, members, membership, joined, leaders, fleet, all_leaders, keys
+        member, network, root, members, membership, joined, leaders, fleet, all_leaders, keys, lease
     )
 
 

@@ -29,8 +29,9 @@ from sqs_api.gateway.usage_journal import Writer
 from sqs_api.gateway_host import GatewayHost, open_gateway_host, prepare_folder
 from sqs_api.http.server import Server
 from sqs_api.joined import join, own_cluster
+from sqs_api.manager_host import manager_feature
 from sqs_api.owner import Owner
-from sqs_api.parts import Process, parts_of
+from sqs_api.parts import Feature, Process, parts_of
 from sqs_api.periodic import Periodic
 from sqs_api.records import Records, open_records
 from sqs_api.settings.cluster_settings import Role
@@ -111,7 +112,9 @@ async def _start(
         numbers = range(shards_of(settings)) if cluster is None else cluster.numbers
         folders = _prepared_folders(settings, numbers) if place is None else place.own_folders
         archive = archive_limits(settings)
-        host = await _host(process, member, cluster, folders, measures, on_removed, place)
+        host = await _host(
+            process, member, cluster, folders, measures, on_removed, place, transport
+        )
         all_shards, lines = sorted(folders), None
         if place is not None:
             all_shards, lines = sorted(place.folders), place.lines
@@ -136,6 +139,7 @@ async def _start(
             features=(
                 *owner.features,
                 host.feature,
+                _manager(process, host, shards, owner, measures, transport),
                 announcements(process, records.catalog, shards.router),
                 tracing(process),
             ),
@@ -210,6 +214,29 @@ def _owner(
     return owner
 
 
+def _manager(
+    process: Process,
+    host: Host,
+    shards: Shards,
+    owner: Owner,
+    measures: Measures,
+    transport: Server,
+) -> Feature:
+    """Of a host of a cluster; others have none."""
+    if not isinstance(host, ClusterHost):
+        return Feature()
+    return manager_feature(
+        process,
+        host.joined,
+        host.questions,
+        shards,
+        owner.accounting,
+        measures,
+        transport,
+        host.fleet_pages().status,
+    )
+
+
 def _prepared_folders(settings: Settings, numbers: range) -> Mapping[int, Path]:
     """The folders of the shards, which get these numbers in a new folder; a gateway has none. What
     a killed process left is removed. Raises FolderRefused."""
@@ -233,6 +260,7 @@ async def _host(
     measures: Measures,
     on_removed: Callable[[], None],
     place: WorkerPlace | None,
+    server: Server,
 ) -> Host:
     """A single host, one of its workers, a gateway, or a member of the cluster that this host
     joins. Raises FolderRefused, MembershipRefused, LeadersUnknown."""
@@ -247,7 +275,7 @@ async def _host(
     )
     disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
     if place is not None:
-        return open_worker_host(process, place, options, disk)
+        return open_worker_host(process, place, options, disk, server)
     if member is None:
         return await open_single_host(process, options, disk)
     if not member.number:

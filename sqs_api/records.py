@@ -79,12 +79,11 @@ async def open_records(
     """
     settings, clock, entropy, opened = process
     founds = settings.role is Role.HOST
+    spares = None if founds else SpareBlocks(settings.data)
     keyring = await open_keyring(
-        settings, host.below, clock, entropy, owner=settings.account, founds=founds
+        settings, host.below, clock, entropy, owner=settings.account, founds=founds, spares=spares
     )
     opened.push_async_callback(keyring.close)
-    if not founds:
-        keyring.spares = SpareBlocks(settings.data)
     secrets = keyring.secrets
     identities = await IdentityStore.open(host.below(IDENTITIES), secrets, clock, entropy)
     opened.push_async_callback(identities.close)

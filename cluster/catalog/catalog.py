@@ -27,7 +27,7 @@ import structlog
 
 from cluster.catalog import part_rules
 from cluster.catalog import queue_rules as rules
-from cluster.catalog.catalog_records import Entries, Entry, KeptQueue, KeptState, QueueName
+from cluster.catalog.catalog_records import Entry, KeptQueue, KeptState, QueueName
 from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import ALL_SHARDS, Decision, NewQueue, Waits
 from cluster.catalog.queue_view import QueueChange, QueueView
@@ -313,20 +313,22 @@ class Catalog(QueueView):
                 # The view may show what is no more. Without etcd it is all there is to go by.
                 await self.caught_up()
                 decision = decide()
-            if not decision.entries or await self._commit(decision.entries):
+            if not decision.entries or await self._commit(decision):
                 return decision
             if asyncio.get_running_loop().time() >= give_up_s:
                 raise ServiceUnavailable()
             await asyncio.sleep(self._entropy.bits128() % _PAUSE_MS / 1000)
 
-    async def _commit(self, entries: Entries) -> bool:
+    async def _commit(self, decision: Decision) -> bool:
         """Write records; False if others changed them meanwhile. Raises ServiceUnavailable."""
+        entries = decision.entries
         values = {
             key: None if entry is None else self._codec.encode(entry)
             for key, entry in entries.items()
         }
         conditions = {key: self.revision_of(key) for key in entries}
-        outcome = await self._coordination.commit(Transaction(conditions, values))
+        commit = decision.commit or self._coordination.commit
+        outcome = await commit(Transaction(conditions, values))
         if isinstance(outcome, Done | Conflict):
             if self._is_unwritable:
                 self._is_unwritable = False
@@ -394,6 +396,10 @@ class Catalog(QueueView):
         drained = await self._do(lambda: part_rules.drain_parts(self, queue, closing))
         assert drained is not None
         return drained
+
+    async def change_parts(self, decide: Callable[[], Decision]) -> QueueDefinition:
+        """Do what this decides by the rules of parts. It may raise errors of its own."""
+        return await self._issue(decide)
 
     async def remove_part(self, queue_id: int, version: int) -> None:
         """Remove a part that is empty, as its shard said about the queue in this version."""

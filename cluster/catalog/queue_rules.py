@@ -8,7 +8,7 @@ since.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -27,6 +27,7 @@ from cluster.catalog.catalog_records import (
     queue_key,
 )
 from cluster.catalog.queue_view import QueueView
+from cluster.coordination.coordination import Outcome, Transaction
 from visibility.contract.attributes import (
     changed_attributes,
     checked_tags,
@@ -74,12 +75,18 @@ class Waits(NamedTuple):
     purge_ms: int = PURGE_INTERVAL_SECONDS * 1000
 
 
+Commit = Callable[[Transaction], Awaitable[Outcome]]
+
+
 class Decision(NamedTuple):
     """Records to write; none if nothing has to change."""
 
     entries: Entries
     queue_id: int = 0
     """Id of the queue to return, as it is afterwards; 0 for none."""
+    commit: Commit | None = None
+    """Commits the transaction, whose keys are those of the catalog, together with records that are
+    not the catalog's; None for the catalog's own way."""
 
 
 class NewQueue(NamedTuple):

@@ -28,9 +28,9 @@ class EtcdOutage:
     """One log line when etcd is away, and one when it is back, however many watches of a client see
     it. Belongs to the event loop's thread."""
 
-    def __init__(self) -> None:
-        self.is_logged = True
-        """False for further clients of the same process, which see the same."""
+    def __init__(self, *, is_logged: bool = True) -> None:
+        """`is_logged` is False for further clients of the same process, which see the same."""
+        self._is_logged = is_logged
         self._failures: dict[object, int] = {}
         """By watch, since it last reported something."""
         self._is_away = False
@@ -42,7 +42,7 @@ class EtcdOutage:
         if count < _FAILURES or self._is_away:
             return
         self._is_away = True
-        if not self.is_logged:
+        if not self._is_logged:
             return
         self._log.warning(
             "etcd_away",
@@ -57,7 +57,7 @@ class EtcdOutage:
         """A watch reports again."""
         if self._failures.pop(watch, 0) and self._is_away and not self._failures:
             self._is_away = False
-            if self.is_logged:
+            if self._is_logged:
                 self._log.warning("etcd_back")
 
     def ended(self, watch: object) -> None:
@@ -142,7 +142,7 @@ class MemberState(NamedTuple):
 class EtcdClient:
     """Belongs to one event loop. The wire is closed with it."""
 
-    def __init__(self, access: Access, wire: Wire) -> None:
+    def __init__(self, access: Access, wire: Wire, *, logs_outages: bool = True) -> None:
         self._access = access
         self._wire = wire
         self._endpoints = deque(each.rstrip("/") for each in access.endpoints)
@@ -156,7 +156,7 @@ class EtcdClient:
         self.history = 0
         """Counts the times that etcd was replaced, or restored from a copy: since then revisions
         mean something else."""
-        self.outage = EtcdOutage()
+        self.outage = EtcdOutage(is_logged=logs_outages)
         self._log = structlog.get_logger("etcd")
 
     async def close(self) -> None:

@@ -71,8 +71,7 @@ class EtcdCoordination:
         `deadline_s` is for all tries at a read or a transaction, `silence_s` the time after which a
         watch is tested. The wire is closed with it.
         """
-        self._client = EtcdClient(access, wire)
-        self._client.outage.is_logged = logs_outages
+        self._client = EtcdClient(access, wire, logs_outages=logs_outages)
         self._name = name
         self._set_prefix(prefix)
         self._clock = clock

@@ -43,16 +43,32 @@ _SCHEMA = (
 )
 
 
+def _opened(file: Path, first: Callable[[], Mapping[str, bytes]]) -> tuple[sqlite3.Connection, int]:
+    """The database and its last revision."""
+    try:
+        database = open_with_copy(file, partial(_prepare, first))
+        (last,) = database.execute("SELECT last FROM revisions").fetchone()
+        return database, last
+    except OSError as error:
+        raise sqlite3.OperationalError(error.strerror) from error
+
+
 class SqliteCoordination:
     """See Coordination."""
 
-    def __init__(self, file: Path) -> None:
-        """Call `open` instead. `:memory:` keeps the records in memory only."""
-        self._file = file
-        self._database: sqlite3.Connection
-        self._connection: aiosqlite.Connection
+    def __init__(
+        self,
+        folder: Path,
+        database: sqlite3.Connection,
+        connection: aiosqlite.Connection,
+        told: int,
+    ) -> None:
+        """Call `open` instead."""
+        self._folder = folder
+        self._database = database
+        self._connection = connection
         self._watchers: list[OnChange] = []
-        self._told = 0
+        self._told = told
         """The last revision of which watches were told, or are about to be."""
 
     @classmethod
@@ -60,20 +76,10 @@ class SqliteCoordination:
         cls, file: Path, first: Callable[[], Mapping[str, bytes]] = dict
     ) -> SqliteCoordination:
         """Open or create the file; a new one begins with the records of `first`. Raises
-        sqlite3.Error, and the errors of `first`."""
-        coordination = cls(file)
-        database = await asyncio.to_thread(coordination._open, first)
-        coordination._database = database
-        coordination._connection = await aiosqlite.Connection(lambda: database, iter_chunk_size=64)
-        return coordination
-
-    def _open(self, first: Callable[[], Mapping[str, bytes]]) -> sqlite3.Connection:
-        try:
-            database = open_with_copy(self._file, partial(_prepare, first))
-            (self._told,) = database.execute("SELECT last FROM revisions").fetchone()
-            return database
-        except OSError as error:
-            raise sqlite3.OperationalError(error.strerror) from error
+        sqlite3.Error, and the errors of `first`. `:memory:` keeps the records in memory only."""
+        database, last = await asyncio.to_thread(_opened, file, first)
+        connection = await aiosqlite.Connection(lambda: database, iter_chunk_size=64)
+        return cls(file.parent, database, connection, last)
 
     def below(self, folder: str) -> Coordination:
         """The records whose keys begin with this; closing them does not close the file."""
@@ -173,7 +179,7 @@ class SqliteCoordination:
     def _commit(self, transaction: Transaction) -> Outcome:
         database = self._database
         try:
-            with naming_disk(self._file.parent):
+            with naming_disk(self._folder):
                 database.execute("BEGIN IMMEDIATE")
                 (last,) = database.execute("SELECT last FROM revisions").fetchone()
                 for key, revision in transaction.conditions.items():
@@ -193,7 +199,7 @@ class SqliteCoordination:
             self._roll_back()
             return Unavailable(str(error))
         try:
-            with naming_disk(self._file.parent):
+            with naming_disk(self._folder):
                 database.execute("COMMIT")
         except sqlite3.Error as error:
             self._roll_back()

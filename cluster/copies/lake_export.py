@@ -24,7 +24,7 @@ from storage.lake.archive_schema import QUEUE_AGE_LATEST
 from storage.lake.lake_segments import Open, not_written, write_segment
 from storage.lake.table import Lake, LakeUnusable
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.archive_rows import load_archive
+from visibility.rows.state_rows import load_archive
 
 
 class ExportFailed(Exception):

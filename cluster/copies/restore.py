@@ -41,12 +41,11 @@ from storage.files.copying import FOLDER_MODE, copy_file, sync_folders
 from storage.files.folder import is_unused, write_format
 from storage.log import NEWEST_FORMAT, Position
 from storage.rows.stored_rows import StoredRows
-from visibility.rows.archive_rows import load_archive, write_archive
-from visibility.rows.outbox_rows import outbox_row, write_outbox
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord, encode_row
 from visibility.rows.row_keys import ANSWERS, APPLIED_KEY, FORMAT_VERSION, queue_key, table_range
 from visibility.rows.row_values import QueueRow
+from visibility.rows.state_rows import load_archive, outbox_row, write_archive, write_outbox
 
 _HOST_ID_BYTES = 16
 _READABLE_FORMATS = (3, FORMAT_VERSION)

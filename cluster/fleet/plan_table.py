@@ -50,9 +50,11 @@ class Queue(NamedTuple):
     """By number."""
     is_fifo: bool = False
     can_split: bool = True
-    """False for a FIFO queue that deduplicates over the whole queue."""
+    """False for a queue that stays whole."""
     has_task: bool = False
     """A move task, a redrive or a restore reads it, or a purge keeps messages of it."""
+    home: int | None = None
+    """Number of the part that cannot be drained; None if each can."""
 
     @property
     def open_parts(self) -> tuple[Part, ...]:

@@ -6,8 +6,7 @@ requests, creates of queues and failovers go on without it.
 
 from __future__ import annotations
 
-import enum
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
@@ -17,6 +16,7 @@ import structlog
 from cluster.coordination.coordination import Done, Outcome, Unavailable
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import HostLoad
+from cluster.fleet.manager_records import Mode
 from cluster.fleet.plan import Plan, plan
 from cluster.fleet.plan_table import Change, Fleet
 from cluster.fleet.planner_key import PlannerKey
@@ -25,14 +25,8 @@ from cluster.fleet.reasons import Reason
 _SAID_MS = 3_600_000
 """The same decision is a line again after this time."""
 _SAID_MAX = 10_000
-
-
-class Mode(enum.Enum):
-    """The setting `manager`."""
-
-    SHADOW = "shadow"
-    ON = "on"
-    PAUSED = "paused"
+_HISTORY = 500
+"""Decisions that are kept."""
 
 
 class Sources(NamedTuple):
@@ -43,6 +37,21 @@ class Sources(NamedTuple):
     apply: Callable[[Change, Mapping[str, int]], Awaitable[Outcome]]
     """Makes one change by one transaction on the queue's record, on condition of the version that
     the change names and of these revisions."""
+    not_available: Callable[[Change], str] = lambda change: ""
+    """The reason why a change cannot be made by this release; empty if it can."""
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """A decision or a refusal, kept with its reason."""
+
+    at_ms: int
+    what: str
+    """`refused` or `warned`; of a change the mode in which it was only said, or its outcome."""
+    wanted: str
+    """The kind of change, `plan` for all of them; empty for a warning."""
+    of: str
+    """The id of the queue, or a cluster, an account or `fleet`."""
+    reason: Reason
 
 
 class ShownPlan(msgspec.Struct, frozen=True):
@@ -55,6 +64,8 @@ class ShownPlan(msgspec.Struct, frozen=True):
     """None on hosts that do not plan, and before the first plan."""
     loads: dict[str, float] = {}
     """Load of each cluster that the plan was made from."""
+    history: tuple[Noted, ...] = ()
+    """The last decisions and refusals, the newest last. What stays so is one of them an hour."""
 
 
 class Planner:
@@ -75,14 +86,21 @@ class Planner:
         self._parts_before = 0
         self._last: Plan | None = None
         self._said: dict[tuple[str, ...], int] = {}
+        self._noted: deque[Noted] = deque(maxlen=_HISTORY)
         self._log = structlog.get_logger("manager")
+
+    @property
+    def history(self) -> LoadHistory:
+        """The loads that plans are made from."""
+        return self._history
 
     @property
     def shown(self) -> ShownPlan:
         """The last plan and what it was made from."""
         holder = self._key.holder
         loads = {name: each.load for name, each in self._history.utilisation.items()}
-        return ShownPlan(self.mode, holder.host if holder else "", self._last, loads)
+        name = holder.host if holder else ""
+        return ShownPlan(self.mode, name, self._last, loads, tuple(self._noted))
 
     async def tick(self) -> None:
         """Make a plan, and its changes unless the mode forbids it. Every outcome but success ends
@@ -107,9 +125,15 @@ class Planner:
     async def _make(self, made: Plan) -> None:
         conditions = self._key.conditions
         for change in made.changes:
+            if missing := self._sources.not_available(change):
+                if self._is_news(_key_of(change), made.at_ms):
+                    self._note("not-available", change, made.at_ms)
+                    line = {"means": missing, **_fields(change)}
+                    self._log.info("change_not_available", **line)
+                continue
             outcome = await self._sources.apply(change, conditions)
             name = type(outcome).__name__.lower()
-            self._count(change, name)
+            self._note(name, change, made.at_ms)
             line = {"outcome": name, **_fields(change)}
             if not isinstance(outcome, Done):
                 self._log.warning("change_not_made", **line)
@@ -120,22 +144,27 @@ class Planner:
         """Log what is new in a plan, and count it. In shadow mode nothing is done, so each plan has
         the same changes again."""
         for change in made.changes:
-            key = ("change", change.kind.value, change.queue, change.account)
-            if self.mode is not Mode.ON and self._is_news(key, made.at_ms):
-                self._count(change, self.mode.value)
+            if self.mode is not Mode.ON and self._is_news(_key_of(change), made.at_ms):
+                self._note(self.mode.value, change, made.at_ms)
                 self._log.info("change_planned", mode=self.mode.value, **_fields(change))
         for refusal in made.refusals:
             why = refusal.reason.why.value
             if self._is_news(("refusal", refusal.wanted, refusal.of, why), made.at_ms):
                 self.refused[refusal.wanted, why] += 1
+                noted = Noted(made.at_ms, "refused", refusal.wanted, refusal.of, refusal.reason)
+                self._noted.append(noted)
                 line = _said(refusal.reason)
                 self._log.info("change_refused", wanted=refusal.wanted, of=refusal.of, **line)
         for warned in made.warnings:
             if self._is_news(("warning", warned.of, warned.reason.why.value), made.at_ms):
+                self._noted.append(Noted(made.at_ms, "warned", "", warned.of, warned.reason))
                 self._log.warning("manager_warns", of=warned.of, **_said(warned.reason))
 
-    def _count(self, change: Change, outcome: str) -> None:
-        self.decided[change.kind.value, change.reason.why.value, outcome] += 1
+    def _note(self, outcome: str, change: Change, at_ms: int) -> None:
+        """Count and keep what became of a change; of one that was only said, the mode."""
+        kind, of = change.kind.value, change.queue or change.account
+        self.decided[kind, change.reason.why.value, outcome] += 1
+        self._noted.append(Noted(at_ms, outcome, kind, of, change.reason))
 
     def _is_news(self, key: tuple[str, ...], now_ms: int) -> bool:
         if now_ms - self._said.get(key, -_SAID_MS) < _SAID_MS:
@@ -146,6 +175,10 @@ class Planner:
                 self._said.clear()
         self._said[key] = now_ms
         return True
+
+
+def _key_of(change: Change) -> tuple[str, ...]:
+    return ("change", change.kind.value, change.queue, change.account)
 
 
 def _fields(change: Change) -> dict[str, object]:

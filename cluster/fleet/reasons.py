@@ -22,6 +22,7 @@ class Why(enum.Enum):
     SHARD_OVERLOADED = "shard-overloaded"
     UNEVEN = "uneven"
     HAND_FULL = "hand-full"
+    UNDO = "undo"
     # refusals of one change
     CALM = "calm"
     UNDOES = "undoes"
@@ -55,6 +56,7 @@ SENTENCES = {
     Why.SHARD_OVERLOADED: "shard {shard} is above 85 % for 10 minutes, now {load:.0%}",
     Why.UNEVEN: "cluster {cluster} has {load:.0%}, the mean is {mean:.0%}",
     Why.HAND_FULL: "all {clusters} clusters of the account are full",
+    Why.UNDO: "an operator undoes change {undone}",
     Why.CALM: "the queue was changed {ago_s:.0f} s ago, and changes once in 10 minutes",
     Why.UNDOES: "it would undo a change that was made {ago_s:.0f} s ago, within an hour",
     Why.BUDGET: "{spent} of {budget} parts were changed in 10 minutes",
@@ -62,7 +64,7 @@ SENTENCES = {
     Why.DISTURBED: "shard {shard}: {what}",
     Why.SILENT: "cluster {cluster} does not report: it may heal itself",
     Why.ONE_GROUP: "one message group has {group:.0%} of the load and cannot be split",
-    Why.QUEUE_SCOPE: "a FIFO queue that deduplicates over the whole queue has one part",
+    Why.QUEUE_SCOPE: "the queue stays whole: it deduplicates over all of it, or its tags say so",
     Why.PARTS_MAX: "the queue has {parts} parts, the most there can be",
     Why.NO_ROOM: "no cluster of the account has room for {asked:.0%} of a loop",
     Why.TASK: "a move task, a redrive or a restore reads the queue, or a purge keeps messages",

@@ -31,7 +31,7 @@ def shrink(draft: Draft) -> None:
         if max(asked for _, asked in maxima.values()) >= SHRINK_BELOW:
             continue
         pick = _of_fifo if queue.is_fifo else _of_standard
-        leaving = pick({part: asked for part, (_, asked) in maxima.items()})
+        leaving = pick({part: asked for part, (_, asked) in maxima.items()}, queue.home)
         if not leaving:
             continue
         refused = _hindrance(draft, queue, leaving, {p: m for p, (m, _) in maxima.items()})
@@ -48,24 +48,28 @@ def _greatest(draft: Draft, queue: Queue, part: Part) -> tuple[int, float]:
     return seen.greatest(draft.now_ms) if seen is not None else (0, 0.0)
 
 
-def _of_standard(asked: dict[Part, float]) -> list[Part]:
+def _of_standard(asked: dict[Part, float], home: int | None) -> list[Part]:
     """The idlest parts, if those that stay can carry all: at most a tenth of them at once."""
     total = sum(asked.values())
     most = max(1, min(int(AT_ONCE_SHARE * len(asked)), AT_ONCE_MAX))
     leave = next(
         (n for n in range(min(most, len(asked) - 1), 0, -1) if _fits(total, len(asked) - n)), 0
     )
-    return sorted(asked, key=lambda part: (asked[part], -part.number))[:leave]
+    able = [part for part in asked if part.number != home]
+    return sorted(able, key=lambda part: (asked[part], -part.number))[:leave]
 
 
 def _fits(total: float, parts: int) -> bool:
     return total / parts < SHRINK_BELOW
 
 
-def _of_fifo(asked: dict[Part, float]) -> list[Part]:
+def _of_fifo(asked: dict[Part, float], home: int | None) -> list[Part]:
     """Two neighbours that one new part can carry, those that ask for least."""
     pairs = [
-        pair for pair in _neighbours(asked) if sum(asked[part] for part in pair) < SHRINK_BELOW
+        pair
+        for pair in _neighbours(asked)
+        if sum(asked[part] for part in pair) < SHRINK_BELOW
+        and home not in {part.number for part in pair}
     ]
     if not pairs:
         return []

@@ -16,10 +16,10 @@ from cluster.fleet.thresholds import (
     GROUP_MAX,
     HOT_WINDOWS,
     PART_WANTED,
-    PARTS_MAX,
     SPLIT_AT,
     STOP_AT,
 )
+from visibility.contract.queue_parts import PARTS_MAX
 
 
 def split(draft: Draft) -> None:

@@ -25,7 +25,6 @@ HOT_SHARD, HOT_PART = 0.80, 0.40
 HOT_WINDOWS = 3
 PART_WANTED = 0.30
 """The share of a loop for which parts are made."""
-PARTS_MAX = 64
 GROUP_MAX = 0.60
 """A FIFO part whose busiest group has more of its load is not split: the group stays whole."""
 SHRINK_BELOW = SPLIT_AT / 2

@@ -93,7 +93,14 @@ class Keyring:
     secrets: Secrets
 
     def __init__(
-        self, records: Records, master: bytes, clock: Clock, entropy: Entropy, *, is_shared: bool
+        self,
+        records: Records,
+        master: bytes,
+        clock: Clock,
+        entropy: Entropy,
+        *,
+        is_shared: bool,
+        spares: SpareBlocks | None,
     ) -> None:
         """Call `open` instead."""
         self._records = records
@@ -110,8 +117,7 @@ class Keyring:
         self._data_keys: OrderedDict[int, tuple[NamedKey, DataKey]] = OrderedDict()
         self._blocks: dict[str, OwnBlock] = {}
         """By row."""
-        self.spares: SpareBlocks | None = None
-        """Those of a process that is to start without the records of others, too."""
+        self._spares = spares
         self._sought: set[int] = set()
         """Blocks that are being read, since the watch has not brought them yet."""
         self._missing: set[int] = set()
@@ -130,16 +136,18 @@ class Keyring:
         owner: str = "",
         founds: bool = True,
         is_shared: bool = False,
+        spares: SpareBlocks | None = None,
     ) -> Keyring:
         """The keyring in these records, which are closed with it, also if this fails. With `founds`
         it makes the keys of a new host or cluster. `owner` is the account that gets the keys of
         version 0.1; without it they stay without an owner. `is_shared`: other hosts write, too, and
-        the watch may be late.
+        the watch may be late. `spares` are the blocks of a process that is to start without the
+        records of others, too.
 
         Raises KeysUnusable.
         """
         records = await Records.open(coordination, KeysAway)
-        keyring = cls(records, master, clock, entropy, is_shared=is_shared)
+        keyring = cls(records, master, clock, entropy, is_shared=is_shared, spares=spares)
         try:
             await keyring._begin(owner, founds=founds)
         except BaseException:
@@ -393,7 +401,7 @@ class Keyring:
         try:
             return await self._records.change(lambda draft: self._put_new_block(draft, row))
         except KeysAway:
-            spare = None if self.spares is None else self._spare_block(self.spares.take(row))
+            spare = None if self._spares is None else self._spare_block(self._spares.take(row))
             if spare is None:
                 raise
             return spare
@@ -412,7 +420,7 @@ class Keyring:
 
     async def keep_spares(self) -> None:
         """Take a block beforehand for each key in use that has no spare one."""
-        spares = self.spares
+        spares = self._spares
         if spares is None:
             return
         for row in [row for row in self._blocks if row not in spares]:

@@ -193,12 +193,15 @@ class PeerRouter(Router):
         if link is None:
             self._failed(ticket, NotSent(Reason.NOT_CONNECTED))
             return
-        timeout_s = self._settings.answer_s
+        timeout_s, age_ms = self._settings.answer_s, 0
         if ticket.wait_ends_s:
             timeout_s += max(0.0, ticket.wait_ends_s - self._monotonic_s())
         if not ticket.body or (ticket.is_late and ticket.wait_ends_s):
-            ticket.body = encode_request(_without_bodies(self._as_it_waits(ticket)))
-        head = REQUEST_HEAD.pack(ticket.request.queue.shard, self._age_ms(ticket))
+            request = self._as_it_waits(ticket) if ticket.is_late else ticket.request
+            ticket.body = encode_request(_without_bodies(request))
+        if ticket.is_retry:
+            age_ms = self._age_ms(ticket)
+        head = REQUEST_HEAD.pack(ticket.request.queue.shard, age_ms)
         sent = link.request(head + ticket.body, partial(self._outcome, ticket, host), timeout_s)
         if isinstance(sent, NotSent):
             self._failed(ticket, sent)

@@ -239,7 +239,7 @@ class Link:
         on_outcome = self._pending.pop(number, None)
         if on_outcome is None:
             return  # it came too late
-        if not isinstance(outcome, NotSent | Unknown):
+        if type(outcome) is bytes or isinstance(outcome, Refused):
             self.breaker.succeeded()
         try:
             on_outcome(outcome)

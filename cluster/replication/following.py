@@ -118,8 +118,7 @@ class Follower:
             replica_messages.Behind: self._on_behind,
             replica_messages.HandOver: self._on_hand_over,
         }
-        journal.on_synced = self._synced
-        journal.on_failed = self.fail
+        journal.report_to(on_synced=self._synced, on_failed=self.fail)
 
     # -- what it is --------------------------------------------------------------------------------
 

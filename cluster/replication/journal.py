@@ -59,10 +59,8 @@ class Journal:
         """The reason why the replica took a new id at its last opening."""
         self.committed = 0
         """The highest commit index that the log's Entries carried at the last opening."""
-        self.on_synced: Callable[[], None] = _nothing
-        """Called when more of the log is durable."""
-        self.on_failed: Callable[[str], None] = _failed
-        """Called when the disk refused something; `reopen` is next."""
+        self._on_synced: Callable[[], None] = _nothing
+        self._on_failed: Callable[[str], None] = _failed
         self._disk = disk
         self._folder = folder
         self._new_replica_id = new_replica_id
@@ -81,6 +79,11 @@ class Journal:
         self._is_syncing = False
         self._wants_sync = False
         self._openings = 0
+
+    def report_to(self, *, on_synced: Callable[[], None], on_failed: Callable[[str], None]) -> None:
+        """Call `on_synced` when more of the log is durable, `on_failed` with a reason when the disk
+        refused something; `reopen` is next then."""
+        self._on_synced, self._on_failed = on_synced, on_failed
 
     # -- opening -----------------------------------------------------------------------------------
 
@@ -249,12 +252,12 @@ class Journal:
             return
         self._is_syncing = False
         if failure is not None:
-            self.on_failed(str(failure))
+            self._on_failed(str(failure))
             return
         if self._wants_sync:
             self._wants_sync = False
             self.sync()
-        self.on_synced()
+        self._on_synced()
 
     def give(self, promise: Promise, given: Callable[[], None]) -> bool:
         """Make a promise durable, then call `given`; False if another one stands."""
@@ -271,7 +274,7 @@ class Journal:
         if opening != self._openings or not self.is_open:
             return
         if error is not None:
-            self.on_failed(f"cannot write the promise: {error}")
+            self._on_failed(f"cannot write the promise: {error}")
             return
         self._promise = promise
         if self._pending is promise:

@@ -402,7 +402,7 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         except StoreFailed:
             return  # deposed
         if self._was_full and self.has_room:
-            self.on_room()
+            self._on_room()
 
     @override
     def on_deposed(self) -> None:

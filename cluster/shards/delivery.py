@@ -67,7 +67,7 @@ class Deliveries:
         all_shards, elsewhere = self._shards, self._router.goes_elsewhere
         targets = set(self._router.shards[source].departs_to())
         if news is News.LEADS:
-            targets |= set(all_shards)
+            targets |= set(all_shards) - {source}
         for target in sorted(targets):
             if not self._is_stopping and (elsewhere or target in all_shards):
                 self._begin((source, target))

@@ -33,6 +33,7 @@ from cluster.shards.answers import (
 )
 from cluster.shards.issued_ids import SharedCatalog
 from cluster.shards.shard_report import ArchiveLimits, News
+from cluster.shards.turn_sample import TurnSample
 from storage.engines.store import Store, StoreFailed
 from storage.histogram import Histogram
 from storage.rows.entry_body import EntryBody, encode_body
@@ -86,6 +87,8 @@ class TurnTimes:
         self.seconds = Histogram(_TIMES_S)
         """Time that deciding took."""
         self.requests = Histogram(_REQUESTS)
+        self.sample: TurnSample | None = None
+        """None while nobody asks for it."""
 
 
 class Takes(Enum):
@@ -171,7 +174,7 @@ class Lead:
             if shared.answers_early:
                 self._early = EarlyAnswers(shared, self._answer_all)
         rows.bytes_max = store.turn_bytes_max
-        store.on_room = self._go_on
+        store.on_room(self._go_on)
 
     # -- begin and end -----------------------------------------------------------------------------
 
@@ -310,8 +313,11 @@ class Lead:
             self._owner.report(News.LOCKS)
         if decided.damage is not None and self._shared is None:
             self._meet(decided.damage)
-        self._times.seconds.observe(self._clock.monotonic_s() - begun_s)
+        taken_s = self._clock.monotonic_s() - begun_s
+        self._times.seconds.observe(taken_s)
         self._times.requests.observe(len(tickets) - len(decided.untaken))
+        if self._times.sample is not None:
+            self._times.sample.see(tickets, taken_s)
 
     def _stamp(self, now_ms: int) -> Stamp:
         return Stamp(now_ms, self._entropy.bits128, self._clock.trusted_ms(now_ms))

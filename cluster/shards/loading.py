@@ -15,9 +15,9 @@ from storage.healing.rebuild import report_rebuilt
 from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.model import Definitions
-from visibility.rows.outbox_rows import DEPARTED_LOST
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import queue_key
+from visibility.rows.state_rows import DEPARTED_LOST
 from visibility.rules.features import SHARD_TABLES, TABLES
 from visibility.state.advance import restore
 from visibility.state.queue_state import QueueState

@@ -23,6 +23,7 @@ from cluster.shards.shard_report import (
     times_reports,
 )
 from cluster.shards.tenure import Tenure
+from cluster.shards.turn_sample import QueueShare, TurnSample
 from visibility.contract.model import QueueCounters, Request
 from visibility.state.waiters import OnAnswer, Room, Ticket
 
@@ -136,6 +137,13 @@ class Shard:
     def times_in_queues(self, queue_ids: Iterable[int]) -> list[TimesReport]:
         """Report these queues and the times that deleted messages spent there."""
         return times_reports(self._tenure.state, queue_ids)
+
+    def take_sample(self) -> dict[int, QueueShare]:
+        """The queues of the Turns since the last call, as a sample; the first call begins it."""
+        times = self._tenure.times
+        if times.sample is None:
+            times.sample = TurnSample()
+        return times.sample.take()
 
     def limit_archive(self, size_max: int) -> None:
         """Hand nothing over to the archive from now on above `size_max` bytes on disk."""

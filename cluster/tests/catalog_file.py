@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import Entries
+from cluster.catalog.queue_rules import Decision
 from cluster.coordination.sqlite_coordination import SqliteCoordination
 from cluster.tests.virtual_time import CountingEntropy, SettableClock, some_secrets
 from visibility.tests.prepared import ACCOUNT, REGION
@@ -60,7 +61,7 @@ class CatalogFile:
 
     async def write(self, entries: Entries) -> None:
         """Write records that no action would write."""
-        await self.catalog._commit(entries)
+        await self.catalog._commit(Decision(entries))
 
     async def reopen(self) -> Catalog:
         await self.catalog.close()

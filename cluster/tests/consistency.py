@@ -9,7 +9,6 @@ from storage.checks.consistency import check_queue, check_shard
 from storage.engines.memory import MemoryStore
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Hold, Lease, StoredMessage
-from visibility.rows.outbox_rows import departures
 from visibility.rows.row_codec import decode_row
 from visibility.rows.row_keys import (
     BLOCKED,
@@ -26,6 +25,7 @@ from visibility.rows.row_keys import (
     queue_of,
 )
 from visibility.rows.row_values import THE_SHARD, GroupRow, Quarantined, QueueRow
+from visibility.rows.state_rows import departures
 from visibility.rules.features import TABLES
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState

@@ -16,9 +16,9 @@ from cluster.tests.world import FragileStore, World, pass_time
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.contract.stored_message import Arrival, StoredMessage
-from visibility.rows.outbox_rows import OUTBOX_KEY
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_values import OutboxRow
+from visibility.rows.state_rows import OUTBOX_KEY
 
 ARRIVAL = Arrival(b"origin", 1, 9, "arn:aws:sqs:eu-west-1:1:q", StoredMessage("m", 1, 1, b"x"))
 

@@ -44,9 +44,7 @@ def test_a_watch_that_ends_is_not_waited_for() -> None:
 
 
 def test_a_process_with_several_clients_says_it_once() -> None:
-    outages = [EtcdOutage() for _ in range(3)]
-    for outage in outages[1:]:
-        outage.is_logged = False
+    outages = [EtcdOutage(is_logged=is_first) for is_first in (True, False, False)]
     with capture_logs() as logs:
         for outage in outages:
             for watch in "aa":

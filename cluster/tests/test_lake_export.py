@@ -21,10 +21,10 @@ from storage.lake.archive_schema import FLOWS, QUEUE_AGE_LATEST, SNAPSHOTS
 from storage.lake.table import Lake
 from storage.tests.on_disk import changing
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.archive_rows import write_archive
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import BATCH, DEPARTURE, row_key
 from visibility.rows.row_values import THE_SHARD, ArchiveRow, Departure, SealedBatch
+from visibility.rows.state_rows import write_archive
 from visibility.rules.leases import no_lease
 
 _ARN = "arn:aws:sqs:us-east-1:000000000000:"

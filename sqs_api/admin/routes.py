@@ -66,6 +66,7 @@ DRAIN_HOST = "holdfast:DrainHost"
 REMOVE_HOST = "holdfast:RemoveHost"
 RAISE_FORMATS = "holdfast:RaiseFormats"
 ADD_CLUSTER = "holdfast:AddCluster"
+CHANGE_FLEET = "holdfast:ChangeFleet"
 READ_AUDIT = "holdfast:ReadAudit"
 READ_USERS = "holdfast:ReadUsers"
 MANAGE_USERS = "holdfast:ManageUsers"
@@ -86,6 +87,7 @@ SERVICE_ACTIONS = frozenset(
         REMOVE_HOST,
         RAISE_FORMATS,
         ADD_CLUSTER,
+        CHANGE_FLEET,
         READ_AUDIT,
         READ_USERS,
         MANAGE_USERS,

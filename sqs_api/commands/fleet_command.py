@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sqs_api.commands import manager_commands
 from sqs_api.commands.cluster_command import (
     OF_THE_TRIAL,
     PORT_OF_TRIAL,
@@ -29,7 +30,7 @@ def fleet() -> None:
     """Look after several clusters behind one endpoint, and queues in several parts."""
 
 
-for command in (parts, split, shrink):
+for command in (parts, split, shrink, *manager_commands.COMMANDS):
     fleet.add_command(command)
 
 

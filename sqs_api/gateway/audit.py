@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
+from typing_extensions import override
 
 from auth.caller import Caller
 from visibility.contract.operations import Operation
@@ -58,18 +59,25 @@ class AuditLines(Protocol):
         """Write the waiting lines, and end."""
 
 
+class _File(RotatingFileHandler):
+    def __init__(self, file: Path, on_failed: Callable[[], None]) -> None:
+        super().__init__(file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8")
+        self._on_failed = on_failed
+
+    @override
+    def handleError(self, record: logging.LogRecord) -> None:
+        self._on_failed()
+
+
 class AuditFile:
     """The file. Belongs to the event loop's thread."""
 
     def __init__(self, file: Path) -> None:
         """Open or create it. Raises AuditUnusable."""
         try:
-            self._handler = RotatingFileHandler(
-                file, maxBytes=FILE_BYTES_MAX, backupCount=FILES_KEPT, encoding="utf-8"
-            )
+            self._handler = _File(file, self._write_failed)
         except OSError as error:
             raise AuditUnusable(f"cannot open the audit log: {error.strerror}") from error
-        self._handler.handleError = self._write_failed  # type: ignore[method-assign]
         self._log = structlog.get_logger("audit")
         self._lines: queue.Queue[str | None] = queue.Queue(_WAITING_MAX)
         self.lost = 0
@@ -95,7 +103,7 @@ class AuditFile:
             record = logging.LogRecord("audit", logging.INFO, "", 0, line, None, None)
             self._handler.emit(record)
 
-    def _write_failed(self, record: logging.LogRecord) -> None:
+    def _write_failed(self) -> None:
         """On the thread, in the exception's handler."""
         self.lost += 1
         if self.lost == 1:

@@ -13,6 +13,7 @@ waiting      US       a request  bytes ahead     the reply: idle, or the bytes a
 (held back)  US       any        any             the reply, or its reading; reading is paused: too
                                                  many bytes ahead, or replies stay unread
 last         US       a request  dropped         the reply, and the end: the client half-closed
+leaving      US       None       empty           the end here, if another process takes it; idle
 fallback     AIOHTTP  None       empty           the end of the connection
 refused      NOBODY   None       empty           the end; input is dropped, memory is short
 
@@ -23,7 +24,9 @@ with their reply.
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+import socket
 from collections.abc import Callable
 from enum import Enum
 from functools import partial
@@ -78,6 +81,8 @@ class SqsConnection(BoundedConnection):
         "_is_last",
         "_reader",
         "_received",
+        "goes_to",
+        "in_a_row",
         "is_secure",
         "origin_of",
         "source_ip",
@@ -99,6 +104,7 @@ class SqsConnection(BoundedConnection):
         """True once the client sends no more; the connection ends with the reply under way."""
         self._held_bytes = 0
         """This connection's share of the request memory."""
+        self.goes_to, self.in_a_row = "", 0
         self.source_ip = ""
         self.is_secure = False
         """Of the request under way, as `source_ip`. Behind no trusted proxy these are the
@@ -189,7 +195,26 @@ class SqsConnection(BoundedConnection):
             self.answer_to(exchange)
         elif self._received or self._held_back:
             self._loop.call_soon(self._go_on)
+        elif self._state.places is not None and exchange is not None:
+            self._state.places.answered(self, exchange.queue)
         return True
+
+    def leave(self, take: Callable[[socket.socket], bool]) -> None:
+        """See `Leaving`. Its last answer leaves this process first."""
+        self._hold_back()
+        self._loop.call_soon(self._leave, take)
+
+    def _leave(self, take: Callable[[socket.socket], bool]) -> None:
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if not transport.get_write_buffer_size():
+            own = transport.get_extra_info("socket")
+            with socket.socket(fileno=os.dup(own.fileno())) as copy:
+                if take(copy):
+                    transport.abort()  # the copy stays open, and with it the connection
+                    return
+        self._go_on()
 
     def answer_to(self, exchange: Exchange | None) -> None:
         """Count what the client has not read of an answer; None if it was refused at once."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import resource
+import socket
+from collections.abc import Callable
 from enum import StrEnum
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.settings.proxies import TrustedProxies
+from visibility.contract.model import QueueDefinition
 
 BODY_BYTES_MAX = 7 << 20
 """No valid request is larger: messages of 1 MiB take three times that in form encoding, and six
@@ -80,10 +83,31 @@ class ListenerLimits(NamedTuple):
     client_bytes_per_s_min: int = 16 << 10
 
 
+class Leaving(Protocol):
+    """A connection that can be given to another process."""
+
+    goes_to: str
+    """The process that decided its last request, for `Places`."""
+    in_a_row: int
+    """Requests that this one decided one after the other."""
+
+    def leave(self, take: Callable[[socket.socket], bool]) -> None:
+        """Give the connection away before its next request, if that has not begun to arrive.
+        `take` gets a copy of the socket, and returns False if nobody takes it."""
+
+
+class Places(Protocol):
+    """Says which process of this machine should have a connection."""
+
+    def answered(self, connection: Leaving, queue: QueueDefinition | None) -> None:
+        """An answer was written; the connection waits for its next request. It may be told to
+        leave."""
+
+
 class ServerState:
     """State that the connections of one server share."""
 
-    __slots__ = ("counters", "is_stopping", "limits", "memory", "proxies", "seconds")
+    __slots__ = ("counters", "is_stopping", "limits", "memory", "places", "proxies", "seconds")
 
     def __init__(
         self, limits: ListenerLimits, proxies: TrustedProxies, memory: RequestMemory
@@ -96,6 +120,8 @@ class ServerState:
         """Counted by the server's sweep, so that a pause of this process is not blamed on
         clients."""
         self.is_stopping = False
+        self.places: Places | None = None
+        """None in the only process, and where connections stay where they are."""
 
 
 def raise_descriptor_limit() -> int:

@@ -121,17 +121,28 @@ class Listener:
                 self._pause(error)
                 return
             client.setblocking(False)
-            if self._open >= self._connections_max:
+            if self.open_now >= self._connections_max:
                 self._counters.refused[Refused.CONNECTIONS] += 1
                 _refuse(client, b"" if self._tls else _BUSY)
                 continue
-            self._taken += 1
-            task = self._loop.create_task(self._begin(client))
-            self._beginning.add(task)
-            task.add_done_callback(self._beginning.discard)
+            self._start(client)
+
+    def take(self, client: socket.socket) -> None:
+        """Go on with a connection of another process, without TLS. One that has no room ends."""
+        if not self._accepts or self.open_now >= self._connections_max:
+            client.close()
+            return
+        client.setblocking(False)
+        self._start(client)
+
+    def _start(self, client: socket.socket) -> None:
+        self._taken += 1
+        task = self._loop.create_task(self._begin(client))
+        self._beginning.add(task)
+        task.add_done_callback(self._beginning.discard)
 
     @property
-    def _open(self) -> int:
+    def open_now(self) -> int:
         """The number of connections, with those in their handshake."""
         lost = self._counters.accepted - self._counters.connections
         return self._taken - self._failed - lost

@@ -19,6 +19,7 @@ from sqs_api.http.connection import SqsConnection
 from sqs_api.http.fallback import Fallback, OtherPages
 from sqs_api.http.http_limits import (
     ListenerLimits,
+    Places,
     ServerState,
     descriptors_for_connections,
     raise_descriptor_limit,
@@ -53,9 +54,11 @@ class SqsServer(web.Server):
         limits: ListenerLimits | None = None,
         proxies: TrustedProxies | None = None,
         origins: AllowedOrigins | None = None,
+        places: Places | None = None,
     ) -> None:
         self.limits = limits or ListenerLimits()
         self._state = state = ServerState(self.limits, proxies or TrustedProxies(), gateway.memory)
+        state.places = places
         fallback = Fallback(gateway, other_pages, origins or AllowedOrigins(), state)
         # A body is signed in its sent form, so it is not unpacked here.
         super().__init__(
@@ -125,6 +128,8 @@ class Server:
         self._tls: Tls | None = None
         self._servers: list[SqsServer] = []
         self._listeners: list[Listener] = []
+        self.places: Places | None = None
+        """Of clients' connections; those with TLS stay, since its state is in this process."""
         self.admin_address = ""
         """Address of the administrative pages for local programs."""
         if settings.tls_certificate is not None and settings.tls_key is not None:
@@ -146,7 +151,8 @@ class Server:
             self._log.warning("few_file_descriptors", connections_max=limits.connections_max)
         proxies = TrustedProxies(settings.trusted_proxies)
         origins = AllowedOrigins(settings.browser_origins)
-        server = SqsServer(gateway, pages, limits, proxies, origins)
+        places = None if tls is not None else self.places
+        server = SqsServer(gateway, pages, limits, proxies, origins, places)
         main, local = self._inherited or (None, None)
         port = await self._listen(server, settings.host, settings.port, tls, main)
         self._report_expiry()
@@ -182,6 +188,24 @@ class Server:
         self._servers.append(server)
         self._listeners.append(listener)
         return port
+
+    @property
+    def connections(self) -> tuple[int, int]:
+        """Open connections of clients, and the limit; a port is open."""
+        server, *_ = self._servers
+        return server.counters.connections, server.limits.connections_max
+
+    def take(self, client: socket.socket) -> None:
+        """Go on with a connection of another process of this machine."""
+        if self._listeners:
+            self._listeners[0].take(client)
+        else:
+            client.close()
+
+    @property
+    def open_connections(self) -> int:
+        """Connections of clients, with those in their handshake."""
+        return self._listeners[0].open_now if self._listeners else 0
 
     async def read(self) -> None:
         """See `Source.read`: these are all in memory."""

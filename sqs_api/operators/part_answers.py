@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, TypedDict
 
 import msgspec
 
 from cluster.catalog.part_rules import NewParts, shards_for
-from cluster.parts.part_requests import to_part
+from cluster.parts.part_readings import read_parts, too_many_in_flight
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import CHANGE_PARTS, GET_QUEUE, QUEUE, Refused, Route
 from sqs_api.operators.operator_context import OperatorContext
-from visibility.contract.errors import QueueError, UnsupportedOperation
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading
 from visibility.contract.queue_parts import PARTS_MAX
-from visibility.rules.queue_parts import CheckPart, in_flight_max
 
 _PATH = QUEUE + "/parts"
 
@@ -85,21 +82,10 @@ async def _new_parts(
     known = {name: each for name, each in readings.items() if each is not None}
     if len(known) < len(readings):
         raise Refused(503, f"A part of queue {queue.name} does not answer. Try again.")
-    _check_in_flight(queue, list(known.values()), count)
+    if reason := too_many_in_flight(queue, known, count):
+        raise Refused(409, reason)
     shards = shards_for(queue, context.catalog.shards, count)
     return NewParts(shards, {queue_id: each.next_sequence for queue_id, each in known.items()})
-
-
-def _check_in_flight(queue: QueueDefinition, readings: list[PartReading], count: int) -> None:
-    """Refuse a split after which more than the queue's limit could be in flight."""
-    share = in_flight_max(queue) * len(readings) // (len(readings) + count)
-    most = max(reading.in_flight for reading in readings)
-    if most > share:
-        raise Refused(
-            409,
-            f"A part of queue {queue.name} has {most} messages in flight, and could have {share} "
-            "after this. Try again when consumers have deleted some.",
-        )
 
 
 async def shrink_queue(context: OperatorContext, asked: Asked, given: PartsWanted) -> ShownParts:
@@ -125,23 +111,8 @@ def _open(queue: QueueDefinition) -> int:
 async def _readings(
     context: OperatorContext, asked: Asked, queue: QueueDefinition
 ) -> dict[int, PartReading | None]:
-    """The readings of all parts by queue id, None where a shard does not answer. Raises
-    UnsupportedOperation on a gateway."""
-    request = Request(CheckPart(), queue, asked.caller, f"{context.bits128():032x}")
-
-    async def reading(part: QueueDefinition) -> PartReading | None:
-        try:
-            answer = await context.router.ask(to_part(request, part))
-        except UnsupportedOperation:
-            raise
-        except QueueError:
-            return None
-        assert isinstance(answer, PartReading)
-        return answer
-
-    parts = queue.all_parts()
-    found = await asyncio.gather(*map(reading, parts))
-    return {part.queue_id: each for part, each in zip(parts, found, strict=True)}
+    request_id = f"{context.bits128():032x}"
+    return await read_parts(context.router, queue, asked.caller, request_id)
 
 
 async def _shown(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> ShownParts:

@@ -17,6 +17,7 @@ from cluster.keys.master_key import (
     folder_master_key,
     read_master_key,
 )
+from cluster.keys.spare_blocks import SpareBlocks
 from sqs_api.settings.config import Settings
 from storage.files.folder import sync_folder
 
@@ -32,8 +33,9 @@ async def open_keyring(
     *,
     owner: str = "",
     founds: bool = True,
+    spares: SpareBlocks | None = None,
 ) -> Keyring:
-    """Open or make the keys; for `owner` and `founds` see Keyring. Raises KeysUnusable."""
+    """Open or make the keys; for the flags and `spares` see Keyring. Raises KeysUnusable."""
 
     async def opened(master: bytes) -> Keyring:
         return await Keyring.open(
@@ -44,6 +46,7 @@ async def open_keyring(
             owner=owner,
             founds=founds,
             is_shared=not settings.is_alone,
+            spares=spares,
         )
 
     given = given_master_key(settings)

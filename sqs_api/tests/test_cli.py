@@ -26,10 +26,10 @@ from storage.files.folder import open_folder
 from storage.rows.stored_rows import StoredRows
 from storage.tests.on_disk import changing, rows_of
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import message_key
 from visibility.rows.row_values import QueueRow
+from visibility.rows.state_rows import write_queue
 
 CHECKOUT = Path(__file__).parents[2]
 ENVIRONMENT = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}

@@ -34,10 +34,10 @@ from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
 from storage.engines.store_options import Durability, StoreOptions
 from storage.tests.on_disk import changing, opener
-from visibility.rows.archive_rows import write_archive
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import BATCH, row_key
 from visibility.rows.row_values import THE_SHARD, ArchiveRow, SealedBatch
+from visibility.rows.state_rows import write_archive
 
 _SLEEPS = [sys.executable, "-c", "import time; time.sleep(600)"]
 _PATIENCE_S = 120

@@ -39,7 +39,13 @@ from sqs_api.workers.conversation import (
     WatchRecords,
 )
 from sqs_api.workers.given_settings import decoded_settings, encoded_settings
-from sqs_api.workers.pair_network import PairNetwork, received_ends, worker_name
+from sqs_api.workers.pair_network import (
+    PairNetwork,
+    SocketKind,
+    received_ends,
+    send_end,
+    worker_name,
+)
 from sqs_api.workers.shared_records import RecordsSession, SharedRecords
 from sqs_api.workers.supervisor import listen
 from storage.files.folder import add_shards, open_folder
@@ -234,10 +240,10 @@ async def test_a_pair_connects_two_workers_under_the_names_that_the_supervisor_g
     begun = _Heard()
     await opener.connect(worker_name(1), Address(worker_name(1), 0), begun)
     ours.setblocking(False)
-    ((to, ends),) = received_ends(ours, lambda: None)
-    assert to == worker_name(1)
-    socket.send_fds(theirs, [worker_name(0).encode()], [ends[0].fileno()])
-    ends[0].close()
+    ((kind, to, (end,)),) = received_ends(ours, lambda: None)
+    assert (kind, to) == (SocketKind.PAIR, worker_name(1))
+    send_end(theirs, kind, worker_name(0), end)
+    end.close()
     begun.transport.write(b"hello")
     await _until(lambda: bool(accepted and accepted[0].data))
 

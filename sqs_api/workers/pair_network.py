@@ -1,4 +1,8 @@
-"""PairNetwork: connections between the workers of a machine, for `Transport`.
+"""PairNetwork: connections between the workers of a machine, for `Transport`; and connections of
+clients that a worker gives to another one.
+
+    message to the supervisor: kind (1), name of the other worker; with it a socket
+    message to that worker: the same with the name of the first
 
 A worker that connects makes a pair of sockets and gives one end to the supervisor, which hands it
 to the other worker and says from whom it is. The pairs have no names or paths, so there is nothing
@@ -10,13 +14,32 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any, cast
+from enum import StrEnum
+from typing import Any, NamedTuple, cast
 
 from cluster.peers.peer_settings import Address
 
-NAME_MAX = 64
+_MESSAGE_MAX = 64
 _ENDS_MAX = 4
-"""Descriptors of one message; there is one, except for the listening sockets."""
+"""Descriptors of one message; there is one."""
+
+
+class SocketKind(StrEnum):
+    """Kinds of sockets that go from one worker to another."""
+
+    PAIR = "p"
+    """The end of a pair."""
+    CLIENT = "c"
+    """A client's connection."""
+
+
+class Passed(NamedTuple):
+    """A message that came with sockets."""
+
+    kind: SocketKind
+    worker: str
+    """The other worker: the one that it is for, or from."""
+    ends: list[socket.socket]
 
 
 def worker_name(number: int) -> str:
@@ -65,13 +88,15 @@ class PairNetwork:
         self._loop = asyncio.get_running_loop()
         self._accept: Callable[[], asyncio.BaseProtocol]
         self._opening: set[asyncio.Task[None]] = set()
+        self.on_client: Callable[[socket.socket], None] = socket.socket.close
+        """Gets connections of clients that another worker gave away."""
         descriptors.setblocking(False)
 
     async def connect(self, peer: str, address: Address, protocol: asyncio.BaseProtocol) -> None:
         """See `Network`."""
         own, others = socket.socketpair()
         try:
-            socket.send_fds(self._descriptors, [peer.encode()], [others.fileno()])
+            send_end(self._descriptors, SocketKind.PAIR, peer, others)
         except OSError:
             own.close()
             raise
@@ -85,9 +110,20 @@ class PairNetwork:
         self._loop.add_reader(self._descriptors, self._arrived)
         return address
 
+    def give(self, worker: str, client: socket.socket) -> bool:
+        """Give a client's connection to another worker; False if there is no room for it now."""
+        try:
+            send_end(self._descriptors, SocketKind.CLIENT, worker, client)
+        except OSError:
+            return False
+        return True
+
     def _arrived(self) -> None:
-        for peer, ends in received_ends(self._descriptors, self.close):
+        for kind, peer, ends in received_ends(self._descriptors, self.close):
             for end in ends:
+                if kind is SocketKind.CLIENT:
+                    self.on_client(end)
+                    continue
                 task = self._loop.create_task(self._open(end, peer, self._accept()))
                 self._opening.add(task)
                 task.add_done_callback(self._opening.discard)
@@ -105,20 +141,23 @@ class PairNetwork:
         self._loop.remove_reader(self._descriptors)
 
 
-def received_ends(
-    descriptors: socket.socket, on_end: Callable[[], object]
-) -> list[tuple[str, list[socket.socket]]]:
-    """All that wait to be read: a name, and the sockets that came with it. `on_end` is called if
-    the other process is gone."""
-    found: list[tuple[str, list[socket.socket]]] = []
+def send_end(descriptors: socket.socket, kind: SocketKind, worker: str, end: socket.socket) -> None:
+    """Send a copy of a socket. Raises OSError, also if there is no room."""
+    socket.send_fds(descriptors, [(kind + worker).encode()], [end.fileno()])
+
+
+def received_ends(descriptors: socket.socket, on_end: Callable[[], object]) -> list[Passed]:
+    """All that wait to be read. `on_end` is called if the other process is gone."""
+    found: list[Passed] = []
     while True:
         try:
-            name, ends, _, _ = socket.recv_fds(descriptors, NAME_MAX, _ENDS_MAX)
+            message, ends, _, _ = socket.recv_fds(descriptors, _MESSAGE_MAX, _ENDS_MAX)
         except (BlockingIOError, InterruptedError):
             return found
         except OSError:
-            name, ends = b"", []
-        if not name:
+            message, ends = b"", []
+        if not message:
             on_end()
             return found
-        found.append((name.decode(), [socket.socket(fileno=end) for end in ends]))
+        kind, worker = SocketKind(message[:1].decode()), message[1:].decode()
+        found.append(Passed(kind, worker, [socket.socket(fileno=end) for end in ends]))

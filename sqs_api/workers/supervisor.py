@@ -36,7 +36,7 @@ from sqs_api.settings.reserve import check_folders
 from sqs_api.settings.service_note import local_url, make_local_key, remove_note, write_note
 from sqs_api.workers.conversation import Close, Start, Stop
 from sqs_api.workers.given_settings import encoded_settings
-from sqs_api.workers.pair_network import worker_name
+from sqs_api.workers.pair_network import SocketKind, worker_name
 from sqs_api.workers.worker_process import Served, WorkerProcess
 from storage.engines.in_use import refuse_if_in_use
 from storage.files.folder import FolderRefused, add_shards, open_folder, renew_format
@@ -296,10 +296,10 @@ class Supervisor:
                 self._prepare_spare()
                 return worker
 
-    def _pass_on(self, source: str, target: str, end: socket.socket) -> None:
+    def _pass_on(self, source: str, target: str, kind: SocketKind, end: socket.socket) -> None:
         for number, worker in self._workers.items():
             if worker_name(number) == target:
-                worker.give(source, end)
+                worker.give(source, kind, end)
 
     # -- stop --------------------------------------------------------------------------------------
 

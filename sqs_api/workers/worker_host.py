@@ -31,9 +31,11 @@ from sqs_api.admin.quiesce import Quiesce
 from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.gateway.audit import AuditLines
 from sqs_api.gateway.disk_space import DiskSpace
-from sqs_api.http.server import Inherited
+from sqs_api.http.server import Inherited, Server
 from sqs_api.parts import Feature, Process
+from sqs_api.periodic import Every
 from sqs_api.single_host import OwnStores, queue_names
+from sqs_api.workers.connection_places import LOADS, LOOK_S, ConnectionPlaces
 from sqs_api.workers.pair_network import PairNetwork, worker_name
 from sqs_api.workers.shared_records import SharedRecords
 from sqs_api.workers.worker_backups import AllShards, BackupsOfFirst, WorkersPoint
@@ -92,6 +94,7 @@ class WorkerHost(NamedTuple):
     transport: Transport
     questions: Questions
     leaders: FixedLeaders
+    places: ConnectionPlaces
     ids_raised: None = None
     choose: None = None
     """The records are never older than the shards."""
@@ -128,7 +131,9 @@ class WorkerHost(NamedTuple):
         )
         decided = ForwardedRequests(router.shards, self.leaders, catalog, refusal)
         self.transport.serve(Channel.REQUESTS, decided.service)
-        self.transport.serve(Channel.CATALOG, RevisionBarrier(catalog).service)
+        barrier = RevisionBarrier(catalog).service
+        barrier.on_message[LOADS] = self.places.heard
+        self.transport.serve(Channel.CATALOG, barrier)
         return router
 
     def backup(
@@ -153,7 +158,7 @@ class WorkerHost(NamedTuple):
         parts: dict[type, object] = {SharedRoutes: shared}
         if self.place.number:
             parts[Backups] = BackupsOfFirst(self.questions, worker_name(0))
-        return Feature(parts=parts)
+        return Feature(parts=parts, periodic=(Every(LOOK_S, self.places.look),))
 
     async def connect(self) -> None:
         """Connect with the other workers."""
@@ -171,14 +176,15 @@ class WorkerHost(NamedTuple):
 
 
 def open_worker_host(
-    process: Process, place: WorkerPlace, options: StoreOptions, disk: DiskSpace
+    process: Process, place: WorkerPlace, options: StoreOptions, disk: DiskSpace, server: Server
 ) -> WorkerHost:
-    """The worker, whose shards are not open yet."""
+    """The worker, whose shards are not open yet. `server` has its connections."""
+    network = PairNetwork(place.descriptors)
     transport = Transport(
         cluster="workers",
         host=worker_name(place.number),
         log_ids=dict,
-        network=PairNetwork(place.descriptors),
+        network=network,
         settings=PEERS,
         clock=process.clock,
         entropy=process.entropy,
@@ -187,4 +193,14 @@ def open_worker_host(
     process.opened.push_async_callback(transport.stop)
     questions = Questions(transport)
     leaders = FixedLeaders(place.workers, place.folders)
-    return WorkerHost(process, place, options, disk, transport, questions, leaders)
+    places = ConnectionPlaces(
+        transport,
+        leaders,
+        network.give,
+        server,
+        process.settings.connections_max,
+        process.clock.monotonic_s,
+    )
+    network.on_client = server.take
+    server.places = places
+    return WorkerHost(process, place, options, disk, transport, questions, leaders, places)

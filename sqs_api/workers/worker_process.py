@@ -20,7 +20,7 @@ from sqs_api.workers.conversation import (
     Start,
     ToSupervisor,
 )
-from sqs_api.workers.pair_network import received_ends, worker_name
+from sqs_api.workers.pair_network import SocketKind, received_ends, send_end, worker_name
 from sqs_api.workers.shared_records import RecordsSession
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 _COMMAND = [sys.executable, "-EP", "-m", "sqs_api", "serve-worker"]
 _LISTENING = b"listening"
 
-PassOn = Callable[[str, str, socket.socket], None]
-"""Gives an end of a pair, from a worker, to the one with the second name."""
+PassOn = Callable[[str, str, SocketKind, socket.socket], None]
+"""Gives a socket, from a worker, to the one with the second name."""
 
 
 class Served(NamedTuple):
@@ -98,10 +98,10 @@ class WorkerProcess:
             socket.send_fds(self._descriptors, [_LISTENING], [each.fileno() for each in listening])
         self.conversation.send(start)
 
-    def give(self, peer: str, end: socket.socket) -> None:
-        """Hand it an end of a pair from a peer; one that it has no room for is closed."""
+    def give(self, peer: str, kind: SocketKind, end: socket.socket) -> None:
+        """Hand it a socket from a peer; one that it has no room for is closed."""
         with suppress(OSError):
-            socket.send_fds(self._descriptors, [peer.encode()], [end.fileno()])
+            send_end(self._descriptors, kind, peer, end)
 
     async def _serve(self) -> None:
         loop = asyncio.get_running_loop()
@@ -130,10 +130,10 @@ class WorkerProcess:
     def _ends_arrived(self) -> None:
         loop = asyncio.get_running_loop()
         gone = lambda: loop.remove_reader(self._descriptors)  # noqa: E731
-        for peer, ends in received_ends(self._descriptors, gone):
+        for kind, peer, ends in received_ends(self._descriptors, gone):
             for end in ends:
                 with end:
-                    self._served.pass_on(worker_name(self._number), peer, end)
+                    self._served.pass_on(worker_name(self._number), peer, kind, end)
 
     async def end(self, patience_s: float) -> None:
         """Let it go, and kill it if it is there after this time."""

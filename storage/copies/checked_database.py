@@ -25,8 +25,8 @@ import msgspec
 
 from storage.files.refusing_disk import is_no_damage
 
-CHECKSUM_SCHEMA = "CREATE TABLE checksum (state BLOB NOT NULL)"
-COPY_SCHEMA = (
+_CHECKSUM_SCHEMA = "CREATE TABLE checksum (state BLOB NOT NULL)"
+_COPY_SCHEMA = (
     "CREATE TABLE copied_schema (sql TEXT NOT NULL)",
     "CREATE TABLE copied_rows (place TEXT NOT NULL, row INTEGER NOT NULL, content BLOB NOT NULL, "
     "PRIMARY KEY (place, row))",
@@ -55,7 +55,7 @@ class State(NamedTuple):
         return plain + self.schema + _digest(plain + self.schema)
 
 
-def decode_state(stored: object) -> State:
+def _decode_state(stored: object) -> State:
     """The state in its stored form. Raises DatabaseDamaged."""
     if isinstance(stored, bytes) and len(stored) == 8 + 3 * _DIGEST_BYTES:
         plain, seal = stored[:-_DIGEST_BYTES], stored[-_DIGEST_BYTES:]
@@ -70,21 +70,21 @@ def _digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=_DIGEST_BYTES).digest()
 
 
-def row_content(*values: Any) -> bytes:
+def _row_content(*values: Any) -> bytes:
     """The values of a row as bytes: an SQL function of the triggers."""
     return msgspec.msgpack.encode(values)
 
 
-def changed_state(stored: bytes, sign: int, place: str, row: int, *values: Any) -> bytes:
+def _changed_state(stored: bytes, sign: int, place: str, row: int, *values: Any) -> bytes:
     """The stored state after a row was inserted (`sign` 1) or deleted (-1): an SQL function of the
     triggers."""
-    state = decode_state(stored)
-    total = (state.total + sign * _row_digest(place, row, row_content(*values))) % _SUMS
+    state = _decode_state(stored)
+    total = (state.total + sign * _row_digest(place, row, _row_content(*values))) % _SUMS
     return State(state.changes + 1, total, state.schema).encode()
 
 
 def _row_digest(place: str, row: int, content: bytes) -> int:
-    named = row_content(place, row) + content
+    named = _row_content(place, row) + content
     return int.from_bytes(_digest(named), "big")
 
 
@@ -112,7 +112,7 @@ def one_moment(database: sqlite3.Connection) -> Iterator[None]:
         database.execute("ROLLBACK")
 
 
-def schema_of(database: sqlite3.Connection) -> list[str]:
+def _schema_of(database: sqlite3.Connection) -> list[str]:
     """The statements that made the tables and indexes, without the checksum's."""
     rows = database.execute(
         "SELECT sql FROM main.sqlite_master WHERE sql IS NOT NULL AND name <> 'checksum' "
@@ -121,7 +121,7 @@ def schema_of(database: sqlite3.Connection) -> list[str]:
     return [sql for (sql,) in rows]
 
 
-def tables_of(database: sqlite3.Connection) -> dict[str, list[str]]:
+def _tables_of(database: sqlite3.Connection) -> dict[str, list[str]]:
     """Tables with their columns, without the checksum's."""
     names = database.execute(
         "SELECT name FROM main.sqlite_master WHERE type = 'table' AND name <> 'checksum' "
@@ -133,23 +133,23 @@ def tables_of(database: sqlite3.Connection) -> dict[str, list[str]]:
     }
 
 
-def rows_of(database: sqlite3.Connection) -> Iterator[tuple[str, int, bytes]]:
+def _rows_of(database: sqlite3.Connection) -> Iterator[tuple[str, int, bytes]]:
     """Every row as (table, rowid, content)."""
-    for name, columns in tables_of(database).items():
+    for name, columns in _tables_of(database).items():
         for row, *values in database.execute(
             f"SELECT rowid, {', '.join(columns)} FROM main.{name}"
         ):
-            yield name, row, row_content(*values)
+            yield name, row, _row_content(*values)
 
 
-def computed_state(database: sqlite3.Connection, changes: int) -> State:
+def _computed_state(database: sqlite3.Connection, changes: int) -> State:
     """The state computed from the database's content."""
-    return _state(rows_of(database), schema_of(database), changes)
+    return _state(_rows_of(database), _schema_of(database), changes)
 
 
 def _state(rows: Iterator[tuple[str, int, bytes]], schema: list[str], changes: int) -> State:
     total = sum(_row_digest(*row) for row in rows) % _SUMS
-    return State(changes, total, _digest(row_content(*schema)))
+    return State(changes, total, _digest(_row_content(*schema)))
 
 
 def has_checksum(database: sqlite3.Connection) -> bool:
@@ -164,8 +164,8 @@ def check_database(database: sqlite3.Connection) -> State | None:
         _check_structure(database)
         if not has_checksum(database):
             return None
-        state = decode_state(_only(database, "SELECT state FROM main.checksum"))
-        if computed_state(database, state.changes) != state:
+        state = _decode_state(_only(database, "SELECT state FROM main.checksum"))
+        if _computed_state(database, state.changes) != state:
             raise DatabaseDamaged("its content does not match its checksum")
         return state
 
@@ -174,14 +174,14 @@ def check_copy(database: sqlite3.Connection) -> State:
     """The state of a sound second copy. Raises DatabaseDamaged."""
     with _damage(), one_moment(database):
         _check_structure(database)
-        state = decode_state(_only(database, "SELECT state FROM main.copied_checksum"))
+        state = _decode_state(_only(database, "SELECT state FROM main.copied_checksum"))
         rows = database.execute("SELECT place, row, content FROM main.copied_rows")
-        if _state(rows, copied_schema(database), state.changes) != state:
+        if _state(rows, _copied_schema(database), state.changes) != state:
             raise DatabaseDamaged("its content does not match its checksum")
         return state
 
 
-def copied_schema(copy: sqlite3.Connection) -> list[str]:
+def _copied_schema(copy: sqlite3.Connection) -> list[str]:
     """The statements that made the original's tables."""
     return [sql for (sql,) in copy.execute("SELECT sql FROM main.copied_schema ORDER BY rowid")]
 
@@ -210,3 +210,88 @@ def _damage() -> Iterator[None]:
         if is_no_damage(error):
             raise
         raise DatabaseDamaged(str(error)) from error
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def noted_state(database: sqlite3.Connection) -> State:
+    """The state that a database with a checksum has noted. Raises DatabaseDamaged."""
+    return _decode_state(_only(database, "SELECT state FROM main.checksum"))
+
+
+def renew_checksum(database: sqlite3.Connection) -> State:
+    """Make or mend the checksum of a database whose tables may have changed; returns the state."""
+    if not has_checksum(database):
+        return _add_checksum(database, _computed_state(database, 1))
+    noted = noted_state(database)
+    now = _computed_state(database, noted.changes)
+    if now != noted:
+        now = now._replace(changes=now.changes + 1)
+        database.execute("UPDATE checksum SET state = ?", (now.encode(),))
+    return now
+
+
+def _add_checksum(database: sqlite3.Connection, state: State) -> State:
+    database.execute(_CHECKSUM_SCHEMA)
+    database.execute("INSERT INTO checksum VALUES (?)", (state.encode(),))
+    return state
+
+
+def fill_copy(copy: sqlite3.Connection, database: sqlite3.Connection, state: State) -> None:
+    """Write a database's tables, rows and state into its empty second copy."""
+    for statement in _COPY_SCHEMA:
+        copy.execute(statement)
+    copy.executemany("INSERT INTO copied_schema VALUES (?)", [(s,) for s in _schema_of(database)])
+    copy.executemany("INSERT INTO copied_rows VALUES (?,?,?)", _rows_of(database))
+    copy.execute("INSERT INTO copied_checksum VALUES (?)", (state.encode(),))
+
+
+def fill_from_copy(database: sqlite3.Connection, copy: sqlite3.Connection) -> None:
+    """Write the tables, rows and state of a sound second copy into an empty database."""
+    for statement in _copied_schema(copy):
+        database.execute(statement)
+    columns = _tables_of(database)
+    for place, row, content in copy.execute("SELECT place, row, content FROM copied_rows"):
+        values = msgspec.msgpack.decode(content)
+        marks = ", ".join("?" * (len(values) + 1))
+        names = ", ".join(["rowid", *columns[place]])
+        database.execute(f"INSERT INTO {place} ({names}) VALUES ({marks})", (row, *values))
+    _add_checksum(database, _decode_state(_only(copy, "SELECT state FROM copied_checksum")))
+
+
+# -- triggers --------------------------------------------------------------------------------------
+
+
+def attach_copy(database: sqlite3.Connection, copy: Path) -> None:
+    """Let each transaction write the checksum and the second copy, too."""
+    database.execute("ATTACH ? AS second", (str(copy),))
+    database.execute("PRAGMA second.journal_mode = WAL")
+    database.execute("PRAGMA second.synchronous = FULL")
+    # Else REPLACE hides removed rows from triggers.
+    database.execute("PRAGMA recursive_triggers = ON")
+    database.create_function("row_content", -1, _row_content, deterministic=True)
+    database.create_function("changed_state", -1, _changed_state, deterministic=True)
+    for name, columns in _tables_of(database).items():
+        came = _step(name, columns, "new", 1)
+        went = _step(name, columns, "old", -1)
+        for event, steps in (("INSERT", came), ("DELETE", went), ("UPDATE", went + came)):
+            database.execute(
+                f"CREATE TEMP TRIGGER {name}_{event.lower()} AFTER {event} ON main.{name} "
+                f"BEGIN {steps} END"
+            )
+
+
+def _step(name: str, columns: list[str], row: str, sign: int) -> str:
+    """The statements for an inserted or deleted row."""
+    values = ", ".join(f"{row}.{column}" for column in columns)
+    copied = (
+        f"INSERT OR REPLACE INTO copied_rows VALUES ('{name}', {row}.rowid, row_content({values}));"
+        if sign > 0
+        else f"DELETE FROM copied_rows WHERE place = '{name}' AND row = {row}.rowid;"
+    )
+    sums = "".join(
+        f"UPDATE {table} SET state = changed_state(state, {sign}, '{name}', {row}.rowid, {values});"
+        for table in ("checksum", "copied_checksum")
+    )
+    return copied + sums

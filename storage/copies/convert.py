@@ -35,10 +35,10 @@ from storage.files.folder import (
     sync_folder,
     write_format,
 )
-from visibility.rows.archive_rows import load_archive, write_archive
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import FORMAT_VERSION
+from visibility.rows.state_rows import load_archive, write_archive
 
 OLD_FORMAT = 3
 KEPT_FORMAT_FILE = "format-3.json"

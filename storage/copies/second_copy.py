@@ -18,25 +18,18 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-import msgspec
-
 from storage.copies.checked_database import (
-    CHECKSUM_SCHEMA,
-    COPY_SCHEMA,
     DatabaseDamaged,
     State,
-    changed_state,
+    attach_copy,
     check_copy,
     check_database,
-    computed_state,
-    copied_schema,
-    decode_state,
+    fill_copy,
+    fill_from_copy,
     has_checksum,
+    noted_state,
     one_moment,
-    row_content,
-    rows_of,
-    schema_of,
-    tables_of,
+    renew_checksum,
 )
 from storage.files.copying import copy_database
 from storage.files.folder import sync_folder
@@ -93,7 +86,7 @@ def open_with_copy(file: Path, prepare: Callable[[sqlite3.Connection], None]) ->
                 if is_file:
                     _bring_up_to_date(database, file)
             if is_file:
-                _attach(database, copy_of(file))
+                attach_copy(database, copy_of(file))
         except BaseException:
             database.close()
             raise
@@ -159,14 +152,7 @@ def look(
 def _bring_up_to_date(database: sqlite3.Connection, file: Path) -> None:
     """Make the checksum and the copy fit the database, whose write lock is held: no other process
     changes them."""
-    if not has_checksum(database):
-        database.execute(CHECKSUM_SCHEMA)
-        database.execute("INSERT INTO checksum VALUES (?)", (computed_state(database, 1).encode(),))
-    (stored,) = database.execute("SELECT state FROM checksum").fetchone()
-    now = computed_state(database, decode_state(stored).changes)
-    if now.encode() != stored:  # `prepare` changed something
-        now = now._replace(changes=now.changes + 1)
-        database.execute("UPDATE checksum SET state = ?", (now.encode(),))
+    now = renew_checksum(database)
     copy = look(copy_of(file), check_copy)
     if copy.state != now:
         if copy.reason not in ("", _NONE):
@@ -177,17 +163,7 @@ def _bring_up_to_date(database: sqlite3.Connection, file: Path) -> None:
 def write_copy(database: sqlite3.Connection, file: Path, state: State) -> None:
     """Rewrite the second copy; a crash leaves the old one or the new one. Raises sqlite3.Error,
     OSError."""
-
-    def fill(copy: sqlite3.Connection) -> None:
-        for statement in COPY_SCHEMA:
-            copy.execute(statement)
-        copy.executemany(
-            "INSERT INTO copied_schema VALUES (?)", [(s,) for s in schema_of(database)]
-        )
-        copy.executemany("INSERT INTO copied_rows VALUES (?,?,?)", rows_of(database))
-        copy.execute("INSERT INTO copied_checksum VALUES (?)", (state.encode(),))
-
-    _replace(copy_of(file), fill)
+    _replace(copy_of(file), lambda copy: fill_copy(copy, database, state))
 
 
 def restore_from_copy(file: Path, copy: Path | None = None) -> None:
@@ -196,26 +172,7 @@ def restore_from_copy(file: Path, copy: Path | None = None) -> None:
     Raises sqlite3.Error, OSError.
     """
     with closing(_connect(copy or copy_of(file))) as sound, one_moment(sound):
-
-        def fill(database: sqlite3.Connection) -> None:
-            for statement in copied_schema(sound):
-                database.execute(statement)
-            columns = tables_of(database)
-            rows = "SELECT place, row, content FROM copied_rows"
-            for place, row, content in sound.execute(rows):
-                values = msgspec.msgpack.decode(content)
-                marks = ", ".join("?" * (len(values) + 1))
-                names = ", ".join(["rowid", *columns[place]])
-                database.execute(f"INSERT INTO {place} ({names}) VALUES ({marks})", (row, *values))
-            database.execute(CHECKSUM_SCHEMA)
-            database.execute("INSERT INTO checksum SELECT ?", _stored_state(sound))
-
-        _replace(file, fill)
-
-
-def _stored_state(copy: sqlite3.Connection) -> tuple[bytes]:
-    state: tuple[bytes] = copy.execute("SELECT state FROM copied_checksum").fetchone()
-    return state
+        _replace(file, lambda database: fill_from_copy(database, sound))
 
 
 def _replace(file: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
@@ -232,10 +189,8 @@ def _replace(file: Path, fill: Callable[[sqlite3.Connection], None]) -> None:
         with database:
             fill(database)
     draft.chmod(file.stat().st_mode if file.exists() else 0o600)
-    for log in (
-        "-wal",
-        "-shm",
-    ):  # they belong to the replaced file, and would be taken for the new one's
+    for log in ("-wal", "-shm"):
+        # They belong to the replaced file, and would be taken for the new one's.
         file.with_name(file.name + log).unlink(missing_ok=True)
     draft.replace(file)
     sync_folder(file.parent)
@@ -268,45 +223,7 @@ def renew_copy(file: Path) -> None:
     """Write a second copy of a database that has a checksum. Raises sqlite3.Error, OSError."""
     with closing(_connect(file)) as database:
         if has_checksum(database):
-            (stored,) = database.execute("SELECT state FROM checksum").fetchone()
-            write_copy(database, file, decode_state(stored))
-
-
-# -- triggers --------------------------------------------------------------------------------------
-
-
-def _attach(database: sqlite3.Connection, copy: Path) -> None:
-    database.execute("ATTACH ? AS second", (str(copy),))
-    database.execute("PRAGMA second.journal_mode = WAL")
-    database.execute("PRAGMA second.synchronous = FULL")
-    database.execute(
-        "PRAGMA recursive_triggers = ON"
-    )  # else REPLACE hides removed rows from triggers
-    database.create_function("row_content", -1, row_content, deterministic=True)
-    database.create_function("changed_state", -1, changed_state, deterministic=True)
-    for name, columns in tables_of(database).items():
-        came = _step(name, columns, "new", 1)
-        went = _step(name, columns, "old", -1)
-        for event, steps in (("INSERT", came), ("DELETE", went), ("UPDATE", went + came)):
-            database.execute(
-                f"CREATE TEMP TRIGGER {name}_{event.lower()} AFTER {event} ON main.{name} "
-                f"BEGIN {steps} END"
-            )
-
-
-def _step(name: str, columns: list[str], row: str, sign: int) -> str:
-    """The statements for an inserted or deleted row."""
-    values = ", ".join(f"{row}.{column}" for column in columns)
-    copied = (
-        f"INSERT OR REPLACE INTO copied_rows VALUES ('{name}', {row}.rowid, row_content({values}));"
-        if sign > 0
-        else f"DELETE FROM copied_rows WHERE place = '{name}' AND row = {row}.rowid;"
-    )
-    sums = "".join(
-        f"UPDATE {table} SET state = changed_state(state, {sign}, '{name}', {row}.rowid, {values});"
-        for table in ("checksum", "copied_checksum")
-    )
-    return copied + sums
+            write_copy(database, file, noted_state(database))
 
 
 def _note(event: str, file: Path, used: str, reason: str) -> None:

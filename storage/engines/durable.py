@@ -44,9 +44,14 @@ class DurableStore(FlushedRows):
         disk: Disk,
         note: AnsweredNote | None,
         options: StoreOptions,
+        *,
+        came_back_shorter: bool = False,
+        unflushed_rows: int = 0,
     ) -> None:
         """Called by `open_store`. Without a `log`, only a clean stop preserves the data."""
-        super().__init__(rows, options)
+        super().__init__(
+            rows, options, came_back_shorter=came_back_shorter, unflushed_rows=unflushed_rows
+        )
         self._log = log
         self._disk = disk
         self._note = note

@@ -26,16 +26,22 @@ _FILES_CHECK_S = 5.0
 class FlushedRows:
     """The common part of stores over `RowStore`. `flush` and `checkpoint` are for any thread."""
 
-    def __init__(self, rows: RowStore, options: StoreOptions) -> None:
+    def __init__(
+        self,
+        rows: RowStore,
+        options: StoreOptions,
+        *,
+        came_back_shorter: bool = False,
+        unflushed_rows: int = 0,
+    ) -> None:
         self.folder = rows.folder
         self.turn_bytes_max = min(CHANGED_BYTES_MAX, options.segment_bytes // _TURNS_IN_SEGMENT)
-        self.came_back_shorter = False
-        self.unflushed_rows = 0
+        self.came_back_shorter = came_back_shorter
+        self.unflushed_rows = unflushed_rows
         """Row changes since the last flush began, including those replayed by a start."""
         self.get, self.get_many = rows.get, rows.get_many
         self.scan, self.names = rows.scan, rows.names
-        self.on_room: Callable[[], object] = _nothing
-        """Called when `has_room` may be true again."""
+        self._on_room: Callable[[], object] = _nothing
         self._rows = rows
         self._options = options
         self._flushing: asyncio.Task[None] | None = None
@@ -51,6 +57,10 @@ class FlushedRows:
     def note_damage(self, queue_id: int, reason: str) -> None:
         """See `Store.note_damage`."""
         self._rows.note_damage(queue_id, reason)
+
+    def on_room(self, call: Callable[[], object]) -> None:
+        """See `Store.on_room`."""
+        self._on_room = call
 
     def _release(self, reached: Position | None) -> None:
         """The rows hold all Entries up to this one durably."""
@@ -74,7 +84,7 @@ class FlushedRows:
             self._logger.error("rows_not_flushed", error=str(error))
         finally:
             self._flushing = None
-            self.on_room()
+            self._on_room()
 
     def _check_files_later(self) -> None:
         if self._files_timer is None:

@@ -207,9 +207,15 @@ def _opened(rows: RowStore, disk: Disk, options: StoreOptions) -> DurableStore:
     note = None
     if options.durability is Durability.FSYNC:
         note = AnsweredNote(disk, log_folder(rows.folder), opened.log_id)
-    store = DurableStore(rows, opened, disk, note, options)
-    store.came_back_shorter = bool(reading.lost) or opening.lacks_log
-    store.unflushed_rows = unflushed_rows
+    store = DurableStore(
+        rows,
+        opened,
+        disk,
+        note,
+        options,
+        came_back_shorter=bool(reading.lost) or opening.lacks_log,
+        unflushed_rows=unflushed_rows,
+    )
     opening.log.debug("store_opened", index=opened.last_index, term=opened.term)
     return store
 

@@ -69,8 +69,6 @@ class Store(RowReader, Protocol):
     An Entry is appended, synced and applied, in this order; several may be under way.
     """
 
-    on_room: Callable[[], object]
-    """Called when `has_room` may be true again, as at the end of a flush."""
     turn_bytes_max: int
     """Bytes of row changes from which on a Turn decides nothing more, so that its Entry fits."""
     came_back_shorter: bool
@@ -84,6 +82,9 @@ class Store(RowReader, Protocol):
     @property
     def has_room(self) -> bool:
         """False while the unflushed log is too large for another append."""
+
+    def on_room(self, call: Callable[[], object]) -> None:
+        """From now on `call` this when `has_room` may be true again, as at the end of a flush."""
 
     def append(self, body: bytes, queue_ids: Sequence[int]) -> None:
         """Append an Entry to the log. Raises StoreFailed."""

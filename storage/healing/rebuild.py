@@ -19,7 +19,6 @@ from storage.checks.readable_rows import Contents, Damage, ReadableRows, look_th
 from storage.healing.salvaged_queue import QueueCopy, Target
 from storage.rows.damage import UnreadableRows, walk_rows
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rows.outbox_rows import DEPARTED_LOST
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord, encode_row
@@ -42,6 +41,7 @@ from visibility.rows.row_keys import (
     table_range,
 )
 from visibility.rows.row_values import NOWHERE, THE_SHARD, Quarantined, QueueRow
+from visibility.rows.state_rows import DEPARTED_LOST
 from visibility.rules.features import SHARD_TABLES
 from visibility.rules.tables import GROUP_LINE_KEY, Finding, ShardTables
 

@@ -14,9 +14,9 @@ from storage.engines.store_options import StoreOptions
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import append, changes_of
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import QueueRow
+from visibility.rows.state_rows import write_queue
 from visibility.rules.message_events import MessagesSent
 from visibility.state.queue_state import SPAN_BITS
 
@@ -36,7 +36,7 @@ class Writer:
 
     def __init__(self, folder: Path) -> None:
         self.store = open_store(folder, OPTIONS)
-        self.store.on_room = self.commit_turn
+        self.store.on_room(self.commit_turn)
         self.next_sequence = 1
         self.spans: dict[int, int] = {}
         self.is_under_way = False

@@ -27,10 +27,10 @@ from storage.tests.format_3 import (
     write_old_format,
 )
 from storage.tests.places import commit, message
-from visibility.rows.archive_rows import load_archive
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import ARCHIVE, message_key, queue_key, row_key
 from visibility.rows.row_values import THE_SHARD, ArchiveRow, QueueRow
+from visibility.rows.state_rows import load_archive
 from visibility.rules.message_events import MessagesSent
 
 ROWS = {message_key(1, sequence): encode_row(message(sequence, 2_000)) for sequence in range(40)}

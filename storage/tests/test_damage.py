@@ -12,10 +12,10 @@ from storage.engines.rocks import RocksRows
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import changes_of
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import MESSAGE, row_key
 from visibility.rows.row_values import Quarantined, QueueRow
+from visibility.rows.state_rows import write_queue
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesDeleted, MessagesSent, VisibilityChanged
 from visibility.state.queue_state import Quarantine

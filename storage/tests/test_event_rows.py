@@ -9,7 +9,6 @@ from storage.engines.store import Store
 from storage.tests.places import Place, commit, everything, message
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import (
@@ -44,6 +43,7 @@ from visibility.rows.row_values import (
     Remembered,
     SealedBatch,
 )
+from visibility.rows.state_rows import write_queue
 from visibility.rules import message_events
 from visibility.rules.archive_batches import BatchesArchived, BatchSealed, MessagesHandedOver
 from visibility.rules.events import Event

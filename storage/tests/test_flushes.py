@@ -71,7 +71,7 @@ async def test_there_is_no_room_while_a_flush_is_far_behind_and_its_end_is_told(
     store = opened()
     held = HeldFlush(store, monkeypatch)
     room: list[bool] = []
-    store.on_room = lambda: room.append(store.has_room)
+    store.on_room(lambda: room.append(store.has_room))
     number = 0
     while store.has_room:
         number += 1
@@ -93,7 +93,7 @@ async def test_there_is_no_room_at_twice_the_row_changes_of_a_flush(
     store = opened(StoreOptions(segment_bytes=16 << 10, flush_rows=8))
     held = HeldFlush(store, monkeypatch)
     room: list[bool] = []
-    store.on_room = lambda: room.append(store.has_room)
+    store.on_room(lambda: room.append(store.has_room))
     for number in range(1, 9):
         await commit(store, row(number))
         room.append(store.has_room)
@@ -125,7 +125,7 @@ async def test_a_flush_that_failed_releases_nothing_and_is_tried_again(
     held = HeldFlush(store, monkeypatch)
     held.failure = StoreFailed("cannot flush: the disk is full")
     room: list[int] = []
-    store.on_room = lambda: room.append(held.count)
+    store.on_room(lambda: room.append(held.count))
     number = 0
     while not is_flushing(store):
         number += 1

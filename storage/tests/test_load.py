@@ -12,7 +12,6 @@ from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, changes_of, commit, message
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Lease
-from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord, encode_row
 from visibility.rows.row_keys import (
@@ -32,6 +31,7 @@ from visibility.rows.row_keys import (
     row_key,
 )
 from visibility.rows.row_values import REMEMBER_BUCKET_MS, QueueRow
+from visibility.rows.state_rows import write_queue
 from visibility.rules.message_events import (
     MessagesDelayed,
     MessagesDeleted,

@@ -11,7 +11,6 @@ from storage.rows import stored_rows
 from storage.rows.stored_rows import StoredRows
 from storage.tests.places import Place, changes_of, commit, everything, message
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rows.archive_rows import load_archive
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import (
@@ -25,6 +24,7 @@ from visibility.rows.row_keys import (
     queue_key,
 )
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, Remembered
+from visibility.rows.state_rows import load_archive
 from visibility.rules.groups import GroupChange, GroupsChanged
 from visibility.rules.kept_queues import QueueDropped
 from visibility.rules.message_events import MessagesDelayed, MessagesSent

@@ -13,10 +13,10 @@ from storage.engines.store import StoreFailed
 from storage.rows.damage import SoundRow, check_rows
 from storage.tests.places import changes_of
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_keys import row_key
 from visibility.rows.row_values import QueueRow
+from visibility.rows.state_rows import write_queue
 from visibility.rules.message_events import MessagesSent
 from visibility.rules.tables import Finding
 

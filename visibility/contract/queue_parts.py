@@ -1,7 +1,7 @@
 """Parts: the shares of a queue that several shards keep.
 
 To a shard, a part is a queue with an id of its own. The first part of a queue is its home: it has
-the id of the queue and keeps what belongs to no part, such as dead letters that arrive. The home
+the id of the queue and keeps what belongs to no part, such as its move tasks. The home
 of a standard queue never closes; that of a FIFO queue closes with all its parts, and one of the new
 ones is the home. A part that is gone leaves the record, and its rows are dropped like those of a
 deleted queue.

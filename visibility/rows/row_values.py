@@ -14,8 +14,8 @@ NOWHERE = 1 << 52
 THE_SHARD = 0
 """Takes the place of a queue's id for data of the shard; real ids start at 1."""
 TARGET_MOVED = "moved"
-"""The answer to a message for a FIFO queue of several parts from a part that takes no messages of
-its group: it departs again, to the part that does."""
+"""The answer to a message whose queue has no part that takes it in this shard: it departs again, to
+another part."""
 REMEMBER_BUCKET_MS = 300_000
 """Ids are remembered in buckets of this many milliseconds, so that forgetting deletes one range."""
 

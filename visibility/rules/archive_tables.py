@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.archive_rows import ARCHIVE_KEY, load_archive
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import (
@@ -17,6 +16,7 @@ from visibility.rows.row_keys import (
     table_range,
 )
 from visibility.rows.row_values import THE_SHARD, ArchivedMessage, ArchiveRow, SealedBatch
+from visibility.rows.state_rows import ARCHIVE_KEY, load_archive
 from visibility.rules.tables import (
     NUMBER_KEY,
     Finding,

@@ -3,6 +3,9 @@
 Both are remembered under the message's name until its shard says that it has cleared it: the same
 message may come again, from a leader that did not get the answer, after a consumer deleted it here.
 Below an origin's floor everything has been answered, and a late request is ignored.
+
+A message for a part that is closed, gone or purged comes to an open part of its queue in this
+shard; if there is none, its own shard sends it to another one, under a new number.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from visibility.rules.groups import GroupBook
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
+from visibility.rules.queue_parts import shares_out
 from visibility.state.expiries import note_expiry
 from visibility.state.places import count
 from visibility.state.rows import Rows
@@ -92,21 +96,36 @@ class _Accepting:
         if earlier is not None:
             return earlier
         definitions = self._shard.definitions
-        target = definitions.queue_of_arn(arrival.arn)
-        if target is None and arrival.queue_id > definitions.highest_queue_id:
-            return None  # it is not known here yet
-        if target is not None and target.parts and target.settings.fifo:
-            target = target.part_for(arrival.message.group)
-            if target.shard != self._number or self._shard.is_closed(target.queue_id):
-                self._refused.append((arrival.origin, arrival.number, TARGET_MOVED))
-                return TARGET_MOVED
-        if target is None or target.shard != self._number:
-            self._refused.append((arrival.origin, arrival.number, TARGET_GONE))
-            return TARGET_GONE
+        queue = definitions.queue_of_arn(arrival.arn)
+        target = None if queue is None else self._part_here(queue, arrival)
+        if target is None:
+            if arrival.queue_id > definitions.highest_queue_id:
+                return None  # it is not known here yet
+            refusal = TARGET_GONE if queue is None else TARGET_MOVED
+            self._refused.append((arrival.origin, arrival.number, refusal))
+            return refusal
         if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
             return None
         self._arrive(arrival, target)
         return ""
+
+    def _part_here(self, queue: QueueDefinition, arrival: Arrival) -> QueueDefinition | None:
+        """The part of this shard that is named, if it takes messages, else another one that does;
+        in a FIFO queue that of the group."""
+        wanted_id = arrival.queue_id
+        if shares_out(queue):
+            part = queue.part_for(arrival.message.group)
+            is_here = part.shard == self._number and not self._shard.is_closed(part.queue_id)
+            return part if is_here else None
+        here = [
+            part
+            for part in queue.all_parts()
+            if part.shard == self._number
+            and (not part.parts or part.part.is_open)
+            and not self._shard.is_closed(part.queue_id)
+        ]
+        found = (part for part in here if part.queue_id == wanted_id)
+        return next(found, here[0] if here else None)
 
     def _arrive(self, arrival: Arrival, target: QueueDefinition) -> None:
         order = order_of(target.settings)

@@ -4,7 +4,8 @@ A receive finds them. The move keeps the message and its count. Retention of a s
 counts from the first send, of a FIFO queue from the move; there the deduplication id becomes the
 message id (`content.py` shows it). A message that cannot be sealed as the target requires is
 received as if there were no target; one whose key is not there yet waits in its place. A target in
-another shard gets it through the outbox; while that is full, messages are received as well.
+another shard gets it through the outbox; while that is full, messages are received as well. Of a
+target of several parts each decision draws one.
 Source: SQS developer guide, dead-letter queues; recorded receive counts.
 """
 
@@ -21,6 +22,7 @@ from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.orders import order_of
+from visibility.rules.queue_parts import open_part, shares_out
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -58,6 +60,8 @@ class DeadLetters:
     ) -> None:
         """`target` is the dead-letter queue of `queue`, None if it has none."""
         policy = queue.settings.redrive_policy
+        if target is not None and target.parts and not target.settings.fifo:
+            target = open_part(shard, target, stamp, b"")
         self._queue = queue
         self._target = target
         self._now_ms = stamp.now_ms
@@ -67,7 +71,7 @@ class DeadLetters:
         source = shard.queue(queue.queue_id)
         self.source_book = self._book = order_of(queue.settings).book(shard, source)
         self._departures: Departures | None = None
-        if target is not None and (target.shard != queue.shard or _shares_out(target)):
+        if target is not None and (target.shard != queue.shard or shares_out(target)):
             self._departures = Departures(shard, queue, stamp)
         elif target is not None and target.queue_id != source.queue_id:
             there = shard.queue(target.queue_id)
@@ -75,6 +79,11 @@ class DeadLetters:
         self.moves: list[Move] = []
         self._waiting: list[bytes] = []
         """Groups of the messages that wait for a key."""
+
+    @property
+    def has_target(self) -> bool:
+        """True if there is a queue, or a part of one, that takes messages."""
+        return self._target is not None
 
     @property
     def moved(self) -> int:
@@ -147,7 +156,7 @@ class DeadLetters:
         if waits and message.group:
             self.source_book.depart(message.group, lease.sequence)
         before = departures.size
-        if _shares_out(target):
+        if shares_out(target):
             target = target.part_for(message.group)
         departures.add(lease, message, target, self._moved(lease, sealed, target))
         self._size += departures.size - before
@@ -189,8 +198,3 @@ class DeadLetters:
             first += self._book.events()
         moved = MessagesMoved(self._queue.queue_id, self._now_ms, self.moves)
         return (*first, moved)
-
-
-def _shares_out(target: QueueDefinition) -> bool:
-    """True for a FIFO queue with parts, of which each has its groups."""
-    return bool(target.parts) and target.settings.fifo

@@ -3,7 +3,8 @@
     depart → (committed) read → the other shard accepts or refuses → clear → it forgets
 
 A message leaves its queue with its departure. Its FIFO group stays locked until the clear, which
-returns the message to its place if the other shard refused it.
+returns the message to its place if the other shard refused it. One that came to no part of its
+queue departs again, to another part.
 """
 
 from __future__ import annotations
@@ -14,23 +15,25 @@ from collections.abc import Iterable, Iterator, Set
 import msgspec
 from typing_extensions import override
 
+from visibility.contract.errors import QueueDoesNotExist
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
-from visibility.rows.outbox_rows import write_outbox
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import DEPARTURE, GROUP_LINE, LEASE, group_line_key, row_key
 from visibility.rows.row_places import put_message, remove
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD, Departure, OutboxRow
+from visibility.rows.state_rows import write_outbox
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
 from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.quarantine import uncovered
+from visibility.rules.queue_parts import open_part
 from visibility.state.expiries import note_expiry
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
@@ -56,7 +59,8 @@ class ReadOutbox(Operation, frozen=True):
 class ClearOutbox(Operation, frozen=True):
     """Remove messages from the outbox; answers None.
 
-    `outcomes` are those of `outcomes.Accepted`: a message with a reason returns to its queue.
+    `outcomes` are those of `outcomes.Accepted`: a message with a reason returns to its queue,
+    unless it can depart to another part of its target.
     """
 
     outcomes: list[tuple[bytes, int, str]] = msgspec.field(default_factory=list)
@@ -155,32 +159,38 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     assert isinstance(operation, ClearOutbox)
     known = shard.outbox.departures
     by_queue: dict[int, _Clearing] = {}
-    again: list[tuple[int, Departure]] = []
+    renewed: dict[int, Departure] = {}
     for origin, number, reason in operation.outcomes:
         departure = known.get(number)
-        if departure is not None and departure.origin == origin:
-            if reason == TARGET_MOVED and (moved := _to_its_part(shard, departure)):
-                again.append((number, moved))
+        if departure is None or departure.origin != origin:
+            continue
+        if reason == TARGET_MOVED:
+            other = _to_another_part(shard, departure, stamp)
+            if other is not None:
+                renewed[number] = other
                 continue
-            clearing = by_queue.setdefault(departure.queue_id, _Clearing(departure, stamp.now_ms))
-            clearing.settled[number] = departure, reason
+            reason = QueueDoesNotExist.code
+        clearing = by_queue.setdefault(departure.queue_id, _Clearing(departure, stamp.now_ms))
+        clearing.settled[number] = departure, reason
     events = [event for each in by_queue.values() for event in each.events(shard)]
-    if again:
-        numbers = [number for number, _ in again]
-        own = shard.outbox.origin or stamp.bits128().to_bytes(16)
-        departures = [msgspec.structs.replace(each, origin=own) for _, each in again]
+    if renewed:
+        origin = shard.outbox.origin or stamp.bits128().to_bytes(16)
+        again = [msgspec.structs.replace(each, origin=origin) for each in renewed.values()]
         first = shard.outbox.next_number
-        events.append(DeparturesRenewed(THE_SHARD, numbers, first, departures))
+        events.append(DeparturesRenewed(THE_SHARD, list(renewed), first, again))
     return None, tuple(events)
 
 
-def _to_its_part(shard: ShardState, departure: Departure) -> Departure | None:
-    """The departure to the part of a FIFO queue that has the message's group now; None if the queue
-    is gone."""
+def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:
+    """The departure to a part other than the one that refused it; None if none is known."""
     queue = shard.definitions.queue_of_arn(departure.target_arn)
-    if queue is None:
+    part = (
+        None
+        if queue is None
+        else open_part(shard, queue, stamp, departure.arriving.group, departure.target_queue_id)
+    )
+    if part is None:
         return None
-    part = queue.part_for(departure.arriving.group)
     return msgspec.structs.replace(departure, to_shard=part.shard, target_queue_id=part.queue_id)
 
 

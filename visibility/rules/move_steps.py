@@ -4,8 +4,8 @@ A task walks over the sequences that its queue had at its start, in order, and s
 flight and those that its filter does not choose. A message that cannot be moved stays, and the task
 fails once all others have moved; it fails at once if its destination cannot be used. It waits for a
 key that is not there yet. A moved message is a new one at its destination: new id, new time, no
-receives. The task is a row written with every step, so it continues after a restart and moves
-nothing twice.
+receives. Of a destination of several parts each step draws one. The task is a row written with
+every step, so it continues after a restart and moves nothing twice.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from visibility.rules.move_pace import (
 )
 from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.orders import order_of
+from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.retention import TooOld
 from visibility.rules.selected import is_hidden
 from visibility.state.queue_state import QueueState
@@ -123,6 +124,8 @@ class _Moving:
         self._stamp = stamp
         self._task = task
         self._books: dict[int, GroupBook] = {}
+        self._drawn: dict[int, QueueDefinition | None] = {}
+        """Parts of destinations by the id of the whole queue."""
         self._moves: list[Move] = []
         self._departures = Departures(shard, definition, stamp)
         self._freed: dict[bytes, None] = {}
@@ -160,6 +163,8 @@ class _Moving:
                 message,
             )
             if not isinstance(target, str):
+                target = self._part_of(target, message.group)
+            if not isinstance(target, str):
                 if target.shard != self._definition.shard:
                     if not self._departures.has_room:
                         self._looked_at -= 1
@@ -176,6 +181,17 @@ class _Moving:
         if is_last and self._are_under_way():
             return self._waiting(cursor)
         return self._events(cursor, is_last=is_last)
+
+    def _part_of(self, target: QueueDefinition, group: bytes) -> QueueDefinition | str:
+        """The part that takes the messages of this step, or of a FIFO queue those of the group, or
+        the reason why there is none."""
+        if shares_out(target):
+            return target.part_for(group)
+        if not target.parts:
+            return target
+        if target.queue_id not in self._drawn:
+            self._drawn[target.queue_id] = open_part(self._shard, target, self._stamp, group)
+        return self._drawn[target.queue_id] or TARGET_GONE
 
     def _is_chosen(self, sequence: int, message: StoredMessage) -> bool:
         """True for a message that is to move; one that cannot be compared stays."""
@@ -419,4 +435,4 @@ def target_of(
         raise
     except QueueError as refusal:
         return refusal.code
-    return target.part_for(message.group) if target.settings.fifo else target
+    return target

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.outbox_rows import OUTBOX_KEY, departures, outbox_row
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import (
@@ -18,6 +17,7 @@ from visibility.rows.row_keys import (
     row_key,
 )
 from visibility.rows.row_values import THE_SHARD, Departure, OutboxRow
+from visibility.rows.state_rows import OUTBOX_KEY, departures, outbox_row
 from visibility.rules.departures import add_departure
 from visibility.rules.tables import (
     GROUP_KEY,

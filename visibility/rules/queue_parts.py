@@ -78,6 +78,29 @@ def closing(shard: ShardState, definition: QueueDefinition, now_ms: int) -> tupl
     return (_closed(definition, now_ms),)
 
 
+def shares_out(queue: QueueDefinition) -> bool:
+    """True for a FIFO queue with parts, of which each has its own groups."""
+    return bool(queue.parts) and queue.settings.fifo
+
+
+def open_part(
+    shard: ShardState, queue: QueueDefinition, stamp: Stamp, group: bytes, refused_by: int = 0
+) -> QueueDefinition | None:
+    """A part that takes a message which is not from a client: that of its group in a FIFO queue,
+    else one drawn by chance, but not that with the id `refused_by`; of an unsplit queue itself.
+    None if this shard knows of no such part."""
+    if queue.settings.fifo:
+        return queue.part_for(group)
+    if not queue.parts:
+        return None if queue.queue_id == refused_by else queue
+    known = [
+        part
+        for part in queue.parts
+        if part.is_open and part.queue_id != refused_by and not shard.is_closed(part.queue_id)
+    ]
+    return queue.of_part(known[stamp.bits128() % len(known)]) if known else None
+
+
 def in_flight_max(definition: QueueDefinition) -> int:
     """Limit of the messages in flight of one part. Each has an equal share, so that together they
     stay below the queue's limit."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.rows.archive_rows import write_archive
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import ArchiveRow, SealedBatch
+from visibility.rows.state_rows import write_archive
 
 
 class ArchiveState(msgspec.Struct):

@@ -20,9 +20,9 @@ import msgspec
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Hold, Lease, StoredMessage
-from visibility.rows.queue_rows import write_queue
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
+from visibility.rows.state_rows import write_queue
 from visibility.state.fairness import Fairness
 from visibility.state.ready_groups import ReadyGroups
 

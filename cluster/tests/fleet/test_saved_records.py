@@ -141,29 +141,33 @@ def test_without_a_sound_table_there_is_no_start(tmp_path: Path, damage: str) ->
 async def test_a_spare_block_of_data_keys_is_used_once(tmp_path: Path) -> None:
     world = SimulatedWorld()
     records = saved(world.all.host(name="g"), tmp_path)
-    keyring = await opened(records)
-    keyring.spares = SpareBlocks(tmp_path)
+    spares = SpareBlocks(tmp_path)
+    keyring = await opened(records, spares)
     first = await keyring.new_data_key(keyring.named(BUILT_IN_KEY))
     await keyring.keep_spares()
     await records.save()
 
     silent = saved(Silent(world.all.host(name="g2")), tmp_path)
-    restarted = await opened(silent, founds=False)
-    restarted.spares = SpareBlocks(tmp_path)
+    restarted = await opened(silent, SpareBlocks(tmp_path), founds=False)
     key = await restarted.new_data_key(restarted.named(BUILT_IN_KEY))
     assert block_of(key.number) != block_of(first.number), "its last process may have used that"
     assert key.count > 0, "a copy of the disk has the same block, and begins elsewhere"
     sealed = key.seal(b"body")
     assert keyring.data_key(key.number)[1].open(sealed) == b"body"
 
-    third = await opened(saved(Silent(world.all.host(name="g3")), tmp_path), founds=False)
-    third.spares = SpareBlocks(tmp_path)
+    silent = saved(Silent(world.all.host(name="g3")), tmp_path)
+    third = await opened(silent, SpareBlocks(tmp_path), founds=False)
     with pytest.raises(KeysAway):
         await third.new_data_key(third.named(BUILT_IN_KEY))
     await world.close()
 
 
-async def opened(records: SavedRecords, *, founds: bool = True) -> Keyring:
+async def opened(records: SavedRecords, spares: SpareBlocks, *, founds: bool = True) -> Keyring:
     return await Keyring.open(
-        records.below("keyring/"), b"m" * 32, LoopClock(), SystemEntropy(), founds=founds
+        records.below("keyring/"),
+        b"m" * 32,
+        LoopClock(),
+        SystemEntropy(),
+        founds=founds,
+        spares=spares,
     )

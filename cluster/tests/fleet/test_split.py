@@ -6,8 +6,8 @@ import pytest
 
 from cluster.fleet.plan_table import Kind
 from cluster.fleet.reasons import Why
-from cluster.fleet.thresholds import PARTS_MAX
 from cluster.tests.fleet.fleets import SmallFleet, of_kind, refusals, warnings
+from visibility.contract.queue_parts import PARTS_MAX
 
 
 def test_a_hot_queue_is_split_after_three_windows() -> None:

@@ -132,7 +132,7 @@ def acknowledge_before_the_sync(patch: pytest.MonkeyPatch) -> None:
 
     def sync(self: Journal) -> None:
         synced(self)
-        self.on_synced()
+        self._on_synced()
 
     synced = Journal.sync
     patch.setattr(Follower, "_acknowledge", acknowledge)

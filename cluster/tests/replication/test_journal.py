@@ -41,7 +41,7 @@ async def _reopened(journal: Journal, keep: int | None = None) -> Exception | No
 
 async def _synced(journal: Journal) -> None:
     def sync(done: Callable[..., None]) -> None:
-        journal.on_synced = done
+        journal.report_to(on_synced=done, on_failed=done)
         journal.sync()
 
     await _called(sync)

@@ -159,7 +159,7 @@ class Shard:
         journal = self.open(BEGINNING)
         journal.log.place(BEGINNING, log.records())
         synced = asyncio.Event()
-        journal.on_synced = synced.set
+        journal.report_to(on_synced=synced.set, on_failed=pytest.fail)
         journal.sync()
         await asyncio.wait_for(synced.wait(), 60)
         assert journal._note is not None

@@ -13,7 +13,9 @@ from cluster.catalog.catalog_records import deleted_key, queue_key
 from cluster.catalog.queue_rules import Decision
 from cluster.tests.simulation.planting import Plant
 from visibility.contract.model import QueueDefinition
-from visibility.rules import queue_parts, send
+from visibility.contract.stored_message import Arrival
+from visibility.rows.row_values import TARGET_MOVED
+from visibility.rules import arrivals, queue_parts, send
 from visibility.state.shard_state import ShardState
 
 
@@ -50,4 +52,20 @@ def restart_sequences(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardState, "_first_sequence", lambda self, queue_id: 1)
 
 
-PLANTS: tuple[Plant, ...] = (purge_the_home_only, drain_with_messages, restart_sequences)
+def lose_what_a_closed_part_refused(patch: pytest.MonkeyPatch) -> None:
+    """A message that departed to a part which closed is cleared."""
+
+    def refused(self: Any, arrival: Arrival) -> str | None:
+        reason = decided(self, arrival)
+        return "" if reason == TARGET_MOVED else reason
+
+    decided = arrivals._Accepting.reason
+    patch.setattr(arrivals._Accepting, "reason", refused)
+
+
+PLANTS: tuple[Plant, ...] = (
+    purge_the_home_only,
+    drain_with_messages,
+    restart_sequences,
+    send_to_a_closed_part,
+)

@@ -19,6 +19,8 @@ SPLIT = (
     queues.PLAIN,
     queues.FAIR,
     queues.FAILING,
+    queues.LETTERS,
+    queues.RESCUED,
     queues.ORDER,
     queues.FAILING_FIFO,
     queues.LETTERS_FIFO,

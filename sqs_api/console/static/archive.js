@@ -18,6 +18,7 @@ const COLUMNS = [
   ["Receives", "number wide"],
   ["Size", "number wide"],
   ["Body", "body"],
+  ["Actions", ""],
 ];
 
 /**
@@ -36,15 +37,17 @@ export function ofArchive(name, rest = /** @type {R} */ (""), part = "") {
 /** A form for the name of a queue: those that are deleted are in no list. */
 export async function chooseArchive({ view }) {
   const name = el("input", { required: true, autocomplete: "off", spellcheck: "false" });
+  const id = el("input", { autocomplete: "off", spellcheck: "false" });
   const go = (event) => {
     event.preventDefault();
-    location.hash = `#/archive/${encodeURIComponent(name.value.trim())}`;
+    const wanted = id.value.trim() ? `?${new URLSearchParams({ id: id.value.trim() })}` : "";
+    location.hash = `#/archive/${encodeURIComponent(name.value.trim())}${wanted}`;
   };
   fill(
     view,
     el("h1", {}, "Archive"),
     el("p", { class: "hint" }, "Messages that left their queues, of deleted queues, too."),
-    el("form", { class: "search", onsubmit: go }, field("Queue", name),
+    el("form", { class: "search", onsubmit: go }, field("Queue", name), field("Message id", id),
       button("Search", () => {}, { type: "submit", class: "main" })),
   );
 }
@@ -91,7 +94,7 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
       messages.some((each) => each.is_masked) && el("p", { class: "notice" },
         "Bodies are masked: your policies do not allow holdfast:ReadMessageBodies."),
       messages.length
-        ? table([[pickAll(list.place), "pick"], ...COLUMNS.slice(1)], messages.map(messageRow), "Archived messages")
+        ? table([[pickAll(list.place), "pick"], ...COLUMNS.slice(1)], messages.map((each) => messageRow(each, may.includes("holdfast:RedriveMessages"))), "Archived messages")
         : el("p", { class: "empty" }, next ? "Nothing so far." : "No archived message matches."),
       el(
         "p",
@@ -104,7 +107,7 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
     ];
   }
 
-  function messageRow(message) {
+  function messageRow(message, mayReplay) {
     const { place, message_id: id } = message;
     const onchange = ({ currentTarget: { checked } }) => {
       if (checked) picked.add(place);
@@ -122,6 +125,8 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
       count(message.receive_count),
       bytes(message.size),
       el("code", { class: message.body === null ? "masked" : "" }, textOf(message).slice(0, 300)),
+      message.is_readable && mayReplay
+        && link("Replay", `#${path}/replay?places=${place}`, { class: "button", "aria-label": `Replay ${id}` }),
     ], { "data-key": place });
   }
 

@@ -111,6 +111,18 @@ export function hold(name, sequences, owner = "", reference = "") {
   return holdfast(`messages hold ${name} ${sequences.join(" ")}`, ...options.filter(Boolean));
 }
 
+function placesOf(places) {
+  return places.map((each) => `${each.due_ms}:${each.sequence}`).join(" ");
+}
+
+export function cancelDelivery(name, places) {
+  return holdfast(`messages cancel ${name} ${placesOf(places)}`);
+}
+
+export function reschedule(name, places) {
+  return holdfast(`messages reschedule ${name} ${placesOf(places)} --at 1h`);
+}
+
 export function release(name, sequences) {
   return holdfast(`messages release ${name} ${sequences.join(" ")}`);
 }

@@ -167,6 +167,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
     el("div", { role: "status" }, dryRun.place),
     status,
   );
+  if (rest === null && (places || Object.keys(filter.conditions).length > 0)) dryRun.ask();
   if (rest !== null)
     fill(status, el("p", { class: "notice" }, "A replay of these messages was stopped. Go on to send the rest."));
 }

@@ -26,7 +26,9 @@ export async function showResend(screen) {
   const to = el("input", { value: nameOf(message.source_arn) || name, required: true });
   const group = el("input", { value: message.group_id ?? "", autocomplete: "off" });
   const deduplication = el("input", { autocomplete: "off" });
+  const mayReplace = queue.may.includes("holdfast:DeleteMessages");
   const replace = el("input", { type: "checkbox" });
+  replace.checked = mayReplace && queue.sources_total > 0; // else a mended dead letter stays dead, too
   const changes = el("div");
   const same = el("div");
 
@@ -81,7 +83,7 @@ export async function showResend(screen) {
         field("Group", group),
         queue.fifo && field("Deduplication id", deduplication),
       ),
-      queue.may.includes("holdfast:DeleteMessages")
+      mayReplace
         && el("label", { class: "choice" }, replace, "Remove the original in the same step"),
       el("h2", {}, "Changes"),
       changes,

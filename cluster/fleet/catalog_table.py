@@ -1,0 +1,77 @@
+"""The fleet as a plan sees it, from the catalog of a host.
+
+Queues are looked up when a rule asks for them: a plan needs few of a hundred thousand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from typing_extensions import override
+
+from cluster.catalog.queue_view import QueueView
+from cluster.fleet.manager_records import MadeChange
+from cluster.fleet.plan_table import RANGE_END, Applied, Cluster, Fleet, Part, PartState, Queue
+from visibility.contract.levelling import keeps_whole
+from visibility.contract.model import QueueDefinition
+
+
+class QueuesOfCatalog(Mapping[str, Queue]):
+    """The queues by their ids, as text."""
+
+    def __init__(self, view: QueueView) -> None:
+        self._view = view
+        self._purged = {kept.continued_as for kept in view.kept if kept.is_needed}
+
+    @override
+    def __getitem__(self, queue_id: str) -> Queue:
+        found = self._view.queue_of_id(int(queue_id)) if queue_id.isdecimal() else None
+        if found is None or not found.is_home:
+            raise KeyError(queue_id)
+        return self._queue(found)
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        return (str(queue.queue_id) for queue in self._view)
+
+    @override
+    def __len__(self) -> int:
+        return len(self._view)
+
+    def _queue(self, found: QueueDefinition) -> Queue:
+        settings = found.settings
+        parts = tuple(
+            Part(
+                part.number,
+                part.shard,
+                PartState.OPEN if part.is_open else PartState.DRAINING,
+                part.first_hash,
+                part.last_hash + 1,
+            )
+            for part in found.parts
+        )
+        return Queue(
+            str(found.queue_id),
+            found.account,
+            found.version,
+            parts or (Part(0, found.shard, PartState.OPEN, 0, RANGE_END),),
+            is_fifo=settings.fifo,
+            can_split=_can_split(found),
+            has_task=any(part.queue_id in self._purged for part in found.all_parts()),
+            home=parts[0].number if parts else 0,
+        )
+
+
+def _can_split(queue: QueueDefinition) -> bool:
+    by_group = queue.attributes.get("DeduplicationScope") == "messageGroup"
+    return keeps_whole(queue.settings.own_tags) is None and (by_group or not queue.settings.fifo)
+
+
+def table_of(view: QueueView, clusters: Sequence[Cluster], made: Sequence[MadeChange]) -> Fleet:
+    """As of now; the queues are those that the view shows while the plan is made."""
+    return Fleet(
+        clusters={cluster.name: cluster for cluster in clusters},
+        queues=QueuesOfCatalog(view),
+        parts=sum(view.queues_of_shard.values()),
+        split=[str(queue.queue_id) for queue in view.split.values()],
+        changes=tuple(Applied(each.at_ms, each.change) for each in made),
+    )

@@ -1,0 +1,172 @@
+"""Manager: the out-cluster manager in a host: its report, the plan if this host has the key, and
+what operators do with it.
+
+A fleet of one cluster has none: there `tick` returns at once. All else goes on without it: nobody
+waits for it, and what it decided is in records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+import structlog
+
+from cluster.catalog.catalog import Catalog
+from cluster.coordination.coordination import Conflict, Done, Outcome, Unavailable
+from cluster.fleet.catalog_table import table_of
+from cluster.fleet.load_meter import Counters, Figures, LoadMeter
+from cluster.fleet.load_records import LoadBoard
+from cluster.fleet.loads import REPORT_MS, HostLoad
+from cluster.fleet.manager_records import MadeChange, ManagerRecords, Mode, Seen, change_id_of
+from cluster.fleet.plan import clean
+from cluster.fleet.plan_table import Change, Cluster, Fleet
+from cluster.fleet.planner import Planner, ShownPlan, Sources
+from cluster.fleet.planner_key import PlannerKey
+from cluster.fleet.steps import StepRefused, Steps, not_available, undoing
+from visibility.contract.errors import QueueError
+
+TICK_S = REPORT_MS / 1000
+BY_ITSELF = "manager"
+
+
+class Parts(NamedTuple):
+    """All that a manager is made from."""
+
+    records: ManagerRecords
+    board: LoadBoard
+    key: PlannerKey
+    meter: LoadMeter
+    steps: Steps
+    catalog: Catalog
+    clusters: Callable[[], list[Cluster]]
+    """Those of the fleet; fewer than two before it has several."""
+    read_counters: Callable[[], Counters]
+    read_figures: Callable[[], Figures]
+    now_ms: Callable[[], int]
+
+
+class Manager:
+    """Belongs to one event loop; `tick` is due each TICK_S."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._seen = Seen()
+        self._table: Fleet | None = None
+        self.has_key = False
+        self.unreadable_reads = 0
+        """Ticks that found records that cannot be read, or none at all."""
+        sources = Sources(
+            self._read_fleet,
+            self._read_loads,
+            self._apply,
+            lambda change: not_available(change, parts.steps.queue_of(change)),
+        )
+        self.planner = Planner(parts.key, sources, parts.now_ms)
+        self._log = structlog.get_logger("manager")
+
+    @property
+    def is_needed(self) -> bool:
+        """True in a fleet of several clusters."""
+        return len(self._parts.clusters()) > 1
+
+    async def tick(self) -> None:
+        """Report this host's load; plan, if this host has the key or can take it."""
+        parts = self._parts
+        if not self.is_needed:
+            return
+        load = parts.meter.report(parts.read_counters(), parts.read_figures())
+        if load is not None:
+            await parts.board.publish(load)
+        self.has_key = await parts.key.hold()
+        if self.has_key:
+            await self._plan()
+
+    async def _plan(self) -> None:
+        found = await self._parts.records.read()
+        if isinstance(found, Unavailable) or found.unreadable:
+            self.unreadable_reads += 1
+            self._log.warning(
+                "manager_records_unreadable",
+                keys=[] if isinstance(found, Unavailable) else list(found.unreadable),
+            )
+        if isinstance(found, Unavailable):
+            return
+        self._seen = found
+        self._table = table_of(self._parts.catalog, self._parts.clusters(), found.made)
+        self.planner.mode = found.mode
+        await self.planner.tick()
+        await self._forget()
+
+    async def _forget(self) -> None:
+        """Remove the records of changes that count for nothing any more."""
+        if self._table is not None:
+            gone = clean(self._table, self._parts.now_ms()).gone
+            ids = {change_id_of(each.change) for each in gone}
+            old = [each for each in self._seen.made if each.change_id in ids]
+            await self._parts.records.forget(old, self._parts.key.conditions)
+
+    # -- sources of the planner --------------------------------------------------------------------
+
+    async def _read_fleet(self) -> Fleet | Unavailable:
+        return self._table or Unavailable("the records were not read")
+
+    async def _read_loads(self) -> list[HostLoad] | Unavailable:
+        return list(self._seen.loads)
+
+    async def _apply(self, change: Change, conditions: Mapping[str, int]) -> Outcome:
+        """As `Sources.apply`. A pause that comes first ends it, too."""
+        known = {**conditions, "mode": self._seen.mode_revision}
+        try:
+            await self._parts.steps.make(change, BY_ITSELF, known)
+        except StepRefused as refusal:
+            self._log.warning("change_refused_late", change=change_id_of(change), why=str(refusal))
+            return Conflict(0)
+        except QueueError as error:
+            return Unavailable(error.message)
+        return Done(0)
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    @property
+    def shown(self) -> ShownPlan:
+        """The last plan of this host, if it has the key."""
+        return self.planner.shown
+
+    async def read(self) -> Seen:
+        """The records of now. Raises StepRefused."""
+        found = await self._parts.records.read()
+        if isinstance(found, Unavailable):
+            raise StepRefused(f"etcd cannot be read: {found.reason}")
+        return found
+
+    async def apply(self, change: Change, by: str, seen: Seen) -> MadeChange:
+        """Make one change of a plan for an operator. Raises StepRefused, QueueError."""
+        if seen.mode is Mode.PAUSED:
+            raise StepRefused("the manager is paused: `fleet resume` first")
+        made = await self._parts.steps.make(change, by, {"mode": seen.mode_revision})
+        self._log.info("change_made", change=made.change_id, by=by, reason=str(change.reason))
+        return made
+
+    async def undo(self, change_id: str, by: str, seen: Seen) -> MadeChange:
+        """Undo a change by another one; the last one if no id is given. Raises StepRefused,
+        QueueError."""
+        known = [each for each in seen.made if change_id in ("", each.change_id)]
+        if not known:
+            raise StepRefused(
+                f"there is no change {change_id} within the last hour"
+                if change_id
+                else "no change was made within the last hour"
+            )
+        steps = self._parts.steps
+        change = undoing(known[-1], steps.queue_of(known[-1].change))
+        made = await steps.make(change, by, {"mode": seen.mode_revision})
+        self._log.info("change_made", change=made.change_id, by=by, reason=str(change.reason))
+        return made
+
+    async def set_mode(self, mode: Mode) -> None:
+        """Change the mode; it is in force with the next transaction. Raises StepRefused."""
+        outcome = await self._parts.records.set_mode(mode)
+        if not isinstance(outcome, Done):
+            raise StepRefused("etcd did not take the change in time: look at the plan")
+        self._log.info("manager_mode", mode=mode.value)

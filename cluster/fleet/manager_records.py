@@ -1,0 +1,127 @@
+"""Records of the manager, below `manager/` of the fleet's prefix. No process watches them: hosts of
+a fleet of several clusters read them, each ten seconds, and whoever shows or changes them.
+
+planner        the host that plans, bound to its lease, see `planner_key.py`
+mode           the mode; without it, shadow
+load/HOST      a host's report, bound to its lease, see `load_records.py`
+changes/ID     a change that was made, in the transaction that made it; kept for an hour, and as
+               long as a part drains because of it
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from cluster.coordination.coordination import (
+    RECORDS_MAX,
+    Coordination,
+    Done,
+    Outcome,
+    Record,
+    Transaction,
+    Unavailable,
+)
+from cluster.fleet.load_records import LOADS, decode_loads
+from cluster.fleet.loads import HostLoad
+from cluster.fleet.plan_table import Change
+from cluster.fleet.planner_key import KEY, PlannerHolder
+
+MANAGER = "manager/"
+MODE = "mode"
+CHANGES = "changes/"
+
+
+class Mode(enum.Enum):
+    """The mode of the manager."""
+
+    SHADOW = "shadow"
+    """It says what it would do, and does nothing; an operator may make one of its changes."""
+    ON = "on"
+    """It makes its changes."""
+    PAUSED = "paused"
+    """It says what it would do, and nobody makes a change of its plan."""
+
+
+class MadeChange(msgspec.Struct, frozen=True):
+    """A change that was made, and who made it."""
+
+    change_id: str
+    at_ms: int
+    by: str
+    """The ARN of an operator, or `manager`."""
+    change: Change
+    added: tuple[int, ...] = ()
+    """Numbers of the parts that were added."""
+
+
+class Seen(NamedTuple):
+    """The records as of one moment."""
+
+    mode: Mode = Mode.SHADOW
+    mode_revision: int = 0
+    holder: PlannerHolder | None = None
+    made: tuple[MadeChange, ...] = ()
+    """The oldest first."""
+    loads: tuple[HostLoad, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+def change_id_of(change: Change) -> str:
+    """The id of a planned change: a queue has one change in each of its versions."""
+    return f"{change.queue}.{change.version}"
+
+
+class ManagerRecords:
+    """Belongs to one event loop."""
+
+    def __init__(self, coordination: Coordination) -> None:
+        """`coordination` has the records below MANAGER."""
+        self._coordination = coordination
+
+    async def read(self) -> Seen | Unavailable:
+        """All of them."""
+        found = await self._coordination.read_all()
+        return found if isinstance(found, Unavailable) else seen_in(found.records)
+
+    async def set_mode(self, mode: Mode) -> Outcome:
+        """Change the mode, whatever it was."""
+        value = msgspec.json.encode(mode)
+        return await self._coordination.commit(Transaction({}, {MODE: value}))
+
+    async def forget(self, made: Iterable[MadeChange], conditions: Mapping[str, int]) -> bool:
+        """Remove some of these records; False if it was not done now."""
+        gone = [CHANGES + each.change_id for each in made][: RECORDS_MAX // 2]
+        if not gone:
+            return True
+        changes = dict.fromkeys(gone)
+        return isinstance(await self._coordination.commit(Transaction(conditions, changes)), Done)
+
+
+def seen_in(records: Iterable[Record]) -> Seen:
+    """What these records say; those that cannot be read are named, and say nothing."""
+    mode, revision, holder = Mode.SHADOW, 0, None
+    made: list[MadeChange] = []
+    unreadable: list[str] = []
+    of_loads: list[Record] = []
+    for record in records:
+        try:
+            if record.key.startswith(LOADS):
+                of_loads.append(record)
+            elif record.key.startswith(CHANGES):
+                made.append(msgspec.json.decode(record.value, type=MadeChange))
+            elif record.key == KEY:
+                holder = msgspec.json.decode(record.value, type=PlannerHolder)
+            elif record.key == MODE:
+                revision = record.revision
+                mode = msgspec.json.decode(record.value, type=Mode)
+        except msgspec.MsgspecError:
+            unreadable.append(record.key)
+            if record.key == MODE:
+                mode = Mode.PAUSED
+    loads, silent = decode_loads(of_loads)
+    made.sort(key=lambda each: (each.at_ms, each.change_id))
+    return Seen(mode, revision, holder, tuple(made), tuple(loads), (*unreadable, *silent))

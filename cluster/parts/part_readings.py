@@ -1,0 +1,51 @@
+"""What all parts of a queue say of themselves, as a change of parts needs it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from auth.caller import Caller
+from cluster.parts.part_requests import to_part
+from cluster.shards.router import Router
+from visibility.contract.errors import QueueError, UnsupportedOperation
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.outcomes import PartReading
+from visibility.rules.queue_parts import CheckPart, in_flight_max
+
+
+async def read_parts(
+    router: Router, queue: QueueDefinition, caller: Caller, request_id: str
+) -> dict[int, PartReading | None]:
+    """The readings of all parts by queue id, None where a shard does not answer. Raises
+    UnsupportedOperation on a gateway."""
+    request = Request(CheckPart(), queue, caller, request_id)
+
+    async def reading(part: QueueDefinition) -> PartReading | None:
+        try:
+            answer = await router.ask(to_part(request, part))
+        except UnsupportedOperation:
+            raise
+        except QueueError:
+            return None
+        assert isinstance(answer, PartReading)
+        return answer
+
+    parts = queue.all_parts()
+    found = await asyncio.gather(*map(reading, parts))
+    return {part.queue_id: each for part, each in zip(parts, found, strict=True)}
+
+
+def too_many_in_flight(
+    queue: QueueDefinition, readings: Mapping[int, PartReading], count: int
+) -> str:
+    """The reason against so many more parts, after which more than the queue's limit could be in
+    flight; empty without one."""
+    share = in_flight_max(queue) * len(readings) // (len(readings) + count)
+    most = max(reading.in_flight for reading in readings.values())
+    if most <= share:
+        return ""
+    return (
+        f"A part of queue {queue.name} has {most} messages in flight, and could have {share} "
+        "after this. Try again when consumers have deleted some."
+    )

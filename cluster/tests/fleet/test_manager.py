@@ -1,0 +1,250 @@
+"""The manager of a host: its report, one plan in the fleet, and steps that are made whole or not at
+all."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from cluster.coordination.coordination import Outcome, Transaction, Unavailable, Unknown
+from cluster.fleet.manager_records import MANAGER, Mode
+from cluster.fleet.plan_table import Change, Kind
+from cluster.fleet.reasons import Why, reason
+from cluster.fleet.steps import StepRefused, not_available
+from cluster.tests.fleet.managed import CLUSTERS, World, only_change
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    made = await World().begin()
+    yield made
+    await made.hosts.close()
+
+
+async def test_a_fleet_of_one_cluster_writes_and_reads_nothing(world: World) -> None:
+    await world.hot_queue()
+    world.clusters = CLUSTERS[:1]
+    await world.ticks(5)
+    found = await world.a.root.below(MANAGER).read_all()
+    assert not isinstance(found, Unavailable)
+    assert found.records == []
+    assert world.a.manager.shown.plan is None
+
+
+async def test_in_shadow_mode_one_host_plans_and_changes_nothing(world: World) -> None:
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    assert (world.a.manager.has_key, world.b.manager.has_key) == (True, False)
+    change = await only_change(world.a)
+    assert (change.kind, change.queue) == (Kind.SPLIT, str(queue.queue_id))
+    assert set(change.opens) & {1, 2, 3, 4, 5}
+    assert (await world.now(queue)).parts == ()
+    (noted,) = [each for each in world.a.manager.shown.history if each.of == str(queue.queue_id)]
+    assert (noted.what, noted.wanted, noted.reason.why) == ("shadow", "split", Why.HOT_QUEUE)
+    assert world.b.manager.shown.holder == "a"
+
+
+async def test_the_history_is_bounded(world: World) -> None:
+    await world.ticks(1)
+    for number in range(700):
+        world.a.manager.planner._note("shadow", a_change(number), number)
+    history = world.a.manager.shown.history
+    assert len(history) == 500
+    assert history[-1].at_ms == 699
+
+
+def a_change(number: int) -> Change:
+    why = reason(Why.HOT_QUEUE, asked=0.5)
+    return Change(kind=Kind.SPLIT, reason=why, account="1", queue=str(number), version=1)
+
+
+async def test_an_operator_makes_one_change_of_the_plan_through_any_host(world: World) -> None:
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    change = await only_change(world.a)
+    seen = await world.b.manager.read()
+
+    made = await world.b.manager.apply(change, "arn:aws:iam::1:user/ann", seen)
+
+    after = await world.now(queue)
+    assert tuple(part.shard for part in after.parts) == (queue.shard, *change.opens)
+    assert made.added == tuple(part.number for part in after.parts[1:])
+    seen = await world.a.manager.read()
+    assert seen.made == (made,)
+    assert made.by == "arn:aws:iam::1:user/ann"
+    with pytest.raises(StepRefused, match="changed since this plan"):
+        await world.a.manager.apply(change, "me", seen)
+
+
+async def test_a_split_counts_for_the_plans_after_it(world: World) -> None:
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    await world.b.manager.apply(await only_change(world.a), "me", await world.b.manager.read())
+    await world.now(queue)
+    await world.ticks(1)
+    plan = world.a.manager.shown.plan
+    assert plan is not None
+    assert plan.changes == ()
+    assert [each.reason.why for each in plan.refusals] == [Why.CALM]
+
+
+async def test_a_paused_manager_lets_nobody_make_a_change_of_its_plan(world: World) -> None:
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    change, seen = await only_change(world.a), await world.a.manager.read()
+    await world.b.manager.set_mode(Mode.PAUSED)
+
+    with pytest.raises(StepRefused, match="changed meanwhile"):  # it was read before the pause
+        await world.a.manager.apply(change, "me", seen)
+    with pytest.raises(StepRefused, match="paused"):
+        await world.a.manager.apply(change, "me", await world.a.manager.read())
+    await world.ticks(2)
+    assert world.a.manager.shown.mode is Mode.PAUSED
+    assert (await world.now(queue)).parts == ()
+
+
+async def test_a_manager_that_is_on_makes_its_changes_itself(world: World) -> None:
+    queue = await world.hot_queue()
+    await world.a.manager.set_mode(Mode.ON)
+    await world.ticks(5)
+    after = await world.now(queue)
+    assert len(after.parts) > 1
+    (made,) = (await world.b.manager.read()).made
+    assert made.by == "manager"
+    assert world.a.manager.planner.decided["split", "hot-queue", "done"] == 1
+
+
+async def test_another_host_plans_when_the_one_that_did_is_gone(world: World) -> None:
+    await world.hot_queue()
+    await world.ticks(5)
+    await world.a.lease.release()
+    await world.ticks(4, world.b)
+    assert world.b.manager.has_key
+    assert world.b.manager.shown.holder == "b"
+
+
+class Killed:
+    """The records, to a process that is killed as its transaction with the change is sent: that
+    never arrives, or its answer does not."""
+
+    def __init__(self, root: Any, *, arrives: bool) -> None:
+        self._root, self._arrives = root, arrives
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        if self._arrives:
+            await self._root.commit(transaction)
+        raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("arrives", [False, True])
+async def test_a_manager_that_is_killed_while_it_applies_leaves_nothing_half_done(
+    world: World, arrives: bool
+) -> None:
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    change = await only_change(world.a)
+    killed: Any = Killed(world.a.root, arrives=arrives)
+    world.a.steps._root = killed
+
+    with pytest.raises(KeyboardInterrupt):
+        await world.a.manager.apply(change, "me", await world.a.manager.read())
+
+    after, seen = await world.now(queue), await world.b.manager.read()
+    assert (len(after.parts) > 1) is arrives
+    assert len(seen.made) == arrives
+    if arrives:
+        assert seen.made[0].added == tuple(part.number for part in after.parts[1:])
+    else:
+        await world.b.manager.apply(change, "me", seen)
+        assert len((await world.now(queue)).parts) > 1
+
+
+async def test_a_change_whose_outcome_is_unknown_is_looked_up(world: World) -> None:
+    queue = await world.hot_queue()
+    await world.ticks(5)
+
+    class Unsure:
+        async def commit(self, transaction: Transaction) -> Outcome:
+            await world.a.root.commit(transaction)
+            return Unknown("no answer")
+
+    unsure: Any = Unsure()
+    world.b.steps._root = unsure
+    made = await world.b.manager.apply(
+        await only_change(world.a), "me", await world.b.manager.read()
+    )
+    assert (await world.now(queue)).parts
+    assert (await world.a.manager.read()).made == (made,)
+
+
+async def test_an_old_planner_changes_nothing(world: World) -> None:
+    """It was stopped with a plan in hand, and another one took the key meanwhile."""
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    change, old = await only_change(world.a), world.a.manager._parts.key.conditions
+    await world.a.lease.release()
+    await world.ticks(1, world.b)
+    with pytest.raises(StepRefused, match="changed meanwhile"):
+        await world.a.steps.make(change, "manager", old)
+    assert (await world.now(queue)).parts == ()
+
+
+async def test_undo_is_a_new_change_that_never_opens_what_closed(world: World) -> None:
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    split = await world.b.manager.apply(
+        await only_change(world.a), "me", await world.b.manager.read()
+    )
+
+    undone = await world.b.manager.undo("", "me", await world.b.manager.read())
+    assert undone.change.kind is Kind.SHRINK
+    assert undone.change.drains == split.added
+    after = await world.now(queue)
+    assert [part.is_open for part in after.parts] == [True, *(False for _ in split.added)]
+
+    again = await world.b.manager.undo(undone.change_id, "me", await world.b.manager.read())
+    assert again.change.opens == split.change.opens
+    after = await world.now(queue)
+    assert len(after.parts) == 1 + 2 * len(split.added)
+    assert not set(again.added) & set(split.added)
+    with pytest.raises(StepRefused, match="drain, or are gone"):
+        await world.b.manager.undo(split.change_id, "me", await world.b.manager.read())
+    with pytest.raises(StepRefused, match=r"no change 9\.9"):
+        await world.b.manager.undo("9.9", "me", await world.b.manager.read())
+
+
+async def test_a_split_of_a_queue_with_much_in_flight_is_refused(world: World) -> None:
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    world.b.router.in_flight = 119_000
+    with pytest.raises(StepRefused, match="in flight"):
+        await world.b.manager.apply(await only_change(world.a), "me", await world.b.manager.read())
+    assert (await world.now(queue)).parts == ()
+
+
+async def test_records_of_changes_go_after_an_hour(world: World) -> None:
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    await world.b.manager.apply(await only_change(world.a), "me", await world.b.manager.read())
+    await world.now(queue)
+    await world.ticks(1)
+    assert len((await world.b.manager.read()).made) == 1
+    world.now_ms += 3_600_000
+    await world.ticks(1)
+    assert (await world.b.manager.read()).made == ()
+
+
+async def test_what_this_release_cannot_do_is_said(world: World) -> None:
+    queue = await world.hot_queue()
+    move = Change(
+        kind=Kind.MOVE, reason=reason(Why.UNEVEN), account="1", queue="1", drains=(0,), opens=(3,)
+    )
+    assert "cannot be moved" in not_available(move, queue)
+    grow = Change(kind=Kind.GROW_HAND, reason=reason(Why.HAND_FULL), account="1")
+    assert not_available(grow, None)
+    home = Change(kind=Kind.SHRINK, reason=reason(Why.IDLE_PARTS), account="1", drains=(0,))
+    assert "home" in not_available(home, queue)
+    with pytest.raises(StepRefused, match="cannot be moved"):
+        await world.a.steps.make(move, "me", {})

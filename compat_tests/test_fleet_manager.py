@@ -1,0 +1,169 @@
+"""The manager of a fleet as its operator meets it, and what goes on while nobody plans."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from compat_tests.cluster_process import MEMBERS
+from compat_tests.facade import eventually
+from compat_tests.node_process import command
+from compat_tests.test_fleet import FIRST, GATEWAY, SECOND, FleetProcess, bodies, made, url_of
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
+    ),
+]
+RECORDS = "holdfast/holdfast/manager/"
+PLANNED_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
+    process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
+    yield process.start(seconds=180)
+    process.close()
+
+
+def asked(fleet: FleetProcess, host: str, *words: str) -> Any:
+    """The answer of `holdfast fleet`; the text of a refusal."""
+    line = command("fleet", *words, "--json", "--data", str(fleet.data / host))
+    done = subprocess.run(line, capture_output=True, check=False, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+
+
+def etcd(fleet: FleetProcess, verb: str, key: str, value: bytes | None = None) -> Any:
+    """Ask etcd itself about a record of the manager."""
+    said = {"key": base64.b64encode((RECORDS + key).encode()).decode()}
+    if value is not None:
+        said["value"] = base64.b64encode(value).decode()
+    url = f"{fleet.parts.etcd_url(MEMBERS[0])}/v3/kv/{verb}"
+    with urlopen(
+        Request(url, json.dumps(said).encode()), timeout=10, context=fleet.parts.etcd_tls()
+    ) as answer:
+        return json.load(answer)
+
+
+@contextmanager
+def reported_hot(fleet: FleetProcess, queue_id: int, shard: int) -> Iterator[None]:
+    """A host reports that a queue asks for most of a loop, in place of the one that leads it: on a
+    machine that others use no load is certain to."""
+    over = threading.Event()
+
+    def report() -> None:
+        while not over.wait(2.0):
+            part = [str(queue_id), 0, 0.7]
+            load = {
+                "host": "a",
+                "cluster": "1",
+                "at_ms": int(time.time() * 1000) + 9_000,
+                "loop": 0.5,
+                "shards": [[shard, 0.75, 0, 1.0, False, [part]]],
+            }
+            etcd(fleet, "put", "load/pretended", json.dumps(load).encode())
+
+    thread = threading.Thread(target=report)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        etcd(fleet, "deleterange", "load/pretended")
+
+
+def test_an_operator_previews_a_split_makes_it_and_undoes_it(fleet: FleetProcess) -> None:
+    gateway = fleet.client(GATEWAY)
+    url = made(gateway, "hot")
+    (part,) = asked(fleet, "a", "parts", "hot")["parts"]
+    plan: dict[str, Any] = {}
+
+    def has_plan() -> bool:
+        time.sleep(1.0)  # a plan is made each ten seconds
+        plan.clear()
+        plan.update(asked(fleet, "e", "plan"))
+        return bool(plan["changes"])
+
+    with reported_hot(fleet, part["queue_id"], part["shard"]):
+        eventually(has_plan, within=PLANNED_S)
+        assert plan["mode"] == "shadow"
+        (change,) = plan["changes"]
+        assert (change["kind"], change["queue"]["name"], change["unavailable"]) == (
+            "split",
+            "hot",
+            "",
+        )
+        assert "asked for 50%" in change["reason"]["text"]
+        assert len(asked(fleet, "b", "parts", "hot")["parts"]) == 1, "shadow mode changes nothing"
+
+        assert asked(fleet, "a", "pause")["mode"] == "paused"
+        assert "paused" in asked(fleet, "a", "apply", change["id"])
+        assert asked(fleet, "d", "resume")["mode"] == "shadow"
+        assert "no change 9.9" in asked(fleet, "f", "apply", "9.9")
+        applied = asked(fleet, "f", "apply", change["id"])
+    assert applied["opens"] == change["opens"]
+    assert applied["by"].startswith("arn:")
+
+    parts = asked(fleet, "b", "parts", "hot")["parts"]
+    assert [each["shard"] for each in parts] == [part["shard"], *change["opens"]]
+    for number in range(20):
+        gateway.call("SendMessage", QueueUrl=url, MessageBody=str(number))
+    undone = asked(fleet, "c", "undo")
+    assert (undone["kind"], len(undone["drains"])) == ("shrink", len(change["opens"]))
+    found: set[str] = set()
+
+    def all_came() -> bool:
+        got = gateway.call("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=10)
+        for message in got.get("Messages", []):
+            found.add(message["Body"])
+            gateway.call("DeleteMessage", QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return len(found) == 20
+
+    eventually(all_came)
+    assert [each["id"] for each in asked(fleet, "d", "plan")["made"]] == [
+        applied["id"],
+        undone["id"],
+    ]
+
+
+def test_a_fleet_without_anybody_who_plans_goes_on(fleet: FleetProcess) -> None:
+    """Somebody has the key who never plans and never ends. Creates, sends, receives and failovers
+    ask nobody; that lasts as long as it lasts."""
+    gateway = fleet.client(GATEWAY)
+    holder = asked(fleet, "a", "plan")["holder"]
+    assert holder in {*FIRST, *SECOND}
+    etcd(fleet, "put", "planner", b'{"host": "gone", "process_id": "of nobody"}')
+    eventually(lambda: asked(fleet, holder, "plan")["holder"] == "gone")
+    plan = asked(fleet, "b", "plan")
+    assert (plan["at_ms"], plan["changes"]) == (None, [])
+
+    urls = [made(gateway, f"alone{number}") for number in range(8)]
+    for url in urls:
+        gateway.call("SendMessage", QueueUrl=url, MessageBody="m")
+    fleet.parts.signal(holder, signal.SIGSTOP)  # leaders elsewhere, without a planner
+    try:
+        for number, url in enumerate(urls):
+            assert bodies(gateway, url, WaitTimeSeconds=20) == ["m"]
+            gateway.call("SendMessage", QueueUrl=url, MessageBody=f"n{number}")
+        made(gateway, "alone-later")
+    finally:
+        fleet.parts.signal(holder, signal.SIGCONT)
+    split = asked(fleet, "e", "split", "alone0", "--parts", "2")
+    assert len(split["parts"]) == 2
+
+    etcd(fleet, "deleterange", "planner")
+    eventually(lambda: asked(fleet, "a", "plan")["at_ms"] is not None, within=PLANNED_S)
+    assert url_of(gateway, "alone-later")

@@ -1,0 +1,94 @@
+"""The manager as a part of a host of a cluster: it runs in each, and one plans."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from functools import partial
+
+from cluster.fleet.fleet_status import FleetStatus
+from cluster.fleet.load_meter import Counters, Figures, LoadMeter
+from cluster.fleet.load_records import LoadBoard
+from cluster.fleet.manager import TICK_S, Manager, Parts
+from cluster.fleet.manager_records import MANAGER, ManagerRecords
+from cluster.fleet.plan_table import Cluster
+from cluster.fleet.planner_key import PlannerHolder, PlannerKey
+from cluster.fleet.steps import Steps
+from cluster.peers.questions import Questions
+from sqs_api.admin.manager_metrics import ManagerMetrics
+from sqs_api.gateway.accounting import Accounting
+from sqs_api.gateway.measures import Measures
+from sqs_api.http.server import Server
+from sqs_api.joined import Joined
+from sqs_api.operators.manager_answers import ManagerPages
+from sqs_api.parts import Feature, Process
+from sqs_api.periodic import Every
+from sqs_api.shards import Shards
+
+
+def manager_feature(
+    process: Process,
+    joined: Joined,
+    questions: Questions,
+    shards: Shards,
+    accounting: Accounting,
+    measures: Measures,
+    transport: Server,
+    status: Callable[[], FleetStatus],
+) -> Feature:
+    """The manager's answers, its metrics, and its work each ten seconds; in a fleet of one cluster
+    that is a look at one number."""
+    _, clock, entropy, _ = process
+    below = joined.root.below(MANAGER)
+
+    def now_ms() -> int:
+        return int(clock.wall_s() * 1000)
+
+    own = PlannerHolder(joined.member.host, f"{entropy.bits128():032x}")
+    number = str(joined.member.number)
+    manager = Manager(
+        Parts(
+            records=ManagerRecords(below),
+            board=LoadBoard(below, joined.lease),
+            key=PlannerKey(below, joined.lease, own),
+            meter=LoadMeter(own.host, number, shards.router, shards.catalog, now_ms),
+            steps=Steps(joined.root, shards.catalog, shards.router, now_ms, entropy.bits128),
+            catalog=shards.catalog,
+            clusters=partial(_clusters, joined),
+            read_counters=partial(_counters, clock.monotonic_s, accounting, measures),
+            read_figures=partial(_figures, process, transport),
+            now_ms=now_ms,
+        )
+    )
+    pages = ManagerPages(manager, questions, shards.catalog, status)
+    pages.serve()
+    return Feature(
+        parts={ManagerPages: pages},
+        metrics=(ManagerMetrics(manager),),
+        periodic=(Every(TICK_S, manager.tick),),
+    )
+
+
+def _clusters(joined: Joined) -> list[Cluster]:
+    """The clusters of the fleet that are founded; none of a fleet of one."""
+    fleet, own = joined.fleet, joined.member.number
+    if not fleet.founded:
+        return []
+    hosts = {number: len(fleet.hosts_of(number)) for number in fleet.founded}
+    hosts[own] = len(joined.membership.shown.hosts)
+    shards = fleet.founded | {own: joined.cluster.numbers}
+    return [Cluster(str(number), tuple(shards[number]), hosts[number]) for number in sorted(shards)]
+
+
+def _counters(
+    monotonic_s: Callable[[], float], accounting: Accounting, measures: Measures
+) -> Counters:
+    answered = sum(times.count for times in accounting.latencies.values())
+    syncs = measures.sync_s
+    return Counters(monotonic_s(), time.thread_time(), answered, syncs.total, syncs.count)
+
+
+def _figures(process: Process, transport: Server) -> Figures:
+    disk = shutil.disk_usage(process.settings.data)
+    return Figures(disk.used, disk.total, *transport.connections)
