@@ -46,6 +46,8 @@ AGAIN_S = 0.1
 FAILED_S = 5.0
 """Time for which receives begin at other parts than one that failed."""
 _HEARD_MAX = 100_000
+_NEAR = 4
+"""Weight of a message in a part of this process, whose receive need not be passed on."""
 
 
 class SplitReceive(Ticket):
@@ -158,13 +160,17 @@ class SplitReceives:
 
     def _drawn(self, queue: QueueDefinition) -> QueueDefinition:
         """A part by chance. A part with more messages is more likely: they are received about in
-        the order of their age, and none is passed over for ever."""
+        the order of their age, and none is passed over for ever. One of this process is, too."""
         parts: Sequence[QueueDefinition] = queue.all_parts()
         if self._failed_until_s:
             now_s = asyncio.get_running_loop().time()
             sound = [p for p in parts if self._failed_until_s.get(p.queue_id, 0) <= now_s]
             parts = sound or parts
-        weights = [1 + self._heard.get(part.queue_id, 0) for part in parts]
+        leads = self._router.leads
+        weights = [
+            (_NEAR if leads(part.shard) else 1) * (1 + self._heard.get(part.queue_id, 0))
+            for part in parts
+        ]
         left = self._bits128() % sum(weights)
         for part, weight in zip(parts, weights, strict=True):
             if left < weight:

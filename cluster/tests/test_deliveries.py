@@ -19,6 +19,7 @@ from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_values import OutboxRow
 from visibility.rows.state_rows import OUTBOX_KEY
+from visibility.rules.departures import ReadOutbox
 
 ARRIVAL = Arrival(b"origin", 1, 9, "arn:aws:sqs:eu-west-1:1:q", StoredMessage("m", 1, 1, b"x"))
 
@@ -46,6 +47,8 @@ async def test_a_delivery_that_fails_by_a_bug_is_made_again() -> None:
             return True
 
         async def ask_here(self, request: Request) -> Answer:
+            if request.operation == ReadOutbox(0):  # its own messages
+                return OutboxPage([], [])
             asked.append(request)
             if len(asked) == 1:
                 raise RuntimeError("a bug")
@@ -72,7 +75,8 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
             return True
 
         async def ask_here(self, request: Request) -> Answer:
-            return OutboxPage([ARRIVAL], []) if takes < 2 else OutboxPage([], [])
+            is_over = takes == 2 or request.operation == ReadOutbox(0)  # its own messages
+            return OutboxPage([] if is_over else [ARRIVAL], [])
 
         async def ask(self, request: Request, age_ms: int = 0) -> Answer:
             nonlocal takes

@@ -70,7 +70,7 @@ class MoveSelected(Operation, frozen=True):
     second, 0 for no limit. `note` is the operator's reason. A task that `undoes` another returns
     messages as dead letters, which came from that one's `sources`; while it runs, a
     second one answers with its handle. `planned` is the number of messages that a plan counted, 0
-    without one.
+    without one. `edit` is that of `content.edits`, for no named messages.
     """
 
     sequences: list[int] | None = None
@@ -81,6 +81,7 @@ class MoveSelected(Operation, frozen=True):
     undoes: str = ""
     sources: list[str] = msgspec.field(default_factory=list)
     planned: int = 0
+    edit: str = ""
 
 
 class ChangeMoveTask(Operation, frozen=True):
@@ -153,7 +154,7 @@ def _start(
         to_move=wanted.planned or (queue.visible if chosen is None else len(chosen)),
         until_sequence=queue.next_sequence,
         cursor=queue.floor if chosen is None else 0,
-        selected=chosen if wanted.filter is None else [],
+        selected=[] if wanted.edit or wanted.filter is not None else chosen,
         targets=None if request.targets is None else list(request.targets),
         filter=wanted.filter,
         pace=wanted.pace,
@@ -163,6 +164,7 @@ def _start(
         sources=list(wanted.sources),
         undoes=wanted.undoes,
         is_planned=wanted.planned > 0,
+        edit=wanted.edit,
     )
     forgotten = min(queue.tasks) if len(queue.tasks) >= ENDED_KEPT else 0
     changed = MoveTaskChanged(queue.queue_id, task, forgotten)
@@ -320,8 +322,8 @@ class MoveTaskChanged(Event, frozen=True):
 
     @property
     def weight(self) -> int:
-        """The cost of a comparison with the task's filter."""
-        return _FILTERED_AS if self.task.filter is not None else 0
+        """The cost of a comparison with the task's filter, or of its edit."""
+        return _FILTERED_AS if self.task.opens else 0
 
 
 def _end_notice(task: MoveTask) -> Notice:

@@ -82,7 +82,10 @@ def simulate(
     """Run one seed to its end; with a `shape` it is another history."""
     random = Random(seed)
     shape = shape or _drawn(random, replication)._replace(
-        disks=drawn_disks(seed), has_operator=drawn_operator(seed), has_sole=drawn_sole(seed)
+        disks=drawn_disks(seed),
+        has_operator=drawn_operator(seed),
+        has_sole=drawn_sole(seed),
+        has_parts=drawn_parts(seed) and replication is Replication.SYNC,
     )
     machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
     machine.part_seed = seed

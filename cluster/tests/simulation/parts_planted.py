@@ -69,3 +69,5 @@ PLANTS: tuple[Plant, ...] = (
     restart_sequences,
     send_to_a_closed_part,
 )
+CLUSTER_PLANTS: tuple[Plant, ...] = (drain_with_messages, lose_what_a_closed_part_refused)
+"""Those that the simulator of three hosts must find."""

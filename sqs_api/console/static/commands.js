@@ -146,6 +146,7 @@ const PACE = {
 function chosen(redrive) {
   const options = (redrive.sequences ?? []).map(String);
   options.push(...filtered(redrive.filter));
+  if (redrive.edit) options.push(`--merge-patch ${json(redrive.edit)}`);
   if (redrive.destination) options.push(`--to ${redrive.destination}`);
   return options;
 }
@@ -164,7 +165,7 @@ export function start(queue, redrive) {
   const { name, arn } = queue;
   const all = redrive.sequences || redrive.filter ? [] : ["--all"];
   const ours = [...chosen(redrive), ...paced(redrive, Object.keys(PACE))];
-  const isPlain = all.length && paced(redrive, Object.keys(PACE).slice(1)).length === 0;
+  const isPlain = all.length && !redrive.edit && paced(redrive, Object.keys(PACE).slice(1)).length === 0;
   if (!isPlain) return holdfast(`redrive start ${name}`, ...all, ...ours);
   const options = [`--source-arn ${arn}`];
   if (redrive.destination)

@@ -3,6 +3,7 @@
 import { get, latest, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, link, notice, patch, submit, USED } from "./dom.js";
+import { EditFields, shownSamples } from "./edit.js";
 import { conditionsOf, FilterFields } from "./filters.js";
 import { count, nameOf, statusText } from "./format.js";
 import { planned, planTable } from "./plan.js";
@@ -26,6 +27,7 @@ export async function showRedrive(screen) {
   needs(queue, "holdfast:RedriveMessages");
   const sequences = query.get("sequences")?.split(",").map(Number) ?? null;
   const filter = new FilterFields(query);
+  const edit = new EditFields(query.has("edit"));
   const destination = el("input", { placeholder: "their own sources", list: "sources" });
   const reason = el("input", { placeholder: "for the history", maxlength: "500" });
   const pace = PACE.map(([option, label, placeholder, max = null]) =>
@@ -46,6 +48,8 @@ export async function showRedrive(screen) {
     const given = {};
     if (sequences) given.sequences = sequences;
     else if (filter.conditions) given.filter = filter.conditions;
+    const patch = edit.patch;
+    if (patch && !sequences) given.edit = patch;
     if (destination.value.trim()) given.destination = destination.value.trim();
     for (const [option, , input] of pace) if (input.value) given[option] = Number(input.value);
     if (reason.value.trim()) given.reason = reason.value.trim();
@@ -76,7 +80,8 @@ export async function showRedrive(screen) {
   function show() {
     start.disabled = !state.isWhole || state.plan?.messages === 0;
     how.textContent = paceText(wanted(), messages());
-    patch(dryRun, state.plan && [planTable(state.plan, !state.isWhole), state.warnings.map(warning), same()]);
+    patch(dryRun, state.plan && [planTable(state.plan, !state.isWhole),
+      shownSamples(state.plan.samples), state.warnings.map(warning), same()]);
   }
 
   async function plan() {
@@ -168,6 +173,7 @@ export async function showRedrive(screen) {
             el("summary", {}, "Only messages that match"),
             el("div", { class: "search" }, filter.elements),
           ),
+      !sequences && queue.may.includes("holdfast:ReadMessageBodies") && edit.elements,
       el("div", { class: "search" }, field("To", destination), field("Reason", reason)),
       el("fieldset", {}, el("legend", {}, "How carefully"),
         presets.map(([label, input]) => el("label", { class: "choice" }, input, label))),

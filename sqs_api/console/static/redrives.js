@@ -3,7 +3,7 @@
 import { get, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, link, notice, row, table } from "./dom.js";
-import { filterText } from "./filters.js";
+import { editText, filterText } from "./filters.js";
 import { count, instant, nameOf, statusText } from "./format.js";
 import { reasonText } from "./plan.js";
 import { resultText } from "./presets.js";
@@ -113,7 +113,7 @@ export class Redrives {
 
   line(redrive) {
     const { filter, moved, undoes, undone, is_active: isActive } = redrive;
-    const what = [filterText(filter), redrive.reason, redrive.failure && reasonText(redrive.failure)];
+    const what = [filterText(filter), editText(redrive), redrive.reason, redrive.failure && reasonText(redrive.failure)];
     if (undoes) what.unshift(`undo of ${undoes.slice(0, 8)}`);
     const mayUndo = moved > 0 && !undoes && !isActive;
     return row(COLUMNS, [
@@ -131,7 +131,8 @@ export class Redrives {
 
   undoButton(label, redrive, properties) {
     const text = `Of ${count(redrive.moved)} moved messages, those that were not received return to `
-      + `${this.queue.name}. The others stay where they are.`;
+      + `${this.queue.name}. The others stay where they are.`
+      + (redrive.edit ? " They return as they were edited." : "");
     const confirm = () => ["Undo the redrive?", text, "Return them"];
     return button(label, () => this.control(redrive, "undo"), { ...properties, busy: "Undoing …", confirm });
   }

@@ -10,6 +10,7 @@ const { conditionsOf, filterText } = await import("./static/filters.js");
 const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
 const { encoded, queryOf, signedHeaders } = await import("./static/signing.js");
+const { patchIn, patchOf } = await import("./static/edit.js");
 const commands = await import("./static/commands.js");
 
 function cases(name, of, table) {
@@ -259,4 +260,18 @@ test("a form makes the request of a queue with its dead-letter queue", () => {
   assert.equal(requestOf({ ...form, withDead: false }).dead_letter_queue, null);
   assert.equal(nameFault("a b", false), "Letters, digits, - and _ make a name.");
   assert.equal(nameFault("a".repeat(80), false), "");
+});
+
+test("a field that is set is a merge patch", () => {
+  assert.deepEqual(patchOf("error.retry", "true"), { error: { retry: true } });
+  assert.deepEqual(patchOf("n", "1e3"), { n: 1000 });
+  assert.deepEqual(patchOf("country", "SE"), { country: "SE" });
+  assert.deepEqual(patchOf("gone", "null"), { gone: null });
+  assert.deepEqual(patchOf("text", ""), { text: "" });
+  for (const path of ["", "a..b", ".a", "items[0].sku"]) assert.throws(() => patchOf(path, "1"), /error\.retry/);
+});
+
+test("a merge patch is a JSON object", () => {
+  assert.deepEqual(patchIn('{"a": null}'), { a: null });
+  for (const text of ["", "{", "[1]", "1", "null", "text"]) assert.throws(() => patchIn(text), /JSON object/);
 });

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from cluster.coordination.coordination import Outcome, Transaction, Unavailable, Unknown
-from cluster.fleet.manager_records import MANAGER, Mode
+from cluster.fleet.plan_records import MANAGER, Mode
 from cluster.fleet.plan_table import Change, Kind
 from cluster.fleet.reasons import Why, reason
 from cluster.fleet.steps import StepRefused, not_available
-from cluster.tests.fleet.managed import CLUSTERS, World, only_change
+from cluster.tests.fleet.planned_fleet import CLUSTERS, World, only_change
 
 
 @pytest.fixture

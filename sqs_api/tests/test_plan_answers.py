@@ -12,16 +12,16 @@ import pytest
 
 from auth.caller import Caller
 from cluster.fleet.fleet_status import ClusterOfFleet, FleetStatus, HostOfFleet, ShardOfFleet
-from cluster.fleet.manager_records import Mode
+from cluster.fleet.plan_records import Mode
 from cluster.peers.questions import Question, Said
-from cluster.tests.fleet.managed import Process, World
-from sqs_api.admin.manager_metrics import ManagerMetrics
+from cluster.tests.fleet.planned_fleet import Process, World
+from sqs_api.admin.plan_metrics import PlanMetrics
 from sqs_api.admin.routes import API, Refused
-from sqs_api.operators.manager_answers import (
+from sqs_api.operators.plan_answers import (
     AskedChange,
     AskedMode,
     AskedUndo,
-    ManagerPages,
+    PlanPages,
     apply_change,
     set_manager_mode,
     show_plan,
@@ -52,7 +52,7 @@ class Peers:
         return None if other.is_away else await other.answers[question.action](question)
 
 
-def pages_of(process: Process, others: dict[str, Peers]) -> ManagerPages:
+def pages_of(process: Process, others: dict[str, Peers]) -> PlanPages:
     status = FleetStatus(
         "f",
         process.name,
@@ -64,13 +64,13 @@ def pages_of(process: Process, others: dict[str, Peers]) -> ManagerPages:
         [],
     )
     peers: Any = Peers(process.name, others)
-    pages = ManagerPages(process.manager, peers, process.catalog, lambda: status)
+    pages = PlanPages(process.manager, peers, process.catalog, lambda: status)
     pages.serve()
     return pages
 
 
 class Request:
-    """What the answers need of a request."""
+    """As much of a request as the answers need."""
 
     def __init__(self) -> None:
         self.caller = Caller("1", "us-east-1", "ann")
@@ -169,7 +169,7 @@ async def test_a_fleet_of_one_cluster_has_no_manager(fleet: Fleet) -> None:
         await show_plan(fleet.a, fleet.asked)
     with pytest.raises(Refused, match="Only the hosts of a fleet"):
         await show_plan(None, fleet.asked)
-    assert list(ManagerMetrics(fleet.world.a.manager).collect()) == []
+    assert list(PlanMetrics(fleet.world.a.manager).collect()) == []
 
 
 async def test_the_host_that_plans_has_the_metrics(fleet: Fleet) -> None:
@@ -179,7 +179,7 @@ async def test_the_host_that_plans_has_the_metrics(fleet: Fleet) -> None:
     def values(process: Process) -> dict[str, float]:
         return {
             sample.name + "".join(f" {each}" for each in sample.labels.values()): sample.value
-            for family in ManagerMetrics(process.manager).collect()
+            for family in PlanMetrics(process.manager).collect()
             for sample in family.samples
         }
 

@@ -10,10 +10,10 @@ from cluster.clock import SystemEntropy
 from cluster.fleet.load_meter import Counters, Figures
 from cluster.fleet.load_records import LoadBoard
 from cluster.fleet.loads import HostLoad, PartLoad, ShardLoad
-from cluster.fleet.manager import Manager, Parts
-from cluster.fleet.manager_records import MANAGER, ManagerRecords
+from cluster.fleet.plan_records import MANAGER, PlanRecords
 from cluster.fleet.plan_table import Change, Cluster
 from cluster.fleet.planner_key import PlannerHolder, PlannerKey
+from cluster.fleet.planning import Parts, Planning
 from cluster.fleet.steps import Steps
 from cluster.members.host_lease import HostLease
 from cluster.tests.catalog_file import owner
@@ -71,7 +71,7 @@ class Process:
         self.router = Answering()
         self.lease = HostLease(self.root)
         self.catalog: Catalog
-        self.manager: Manager
+        self.manager: Planning
         self.steps: Steps
 
     async def begin(self) -> Process:
@@ -90,9 +90,9 @@ class Process:
         self.steps = Steps(
             self.root, self.catalog, router, lambda: self.world.now_ms, SystemEntropy().bits128
         )
-        self.manager = Manager(
+        self.manager = Planning(
             Parts(
-                ManagerRecords(below),
+                PlanRecords(below),
                 LoadBoard(below, self.lease),
                 PlannerKey(below, self.lease, PlannerHolder(self.name, f"id-{self.name}")),
                 meter,

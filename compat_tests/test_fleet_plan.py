@@ -5,21 +5,24 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 
-from compat_tests.cluster_process import MEMBERS
+from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
 from compat_tests.facade import eventually
+from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import command
-from compat_tests.test_fleet import FIRST, GATEWAY, SECOND, FleetProcess, bodies, made, url_of
+from compat_tests.test_fleet import bodies, made, url_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,6 +32,7 @@ pytestmark = [
 ]
 RECORDS = "holdfast/holdfast/manager/"
 PLANNED_S = 90.0
+DEPLOY = Path(__file__).parent.parent / "deploy"
 
 
 @pytest.fixture(scope="module")
@@ -36,6 +40,16 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
     process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
     yield process.start(seconds=180)
     process.close()
+
+
+def wait_for_plan(fleet: FleetProcess, host: str) -> None:
+    """Wait until somebody plans, as this host sees it."""
+
+    def is_there() -> bool:
+        time.sleep(1.0)  # a plan is made each ten seconds
+        return asked(fleet, host, "plan")["at_ms"] is not None
+
+    eventually(is_there, within=PLANNED_S)
 
 
 def asked(fleet: FleetProcess, host: str, *words: str) -> Any:
@@ -139,12 +153,30 @@ def test_an_operator_previews_a_split_makes_it_and_undoes_it(fleet: FleetProcess
     ]
 
 
+def test_alerts_of_a_fleet_are_on_metrics_that_it_has(fleet: FleetProcess) -> None:
+    rules = (DEPLOY / "prometheus/fleet.rules.yml").read_text()
+    named = set(re.findall(r"\bholdfast_\w+", rules))
+    assert len(named) >= 4
+
+    def are_there() -> bool:
+        time.sleep(1.0)  # loads are reported each ten seconds
+        pages: list[str] = []
+        for name in (*HOSTS, *SECOND):
+            with urlopen(f"{fleet.parts.cluster().hosts[name]}/_holdfast/metrics") as answer:
+                pages.append(answer.read().decode())
+        text = "\n".join(pages)
+        return all(re.search(rf"^{name}\b.* ", text, re.MULTILINE) for name in named)
+
+    eventually(are_there, within=PLANNED_S)
+
+
 def test_a_fleet_without_anybody_who_plans_goes_on(fleet: FleetProcess) -> None:
     """Somebody has the key who never plans and never ends. Creates, sends, receives and failovers
     ask nobody; that lasts as long as it lasts."""
     gateway = fleet.client(GATEWAY)
+    wait_for_plan(fleet, "b")
     holder = asked(fleet, "a", "plan")["holder"]
-    assert holder in {*FIRST, *SECOND}
+    assert holder in {*HOSTS, *SECOND}
     etcd(fleet, "put", "planner", b'{"host": "gone", "process_id": "of nobody"}')
     eventually(lambda: asked(fleet, holder, "plan")["holder"] == "gone")
     plan = asked(fleet, "b", "plan")
@@ -165,5 +197,5 @@ def test_a_fleet_without_anybody_who_plans_goes_on(fleet: FleetProcess) -> None:
     assert len(split["parts"]) == 2
 
     etcd(fleet, "deleterange", "planner")
-    eventually(lambda: asked(fleet, "a", "plan")["at_ms"] is not None, within=PLANNED_S)
+    wait_for_plan(fleet, "a")
     assert url_of(gateway, "alone-later")
