@@ -54,8 +54,9 @@ async def test_a_delivery_that_fails_by_a_bug_is_made_again() -> None:
                 raise RuntimeError("a bug")
             return OutboxPage([], [])
 
-    world = await World().start()
-    deliveries = Deliveries(Failing([world.shard]), CountingEntropy())
+    shards = [(await World().start()).shard for _ in range(2)]
+    shards[1].number = 1
+    deliveries = Deliveries(Failing(shards), CountingEntropy())
 
     deliveries.wake(0, News.LEADS)
     await pass_time(1)
@@ -66,7 +67,7 @@ async def test_a_delivery_that_fails_by_a_bug_is_made_again() -> None:
 
 @virtual
 async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_less_often() -> None:
-    """A shard, here the same, does not know the queue yet: it answers none of the messages."""
+    """The other shard does not know the queue yet: it answers none of the messages."""
     asked_s: list[float] = []
     takes = 0
 
@@ -86,8 +87,9 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
             takes += 1
             return Accepted([(ARRIVAL.origin, ARRIVAL.number, "")])
 
-    world = await World().start()
-    deliveries = Deliveries(NotYet([world.shard]), CountingEntropy())
+    shards = [(await World().start()).shard for _ in range(2)]
+    shards[1].number = 1
+    deliveries = Deliveries(NotYet(shards), CountingEntropy())
 
     deliveries.wake(0, News.LEADS)
     await pass_time(20)

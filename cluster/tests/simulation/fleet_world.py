@@ -8,11 +8,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from math import ceil
 from random import Random
-from typing import cast
 
 import msgspec
 
-from cluster.parts.split_queues import SplitQueues
+from cluster.parts.split_receives import SplitReceive
 from cluster.parts.unlocking import LOOK_S, Unlocking
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
@@ -23,26 +22,18 @@ from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, Pe
 from cluster.peers.roles import Neighbour, Place, Role, cluster_mark
 from cluster.peers.transport import Transport
 from cluster.shards.delivery import Deliveries
-from cluster.shards.router import Router
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Process
 from cluster.tests.simulation.cluster_simulation import ClusterSimulation
-from cluster.tests.simulation.known_parts import (
-    KnownParts,
-    is_of_all_parts,
-    is_of_counters,
-    split_queues,
-)
 from cluster.tests.simulation.simulation import Call
 from cluster.tests.simulation.worker import Machine, SimulatedEntropy
-from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Answer
 from visibility.rules.acknowledge import UndoReceive
 from visibility.rules.kept_queues import ContinueQueue, DropQueue
-from visibility.state.waiters import OnAnswer, Room, Ticket
 from visibility.tests.prepared import KnownQueues
 
 _LAGS_S = (0.01, 0.1, 1.0)
@@ -100,29 +91,6 @@ class _SeenLeaders:
         asyncio.get_running_loop().call_later(lag_s, self._look, cluster)
 
 
-class _CountingRouter:
-    """A host's router, for requests to parts; it tells of those that were tried again."""
-
-    def __init__(self, router: PeerRouter, fleet: Fleet) -> None:
-        self._router = router
-        self._fleet = fleet
-        self.cancel = router.cancel
-        self.ask = router.ask
-        self.is_led_elsewhere = router.is_led_elsewhere
-
-    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
-        """See `Router`."""
-
-        def answered(answer: Answer | QueueError) -> None:
-            assert isinstance(ticket, Routed)
-            if ticket.is_retry or isinstance(answer, ServiceUnavailable):
-                self._fleet.count_lost(request)
-            on_answer(answer)
-
-        ticket = self._router.submit(request, answered, room)
-        return ticket
-
-
 class FleetHost:
     """One life of a host, as the other hosts and its clients see it."""
 
@@ -162,11 +130,7 @@ class FleetHost:
         ):
             self.transport.serve(Channel.REQUESTS, self._entering(service), role)
         process.deliveries = Deliveries(self.router, entropy)
-        known = host.cluster.queues
-        assert isinstance(known, KnownParts)
-        counting = _CountingRouter(self.router, fleet)
-        self.split = split_queues(cast("Router", counting), known, chance)
-        self.unlocking = Unlocking(self.router, known, entropy)
+        self.unlocking = Unlocking(self.router, host.cluster.queues, entropy)
         self._looking = asyncio.get_running_loop().create_task(self._look())
         self._life = asyncio.get_running_loop().create_task(self._live(fleet))
 
@@ -224,8 +188,6 @@ class Fleet:
         self.random = random
         self.network = SimulatedNetwork()
         self.hosts: dict[str, FleetHost] = {}
-        self.count_lost: Callable[[Request], None] = lambda request: None
-        """Told of requests to parts whose first answer was lost, or that failed."""
         for cluster in clusters:
             cluster.began = self._begin
             for host in cluster.hosts.values():
@@ -265,12 +227,12 @@ class Fleet:
 class FleetSimulation(ClusterSimulation):
     """Requests go through hosts of any cluster."""
 
+    unlocks_groups = True
+
     def __init__(self, machine: Machine, fleet: Fleet) -> None:
         super().__init__(machine, fleet.clusters)
         self.fleet = fleet
-        self._routers: dict[int, PeerRouter | SplitQueues] = {}
-        self._counting_at: set[asyncio.Task[None]] = set()
-        fleet.count_lost = self._count_lost
+        self._routers: dict[int, PeerRouter] = {}
 
     async def call(self, request: Request) -> Call:
         """See Simulation. Each request has an id of its own: routers try again."""
@@ -293,10 +255,7 @@ class FleetSimulation(ClusterSimulation):
             return
         self._asked[id(call)] = call, host.process
         request = self.machine.queues.renewed(request) or request
-        route = self._route_to_parts if is_of_all_parts(request) else self._route
-        if is_of_counters(request):
-            route = self._count_parts_at
-        host.process.host.enter(partial(route, call, host, request))
+        host.process.host.enter(partial(self._route, call, host, request))
 
     def _route(self, call: Call, host: FleetHost, request: Request) -> None:
         if host.process.is_over:
@@ -314,36 +273,10 @@ class FleetSimulation(ClusterSimulation):
         self._routers[id(call)] = host.router
         call.ticket = host.router.submit(request, on_answer, age_ms=ceil(age_s * 1000))
 
-    def _route_to_parts(self, call: Call, host: FleetHost, request: Request) -> None:
-        if host.process.is_over:
-            return
-
-        def on_answer(answer: Answer | QueueError) -> None:
-            if not host.process.is_over and self._asked.pop(id(call), None) is not None:
-                self._answer(call, answer)
-
-        self._routers[id(call)] = host.split
-        call.ticket = host.split.submit(request, on_answer)
-
-    def _count_parts_at(self, call: Call, host: FleetHost, request: Request) -> None:
-        async def count() -> None:
-            try:
-                answer: Answer | QueueError = await host.split.counters(request)
-            except QueueError as error:
-                answer = error
-            if not host.process.is_over and self._asked.pop(id(call), None) is not None:
-                self._answer(call, answer)
-
-        task = asyncio.get_running_loop().create_task(count())
-        self._counting_at.add(task)
-        task.add_done_callback(self._counting_at.discard)
-
-    async def undone(self, receive: Request, begun_s: float) -> bool:
-        """See Simulation. Of a queue of several parts it is not known which of them to ask."""
-        return not self.machine.queues.before and await super().undone(receive, begun_s)
-
     def hang_up(self, call: Call) -> bool:
         """See Simulation."""
+        if isinstance(call.ticket, SplitReceive):
+            return super().hang_up(call)
         if call.reply.done() or id(call) not in self._asked or call.ticket is None:
             return False
         if self._routers[id(call)].cancel(call.ticket):
@@ -357,11 +290,8 @@ class FleetSimulation(ClusterSimulation):
         if its host ends before it has it undone."""
         ticket = call.ticket
         if isinstance(ticket, Routed) and ticket.is_retry:
-            self._count_lost(ticket.request)
-
-    def _count_lost(self, request: Request) -> None:
-        if isinstance(request.operation, ReceiveMessage):
-            self.history.unknown_receives[request.queue.name] += 1
+            if isinstance(ticket.request.operation, ReceiveMessage):
+                self.history.unknown_receives[ticket.request.queue.name] += 1
 
 
 def _name(host: ShardHost) -> str:

@@ -16,14 +16,8 @@ from visibility.rules.queue_parts import CheckPart, PartsAdded
 from visibility.tests import prepared
 
 _SENT = (queues.PLAIN, queues.FAIR, queues.FAILING)
-SPLIT = (
-    *_SENT,
-    queues.LETTERS,
-    queues.RESCUED,
-    queues.ORDER,
-    queues.FAILING_FIFO,
-    queues.LETTERS_FIFO,
-)
+_STANDARD = (*_SENT, queues.LETTERS, queues.RESCUED)
+SPLIT = (*_STANDARD, queues.ORDER, queues.FAILING_FIFO, queues.LETTERS_FIFO)
 _MOST = 4
 _AGAIN_S = 30.0
 """Interval of the looks at the end: closed parts remember ids for some minutes."""
@@ -100,7 +94,7 @@ async def resize(client: Client, steps: int) -> None:
     random = client.random
     for _ in range(2 * steps):
         await asyncio.sleep(random.uniform(0, 2))
-        name = random.choice(SPLIT)
+        name = random.choice(SPLIT if client.simulation.unlocks_groups else _STANDARD)
         choice = random.random()
         if choice < 0.1:  # parts close that messages are on their way to
             await client.move_all(queues.LETTERS, queues.RESCUED)
