@@ -147,6 +147,29 @@ def test_a_field_of_a_whole_group_is_changed(browser: Any, opened: NodeProcess, 
     assert operator.tab.faults == []
 
 
+def test_the_rate_of_a_running_redrive_is_changed(
+    browser: Any, opened: NodeProcess, slow: bool
+) -> None:
+    client, name = sqs(opened), name_for("hurried", slow)
+    make_dead_letters(client, name, *map(str, range(30)))
+    arn = f"arn:aws:sqs:us-east-1:000000000000:{name}-dead"
+    client.start_message_move_task(SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
+    operator = Operator(tab_of(browser, opened, f"/queues/{name}-dead/redrive"), slow=slow)
+    operator.tab.page.get_by_text("Change the rate or the stop").click()
+    operator.done += 1
+    operator.fill("New rate, messages a second", "500")
+    operator.fill("New stop, when … came back", "50%")
+    operator.tab.page.wait_for_timeout(1_500)  # the panel is read again meanwhile
+    operator.click("Change")
+    operator.tab.see("30 of 30 moved")
+
+    assert operator.done == 4
+    assert operator.posted() == [f"queues/{name}-dead/redrives/pace"]
+    (asked,) = [each for each in operator.tab.requests if each.url.endswith("/pace")]
+    assert (asked.post_data_json["rate"], asked.post_data_json["stop_after"]) == (500, 15)
+    assert operator.tab.faults == []
+
+
 def test_a_purge_of_the_wrong_queue_is_undone(
     browser: Any, opened: NodeProcess, slow: bool
 ) -> None:

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import threading
@@ -18,10 +19,12 @@ from urllib.request import Request, urlopen
 
 import pytest
 
+from compat_tests.chromium import Tab, running
 from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import command
+from compat_tests.test_console_accessible import AXE, FIND
 from compat_tests.test_fleet import bodies, made, url_of
 
 pytestmark = [
@@ -99,7 +102,40 @@ def reported_hot(fleet: FleetProcess, queue_id: int, shard: int) -> Iterator[Non
         etcd(fleet, "deleterange", "load/pretended")
 
 
-def test_an_operator_previews_a_split_makes_it_and_undoes_it(fleet: FleetProcess) -> None:
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """None on a machine without Chromium."""
+    if not (shutil.which("chromium") or shutil.which("chromium-browser")):
+        yield None
+        return
+    with running() as found:
+        yield found
+
+
+def look_at_page(fleet: FleetProcess, browser: Any) -> None:
+    """The console shows the plan at three widths; a preview changes nothing."""
+    for scheme, width in (("light", 1280), ("dark", 768), ("light", 390)):
+        size = {"width": width, "height": 900}
+        url = fleet.parts.cluster().hosts["b"]
+        tab = Tab(browser, url, color_scheme=scheme, viewport=size)
+        tab.go("/hosts")
+        tab.sign_in(fleet.credentials.access_key_id, fleet.credentials.secret_access_key)
+        tab.press("All clusters of the fleet, and the manager's plan")
+        tab.see("cluster-2")
+        tab.press("Preview split of hot")
+        tab.see("A new part on shard")
+        tab.page.evaluate(AXE.read_text())
+        assert tab.page.evaluate(FIND) == []
+        tab.press("Keep everything as it is")
+        assert tab.page.evaluate(FIND) == []
+        assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert tab.faults == []
+        tab.context.close()
+
+
+def test_an_operator_previews_a_split_makes_it_and_undoes_it(
+    fleet: FleetProcess, browser: Any
+) -> None:
     gateway = fleet.client(GATEWAY)
     url = made(gateway, "hot")
     (part,) = asked(fleet, "a", "parts", "hot")["parts"]
@@ -123,6 +159,8 @@ def test_an_operator_previews_a_split_makes_it_and_undoes_it(fleet: FleetProcess
         assert "asked for 50%" in change["reason"]["text"]
         assert len(asked(fleet, "b", "parts", "hot")["parts"]) == 1, "shadow mode changes nothing"
 
+        if browser is not None:
+            look_at_page(fleet, browser)
         assert asked(fleet, "a", "pause")["mode"] == "paused"
         assert "paused" in asked(fleet, "a", "apply", change["id"])
         assert asked(fleet, "d", "resume")["mode"] == "shadow"

@@ -208,7 +208,7 @@ def _manager(
     measures: Measures,
     transport: Server,
 ) -> Feature:
-    """Of a host of a cluster; others have none."""
+    """The manager of a host of a cluster; other hosts have none."""
     if not isinstance(host, ClusterHost):
         return Feature()
     return manager_feature(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Protocol
+
+from typing_extensions import override
 
 from auth.credentials import AccessKey
 from cluster.copies.backup import remove_leftovers
@@ -29,34 +30,36 @@ from storage.engines.in_use import refuse_if_in_use
 from storage.files.folder import open_folder, renew_format
 
 
-class ProcessPlace(Protocol):
-    """See above."""
+class ProcessPlace:
+    """Does what every place has in common: nothing of what is done once for a data folder."""
 
-    @property
-    def listening(self) -> Inherited | None:
-        """The sockets that it inherits; None if it opens them."""
+    is_one_machine = False
+    """True if the other hosts that it asks are workers beside it."""
 
-    @property
-    def lines(self) -> AuditLines | None:
-        """The audit log's, None if it has the file itself."""
-
-    @property
-    def local_key(self) -> AccessKey | None:
-        """The key of local commands, None if it makes one."""
-
-    @property
-    def is_one_machine(self) -> bool:
-        """True if the other hosts that it asks are workers beside it."""
+    def __init__(
+        self,
+        listening: Inherited | None = None,
+        lines: AuditLines | None = None,
+        local_key: AccessKey | None = None,
+    ) -> None:
+        """The sockets that it inherits, the audit log's lines, and the key of local commands; None:
+        it opens or makes them."""
+        self.listening = listening
+        self.lines = lines
+        self.local_key = local_key
 
     def folders(self, numbers: range) -> tuple[Mapping[int, Path], list[int]]:
         """The folders of its shards, which get these numbers in a new data folder, and the numbers
         of all shards. Raises FolderRefused."""
+        raise NotImplementedError
 
     def metrics(self, own: Metrics, hosts: EveryHost) -> MetricsPage:
         """The page of metrics."""
+        return own
 
     async def first_key(self, owner: Owner) -> AccessKey | None:
         """Make the first access key, if it is to make one."""
+        return None
 
     def served(self, admin: AdminSide, address: str, admin_address: str) -> None:
         """It answers requests at these addresses."""
@@ -68,17 +71,14 @@ class ProcessPlace(Protocol):
         """No other host sends it requests."""
 
 
-class SoleProcess:
+class SoleProcess(ProcessPlace):
     """The only process beside its data folder."""
 
-    listening: Inherited | None = None
-    lines: AuditLines | None = None
-    local_key: AccessKey | None = None
-    is_one_machine = False
-
     def __init__(self, settings: Settings) -> None:
+        super().__init__()
         self._settings = settings
 
+    @override
     def folders(self, numbers: range) -> tuple[Mapping[int, Path], list[int]]:
         """A gateway has none. What a killed process left is removed."""
         data = self._settings.data
@@ -93,55 +93,37 @@ class SoleProcess:
         remove_leftovers(data)
         return folders, sorted(folders)
 
-    def metrics(self, own: Metrics, hosts: EveryHost) -> MetricsPage:
-        """See ProcessPlace."""
-        return own
-
+    @override
     async def first_key(self, owner: Owner) -> AccessKey | None:
-        """See ProcessPlace."""
         return await owner.make_first_key()
 
+    @override
     def served(self, admin: AdminSide, address: str, admin_address: str) -> None:
-        """See ProcessPlace."""
         admin.leave_note(address, admin_address)
 
+    @override
     def stopping(self, owner: Owner) -> None:
-        """See ProcessPlace."""
         owner.note("stopping")
 
+    @override
     def left(self, admin: AdminSide) -> None:
-        """See ProcessPlace."""
         admin.remove_note()
 
 
-class WorkerProcess:
-    """One of several workers."""
+class WorkerProcess(ProcessPlace):
+    """One of several workers, whose supervisor opened the folders."""
 
     is_one_machine = True
 
     def __init__(self, place: WorkerPlace) -> None:
+        super().__init__(place.listening, place.lines, place.local_key)
         self._place = place
-        self.listening = place.listening
-        self.lines = place.lines
-        self.local_key = place.local_key
 
+    @override
     def folders(self, numbers: range) -> tuple[Mapping[int, Path], list[int]]:
-        """The supervisor opened them."""
         return self._place.own_folders, sorted(self._place.folders)
 
+    @override
     def metrics(self, own: Metrics, hosts: EveryHost) -> MetricsPage:
         """The page of all workers."""
         return AllMetrics(own, hosts, self._place.number)
-
-    async def first_key(self, owner: Owner) -> AccessKey | None:
-        """See ProcessPlace."""
-        return None
-
-    def served(self, admin: AdminSide, address: str, admin_address: str) -> None:
-        """See ProcessPlace."""
-
-    def stopping(self, owner: Owner) -> None:
-        """See ProcessPlace."""
-
-    def left(self, admin: AdminSide) -> None:
-        """See ProcessPlace."""

@@ -397,6 +397,12 @@ class Catalog(QueueView):
         assert drained is not None
         return drained
 
+    async def move_part(
+        self, queue: QueueDefinition, number: int, added: NewParts
+    ) -> QueueDefinition:
+        """Put a new part into the place of one, which drains into it."""
+        return await self._issue(lambda: part_rules.move_part(self, queue, number, added))
+
     async def change_parts(self, decide: Callable[[], Decision]) -> QueueDefinition:
         """Do what this decides by the rules of parts. It may raise errors of its own."""
         return await self._issue(decide)

@@ -4,7 +4,10 @@ the view and the request, like those in `queue_rules.py`.
     from      to        condition                              by            if it stops there
     no parts  OPEN      a standard queue; next sequences are   an operator   nothing changed
                         known; PARTS_MAX at most
-    OPEN      DRAINING  not the home                           an operator   nothing changed
+    OPEN      DRAINING  not the home; an open part is its heir  an operator   nothing changed
+    OPEN      DRAINING  any; a new part is OPEN in the same     an operator   nothing changed
+                        transaction, its heir, and the home if
+                        it was; no purged messages then
     OPEN      DRAINING  all parts of a FIFO queue at once; new  an operator   nothing changed
                         parts are OPEN in the same transaction
     DRAINING  removed   its shard recorded that it is empty     the leader    asked again each
@@ -12,7 +15,11 @@ the view and the request, like those in `queue_rules.py`.
 
 Each is one transaction on the record of the queue, on condition that it is as the view shows it,
 and raises the queue's version. A closed part is never opened again. A removed part becomes a
-tombstone whose rows are dropped.
+tombstone whose rows are dropped; its number stays in the record for as long as a handle may name
+it.
+
+A home that moves gives its role to the new part, whose id is the queue's from then on. Requests of
+hosts that have not heard of it name a part that is closed, and go on from there.
 
 The parts of a FIFO queue share out its message groups, each has a range of hashes. New parts have
 higher numbers than those before them, so a group's sequences rise from part to part. The first of
@@ -22,6 +29,7 @@ them is the home, whose id is the queue's from then on.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import cycle
 from typing import NamedTuple
 
 import msgspec
@@ -48,11 +56,17 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import (
     HASH_BITS,
     PARTS_MAX,
+    GonePart,
     Part,
     PartState,
     first_sequence,
     next_number,
 )
+
+GONE_MS = (14 * 86_400 + 12 * 3_600) * 1_000
+"""Time for which a handle may name a part that is gone: the greatest retention, and a lease."""
+_GONE_MAX = 500
+"""Parts that are remembered for that, so that a record stays small."""
 
 
 class NewParts(NamedTuple):
@@ -90,8 +104,7 @@ def add_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decis
     now than those asked.
     """
     current = _current(view, queue)
-    if current.settings.fifo:
-        raise UnsupportedOperation(f"The parts of FIFO queue {current.name} can only be replaced.")
+    _check_standard(current)
     parts, last = _with_new(view, current, added)
     entries = _with_parts(current, parts, last)
     entries[LAST_ID] = view.highest_queue_id + len(added.shards)
@@ -135,6 +148,11 @@ def replace_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> D
     return Decision(entries, home.queue_id)
 
 
+def _check_standard(current: QueueDefinition) -> None:
+    if current.settings.fifo:
+        raise UnsupportedOperation(f"The parts of FIFO queue {current.name} can only be replaced.")
+
+
 def _is_restorable(kept: KeptQueue) -> bool:
     """False for what was purged while there were several parts, see `queue_rules.restore`."""
     return kept.is_needed and not kept.queue.parts
@@ -164,11 +182,13 @@ def _with_new(view: QueueView, current: QueueDefinition, added: NewParts) -> tup
 
 
 def drain_parts(view: QueueView, queue: QueueDefinition, numbers: Sequence[int]) -> Decision:
-    """Parts that take no messages any more. Those that drain already stay as they are.
+    """Parts that take no messages any more; the open ones get theirs, in turn. Those that drain
+    already stay as they are.
 
     Raises QueueDoesNotExist, InvalidParameterValue for the home and for an unknown part.
     """
     current = _current(view, queue)
+    _check_standard(current)
     by_number = {part.number: part for part in current.parts[1:]}
     unknown = set(numbers) - by_number.keys()
     if unknown:
@@ -178,11 +198,61 @@ def drain_parts(view: QueueView, queue: QueueDefinition, numbers: Sequence[int])
     closing = [number for number in numbers if by_number[number].is_open]
     if not closing:
         return Decision({}, current.queue_id)
+    _check_gone(current)
+    heirs = cycle(
+        part.number for part in current.parts if part.is_open and part.number not in closing
+    )
     parts = [
-        msgspec.structs.replace(part, state=PartState.DRAINING) if part.number in closing else part
-        for part in current.parts
+        _closing(part, next(heirs)) if part.number in closing else part for part in current.parts
     ]
     return Decision(_with_parts(current, parts, current.last_part), current.queue_id)
+
+
+def move_part(view: QueueView, queue: QueueDefinition, number: int, added: NewParts) -> Decision:
+    """One new part in place of an open one, which drains into it. If that was the home, the new
+    part is it, and has the queue's id.
+
+    Raises QueueDoesNotExist, InvalidParameterValue for a part that is unknown or drains,
+    UnsupportedOperation for a FIFO queue and for a home into which purged messages can be
+    restored, ServiceUnavailable if there are other parts now than those asked.
+    """
+    current = _current(view, queue)
+    _check_standard(current)
+    parts, last = _with_new(view, current, added)
+    *before, new = parts
+    old = next((part for part in before if part.number == number and part.is_open), None)
+    if old is None:
+        raise InvalidParameterValue(
+            f"Queue {current.name} has no part {number} that could be moved."
+        )
+    _check_gone(current)
+    drains = _closing(old, new.number)
+    if old.queue_id == current.queue_id:
+        if any(kept.continued_as == old.queue_id and kept.is_needed for kept in view.kept):
+            raise UnsupportedOperation(
+                f"Purged messages of queue {current.name} can be restored: it cannot move until "
+                "they are, or until the time for that is over."
+            )
+        parts = [new, drains, *before[1:]]
+        current = msgspec.structs.replace(current, queue_id=new.queue_id, shard=new.shard)
+    else:
+        parts = [drains if part is old else part for part in parts]
+    entries = _with_parts(current, parts, last)
+    entries[LAST_ID] = new.queue_id
+    return Decision(entries, current.queue_id)
+
+
+def _closing(part: Part, heir: int) -> Part:
+    return msgspec.structs.replace(part, state=PartState.DRAINING, heir=heir)
+
+
+def _check_gone(current: QueueDefinition) -> None:
+    """Raises UnsupportedOperation for a queue whose record would be too large."""
+    if len(current.gone) + len(current.parts) >= _GONE_MAX:
+        raise UnsupportedOperation(
+            f"Queue {current.name} had more than {_GONE_MAX} parts in the last two weeks. Receipt "
+            "handles may name them, so it has no more until some are older."
+        )
 
 
 def remove_part(view: QueueView, queue_id: int, version: int, now_ms: int) -> Decision:
@@ -195,6 +265,9 @@ def remove_part(view: QueueView, queue_id: int, version: int, now_ms: int) -> De
         return Decision({})  # its purged messages can be restored
     current = _current(view, drained)
     left = [part for part in current.parts if part.queue_id != queue_id]
+    gone = [each for each in current.gone if now_ms - each.gone_at_ms < GONE_MS]
+    gone.append(GonePart(drained.part.number, drained.part.heir, now_ms))
+    current = msgspec.structs.replace(current, gone=tuple(gone))
     if len(left) == 1:
         current = msgspec.structs.replace(current, number=left[0].number)
     entries = _with_parts(current, left if len(left) > 1 else [], current.last_part)

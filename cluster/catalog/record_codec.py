@@ -25,7 +25,7 @@ from cluster.coordination.coordination import Record
 from cluster.keys.keyring import Secrets
 from visibility.contract.attributes import settings_of
 from visibility.contract.model import QueueDefinition
-from visibility.contract.queue_parts import NUMBERS_SKIPPED, Part
+from visibility.contract.queue_parts import NUMBERS_SKIPPED, GonePart, Part
 
 _RECEIPT_KEY = "receipt key"
 
@@ -52,6 +52,7 @@ class StoredQueue(msgspec.Struct, frozen=True, omit_defaults=True):
     deduplication_scope: str
     parts: tuple[Part, ...] = ()
     last_part: int = 0
+    gone: tuple[GonePart, ...] = ()
 
     def places(self) -> dict[int, int]:
         """The shards of all its parts, by queue id. Raises CatalogUnreadable for none."""

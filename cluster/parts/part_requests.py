@@ -20,7 +20,7 @@ from visibility.contract.operations import (
     SendMessageBatch,
 )
 from visibility.contract.outcomes import Answer, batch_failure
-from visibility.contract.queue_parts import Part, part_of
+from visibility.contract.queue_parts import Part, way_of
 from visibility.contract.results import (
     BatchResultErrorEntry,
     ChangeMessageVisibilityBatchResult,
@@ -72,11 +72,13 @@ def by_receipts(request: Request) -> list[Request]:
     """A request whose receipts name messages, cut by the parts that have these. Entries that are
     refused go with the first part."""
     queue = request.queue
+    if not queue.parts:
+        return [to_part(request, queue)]
     named: dict[Part, list[int]] = {}
     refused: list[int] = []
     for place, receipt in enumerate(request.parts):
         if isinstance(receipt, Receipt):
-            named.setdefault(part_of(queue.parts, receipt.sequence), []).append(place)
+            named.setdefault(_first_of(queue, receipt.sequence), []).append(place)
         else:
             refused.append(place)
     if len(named) <= 1:
@@ -96,13 +98,32 @@ def by_sequences(
         return [(queue, list(sequences))]
     named: dict[Part, list[int]] = {}
     for sequence in sequences:
-        named.setdefault(part_of(queue.parts, sequence), []).append(sequence)
+        named.setdefault(_first_of(queue, sequence), []).append(sequence)
     return [(queue.of_part(part), each) for part, each in named.items()]
 
 
 def with_sequence(queue: QueueDefinition, sequence: int) -> QueueDefinition:
     """The part that issued a sequence; the queue itself if it is unsplit."""
-    return queue.of_part(part_of(queue.parts, sequence)) if queue.parts else queue
+    return queue.of_part(_first_of(queue, sequence)) if queue.parts else queue
+
+
+def _first_of(queue: QueueDefinition, sequence: int) -> Part:
+    """The part that issued a sequence, or the first of its heirs that is there."""
+    return way_of(queue.parts, queue.gone, sequence)[0]
+
+
+def one_by_one(request: Request) -> list[Request]:
+    """A batch for a part, cut into batches of one entry."""
+    operation = request.operation
+    assert isinstance(operation, _Batch)
+    return [
+        msgspec.structs.replace(
+            request,
+            operation=msgspec.structs.replace(operation, entries=[entry]),
+            parts=(request.parts[place],),
+        )
+        for place, entry in enumerate(operation.entries or [])
+    ]
 
 
 def of_places(request: Request, part: QueueDefinition, places: Sequence[int]) -> Request:

@@ -4,7 +4,8 @@
                       some and they are not much busier; a part that closed meanwhile answers Moved,
                       and another one is drawn; FIFO: `split_fifo_sends.py`
     receive           `split_receives.py`
-    delete, change    the part that the handle names; batches are cut by part
+    delete, change    the part that the handle names, then its heirs (`following.py`); batches are
+                      cut by part
     counters          all parts; the sum
 
 A request that was cut into others goes to the shards through the Router like any other, so what may
@@ -18,8 +19,11 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 
+import msgspec
+
 from cluster.catalog.catalog_records import name_of
 from cluster.clock import Entropy
+from cluster.parts.following import Following
 from cluster.parts.part_requests import Answered, View, by_receipts, merged, sum_of, to_part
 from cluster.parts.split_fifo_sends import SplitFifoSends
 from cluster.parts.split_receives import SplitReceive, SplitReceives
@@ -47,6 +51,7 @@ class SplitQueues:
         self._bits128 = entropy.bits128
         self._receives = SplitReceives(router, view, entropy)
         self._fifo_sends = SplitFifoSends(router, view)
+        self._following = Following(router, view)
         self._sending = Counter[int]()
         """Sends under way by the id of the part."""
 
@@ -153,9 +158,15 @@ class SplitQueues:
     # -- delete, change visibility -----------------------------------------------------------------
 
     def _act(self, request: Request, on_answer: OnAnswer) -> None:
-        cut = by_receipts(request)
+        queue = self._view.find(name_of(request.queue))
+        if queue is None:
+            asyncio.get_running_loop().call_soon(on_answer, QueueDoesNotExist())
+            return
+        if queue.version < request.queue.version:
+            queue = request.queue
+        cut = by_receipts(msgspec.structs.replace(request, queue=queue))
         if len(cut) == 1:
-            self._router.submit(cut[0], on_answer)
+            self._following.submit(cut[0], on_answer)
             return
         answers: dict[int, Answered] = {}
 
@@ -165,7 +176,7 @@ class SplitQueues:
                 on_answer(merged(request, [answers[at] for at in range(len(cut))]))
 
         for place, each in enumerate(cut):
-            self._router.submit(each, partial(answered, place))
+            self._following.submit(each, partial(answered, place))
 
     def _answer_later(self, ticket: Ticket, answer: Answer | QueueError) -> None:
         asyncio.get_running_loop().call_soon(ticket.on_answer, answer)

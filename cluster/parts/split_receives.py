@@ -32,6 +32,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, AttemptKnown, Deliveries, MessagesFound
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.earlier_parts import FindAttempt
+from visibility.rules.levelling import LIMITED
 from visibility.rules.queue_parts import FindMessages
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import OnAnswer, Room, Ticket
@@ -62,6 +63,8 @@ class SplitReceive(Ticket):
     part_ticket: Ticket | None = None
     has_heard: bool = False
     """True once a part has answered that it is empty."""
+    is_limited: bool = False
+    """True if a part has messages that a limit of the queue's tags holds back."""
     refusal: QueueError | None = None
     """The last refusal of a part."""
     timer: asyncio.TimerHandle | None = None
@@ -76,6 +79,8 @@ class _Waiting:
         """By their order."""
         self.watched: set[int] = set()
         """Ids of the parts that are asked, or about to be."""
+        self.limited: set[int] = set()
+        """Ids of the parts whose messages a limit held back when they were last looked at."""
         self.version = 0
         """The queue's version when its parts were last looked at."""
 
@@ -217,6 +222,7 @@ class SplitReceives:
             receive.on_answer(answer)
         else:
             receive.has_heard = True
+            receive.is_limited |= _is_limited(answer)
             if_empty(receive)
         if after is not None:
             after(has_messages)
@@ -266,6 +272,7 @@ class SplitReceives:
             answers[queue_id] = answer.visible if isinstance(answer, MessagesFound) else 0
             if not isinstance(answer, QueueError):
                 receive.has_heard = True
+                receive.is_limited |= _is_limited(answer)
                 self._hear(queue_id, answers[queue_id])
             if len(answers) == len(others):
                 over()
@@ -284,11 +291,11 @@ class SplitReceives:
 
     def _nothing(self, receive: SplitReceive) -> None:
         """No part gave messages. One that does not answer does not make others fail."""
-        refusal = receive.refusal
+        refusal, nothing = receive.refusal, LIMITED if receive.is_limited else NO_MESSAGES
         if refusal is None or (receive.has_heard and not isinstance(refusal, OverLimit)):
-            receive.on_answer(NO_MESSAGES)
+            receive.on_answer(nothing)
         else:
-            receive.on_answer(NO_MESSAGES if receive.until_s else refusal)
+            receive.on_answer(nothing if receive.until_s else refusal)
 
     # -- parked ------------------------------------------------------------------------------------
 
@@ -319,6 +326,7 @@ class SplitReceives:
     def _expire(self, waiting: _Waiting, receive: SplitReceive) -> None:
         del waiting.polls[receive.order]
         self._unpark(receive)
+        receive.is_limited = bool(waiting.limited)
         self._nothing(receive)
 
     def _watch(self, waiting: _Waiting) -> None:
@@ -343,6 +351,10 @@ class SplitReceives:
 
     def _found(self, waiting: _Waiting, part: QueueDefinition, answer: Answer | QueueError) -> None:
         """A part has messages, or had none for a while, or failed."""
+        if _is_limited(answer):
+            waiting.limited.add(part.queue_id)
+        else:
+            waiting.limited.discard(part.queue_id)
         if isinstance(answer, MessagesFound) and waiting.polls:
             self._hear(part.queue_id, answer.visible)
             self._hand_over(waiting, part, answer.visible)
@@ -388,3 +400,7 @@ class SplitReceives:
 def _is_unknown(answer: Answer | QueueError) -> bool:
     """True if a part that may be there did not answer."""
     return isinstance(answer, QueueError) and not isinstance(answer, QueueDoesNotExist)
+
+
+def _is_limited(answer: Answer | QueueError) -> bool:
+    return isinstance(answer, Deliveries) and answer.is_limited

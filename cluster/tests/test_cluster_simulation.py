@@ -41,7 +41,7 @@ _SOONER = {
     "leave_groups_open": 10,
     "undo_nothing": 20,
     "undo_the_answer_only": 20,
-    "lose_what_a_closed_part_refused": 18,
+    "lose_what_a_closed_part_refused": 9,
 }
 """Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
 _PLANTED: list[tuple[Plant, Shape | Story]] = [

@@ -12,7 +12,7 @@ from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
 from cluster.shards.shard_report import News
 from cluster.tests.virtual_time import CountingEntropy, virtual
-from cluster.tests.world import FragileStore, World, pass_time
+from cluster.tests.world import FragileStore, World, pass_time, state_of
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.contract.stored_message import Arrival, StoredMessage
@@ -33,7 +33,7 @@ async def test_a_start_with_lost_entries_has_a_new_origin() -> None:
 
     world = await World(store=store).start()
 
-    outbox = world.shard._tenure.state.outbox
+    outbox = state_of(world.shard).outbox
     assert (outbox.origin, outbox.next_number) == (b"", 7)
     assert outbox.floors(1) == [(b"of an earlier one", 7)], "the other shard is told to forget"
 

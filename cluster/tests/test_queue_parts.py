@@ -22,8 +22,8 @@ from visibility.contract.errors import (
     UnsupportedOperation,
 )
 from visibility.contract.model import QueueDefinition, Receipt
-from visibility.contract.outcomes import MessagesFound, PartReading
-from visibility.contract.queue_parts import PARTS_MAX, Part, PartState, first_sequence, part_of
+from visibility.contract.outcomes import Deliveries, MessagesFound, PartReading
+from visibility.contract.queue_parts import PARTS_MAX, Part, PartState, first_sequence
 from visibility.rules import send
 from visibility.rules.queue_parts import CheckPart, FindMessages, PartsAdded
 from visibility.tests import prepared
@@ -90,6 +90,7 @@ async def test_a_number_is_issued_once(file: CatalogFile) -> None:
     await file.catalog.remove_part(part.queue_id, draining.version)
     whole = file.catalog.queue(*owner("q"))
     assert (whole.parts, whole.last_part) == ((), 16)
+    assert [(each.number, each.heir) for each in whole.gone] == [(16, 0)]
 
     again = await file.catalog.add_parts(whole, added(file, whole, 1, sequence=100 << 44))
 
@@ -107,6 +108,56 @@ async def test_a_part_goes_only_as_its_shard_said_about_this_version(file: Catal
     assert len(file.catalog.queue(*owner("q")).parts) == 2
     await file.catalog.remove_part(part.queue_id, draining.version)
     assert file.catalog.queue(*owner("q")).parts == ()
+
+
+def move(file: CatalogFile, queue: QueueDefinition, shard: int) -> NewParts:
+    return NewParts([shard], {part.queue_id: 1 for part in queue.all_parts()})
+
+
+async def test_a_queue_moves_to_another_shard_and_is_whole_there(file: CatalogFile) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    to = (queue.shard + 1) % 3
+
+    moved = await file.catalog.move_part(queue, 0, move(file, queue, to))
+
+    assert (moved.shard, moved.version) == (to, 2)
+    old = file.catalog.queue_of_id(queue.queue_id)
+    assert old is not None
+    assert (old.shard, old.part.state, old.is_home) == (queue.shard, PartState.DRAINING, False)
+    assert [each.queue_id for each in moved.way_of(1)] == [queue.queue_id, moved.queue_id]
+    await file.catalog.set_attributes(queue, {"VisibilityTimeout": "7"})  # an old view
+    changed = file.catalog.queue(*owner("q"))
+    assert (changed.queue_id, len(changed.parts)) == (moved.queue_id, 2)
+    await file.catalog.remove_part(queue.queue_id, changed.version)
+    for catalog in (file.catalog, await file.reopen()):
+        whole = catalog.queue(*owner("q"))
+        assert (whole.queue_id, whole.shard, whole.parts) == (moved.queue_id, to, ())
+        assert (whole.number, whole.first_sequence) == (16, first_sequence(16))
+        assert [each[:2] for each in map(msgspec.structs.astuple, whole.gone)] == [(0, 16)]
+
+
+async def test_parts_are_known_as_gone_while_a_message_of_their_time_may_be_left(
+    file: CatalogFile,
+) -> None:
+    queue = await file.catalog.create_queue(owner("q"), {}, {})
+    for shard in (1, 2):
+        before = file.catalog.queue(*owner("q"))
+        moved = await file.catalog.move_part(before, before.number, move(file, before, shard))
+        await file.catalog.remove_part(before.queue_id, moved.version)
+        file.clock.at_ms += 15 * 24 * HOUR_MS
+
+    assert [each.number for each in file.catalog.queue(*owner("q")).gone] == [16]
+    assert queue.number == 0
+
+
+async def test_a_home_with_purged_messages_does_not_move(file: CatalogFile) -> None:
+    queue = await split(file, 1)
+    purged = await file.catalog.purge_queue(queue)
+
+    with pytest.raises(UnsupportedOperation):
+        await file.catalog.move_part(purged, 0, move(file, purged, 2))
+    with pytest.raises(InvalidParameterValue):
+        await file.catalog.move_part(purged, 5, move(file, purged, 2))
 
 
 async def test_a_closed_part_stays_closed_and_the_home_open(file: CatalogFile) -> None:
@@ -199,8 +250,8 @@ def test_a_part_issues_its_own_sequences_also_after_a_restart() -> None:
     receipt = received(driver, part)
 
     assert receipt.sequence == first_sequence(16) == 16 << 44
-    assert part_of(part.parts, receipt.sequence).queue_id == 2
-    assert part_of(part.parts, 5).queue_id == part_of(part.parts, 32 << 44).queue_id == 1
+    assert [each.queue_id for each in part.way_of(receipt.sequence)] == [2]
+    assert part.way_of(5) == part.way_of(32 << 44) == (part.of_part(part.parts[0]),)
     again = Driver(KnownQueues(part), store=store, now_ms=driver.now_ms)
     assert again.state.queue(2).next_sequence == (16 << 44) + 1
 
@@ -236,7 +287,7 @@ def test_a_part_is_drained_once_it_has_nothing() -> None:
     driver.submit(prepared.send(part, "m"))
     known.define(closed)
 
-    assert check(driver, closed).waits_for == "1 messages to receive"
+    assert check(driver, closed).waits_for == "1 messages to transfer"
     receipt = received(driver, closed)
     assert check(driver, closed).waits_for == "1 messages in flight"
     driver.submit(prepared.delete(closed, receipt))
@@ -267,6 +318,22 @@ def test_a_question_waits_for_messages_and_takes_none() -> None:
     late = driver.submit(prepared.prepared(part, FindMessages(1)))
     driver.pass_time(1_000)
     assert late.deliveries.leases == []
+
+
+@pytest.mark.parametrize("wait_s", [0, 1])
+def test_a_question_says_that_a_limit_holds_messages_back(wait_s: int) -> None:
+    tagged = prepared.queue_named("q", 1, tags={"holdfast:max-in-flight": "2"})
+    part = msgspec.structs.replace(parts_of(), settings=tagged.settings)
+    driver = Driver(KnownQueues(part))
+    for body in "abc":
+        driver.submit(prepared.send(part, body))
+    most = 2 // len(part.parts)
+    assert len(driver.submit(prepared.receive(part, 10)).deliveries.leases) == most
+
+    asked = driver.submit(prepared.prepared(part, FindMessages(wait_s)))
+    driver.pass_time(1_000)
+
+    assert asked.deliveries == Deliveries([], [], is_limited=True)
 
 
 def test_a_long_poll_does_not_stay_at_one_part() -> None:

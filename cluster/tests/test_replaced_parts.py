@@ -13,7 +13,7 @@ from cluster.catalog.queue_view import Kind
 from cluster.tests.catalog_file import CatalogFile, owner
 from visibility.contract.errors import InvalidParameterValue, UnsupportedOperation
 from visibility.contract.model import QueueDefinition
-from visibility.contract.queue_parts import PARTS_MAX, PartState, first_sequence, part_of
+from visibility.contract.queue_parts import PARTS_MAX, PartState, first_sequence
 
 HOUR_MS = 3_600_000
 IN_PARTS = {
@@ -91,7 +91,7 @@ async def test_a_queue_that_is_one_again_has_another_id_and_number(file: Catalog
         assert catalog.queue_of_id(whole.queue_id) is None
     again = await replaced(file, left, 1, sequence=first_sequence(48) + 5)
     assert [part.number for part in again.parts] == [64, 48]
-    assert part_of(again.parts, first_sequence(48) + 4) == again.parts[1]
+    assert again.way_of(first_sequence(48) + 4)[0].part == again.parts[1]
 
 
 async def test_the_former_home_is_told_that_there_are_parts_now(file: CatalogFile) -> None:

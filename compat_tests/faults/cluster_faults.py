@@ -40,7 +40,7 @@ from compat_tests.faults.damage import damage
 from compat_tests.faults.disk_faults import take_all_space
 from compat_tests.faults.drain import drain
 from compat_tests.faults.evidence import keep_folders, write_evidence
-from compat_tests.faults.fleet_faults import RESIZED, Resizing, stop_cluster
+from compat_tests.faults.fleet_faults import RESIZED, Resizing, consumers, stop_cluster
 from compat_tests.faults.gaps import Moment, table, told_of
 from compat_tests.faults.history import History
 from compat_tests.faults.judge import judge
@@ -112,7 +112,7 @@ def kill_all(run: Run) -> str:
 
 def stop_one_cluster(run: Run) -> str:
     """Stop all hosts of one cluster of a fleet; its queues are away, others are not."""
-    return stop_cluster(run.parts, run.endpoint, run.history, run.chance, run.stop_s)
+    return stop_cluster(run.parts, run.endpoint, run.history, run.stop_s)
 
 
 def lose_power(run: Run) -> str:
@@ -262,7 +262,8 @@ def strike_and_judge(
     """Apply the traffic and the faults to a running cluster, and judge."""
     traffic = Traffic(run.endpoint, seed)
     run = run._replace(history=traffic.history)
-    resizing = Resizing(run.endpoint, traffic.draw()) if run.parts.is_fleet else None
+    is_resized = run.parts.is_fleet and "standard" in kinds
+    resizing = Resizing(run.endpoint, traffic.draw()) if is_resized else None
     moments = asyncio.run(_apply(run, traffic, list(faults), kinds, resizing))
     verdict = judge(traffic.history)
     lines = [f"{len(moments)} faults; {told(traffic.history, verdict)}"]
@@ -307,8 +308,9 @@ async def _apply(
                 del errors[noted:]
 
     await traffic.make_queues(kinds)
-    async with _resized(resizing if "standard" in kinds else None):
-        await traffic.run(strike(), lanes(traffic, kinds))
+    more = [] if resizing is None else consumers(traffic)
+    async with _resized(resizing):
+        await traffic.run(strike(), [*lanes(traffic, kinds), *more])
     await drain(traffic.endpoint, traffic.history)
     return moments
 

@@ -11,6 +11,8 @@ from http import HTTPStatus
 from compat_tests.benchmarks.wire import Endpoint
 from compat_tests.cluster_process import HOSTS, SECOND, ClusterFolder
 from compat_tests.faults.history import History, Outage
+from compat_tests.faults.lanes import consume
+from compat_tests.faults.traffic import Lane, Traffic
 from compat_tests.pages import ask
 
 RESIZED = "plain"
@@ -19,6 +21,11 @@ _CLUSTERS = (HOSTS, SECOND)
 _TRIES = 60
 _REST_S = 1.0
 _HALF_ROUND_S = (1.0, 4.0)
+_PARTS_MAX = 14
+"""With those that drain, which takes the ten minutes of late retries at least. A queue has at most
+16, and a split adds one or two."""
+_CONSUMERS = 6
+"""So that a part that drains is empty soon: three consumers are slower than the senders."""
 
 
 class FleetRefused(Exception):
@@ -34,14 +41,14 @@ def stop_cluster(
     parts: ClusterFolder,
     endpoint: Endpoint,
     history: History,
-    chance: random.Random,
     seconds: float,
 ) -> str:
     """Stop all hosts of one cluster at once, longer than their leases, then let them go on.
+    The next call stops the other cluster.
 
     Meanwhile calls on its queues may fail, and on no others. Raises FleetRefused.
     """
-    number = chance.randrange(len(_CLUSTERS))
+    number = len(history.outages) % len(_CLUSTERS)
     shards = set(range(3 * number, 3 * number + 3))
     lasting = [name for name in history.queues if not name.startswith("passing-")]
     touched = {name for name in lasting if shards & shards_of(endpoint, name)}
@@ -72,11 +79,19 @@ class Resizing:
     def run(self) -> None:
         """Until `is_ending`; the queue is shrunk then. Raises FleetRefused."""
         while not self.is_ending:
-            wanted = self._chance.randrange(2, 6)
+            if len(_asked(self._endpoint, RESIZED)) > _PARTS_MAX:
+                time.sleep(_REST_S)
+                continue
+            wanted = self._chance.randrange(2, 4)
             for change, parts in (("split", wanted), ("shrink", 1)):
                 _asked(self._endpoint, RESIZED, change, parts)
                 self.changes += 1
                 time.sleep(self._chance.uniform(*_HALF_ROUND_S))
+
+
+def consumers(traffic: Traffic) -> list[Lane]:
+    """More consumers of the queue."""
+    return [consume(traffic, RESIZED) for _ in range(_CONSUMERS)]
 
 
 def _asked(
@@ -96,4 +111,5 @@ def _asked(
             found: list[dict[str, int]] = said["parts"]
             return found
         time.sleep(_REST_S)
-    raise FleetRefused(f"{page}: {status} {said}")
+    shown = ask(endpoint.url, endpoint.credentials, f"api/queues/{queue}/parts")
+    raise FleetRefused(f"{page}: {status} {said}; {shown}")

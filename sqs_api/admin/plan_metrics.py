@@ -13,7 +13,7 @@ from sqs_api.gateway.metrics import Source
 
 
 class PlanMetrics(Source):
-    """Of a host of a fleet of several clusters; else there are none."""
+    """The metrics of a host of a fleet of several clusters; other hosts have none."""
 
     def __init__(self, manager: Planning) -> None:
         self._manager = manager

@@ -39,7 +39,7 @@ class _Reading(NamedTuple):
     @property
     def life(self) -> _Life:
         queue = self.queue
-        part = queue.part.number if queue.parts else 0
+        part = queue.part_number
         return queue.account, queue.region, queue.name, queue.created_at_ms, part
 
     @property

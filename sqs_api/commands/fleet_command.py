@@ -19,7 +19,7 @@ from sqs_api.commands.cluster_command import (
     run_trial,
 )
 from sqs_api.commands.command_options import DATA, URL, Refused, admin_client, setting_flags
-from sqs_api.commands.part_commands import parts, shrink, split
+from sqs_api.commands.part_commands import move, parts, shrink, split
 from sqs_api.commands.tables import show_table
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def fleet() -> None:
     """Look after several clusters behind one endpoint, and queues in several parts."""
 
 
-for command in (parts, split, shrink, *plan_commands.COMMANDS):
+for command in (parts, split, shrink, move, *plan_commands.COMMANDS):
     fleet.add_command(command)
 
 

@@ -1,4 +1,4 @@
-"""`holdfast fleet parts`, `split` and `shrink`: the parts of a queue."""
+"""`holdfast fleet parts`, `split`, `shrink` and `move`: the parts of a queue."""
 
 from __future__ import annotations
 
@@ -35,8 +35,21 @@ def split(service: OperatorClient, *, queue: str, count: int, as_json: bool) -> 
 @click.option("--parts", "count", type=int, default=1, show_default=True, help=_PARTS)
 @asks
 def shrink(service: OperatorClient, *, queue: str, count: int, as_json: bool) -> None:
-    """Keep a queue in fewer parts. Consumers empty the others, which then go."""
+    """Keep a queue in fewer parts. The messages of the others go to these."""
     _show(service.post(f"queues/{part(queue)}/parts/shrink", {"parts": count}), as_json=as_json)
+
+
+@click.command()
+@QUEUE
+@click.option("--shard", type=click.IntRange(min=0), required=True, help="The shard to move to.")
+@click.option("--part", "number_of_part", type=int, help="The part to move, of a split queue.")
+@asks
+def move(
+    service: OperatorClient, *, queue: str, shard: int, number_of_part: int | None, as_json: bool
+) -> None:
+    """Move a standard queue, or one of its parts, to another shard, also of another cluster."""
+    place = {"shard": shard, "part": number_of_part}
+    _show(service.post(f"queues/{part(queue)}/parts/move", place), as_json=as_json)
 
 
 def _show(found: dict[str, Any], *, as_json: bool) -> None:

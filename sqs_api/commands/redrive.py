@@ -296,6 +296,35 @@ cancel = _control(
     _cancelled,
     of_active=True,
 )
+
+
+@redrive.command()
+@QUEUE
+@_ID
+@click.option("--rate", type=click.IntRange(0, 500), help="Messages a second; 0 for no limit.")
+@click.option(
+    "--stop-after", type=click.IntRange(0), help="Pause when so many came back; 0 for never."
+)
+@asks
+def pace(
+    service: OperatorClient,
+    *,
+    queue: str,
+    id_: str | None,
+    rate: int | None,
+    stop_after: int | None,
+    as_json: bool,
+) -> None:
+    """Change the rate or the stop of the running redrive of QUEUE."""
+    task = _named(service, queue, id_, of_active=True)
+    wanted = {"handle": task["handle"], "rate": rate, "stop_after": stop_after}
+    answer = service.post(f"queues/{part(queue)}/redrives/pace", wanted)
+    if as_json:
+        show_json(answer)
+    else:
+        click.echo(f"changed after {task['moved']} messages")
+
+
 undo = _control(
     "undo",
     "Return to QUEUE what a redrive moved and was not received.",

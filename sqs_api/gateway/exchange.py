@@ -13,7 +13,7 @@ from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.protocol.codec import Wire
 from sqs_api.protocol.reply import HeaderLines
 from visibility.contract.actions import Action
-from visibility.contract.errors import Moved, QueueError
+from visibility.contract.errors import Departing, Moved, QueueError
 from visibility.contract.model import QueueDefinition
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
@@ -91,7 +91,7 @@ class Exchange(msgspec.Struct):
                 gateway.hand_out(self, ticket, answer)  # type: ignore[arg-type]
             elif kind is Deduplicated:
                 gateway.count_duplicates(self, answer)  # type: ignore[arg-type]
-            elif kind is Moved and ticket is not None:
+            elif kind in (Moved, Departing) and ticket is not None:
                 gateway.go_on(self, ticket)
             elif isinstance(answer, QueueError):
                 gateway.refuse(self, answer)

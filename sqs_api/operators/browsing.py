@@ -144,7 +144,7 @@ class Scan:
 
 
 def _number(part: QueueDefinition) -> int:
-    return part.part.number if part.parts else 0
+    return part.part_number
 
 
 def write_token(position: Position | None) -> str | None:

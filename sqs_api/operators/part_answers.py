@@ -1,4 +1,4 @@
-"""Answers about the parts of a queue: the list, more parts, fewer parts."""
+"""Answers about the parts of a queue: the list, more parts, fewer parts, other places."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated, TypedDict
 import msgspec
 
 from cluster.catalog.part_rules import NewParts, shards_for
+from cluster.parts.moving import move_part
 from cluster.parts.part_readings import read_parts, too_many_in_flight
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import CHANGE_PARTS, GET_QUEUE, QUEUE, Refused, Route
@@ -22,6 +23,13 @@ class PartsWanted(msgspec.Struct, forbid_unknown_fields=True):
     """The number of parts that take messages afterwards."""
 
     parts: Annotated[int, msgspec.Meta(ge=1, le=PARTS_MAX)]
+
+
+class Place(msgspec.Struct, forbid_unknown_fields=True):
+    """The shard to move to, and the number of the part; by default the only open one."""
+
+    shard: Annotated[int, msgspec.Meta(ge=0)]
+    part: int | None = None
 
 
 class ShownPart(TypedDict):
@@ -89,8 +97,8 @@ async def _new_parts(
 
 
 async def shrink_queue(context: OperatorContext, asked: Asked, given: PartsWanted) -> ShownParts:
-    """Let parts of a queue take no messages any more, until so many do; those of a FIFO queue make
-    room for new ones. Consumers empty them."""
+    """Let parts of a queue take no messages any more, until so many do. The others get theirs. All
+    of a FIFO queue make room for new ones, and consumers empty them."""
     asked.noted["parts"] = given.parts
     queue = asked.queue(asked.parts[0])
     count = _open(queue) - given.parts
@@ -101,6 +109,24 @@ async def shrink_queue(context: OperatorContext, asked: Asked, given: PartsWante
     elif count:
         others = [part.number for part in queue.parts[1:] if part.is_open]
         queue = await context.catalog.drain_parts(queue, others[-count:])
+    return await _shown(context, asked, queue)
+
+
+async def move_queue(context: OperatorContext, asked: Asked, given: Place) -> ShownParts:
+    """Move a part, or an unsplit queue, to another shard; its messages follow."""
+    asked.noted["shard"] = given.shard
+    queue = asked.queue(asked.parts[0])
+    open_parts = [part for part in queue.all_parts() if not part.parts or part.part.is_open]
+    chosen = [part for part in open_parts if given.part in (None, part.part_number)]
+    if len(chosen) != 1:
+        numbers = ", ".join(str(part.part_number) for part in open_parts)
+        raise Refused(409, f"Queue {queue.name} has the open parts {numbers}: name one.")
+    (part,) = chosen
+    if part.shard != given.shard:
+        request_id = f"{context.bits128():032x}"
+        queue = await move_part(
+            context.catalog, context.router, part, given.shard, asked.caller, request_id
+        )
     return await _shown(context, asked, queue)
 
 
@@ -141,4 +167,5 @@ ROUTES = (
     Route("GET", _PATH, GET_QUEUE, list_parts, "fleet parts"),
     Route("POST", _PATH + "/split", CHANGE_PARTS, split_queue, "fleet split"),
     Route("POST", _PATH + "/shrink", CHANGE_PARTS, shrink_queue, "fleet shrink"),
+    Route("POST", _PATH + "/move", CHANGE_PARTS, move_queue, "fleet move"),
 )

@@ -238,6 +238,7 @@ async def _made(
 def _shown(pages: PlanPages, seen: Seen, shown: ShownPlan) -> ShownPlanning:
     queues, plan = pages.queues, shown.plan
     at_ms = plan.at_ms if plan is not None else 0
+    changes = plan.changes if plan is not None else ()
     refusals = plan.refusals if plan is not None else ()
     warnings = plan.warnings if plan is not None else ()
     return ShownPlanning(
@@ -245,9 +246,9 @@ def _shown(pages: PlanPages, seen: Seen, shown: ShownPlan) -> ShownPlanning:
         holder=shown.holder,
         at_ms=plan.at_ms if plan is not None else None,
         clusters=_clusters(pages, seen, shown),
-        changes=[
-            _shown_change(queues, each) for each in (plan.changes if plan is not None else ())
-        ][:_LINES],
+        changes=[_shown_change(queues, each) for each in changes if _is_current(queues, each)][
+            :_LINES
+        ],
         refusals=[
             _shown_note(queues, Noted(at_ms, "refused", each.wanted, each.of, each.reason))
             for each in refusals[:_LINES]
@@ -259,6 +260,12 @@ def _shown(pages: PlanPages, seen: Seen, shown: ShownPlan) -> ShownPlanning:
         made=[_shown_made(queues, each) for each in seen.made[-_LINES:]],
         history=[_shown_note(queues, each) for each in shown.history[-_LINES:]],
     )
+
+
+def _is_current(queues: QueueView, change: Change) -> bool:
+    """False for a change whose queue is not as it was when the plan was made."""
+    found = queues.queue_of_id(int(change.queue)) if change.queue else None
+    return not change.queue or (found is not None and found.version == change.version)
 
 
 def _clusters(pages: PlanPages, seen: Seen, shown: ShownPlan) -> list[LoadOfCluster]:

@@ -39,11 +39,11 @@ from visibility.rules.move_tasks import READ_MAX, MoveSelected, ReadMoveTasks, c
 _PLAN_STEPS_MAX = 20
 """Steps of one request: 20,000 messages."""
 _LISTED = 25
-_Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 _Rate = Annotated[int, Meta(ge=MOVE_RATE.low, le=MOVE_RATE.high)]
 _Seconds = Annotated[int, Meta(ge=0, le=86_400)]
-_COUNT_MAX = 1 << 52
-_Number = Annotated[int, Meta(ge=0, le=_COUNT_MAX)]
+_SUM_MAX = 1 << 52
+_Number = Annotated[int, Meta(ge=0, le=_SUM_MAX)]
 
 
 class GivenRedrive(msgspec.Struct, forbid_unknown_fields=True):
@@ -58,8 +58,8 @@ class GivenRedrive(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
     rate: Annotated[_Rate | None, Meta(description="Messages a second.")] = None
     ramp_s: _Seconds = 0
-    canary: _Count = 0
-    stop_after: _Count = 0
+    canary: Count = 0
+    stop_after: Count = 0
     reason: str = ""
     edit: Annotated[
         dict[str, Any] | None,
@@ -84,7 +84,7 @@ class StartedRedrive(GivenRedrive, forbid_unknown_fields=True):
     """A redrive to start."""
 
     planned: Annotated[
-        _Count, Meta(description="`messages` of its plan, by which the progress is shown.")
+        Count, Meta(description="`messages` of its plan, by which the progress is shown.")
     ] = 0
 
 
@@ -219,7 +219,7 @@ def _read_token(token: str | None) -> _Sums:
     except (ValueError, msgspec.MsgspecError):
         sums = _Sums(at=None)
     numbers = [number for each in sums.targets.values() for number in msgspec.structs.astuple(each)]
-    if sums.at is None or min(numbers, default=0) < 0 or sum(numbers) > _COUNT_MAX:
+    if sums.at is None or min(numbers, default=0) < 0 or sum(numbers) > _SUM_MAX:
         raise InvalidParameterValue("token is not that of a plan.")
     return sums
 

@@ -92,6 +92,9 @@ TABLE: dict[type[Exception], ErrorRow] = {
         _FRAMEWORK + "ServiceUnavailableException", 503, Fault.RECEIVER
     ),
     queue_errors.Moved: ErrorRow(_FRAMEWORK + "ServiceUnavailableException", 503, Fault.RECEIVER),
+    queue_errors.Departing: ErrorRow(
+        _FRAMEWORK + "ServiceUnavailableException", 503, Fault.RECEIVER
+    ),
     queue_errors.InternalError: ErrorRow(_FRAMEWORK + "InternalFailure", 500, Fault.RECEIVER),
     auth_errors.MissingAuthenticationToken: _framework("MissingAuthenticationTokenException", 403),
     auth_errors.IncompleteSignature: _framework("IncompleteSignatureException"),

@@ -171,6 +171,7 @@ async def _queues(operators: Recording) -> None:
     assert len((await operators.seen("queues/dead/parts"))["parts"]) == 1
     for change in ("split", "shrink"):
         await operators.done(f"queues/dead/parts/{change}", {"parts": 1})
+    await operators.done("queues/dead/parts/move", {"shard": 0})
     await operators.done("queues", {"name": "made", "dead_letter_queue": {"name": "made-dead"}})
     await operators.done("queues/made/delete", {"confirm": "made"})
     assert [each["name"] for each in await operators.seen("deleted-queues")] == ["made"]
@@ -215,6 +216,7 @@ async def _redrives(operators: Recording) -> None:
     await make_dead_letters(operators.served, "a", "b", suffix="-2")
     cancelled = await operators.done("queues/dead-2/redrives", {"canary": 1})
     assert (await operators.seen("queues/dead-2"))["task"] is not None
+    await operators.done("queues/dead-2/redrives/pace", {**cancelled, "rate": 1})
     await operators.done("queues/dead-2/redrives/cancel", cancelled)
     await operators.done("queues/source/purge", {"confirm": "source"})
     (purge,) = (await operators.seen("queues/source"))["purges"]

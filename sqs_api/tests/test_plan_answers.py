@@ -137,6 +137,8 @@ async def test_one_change_is_made_and_undone_and_noted(fleet: Fleet) -> None:
     assert (made.by, made.opens) == (fleet.asked.caller.arn, change.opens)
     assert fleet.asked.noted == {"change": made.id, "kind": "split", "of": "hot"}
     assert len((await fleet.world.now(queue)).parts) > 1
+    shown = await show_plan(fleet.b, fleet.asked)
+    assert shown.changes == [], "it is made, and the next plan is not there yet"
     undone = await undo_change(fleet.a, fleet.asked, AskedUndo())
     as_documented("POST", PLAN + "/undo", undone)
     assert undone.kind == "shrink"

@@ -9,12 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from sqs_api.tests.operators import Operators
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import json_request
 
+pytestmark = pytest.mark.slow
 QUEUES = ("q-whole", "q-split")
 OTHER = {"q-whole": "q-split", "q-split": "q-whole"}
 DEAD = "arn:aws:sqs:us-east-1:000000000000:dead-{}"
@@ -74,7 +76,7 @@ class Both:
         """A page of operators."""
 
         async def do(name: str) -> Any:
-            return await self.operators.get(path.format(name), **parameters)
+            return await self.operators.seen(path.format(name), **parameters)
 
         return await self.alike(do)
 
@@ -112,7 +114,7 @@ class Both:
 
 
 def named(given: Any, name: str) -> Any:
-    """What is given, with this name in it."""
+    """The members given, with this name in them."""
     if given is None:
         return None
     return json.loads(json.dumps(given).replace("{}", name))
@@ -284,3 +286,35 @@ async def test_what_operators_see_and_do(both: Both) -> None:
         await both.get("queues/{}/messages", state="all")
     await both.post("queues/{}/purge")
     await both.counts()
+
+
+async def test_fair_queues_and_counts(both: Both) -> None:
+    for name in QUEUES:
+        for number in range(24):
+            await both.served.call(
+                "SendMessage",
+                QueueUrl=name,
+                MessageBody=f"f{number}",
+                MessageGroupId=f"g{number % 4}",
+            )
+    await both.call("SendMessage", QueueUrl="{}", MessageBody="x", MessageGroupId="")
+    await both.call(
+        "SendMessage", QueueUrl="{}", MessageBody="x", MessageGroupId="g", DelaySeconds=9
+    )
+    await both.get("queues/{}/groups", by="group")
+    await both.get("queues/{}/messages", group="g1")
+    await both.alike(both.all)
+    await both.get("queues/{}/history")
+
+    async def listed(name: str) -> Any:
+        page = await both.operators.seen("queues")
+        return [queue for queue in page["queues"] if queue["name"] == name]
+
+    await both.alike(listed)
+
+    async def measured(name: str) -> list[str]:
+        page = (await both.served.ask_page("GET", "metrics")).body.decode()
+        lines = [line for line in page.splitlines() if f'"{name}"' in line]
+        return [line for line in lines if not re.search("age|seconds|_since|time", line)]
+
+    assert await both.alike(measured)

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from visibility.contract.queue_parts import number_in
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_keys import (
     ALIAS,
@@ -109,7 +110,8 @@ class DerivedQueue:
             lease = self.lost.pop(sequence, None)
             if message.original_sequence:
                 self._aliases += 1
-                self._highest = max(self._highest, message.original_sequence)
+                if number_in(message.original_sequence) == number_in(sequence):
+                    self._highest = max(self._highest, message.original_sequence)
             yield from references(self._id, sequence, message, waits=lease is None)
             if lease is not None:
                 yield self._leased(lease, message)

@@ -70,6 +70,7 @@ ENDED_TASK = MoveTask(
     "other",
     10,
     True,
+    '{"a":1}',
 )
 COUNT = 4_096
 ARCHIVED = ArchivedMessage("arn:q", "expired", 1_700_000_000_000, 300, 2, 5, MESSAGE)
@@ -87,8 +88,20 @@ ANSWERS = AnswersRow(
 )
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
 DEPARTURE = Departure(
-    GROUP, 300, 5, MOVED_LEASE, MESSAGE, 2, 7, "arn:d", DEAD_LETTER, True, True, "task"
+    GROUP, 300, 5, MOVED_LEASE, MESSAGE, 2, 7, "arn:d", DEAD_LETTER, True, True, "task", True, HOLD
 )
+OLD_DEPARTURE = (
+    "0192186c6a9cc410000102030405060708090a0b0c0d0e0fcd012c059ccd012c"
+    "0002010506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802"
+    "ce00011170cf0000018bcfe56803090a9ed92430313233343536372d38396162"
+    "2d346465662d383132332d343536373839616263646566cf0000018bcfe56800"
+    "05c40568656c6c6f00c00000c40000000000000207a561726e3a649ed9243031"
+    "3233343536372d383961622d346465662d383132332d34353637383961626364"
+    "65660105c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302"
+    "c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406"
+    "08c3c3a47461736b"
+)
+"""As written before messages went from part to part of a queue."""
 OUTBOX = OutboxRow(GROUP, 70_000)
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
 """As written before leases knew when their message was sent, and for how long it waits."""
@@ -180,20 +193,20 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "task": (
         TASK,
         "01"
-        "336f2ad6"
-        "dc001ecd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce00"
+        "b16e8a46"
+        "dc001fcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce00"
         "011170ce000111710000a752554e4e494e47c0c000c0c093000000a000000000"
-        "00a0a00090a000c2",
+        "00a0a00090a000c2a0",
     ),
     "ended task": (
         ENDED_TASK,
         "01"
-        "96bb566d"
-        "dc001e01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641"
+        "3bd5b2f2"
+        "dc001f01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641"
         "494c4544ad6e6f20737563682071756575659207cd012c0291a561726e3a749a"
         "a26964a167a17301020304a474657874aa6e616d653d76616c7565a5612e623d"
         "63933c0a05a663616e61727907025001cd012da561726e3a75a5666978656409"
-        "91a561726e3a73a56f746865720ac3",
+        "91a561726e3a73a56f746865720ac3a77b2261223a317d",
     ),
     "count": (
         COUNT,
@@ -228,17 +241,16 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "departure": (
         DEPARTURE,
-        "01"
-        "92186c6a"
-        "9cc410000102030405060708090a0b0c0d0e0fcd012c059ccd012c0002010506"
-        "c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802ce00011170"
-        "cf0000018bcfe56803090a9ed92430313233343536372d383961622d34646566"
-        "2d383132332d343536373839616263646566cf0000018bcfe5680005c4056865"
-        "6c6c6f00c00000c40000000000000207a561726e3a649ed92430313233343536"
-        "372d383961622d346465662d383132332d3435363738396162636465660105c4"
-        "0568656c6c6f07b161726e3a6177733a7371733a723a303a710302c410000102"
-        "030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c040608c3c3a474"
-        "61736b",
+        "0153b787f09ec410000102030405060708090a0b0c0d0e0fcd012c059ccd012c"
+        "0002010506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802"
+        "ce00011170cf0000018bcfe56803090a9ed92430313233343536372d38396162"
+        "2d346465662d383132332d343536373839616263646566cf0000018bcfe56800"
+        "05c40568656c6c6f00c00000c40000000000000207a561726e3a649ed9243031"
+        "3233343536372d383961622d346465662d383132332d34353637383961626364"
+        "65660105c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302"
+        "c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406"
+        "08c3c3a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf00"
+        "00018bcfe65260",
     ),
     "held": (
         HOLD,
@@ -292,6 +304,11 @@ def test_no_field_can_be_added_or_change_its_place_unseen(kind: type[msgspec.Str
 
 def test_a_lease_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
     assert decode_row(Lease, KEY, bytes.fromhex(OLD_LEASE)) == LEASE
+
+
+def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
+    before = msgspec.structs.replace(DEPARTURE, transfers=False, hold=None)
+    assert decode_row(Departure, KEY, bytes.fromhex(OLD_DEPARTURE)) == before
 
 
 def test_a_queue_of_before_is_read_with_the_default_of_what_was_added() -> None:

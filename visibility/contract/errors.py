@@ -222,7 +222,11 @@ class ServiceUnavailable(QueueError):
 
 class Moved(ServiceUnavailable):
     """A part of a queue takes no messages any more: another one does. Gateways go on there, so
-    that clients do not see it."""
+    that clients do not see it. So it answers for a message that it does not have, too."""
+
+
+class Departing(ServiceUnavailable):
+    """A message is on its way to another part of its queue. Gateways ask again when it is there."""
 
 
 class InternalError(QueueError):

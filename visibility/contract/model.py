@@ -14,7 +14,7 @@ import msgspec
 from auth.caller import Caller
 from visibility.contract.errors import QueueError
 from visibility.contract.operations import Operation
-from visibility.contract.queue_parts import Part, first_sequence, hash_of
+from visibility.contract.queue_parts import GonePart, Part, first_sequence, hash_of, way_of
 
 
 class RedrivePolicy(msgspec.Struct, frozen=True, gc=False):
@@ -59,7 +59,7 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     `parts` is empty unless several shards keep the queue, else it is all its parts, the home first;
     `last_part` is the highest number that was issued to one. A shard gets the definition of its own
     part: the same, with the id and the shard of that part. `number` is that of the only part of a
-    queue without parts, 0 unless it had several.
+    queue without parts, 0 unless it had several; `gone` are the parts that it had lately.
     """
 
     queue_id: int
@@ -78,6 +78,7 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...] = ()
     last_part: int = 0
     number: int = 0
+    gone: tuple[GonePart, ...] = ()
 
     @property
     def part(self) -> Part:
@@ -99,6 +100,12 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     def part_number(self) -> int:
         """The number of this part, or of the only one."""
         return self.part.number if self.parts else self.number
+
+    def way_of(self, sequence: int) -> tuple[QueueDefinition, ...]:
+        """The parts that may have the message that a handle calls so, see `queue_parts.way_of`."""
+        if not self.parts:
+            return (self,)
+        return tuple(map(self.of_part, way_of(self.parts, self.gone, sequence)))
 
     def of_part(self, part: Part) -> QueueDefinition:
         """The definition that the shard of a part gets."""

@@ -1,10 +1,12 @@
 """Parts: the shares of a queue that several shards keep.
 
 To a shard, a part is a queue with an id of its own. The first part of a queue is its home: it has
-the id of the queue and keeps what belongs to no part, such as its move tasks. The home
-of a standard queue never closes; that of a FIFO queue closes with all its parts, and one of the new
-ones is the home. A part that is gone leaves the record, and its rows are dropped like those of a
-deleted queue.
+the id of the queue and keeps what belongs to no part, such as its move tasks. A home
+that closes makes another part the home. A part that is gone leaves the record, and its rows are
+dropped like those of a deleted queue.
+
+A part that closes names its heir, an open part that gets what it has. So a message goes one way,
+from heir to heir, and a receipt handle, which names the part that issued it, is followed on it.
 
 A part issues message sequences from `number << PART_BITS` on, so a receipt handle names its part.
 Numbers are multiples of PART_STEP: a restored copy skips sequences, and so many restores stay
@@ -45,6 +47,8 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     state: PartState = PartState.OPEN
     first_hash: int = 0
     last_hash: int = (1 << HASH_BITS) - 1
+    heir: int = 0
+    """Of a part that drains: the number of the part that gets what it has."""
 
     @property
     def is_open(self) -> bool:
@@ -63,21 +67,42 @@ def hash_of(group: bytes, key: bytes) -> int:
     return int.from_bytes(digest)
 
 
+class GonePart(msgspec.Struct, frozen=True, array_like=True):
+    """A part that is gone. Handles may name it as long as a message of its time is retained."""
+
+    number: int
+    heir: int
+    gone_at_ms: int
+
+
 def first_sequence(number: int) -> int:
     """The first sequence of a part; real sequences start at 1."""
     return (number << PART_BITS) or 1
 
 
-def part_of(parts: Sequence[Part], sequence: int) -> Part:
-    """The part that a receipt handle names by its message's sequence.
+def way_of(parts: Sequence[Part], gone: Sequence[GonePart], sequence: int) -> tuple[Part, ...]:
+    """The parts that may have the message with this sequence in its handle: the one that issued
+    it, then those that got it from there, in order. The last one is open.
 
-    Sequences of parts that are gone are the home's to answer: it does not have them either.
+    Sequences of unknown parts are the home's to answer: it does not have them either.
     """
-    number = (sequence >> PART_BITS) // PART_STEP * PART_STEP
-    for part in parts:
-        if part.number == number:
-            return part
-    return parts[0]
+    number = number_in(sequence)
+    way: list[Part] = []
+    for _ in range(len(parts) + len(gone) + 1):
+        part = next((part for part in parts if part.number == number), None)
+        if part is not None:
+            way.append(part)
+            if part.is_open:
+                return tuple(way)
+            number = part.heir
+        else:
+            number = next((each.heir for each in gone if each.number == number), parts[0].number)
+    return (*way, parts[0])
+
+
+def number_in(sequence: int) -> int:
+    """The number of the part that issued a sequence."""
+    return (sequence >> PART_BITS) // PART_STEP * PART_STEP
 
 
 def next_number(last: int, next_sequence: int) -> int:

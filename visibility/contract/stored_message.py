@@ -93,13 +93,16 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message in the outbox, as the other shard gets it. `queue_id` is that of the queue with
-    this ARN at the departure."""
+    this ARN at the departure. One that `transfers` goes to that part of its own queue and to no
+    other, and stays what it is; an operator's `hold` goes with it."""
 
     origin: bytes
     number: int
     queue_id: int
     arn: str
     message: StoredMessage
+    transfers: bool = False
+    hold: Hold | None = None
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
 
 NOWHERE = 1 << 52
 """Takes the place of a span for quarantined messages of unknown sequence; spans are lower."""
@@ -154,7 +154,8 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `lease` and `message` are those of its place, to which it returns if it is refused; `arriving`
     is the message at its destination, without its content unless `resealed`. `fifo` locks its
-    group meanwhile; `task` is the id of the move task that moves it, empty for none.
+    group meanwhile; `task` is the id of the move task that moves it, empty for none. One that
+    `transfers` goes to another part of its queue, with an operator's `hold`.
     """
 
     origin: bytes
@@ -169,6 +170,13 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     resealed: bool = False
     fifo: bool = False
     task: str = ""
+    transfers: bool = False
+    hold: Hold | None = None
+
+    @property
+    def handle(self) -> int:
+        """The sequence in the message's receipt handles."""
+        return self.message.original_sequence or self.lease.sequence
 
     @property
     def size(self) -> int:
@@ -185,4 +193,12 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
         message = self.arriving
         if not self.resealed:
             message = msgspec.structs.replace(message, data=self.message.data)
-        return Arrival(self.origin, number, self.target_queue_id, self.target_arn, message)
+        return Arrival(
+            self.origin,
+            number,
+            self.target_queue_id,
+            self.target_arn,
+            message,
+            self.transfers,
+            self.hold,
+        )

@@ -13,7 +13,13 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from visibility.contract import limits
-from visibility.contract.errors import InvalidParameterValue, QueueError, ServiceUnavailable
+from visibility.contract.errors import (
+    Departing,
+    InvalidParameterValue,
+    Moved,
+    QueueError,
+    ServiceUnavailable,
+)
 from visibility.contract.model import Receipt, Request
 from visibility.contract.operations import (
     ChangeMessageVisibility,
@@ -40,6 +46,7 @@ from visibility.rules.message_events import MessagesDeleted, VisibilityChanged
 from visibility.rules.operation_kinds import NOTHING, OperationKind, Operations, Replay
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
+from visibility.rules.transfers import check_here
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer, ShortFailures, ShortReceive
@@ -116,7 +123,8 @@ class _Acknowledging:
             return
         lease = self._find(receipt)
         if lease is None:
-            self._delete_purged(receipt)
+            if not self._delete_purged(receipt):
+                check_here(self._shard, self._request.queue, receipt.sequence)
             return
         in_flight = self._is_in_flight(lease)
         is_newest = lease.receive_count == receipt.delivery
@@ -138,9 +146,9 @@ class _Acknowledging:
             self._archived_bytes += size
         place.deleted[lease.sequence] = lease
 
-    def _delete_purged(self, receipt: Receipt) -> None:
+    def _delete_purged(self, receipt: Receipt) -> bool:
         """Delete a message received before a purge, so that undoing the purge does not bring it
-        back."""
+        back. False if there is none."""
         for purged in self._shard.holders(self._queue, receipt.sequence):
             place = self._place(purged)
             lease = place._find(receipt)
@@ -155,7 +163,8 @@ class _Acknowledging:
             is_older = lease.receive_count > receipt.delivery
             if is_newest or (is_older and not in_flight and not self._order.handles_expire):
                 self._take(lease, place)
-            return
+            return True
+        return False
 
     def _place(self, purged: QueueState) -> _Acknowledging:
         """The changes of this request in a purged queue."""
@@ -172,6 +181,8 @@ class _Acknowledging:
         """Hide the message of a handle until `timeout_s` from now, after which it waits as it would
         have; a visible one stays so. Raises InvalidParameterValue."""
         held = self._find(receipt)
+        if held is None:
+            check_here(self._shard, self._request.queue, receipt.sequence)
         in_flight = held is not None and self._is_in_flight(held)
         if (
             held is None
@@ -288,6 +299,8 @@ def decide_delete_message_batch(shard: ShardState, request: Request, stamp: Stam
     for entry, part in zip(operation.entries, request.parts, strict=True):
         try:
             acknowledging.delete(_receipt(part), entry.receipt_handle or "")
+        except (Moved, Departing):
+            raise  # the gateway asks for each entry
         except QueueError as error:
             failed.append(batch_failure(entry.id or "", error))
         else:
@@ -329,6 +342,8 @@ def decide_change_message_visibility_batch(
         try:
             handle = entry.receipt_handle or ""
             acknowledging.change(_receipt(part), entry.visibility_timeout or 0, handle)
+        except (Moved, Departing):
+            raise
         except QueueError as error:
             failed.append(batch_failure(entry_id, error))
         else:

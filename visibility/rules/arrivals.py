@@ -18,7 +18,7 @@ from typing_extensions import override
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
-from visibility.contract.stored_message import Arrival, StoredMessage
+from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
@@ -28,10 +28,12 @@ from visibility.rows.row_values import TARGET_MOVED, THE_SHARD
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
+from visibility.rules.hold_messages import MessagesHeld
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import shares_out
+from visibility.rules.transfers import held_there
 from visibility.state.expiries import note_expiry
 from visibility.state.places import count
 from visibility.state.rows import Rows
@@ -80,6 +82,9 @@ class _Accepting:
         self._books: dict[int, GroupBook] = {}
         self._arrived: dict[int, list[tuple[bytes, int, int, StoredMessage]]] = {}
         self._refused: list[tuple[bytes, int, str]] = []
+        self._transferred: set[tuple[bytes, int]] = set()
+        """The names of those that came from another part of their queue."""
+        self._held: dict[int, list[tuple[Hold, Lease]]] = {}
 
     def floor(self, origin: bytes) -> int:
         """The number below which all is answered."""
@@ -96,12 +101,12 @@ class _Accepting:
         if earlier is not None:
             return earlier
         definitions = self._shard.definitions
-        queue = definitions.queue_of_arn(arrival.arn)
-        target = None if queue is None else self._part_here(queue, arrival)
+        target = self._part_of_transfer(arrival) if arrival.transfers else self._target(arrival)
         if target is None:
             if arrival.queue_id > definitions.highest_queue_id:
                 return None  # it is not known here yet
-            refusal = TARGET_GONE if queue is None else TARGET_MOVED
+            is_gone = arrival.transfers or definitions.queue_of_arn(arrival.arn) is None
+            refusal = TARGET_GONE if is_gone else TARGET_MOVED
             self._refused.append((arrival.origin, arrival.number, refusal))
             return refusal
         if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
@@ -109,10 +114,21 @@ class _Accepting:
         self._arrive(arrival, target)
         return ""
 
-    def _part_here(self, queue: QueueDefinition, arrival: Arrival) -> QueueDefinition | None:
-        """The part of this shard that is named, if it takes messages, else another one that does;
-        in a FIFO queue that of the group."""
-        wanted_id = arrival.queue_id
+    def _part_of_transfer(self, arrival: Arrival) -> QueueDefinition | None:
+        """The part that it was sent to and no other, since handles follow it there. A closed one
+        passes it on, until it is known to be empty."""
+        part = self._shard.definitions.queue_of_id(arrival.queue_id)
+        row = self._shard.parts.get(arrival.queue_id)
+        if part is None or part.shard != self._number or (row is not None and row.drained_version):
+            return None
+        return part
+
+    def _target(self, arrival: Arrival) -> QueueDefinition | None:
+        """The part of this shard that it was sent to, if it takes messages, else another one that
+        does."""
+        queue = self._shard.definitions.queue_of_arn(arrival.arn)
+        if queue is None:
+            return None
         if shares_out(queue):
             part = queue.part_for(arrival.message.group)
             is_here = part.shard == self._number and not self._shard.is_closed(part.queue_id)
@@ -124,7 +140,7 @@ class _Accepting:
             and (not part.parts or part.part.is_open)
             and not self._shard.is_closed(part.queue_id)
         ]
-        found = (part for part in here if part.queue_id == wanted_id)
+        found = (part for part in here if part.queue_id == arrival.queue_id)
         return next(found, here[0] if here else None)
 
     def _arrive(self, arrival: Arrival, target: QueueDefinition) -> None:
@@ -135,11 +151,19 @@ class _Accepting:
             book = self._books[target.queue_id] = order.book(self._shard, queue)
         sequence = book.allocate()
         group = book.group_of(arrival.message.group)
-        message = _arrived(order, arrival.message, group, self._now_ms)
-        own_tags = target.settings.own_tags
-        if own_tags and (expires_ms := expiry(own_tags, self._now_ms)):
-            message = msgspec.structs.replace(message, expires_ms=expires_ms)
-        if message.group:
+        if arrival.transfers:
+            message = msgspec.structs.replace(arrival.message, group=group)
+            self._transferred.add((arrival.origin, arrival.number))
+        else:
+            message = _arrived(order, arrival.message, group, self._now_ms)
+            own_tags = target.settings.own_tags
+            if own_tags and (expires_ms := expiry(own_tags, self._now_ms)):
+                message = msgspec.structs.replace(message, expires_ms=expires_ms)
+        if arrival.hold is not None:
+            self._held.setdefault(target.queue_id, []).append(
+                held_there(arrival.hold, sequence, message)
+            )
+        elif message.group:
             book.arrive(message.group, sequence)
         self._arrived.setdefault(target.queue_id, []).append(
             (arrival.origin, arrival.number, sequence, message)
@@ -150,7 +174,11 @@ class _Accepting:
         events: list[Event] = []
         for queue_id, arrivals in self._arrived.items():
             events += self._books[queue_id].events()
-            events.append(MessagesArrived(queue_id, self._now_ms, arrivals))
+            transfers = sum(each[:2] in self._transferred for each in arrivals)
+            events.append(MessagesArrived(queue_id, self._now_ms, arrivals, transfers))
+            if queue_id in self._held:
+                marks, leases = zip(*self._held[queue_id], strict=True)
+                events.append(MessagesHeld(queue_id, self._now_ms, list(marks), list(leases)))
         if self._refused:
             events.append(ArrivalsRefused(THE_SHARD, self._refused))
         return tuple(events)
@@ -185,21 +213,25 @@ def floor_of(rows: Rows, origin: bytes) -> int:
 
 
 class MessagesArrived(Event, frozen=True):
-    """Messages came from the outboxes of other shards, as (origin, number, sequence, message).
+    """Messages came from the outboxes of other shards, as (origin, number, sequence, message);
+    `transfers` of them from another part of the queue.
 
     Their names are remembered until the origin says that it has forgotten them.
     """
 
     arrived_at_ms: int
     arrivals: list[tuple[bytes, int, int, StoredMessage]]
+    transfers: int = 0
 
     @override
     def apply(self, shard: ShardState) -> None:
         queue = shard.queue(self.queue_id)
+        queue.counts.transferred += self.transfers
+        queue.counts.moved_in += len(self.arrivals) - self.transfers
         for _, _, sequence, message in self.arrivals:
             queue.next_sequence = max(queue.next_sequence, sequence + 1)
             queue.waiting += 1
-            queue.counts.moved_in += 1
+            queue.aliases += bool(message.original_sequence)
             if message.clock_ms:
                 queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
             note_expiry(shard, queue, message.expires_ms)

@@ -16,11 +16,12 @@ import msgspec
 from typing_extensions import override
 
 from visibility.contract.errors import QueueDoesNotExist
+from visibility.contract.limits import HELD_UNTIL_MS
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import OutboxPage
-from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import DEPARTURE, GROUP_LINE, LEASE, group_line_key, row_key
@@ -29,6 +30,7 @@ from visibility.rows.row_values import TARGET_MOVED, THE_SHARD, Departure, Outbo
 from visibility.rows.state_rows import write_outbox
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
+from visibility.rules.hold_messages import MessagesHeld
 from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
@@ -90,10 +92,14 @@ class Departures:
     @property
     def has_room(self) -> bool:
         """True if the outbox takes one more message."""
+        return self.has_room_in(1)
+
+    def has_room_in(self, part: int) -> bool:
+        """The same, for messages that leave the rest of the outbox to others."""
         outbox = self._shard.outbox
         return (
-            len(outbox.departures) + len(self._departures) < OUTBOX_MESSAGES_MAX
-            and outbox.size + self._size < OUTBOX_BYTES_MAX
+            len(outbox.departures) + len(self._departures) < OUTBOX_MESSAGES_MAX // part
+            and outbox.size + self._size < OUTBOX_BYTES_MAX // part
         )
 
     def add(
@@ -103,6 +109,9 @@ class Departures:
         target: QueueDefinition,
         arriving: StoredMessage,
         task: str = "",
+        *,
+        transfers: bool = False,
+        hold: Hold | None = None,
     ) -> None:
         """Have a message depart; `arriving` is how its destination gets it."""
         resealed = arriving.data is not message.data
@@ -121,6 +130,8 @@ class Departures:
             resealed,
             self._locks,
             task,
+            transfers,
+            hold,
         )
         self._departures.append(departure)
         self._size += departure.size
@@ -226,6 +237,14 @@ class _Clearing:
                     self._queue_id, self._now_ms, self._fifo, list(back), leases, messages
                 )
             )
+            held = [
+                (each.hold, msgspec.structs.replace(lease, visible_at_ms=HELD_UNTIL_MS))
+                for each, lease in zip(back.values(), leases, strict=True)
+                if each.hold is not None
+            ]
+            if held:
+                marks, again = [mark for mark, _ in held], [lease for _, lease in held]
+                events.append(MessagesHeld(self._queue_id, self._now_ms, marks, again))
         return tuple(events)
 
     def _failed_tasks(self, shard: ShardState) -> list[Event]:
@@ -280,7 +299,10 @@ class MessagesDeparted(Event, frozen=True):
         queue = shard.queue(self.queue_id)
         for number, departure in self.numbered():
             leave(shard, queue, departure.lease)
-            queue.counts.moved_out += 1
+            if departure.transfers:
+                queue.counts.transferred -= 1
+            else:
+                queue.counts.moved_out += 1
             add_departure(shard, queue, number, departure)
         shard.outbox.origin = self.departures[-1].origin
         trim(queue)
@@ -370,8 +392,8 @@ class DeparturesReturned(Event, frozen=True):
             queue
         )  # else one that departed while it was visible again would be there twice
         back = [_remove_departure(shard, queue, number) for number in self.numbers]
-        for lease, message in zip(self.leases, self.messages, strict=True):
-            _put_back(shard, queue, lease, message, self)
+        for departure, lease in zip(back, self.leases, strict=True):
+            _put_back(shard, queue, lease, departure, self)
         _go_on(shard, queue, back, self.returned_at_ms)
 
     @override
@@ -399,6 +421,7 @@ def add_departure(
     if queue is None:
         return
     queue.departed += 1
+    queue.transferring += departure.transfers
     if departure.locked:
         held = queue.in_flight_by_group.setdefault(departure.locked, set())
         held.add(departure.lease.sequence)
@@ -409,6 +432,7 @@ def _remove_departure(shard: ShardState, queue: QueueState | None, number: int) 
     if queue is None:
         return departure
     queue.departed -= 1
+    queue.transferring -= departure.transfers
     held = queue.in_flight_by_group.get(departure.locked)
     if held is not None:
         held.discard(departure.lease.sequence)
@@ -421,14 +445,18 @@ def _put_back(
     shard: ShardState,
     queue: QueueState,
     lease: Lease,
-    message: StoredMessage,
+    departure: Departure,
     event: DeparturesReturned,
 ) -> None:
+    message = departure.message
     if event.fifo:
         queue.waiting += 1
     else:
         hide(shard, queue, lease, event.returned_at_ms)
-    queue.counts.moved_in += 1
+    if departure.transfers:
+        queue.counts.transferred += 1
+    else:
+        queue.counts.moved_in += 1
     queue.aliases += bool(message.original_sequence)
     if message.clock_ms:
         queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))

@@ -261,10 +261,12 @@ class LeasesEnded(Event, frozen=True):
 
 
 class MessagesMoved(Event, frozen=True):
-    """Messages moved: dead letters, redriven ones, delayed ones that are due, poison pills."""
+    """Messages moved: dead letters, redriven ones, delayed ones that are due, poison pills, and
+    those that one part of a queue gives to another (`transfers`)."""
 
     moved_at_ms: int
     moves: list[Move]
+    transfers: bool = False
 
     @override
     def apply(self, shard: ShardState) -> None:
@@ -276,7 +278,10 @@ class MessagesMoved(Event, frozen=True):
                 source.delayed -= 1
                 source.delayed_after = max(source.delayed_after, (move.due_ms, move.lease.sequence))
             target = shard.queue(move.target_queue_id)
-            if target is not source:
+            if self.transfers:
+                source.counts.transferred -= 1
+                target.counts.transferred += 1
+            elif target is not source:
                 source.counts.moved_out += 1
                 target.counts.moved_in += 1
             sequence = move.target_sequence
@@ -297,7 +302,7 @@ class MessagesMoved(Event, frozen=True):
     def record(self, changes: Changes) -> None:
         for move in self.moves:
             message = move.message
-            if move.target_queue_id != self.queue_id:
+            if move.target_queue_id != self.queue_id and not self.transfers:
                 message = msgspec.structs.replace(message, joined_at_ms=self.moved_at_ms)
             if move.due_ms < 0:
                 remove(changes, self.queue_id, [move.lease])

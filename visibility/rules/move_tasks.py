@@ -85,11 +85,16 @@ class MoveSelected(Operation, frozen=True):
 
 
 class ChangeMoveTask(Operation, frozen=True):
-    """Pause or resume the move task of this handle, or note that it is undone; answers None."""
+    """Pause or resume the move task of this handle, pace it, or note that it is undone; answers
+    None."""
 
     task_handle: str = ""
     change: str = "pause"
-    """"pause", "resume" or "undo"."""
+    """"pause", "resume", "pace" or "undo"."""
+    rate: int | None = None
+    """Of a change of the pace: messages a second, 0 for no limit; None keeps it."""
+    stop_after: int | None = None
+    """Of the same: messages that come back before the task pauses, 0 for no limit."""
 
 
 class ReadMoveTasks(Operation, frozen=True):
@@ -212,7 +217,7 @@ def _task_of(queue: QueueState, handle: str | None) -> MoveTask:
 
 
 def decide_change_move_task(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """Pause, resume, or note an undo, which ends a running task.
+    """Pause, resume, pace, or note an undo, which ends a running task.
 
     Raises InvalidParameterValue, ResourceNotFound.
     """
@@ -228,6 +233,8 @@ def decide_change_move_task(shard: ShardState, request: Request, stamp: Stamp) -
         raise InvalidParameterValue(f"Only active tasks can be {operation.change}d.")
     elif operation.change == "pause":
         changed = msgspec.structs.replace(task, paused=task.paused or BY_OPERATOR)
+    elif operation.change == "pace":
+        changed = _repaced(task, operation, stamp.now_ms)
     else:
         changed = _resumed(task, stamp.now_ms)
     if changed == task:
@@ -239,6 +246,22 @@ def _resumed(task: MoveTask, now_ms: int) -> MoveTask:
     if not task.paused:
         return task
     return msgspec.structs.replace(task, paused="", paced_from_ms=now_ms, paced_moved=task.moved)
+
+
+def _repaced(task: MoveTask, wanted: ChangeMoveTask, now_ms: int) -> MoveTask:
+    """The task with another rate, which holds at once, or another limit of those that come back."""
+    if wanted.stop_after is not None:
+        pace = msgspec.structs.replace(task.pace, stop_after=wanted.stop_after)
+        task = msgspec.structs.replace(task, pace=pace)
+    if wanted.rate is None or wanted.rate == task.rate:
+        return task
+    return msgspec.structs.replace(
+        task,
+        rate=wanted.rate,
+        pace=msgspec.structs.replace(task.pace, ramp_s=0),
+        paced_from_ms=now_ms,
+        paced_moved=task.moved,
+    )
 
 
 def decide_read_move_tasks(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:

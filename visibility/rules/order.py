@@ -112,6 +112,10 @@ class Order(ABC):
         """Offer the next messages; returns the events of the receive. Raises QueueError,
         DamagedRecord, MessagesMissing."""
 
+    def in_line(self, shard: ShardState, queue: QueueState) -> Candidates:
+        """All messages that could be received, the oldest first. Of standard queues only."""
+        raise NotImplementedError
+
     @abstractmethod
     def book(
         self, shard: ShardState, queue: QueueState, blocked: Collection[bytes] | None = None

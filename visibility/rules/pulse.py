@@ -39,6 +39,7 @@ from visibility.rules.quarantine import end_quarantine
 from visibility.rules.remembered_ids import forget_ids
 from visibility.rules.schedules import Doubted
 from visibility.rules.time_to_live import end_times_to_live
+from visibility.rules.transfers import advance_transfers
 from visibility.state.in_flight import OVER_RECEIVED_FROM
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
@@ -363,6 +364,7 @@ STEPS: tuple[Step, ...] = (
     _end_delays,
     _send_to_the_back,
     advance_move_tasks,
+    advance_transfers,
     end_quarantine,
     end_holds,
     end_times_to_live,

@@ -22,9 +22,9 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import PART, number_of, row_key
 from visibility.rows.row_values import THE_SHARD, PartRow
-from visibility.rules.decided import NO_MESSAGES, NoAnswer, Outcome
+from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.events import Event
-from visibility.rules.levelling import hold_back, receive_room
+from visibility.rules.levelling import hold_back, receive_room, without_messages
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.remembered_ids import REMEMBERED_MS
 from visibility.rules.tables import (
@@ -39,6 +39,8 @@ from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
+GIVES_OUT_MS = 600_000
+"""Time after its closing for which a part gives messages to receives."""
 RETRIES_OVER_MS = 600_000
 """A part of a shard that remembers answers is not gone before the last send that it decided can be
 asked for no more."""
@@ -107,6 +109,24 @@ def in_flight_max(definition: QueueDefinition) -> int:
     return IN_FLIGHT_MAX // (len(definition.parts) or 1)
 
 
+def blocked_by(queue: QueueState) -> str:
+    """The reason for which a closed part may transfer nothing now; empty for none."""
+    if queue.active_task is not None:
+        return "a message move task"
+    if queue.continues:
+        return "purged messages that can be restored"
+    return ""
+
+
+def gives_nothing(shard: ShardState, queue: QueueState, now_ms: int) -> bool:
+    """True for a part that closed long ago: what it has is to leave, not to be received here again
+    and again. Where nothing can leave, it is received."""
+    row = shard.parts.get(queue.queue_id)
+    if row is None or not row.closed_version or now_ms - row.closed_at_ms < GIVES_OUT_MS:
+        return False
+    return not queue.fifo and not blocked_by(queue)
+
+
 def unfinished_closings(shard: ShardState, now_ms: int) -> Iterator[PartChanged]:
     """Events for parts that drain in the catalog and are not closed here: a crash came between."""
     for definition in shard.definitions.all_queues():
@@ -134,6 +154,8 @@ def decide_check_part(shard: ShardState, request: Request, stamp: Stamp) -> Outc
             definition.queue_id, msgspec.structs.replace(row, drained_version=definition.version)
         )
         row, events = drained.row, (*events, drained)
+    if row.closed_version and not row.drained_version:
+        shard.plan_pulse(queue, stamp.now_ms)  # transfers go on
     shown = queue.counters()
     return PartReading(
         row.closed_version,
@@ -158,12 +180,13 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     assert isinstance(operation, FindMessages)
     definition = request.queue
     queue = shard.queue(definition.queue_id)
+    is_over = gives_nothing(shard, queue, stamp.now_ms)
     ready = queue.ready_groups.total if queue.fifo else queue.visible
-    if ready > 0 and queue.in_flight < in_flight_max(definition):
+    if ready > 0 and not is_over and queue.in_flight < in_flight_max(definition):
         if not definition.settings.own_tags or receive_room(queue, definition, stamp.now_ms) > 0:
             return MessagesFound(ready), ()
         hold_back(shard, queue, definition, stamp.now_ms)
-    return (NoAnswer.PARK if operation.wait_time_seconds else NO_MESSAGES), ()
+    return (NoAnswer.PARK if operation.wait_time_seconds else without_messages(queue)), ()
 
 
 def _row(shard: ShardState, definition: QueueDefinition) -> PartRow:
@@ -177,19 +200,19 @@ def _closed(definition: QueueDefinition, now_ms: int) -> PartChanged:
 
 def _waits_for(shard: ShardState, queue: QueueState, row: PartRow, now_ms: int) -> str:
     """The reason for which a closed part is not drained; empty for none."""
-    task = queue.active_task
+    blocked = blocked_by(queue)
+    if queue.stored and blocked:
+        return blocked
     if queue.in_flight:
         return f"{queue.in_flight} messages in flight"
     if queue.stored:
-        return f"{queue.stored} messages to receive"
+        return f"{queue.stored} messages to transfer"
     if queue.quarantined.lost:
         return f"{queue.quarantined.lost} damaged messages"
     if queue.departed:
-        return f"{queue.departed} messages on their way to other queues"
-    if queue.continues:
-        return "purged messages that can be restored"
-    if task is not None:
-        return "a message move task"
+        return f"{queue.departed} messages on their way to other shards"
+    if blocked:
+        return blocked
     if queue.remembered_ms and now_ms - queue.remembered_ms < REMEMBERED_MS:
         return "ids of sends and of receive attempts"
     if shard.memory is not None and now_ms - row.closed_at_ms < RETRIES_OVER_MS:

@@ -27,7 +27,7 @@ from visibility.rules.message_events import MessagesReceived, VisibilityChanged
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.order import Fate
 from visibility.rules.orders import order_of
-from visibility.rules.queue_parts import FindMessages, in_flight_max
+from visibility.rules.queue_parts import FindMessages, gives_nothing, in_flight_max
 from visibility.rules.retention import TooOld
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
@@ -42,6 +42,8 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
     """Take the next visible messages; park or answer empty if there are none."""
     settings = request.queue.settings
     taking = _Taking(shard, request, stamp)
+    if request.queue.parts and gives_nothing(shard, taking.queue, stamp.now_ms):
+        return taking.nothing(), ()
     events = order_of(settings).choose(taking)
     if taking.leases:
         return Deliveries(taking.leases, taking.messages), events

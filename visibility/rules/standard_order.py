@@ -69,6 +69,10 @@ class Standard(Order):
         for group, sequence in left:
             taking.book.leave(group, sequence)
 
+    def in_line(self, shard: ShardState, queue: QueueState) -> Candidates:
+        """See `Order`."""
+        return Standard.candidates(self, shard, queue, 0)
+
     def candidates(self, shard: ShardState, queue: QueueState, now_ms: int) -> Candidates:
         """All visible messages in order. Reads those visible again one by one."""
         position = 0

@@ -18,7 +18,7 @@ OUTBOX_BYTES_MAX = 16 << 20
 class Outbox:
     """A shard's outbox. Changed by events and at a start only."""
 
-    __slots__ = ("departures", "next_number", "origin", "origins", "size")
+    __slots__ = ("departures", "next_number", "origin", "origins", "size", "transfers")
 
     def __init__(self) -> None:
         self.origin = b""
@@ -27,6 +27,9 @@ class Outbox:
         self.departures: dict[int, Departure] = {}
         """Ascending by number."""
         self.size = 0
+        self.transfers: set[tuple[int, int]] = set()
+        """Messages on their way to other parts of their queue, as (queue_id, sequence in
+        handles)."""
         self.origins: set[bytes] = set()
         """Those of all departures since the start, and the one before; volatile."""
 
@@ -42,12 +45,16 @@ class Outbox:
         self.departures[number] = departure
         self.origins.add(departure.origin)
         self.size += departure.size
+        if departure.transfers:
+            self.transfers.add((departure.queue_id, departure.handle))
         self.next_number = max(self.next_number, number + 1)
 
     def remove(self, number: int) -> Departure:
         """Remove a message."""
         departure = self.departures.pop(number)
         self.size -= departure.size
+        if departure.transfers:
+            self.transfers.discard((departure.queue_id, departure.handle))
         return departure
 
     def floors(self, to_shard: int) -> list[tuple[bytes, int]]:

@@ -53,6 +53,8 @@ class Counts(msgspec.Struct):
     moved_in: int = 0
     moved_out: int = 0
     """Messages moved to another queue, also as dead letters."""
+    transferred: int = 0
+    """Messages that came from other parts of the queue, less those that went there."""
     restored: int = 0
     """Number of messages when the shard was loaded."""
     quarantined: int = 0
@@ -62,7 +64,7 @@ class Counts(msgspec.Struct):
     def there(self) -> int:
         """Number of messages that the queue must hold."""
         left = self.deleted + self.expired + self.purged + self.moved_out + self.quarantined
-        return self.restored + self.sent + self.moved_in - left
+        return self.restored + self.sent + self.moved_in + self.transferred - left
 
 
 SPAN_BITS = 12
@@ -192,6 +194,8 @@ class QueueState:
     delayed: int = 0
     departed: int = 0
     """Messages of this queue in the outbox; they are in no other count."""
+    transferring: int = 0
+    """Those of them that go to another part of the queue, which clients see here."""
     continues: int = 0
     """The purged queue that this one succeeds, 0 for none."""
     first_sequence: int = 1
@@ -280,7 +284,8 @@ class QueueState:
         """The three exact counts."""
         waiting = len(self.retrying)
         delayed = self.delayed - self.quarantined.blocked_delayed
-        return QueueCounters(self.visible, self.in_flight - waiting, delayed + waiting)
+        visible = self.visible + self.transferring
+        return QueueCounters(visible, self.in_flight - waiting, delayed + waiting)
 
     def record(self, changes: Changes, now_ms: int) -> None:
         """Record the queue's own row and its changed spans: once in a Turn, after its events."""

@@ -81,6 +81,10 @@ class Leaders:
         self.submit(request, answered)
         return await answer
 
+    def leads(self, number: int) -> bool:
+        """See `Router.leads`: none is led by the gateway."""
+        return False
+
     def is_led_elsewhere(self, shard: int) -> bool:
         """See `Router.is_led_elsewhere`."""
         return True

@@ -34,6 +34,7 @@ from cluster.tests.simulation.roles import (
 from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_steps, told, watched_log
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
+from cluster.tests.world import state_of
 from compat_tests.faults.judge import judge
 from storage.copies.scrub import ScrubTimes
 from storage.engines.memory import MemoryStore
@@ -268,7 +269,7 @@ def _check(cluster: ShardCluster) -> None:
     it."""
     leader = cluster.leading()
     assert leader is not None
-    state = leader.shard._tenure.state
+    state = state_of(leader.shard)
     check_shard(state)
     memory = MemoryStore()
     memory.rows = leader.rows

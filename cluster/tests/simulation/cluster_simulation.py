@@ -18,6 +18,7 @@ from cluster.tests.simulation.cluster_parts import count_parts, split_of
 from cluster.tests.simulation.known_parts import is_of_all_parts, is_of_counters
 from cluster.tests.simulation.simulation import Call, ConnectionLost, Simulation
 from cluster.tests.simulation.worker import Machine
+from cluster.tests.world import state_of
 from compat_tests.faults.history import Outcome, Send
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
@@ -63,7 +64,7 @@ class ClusterSimulation(Simulation):
     def is_moving(self) -> bool:
         """See Simulation."""
         leaders = [cluster.leading() for cluster in self.clusters]
-        states = [leader.shard._tenure.state for leader in leaders if leader is not None]
+        states = [state_of(leader.shard) for leader in leaders if leader is not None]
         return len(states) < len(leaders) or any(
             state.outbox.departures
             or any(

@@ -17,6 +17,7 @@ from cluster.catalog.part_rules import (
     NewParts,
     add_parts,
     drain_parts,
+    move_part,
     remove_part,
     replace_parts,
 )
@@ -88,6 +89,10 @@ class KnownParts(KnownQueues):
     def drain(self, queue: QueueDefinition, numbers: list[int]) -> None:
         """Let parts drain."""
         self._apply(queue, drain_parts(cast(Any, self), queue, numbers))
+
+    def move(self, queue: QueueDefinition, number: int, added: NewParts) -> None:
+        """Put a new part in the place of one."""
+        self._apply(queue, move_part(cast(Any, self), queue, number, added))
 
     def remove(self, part: QueueDefinition) -> None:
         """Remove a part that is empty."""
@@ -168,6 +173,10 @@ class CheckedRouter:
     def cancel(self, ticket: Ticket) -> bool:
         """See `Router`."""
         return self._router.cancel(ticket)
+
+    def leads(self, number: int) -> bool:
+        """See `Router`."""
+        return self._router.leads(number)
 
     async def ask(self, request: Request) -> object:
         """See `Router`."""

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import msgspec
 
-from cluster.parts.part_requests import to_part, with_sequence
+from cluster.parts.part_requests import with_sequence
 from cluster.tests.simulation.client import Client, name_of
 from compat_tests.faults.history import Hold, Outcome
 from visibility.contract.model import QueueDefinition
@@ -32,19 +32,17 @@ class HeldMessage:
 class Operator(Client):
     """See above."""
 
-    async def browse(self, name: str, *, held: bool = False) -> list[Browsed] | None:
-        """The first page of the messages of some part of a queue; None without an answer."""
-        return await self._browse(self.random.choice(self.queue(name).all_parts()), held=held)
-
-    async def _browse(self, part: QueueDefinition, *, held: bool) -> list[Browsed] | None:
-        name = part.name
-        request = to_part(prepared.prepared(part, BrowseMessages(held=held)), part)
-        answer = (await self.ask(request, f"browse {name}")).answer
+    async def browse(self, part: QueueDefinition, *, held: bool = False) -> list[Browsed] | None:
+        """The first page of a queue's or part's messages; None without an answer."""
+        request = prepared.prepared(part, BrowseMessages(held=held))
+        answer = (await self.ask(request, f"browse {part.name}")).answer
         return answer.messages if isinstance(answer, BrowsedPage) else None
 
     async def hold(self, name: str, delete_after_s: int) -> list[HeldMessage]:
         """Hold some waiting messages; with a time they are deleted then."""
-        waiting = [each for each in await self.browse(name) or () if each.state == "visible"]
+        parts = self.queue(name).all_parts()
+        part = parts[0] if len(parts) == 1 else self.random.choice(parts)
+        waiting = [each for each in await self.browse(part) or () if each.state == "visible"]
         chosen = self.random.sample(waiting, min(len(waiting), self.random.randint(1, _MOST)))
         if not chosen:
             return []
@@ -53,8 +51,7 @@ class Operator(Client):
             owner=self.name,
             delete_after_ms=delete_after_s * 1000,
         )
-        part = with_sequence(self.queue(name), chosen[0].sequence)
-        request = to_part(prepared.prepared(part, operation), part)
+        request = prepared.prepared(part, operation)
         reply = await self.ask(request, f"hold {len(chosen)} of {name}")
         outcome, answer = reply.outcome, reply.answer
         if isinstance(answer, SelectedChanged) and answer.kept:
@@ -84,8 +81,8 @@ class Operator(Client):
         operation = ReleaseMessages(
             [each.sequence for each in held], deleting=bool(first.deleted_after_s)
         )
-        part = with_sequence(self.queue(first.queue), held[0].sequence)  # all are of one part
-        request = to_part(prepared.prepared(part, operation), part)
+        part = with_sequence(self.queue(first.queue), held[0].sequence)
+        request = prepared.prepared(part, operation)
         reply = await self.ask(request, f"release {len(held)} of {first.queue}")
         is_sure = isinstance(reply.answer, SelectedChanged) and not reply.answer.kept
         for each in held:
@@ -99,21 +96,23 @@ class Operator(Client):
         """Release all that anybody holds; what is to be deleted will be."""
         open_ones = [each for each in self._history.holds if not each.deleted_after_s]
         for name, _ in groupby(sorted(each.queue for each in open_ones)):
-            for part in self.queue(name).all_parts():
-                await self._release_all_of(part, [one for one in open_ones if one.queue == name])
+            of_queue = [each for each in open_ones if each.queue == name]
+            while await self._release_some(self.queue(name), of_queue):
+                pass
 
-    async def _release_all_of(self, part: QueueDefinition, holds: list[Hold]) -> None:
-        while True:
-            page = await self._browse(part, held=True)
-            if page is None:
-                continue
-            marked = [each.sequence for each in page if each.state == "held"]
-            if not marked:
-                return
-            request = to_part(prepared.prepared(part, ReleaseMessages(marked)), part)
-            reply = await self.ask(request, f"release all of {part.name}")
-            for each in holds:
-                each.released = min(each.released, reply.begun)
+    async def _release_some(self, queue: QueueDefinition, holds: list[Hold]) -> bool:
+        """Release those that each part shows; True if there may be more."""
+        may_be_more = False
+        for part in queue.all_parts():
+            page = await self.browse(part, held=True)
+            marked = [each.sequence for each in page or () if each.state == "held"]
+            may_be_more |= page is None or bool(marked)
+            if marked:
+                request = prepared.prepared(part, ReleaseMessages(marked))
+                reply = await self.ask(request, f"release all of {part.name}")
+                for each in holds:
+                    each.released = min(each.released, reply.begun)
+        return may_be_more
 
     async def move_matching(self, source: str, target: str | None) -> None:
         """Move the messages that match a filter, which does not open them: bodies are bare here."""

@@ -13,9 +13,10 @@ from cluster.catalog.catalog_records import deleted_key, queue_key
 from cluster.catalog.queue_rules import Decision
 from cluster.tests.simulation.planting import Plant
 from visibility.contract.model import QueueDefinition
-from visibility.contract.stored_message import Arrival
+from visibility.contract.stored_message import Arrival, Lease, StoredMessage
+from visibility.rows import row_places
 from visibility.rows.row_values import TARGET_MOVED
-from visibility.rules import arrivals, queue_parts, send
+from visibility.rules import acknowledge, arrivals, departures, queue_parts, send, transfers
 from visibility.state.shard_state import ShardState
 
 
@@ -52,6 +53,63 @@ def restart_sequences(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardState, "_first_sequence", lambda self, queue_id: 1)
 
 
+def stay_in_both_places(patch: pytest.MonkeyPatch) -> None:
+    """A part hands a message over and keeps it."""
+    remove = row_places.remove
+
+    def kept(changes: Any, queue_id: int, leases: list[Lease]) -> None:
+        remove(changes, queue_id, leases[1:])
+
+    patch.setattr(departures, "remove", kept)
+
+
+def clear_before_the_arrival(patch: pytest.MonkeyPatch) -> None:
+    """The source is told that a transferred message is there, and nothing came."""
+    reason = arrivals._Accepting.reason
+
+    def cleared(self: Any, arrival: Arrival) -> str | None:
+        return "" if arrival.transfers else reason(self, arrival)
+
+    patch.setattr(arrivals._Accepting, "reason", cleared)
+
+
+def lose_the_alias(patch: pytest.MonkeyPatch) -> None:
+    """Handles of before a transfer name nothing."""
+    transferred = transfers.transferred
+
+    def nameless(message: StoredMessage, lease: Lease | None) -> StoredMessage:
+        return msgspec.structs.replace(transferred(message, lease), original_sequence=0)
+
+    patch.setattr(transfers, "transferred", nameless)
+
+
+def lose_the_receive_count(patch: pytest.MonkeyPatch) -> None:
+    """Receives count from a transfer on."""
+    transferred = transfers.transferred
+
+    def unread(message: StoredMessage, lease: Lease | None) -> StoredMessage:
+        new = transferred(message, lease)
+        return msgspec.structs.replace(new, receive_count=0, received_here=0)
+
+    patch.setattr(transfers, "transferred", unread)
+
+
+def count_twice(patch: pytest.MonkeyPatch) -> None:
+    """A transferred message counts as one that came from another queue, too."""
+    apply = arrivals.MessagesArrived.apply
+
+    def twice(self: Any, shard: ShardState) -> None:
+        apply(self, shard)
+        shard.queue(self.queue_id).counts.moved_in += self.transfers
+
+    patch.setattr(arrivals.MessagesArrived, "apply", twice)
+
+
+def call_the_travelling_gone(patch: pytest.MonkeyPatch) -> None:
+    """A delete of a message that went to another part succeeds at the first one."""
+    patch.setattr(acknowledge, "check_here", lambda *given: None)
+
+
 def lose_what_a_closed_part_refused(patch: pytest.MonkeyPatch) -> None:
     """A message that departed to a part which closed is cleared."""
 
@@ -68,6 +126,12 @@ PLANTS: tuple[Plant, ...] = (
     drain_with_messages,
     restart_sequences,
     send_to_a_closed_part,
+    stay_in_both_places,
+    clear_before_the_arrival,
+    lose_the_alias,
+    lose_the_receive_count,
+    count_twice,
+    call_the_travelling_gone,
 )
 CLUSTER_PLANTS: tuple[Plant, ...] = (drain_with_messages, lose_what_a_closed_part_refused)
 """Those that the simulator of three hosts must find."""

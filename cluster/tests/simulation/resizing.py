@@ -1,4 +1,5 @@
-"""An operator who splits queues and shrinks them again, and the removal of their empty parts."""
+"""An operator who splits queues, moves parts and shrinks queues again, and the removal of their
+empty parts."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from cluster.catalog.part_rules import NewParts, shards_for
 from cluster.parts.part_requests import to_part
 from cluster.tests.simulation import queues
 from cluster.tests.simulation.client import Client
+from visibility.contract.errors import UnsupportedOperation
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading
 from visibility.contract.queue_parts import PARTS_MAX
@@ -32,17 +34,12 @@ class Resizer(Client):
         queue = self.queue(name)
         if len(queue.parts) + count > most:
             return
-        known: dict[int, int] = {}
-        for part in queue.all_parts():
-            reading = await self._reading(part)
-            if reading is None:
-                return
-            known[part.queue_id] = reading.next_sequence
+        known = await self._known(queue)
+        if known is None:
+            return
         machine = self.simulation.machine
         shards = shards_for(queue, range(len(machine.shards)), count)
         was_whole = not queue.parts
-        if {part.queue_id for part in self.queue(name).all_parts()} != known.keys():
-            return  # a purge came between
         change = machine.queues.replace if queue.settings.fifo else machine.queues.split
         change(queue, NewParts(shards, known))
         self.simulation.note(f"{self.name} splits {name}: {len(self.queue(name).parts)} parts")
@@ -51,6 +48,36 @@ class Resizer(Client):
                 part for part in self.queue(name).all_parts() if part.queue_id == queue.queue_id
             )
             await self.ask(prepared.prepared(whole, PartsAdded()), f"split {name}")
+
+    async def _known(self, queue: QueueDefinition) -> dict[int, int] | None:
+        """The next sequences of all parts; None if a purge comes between, or one is silent."""
+        known: dict[int, int] = {}
+        for part in queue.all_parts():
+            reading = await self._reading(part)
+            if reading is None:
+                return None
+            known[part.queue_id] = reading.next_sequence
+        now = self.queue(queue.name).all_parts()
+        return known if {part.queue_id for part in now} == known.keys() else None
+
+    async def move(self, name: str) -> None:
+        """Move a part to any shard, the home or another; an unsplit queue, too."""
+        queue = self.queue(name)
+        known = await self._known(queue)
+        if known is None or len(known) >= PARTS_MAX:
+            return
+        parts = [each for each in queue.all_parts() if not each.parts or each.part.is_open]
+        part = self.random.choice(parts)
+        machine = self.simulation.machine
+        shard = self.random.randrange(len(machine.shards))
+        try:
+            machine.queues.move(queue, part.part_number, NewParts([shard], known))
+        except UnsupportedOperation:
+            return  # purged messages can be restored
+        self.simulation.note(f"{self.name} moves part {part.part_number} of {name} to {shard}")
+        if not queue.parts:
+            polled = machine.queues.queues[queue.queue_id]
+            await self.ask(prepared.prepared(polled, PartsAdded()), f"move {name}")
 
     async def shrink(self, name: str, count: int) -> None:
         """Let parts drain; their shards hear of it now or later."""
@@ -102,7 +129,9 @@ async def resize(client: Client, steps: int) -> None:
             await resizer.shrink(queues.RESCUED, PARTS_MAX)
         elif choice < 0.4:
             await resizer.split(name, random.randint(1, 2))
-        elif choice < 0.6:
+        elif choice < 0.5:
+            await resizer.move(name)
+        elif choice < 0.65:
             await resizer.shrink(name, random.randint(1, 3))
         else:
             await resizer.look(name, sends=True)

@@ -63,6 +63,14 @@ export function clusterStatus() {
   return holdfast("cluster status");
 }
 
+export function fleetPlan() {
+  return holdfast("fleet plan");
+}
+
+export function applyChange(id) {
+  return holdfast(`fleet apply ${id}`);
+}
+
 export function drain(host, drained) {
   return holdfast(`cluster ${drained ? "drain" : "undrain"} ${host}`);
 }
@@ -177,7 +185,8 @@ export function start(queue, redrive) {
 export function control(name, redrive) {
   const of = (what) => holdfast(`redrive ${what} ${name}`);
   const cancel = aws("cancel-message-move-task", `--task-handle ${redrive.handle}`);
-  return [of(redrive.paused ? "resume" : "pause"), undo(name, redrive), cancel];
+  const pace = [of("pace"), ...paced(redrive, ["rate", "stop_after"])].join(" ");
+  return [of(redrive.paused ? "resume" : "pause"), pace, undo(name, redrive), cancel];
 }
 
 export function undo(name, redrive) {

@@ -7,7 +7,7 @@ import { EditFields, shownSamples } from "./edit.js";
 import { conditionsOf, FilterFields } from "./filters.js";
 import { count, nameOf, statusText } from "./format.js";
 import { planned, planTable } from "./plan.js";
-import { paceText, PRESETS } from "./presets.js";
+import { LIMIT, limitOf, paceText, PRESETS } from "./presets.js";
 import { Redrives } from "./redrives.js";
 import { needed, resource } from "./resource.js";
 
@@ -18,7 +18,6 @@ const PACE = [
   ["rate", "Messages a second", "no limit", 500],
   ["ramp_s", "Rate rises for … seconds", "at once", 86400],
   ["canary", "Wait for me after", "do not wait"],
-  ["stop_after", "Stop when … came back", "do not stop"],
 ];
 
 export async function showRedrive(screen) {
@@ -32,6 +31,8 @@ export async function showRedrive(screen) {
   const reason = el("input", { placeholder: "for the history", maxlength: "500" });
   const pace = PACE.map(([option, label, placeholder, max = null]) =>
     [option, label, el("input", { name: option, type: "number", min: "1", max, placeholder })]);
+  const stop = el("input", { name: "stop_after", pattern: LIMIT, placeholder: "do not stop; 20, or 5%" });
+  pace.push(["stop_after", "Stop when … came back", stop]);
   /** @type {{plan: Answer<"post", "queues/{queue}/redrives/plan"> | null, isWhole: boolean, warnings: string[], preset: string}} */
   const state = { plan: null, isWhole: false, warnings: [], preset: "" };
   const dryRun = el("div", { role: "status" });
@@ -51,7 +52,10 @@ export async function showRedrive(screen) {
     const patch = edit.patch;
     if (patch && !sequences) given.edit = patch;
     if (destination.value.trim()) given.destination = destination.value.trim();
-    for (const [option, , input] of pace) if (input.value) given[option] = Number(input.value);
+    for (const [option, , input] of pace)
+      if (input.value && input !== stop) given[option] = Number(input.value);
+    const limit = limitOf(stop.value, messages());
+    if (limit) given.stop_after = limit;
     if (reason.value.trim()) given.reason = reason.value.trim();
     return given;
   }
@@ -78,7 +82,8 @@ export async function showRedrive(screen) {
   }
 
   function show() {
-    start.disabled = !state.isWhole || state.plan?.messages === 0;
+    const isWrong = pace.some(([, , input]) => !input.validity.valid);
+    start.disabled = !state.isWhole || state.plan?.messages === 0 || isWrong;
     how.textContent = paceText(wanted(), messages());
     patch(dryRun, state.plan && [planTable(state.plan, !state.isWhole),
       shownSamples(state.plan.samples), state.warnings.map(warning), same()]);
