@@ -15,6 +15,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.parts.split_queues import SplitQueues
+from cluster.parts.unlocking import LOOK_S, Unlocking
 from cluster.shards.delivery import Deliveries
 from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
@@ -80,6 +81,7 @@ class Shards(NamedTuple):
     """The way to queues of several parts."""
     deliveries: Deliveries
     queue_watch: QueueWatch
+    unlocking: Unlocking
 
     @property
     def feature(self) -> Feature:
@@ -89,6 +91,7 @@ class Shards(NamedTuple):
                 Every(_DATA_KEY_CHECK_S, self._renew_data_keys),
                 Every(_DISK_CHECK_S, self.look_at_disk),
                 Every(_GIVE_BACK_S, self._give_back_space),
+                Every(LOOK_S, self.unlocking.look),
             )
         )
 
@@ -114,6 +117,7 @@ class Shards(NamedTuple):
     def begin_to_stop(self) -> None:
         """End long polls early."""
         self.deliveries.begin_to_stop()
+        self.unlocking.stop()
         self.split.end_waiting()
         self.router.end_waiting()
 
@@ -155,12 +159,16 @@ async def open_shards(
     router = host.route(catalog, all_shards)
     deliveries = Deliveries(router, entropy, catalog.shards)
     opened.push_async_callback(deliveries.stop)
+    unlocking = Unlocking(router, catalog, entropy)
+    opened.callback(unlocking.stop)
     for shard in all_shards:
         await shard.start(catalog.highest_queue_id)
         opened.push_async_callback(shard.stop)
     watch = QueueWatch(catalog, Router(all_shards))
     split = SplitQueues(router, catalog, entropy)
-    shards = Shards(folders, catalog, stores, host.disk, sealer, router, split, deliveries, watch)
+    shards = Shards(
+        folders, catalog, stores, host.disk, sealer, router, split, deliveries, watch, unlocking
+    )
     shards.look_at_disk()
     await sealer.prepare(catalog)
     return shards

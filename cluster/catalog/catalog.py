@@ -386,6 +386,10 @@ class Catalog(QueueView):
         """Add parts to a queue."""
         return await self._issue(lambda: part_rules.add_parts(self, queue, added))
 
+    async def replace_parts(self, queue: QueueDefinition, added: NewParts) -> QueueDefinition:
+        """Put new parts into the place of those of a FIFO queue."""
+        return await self._issue(lambda: part_rules.replace_parts(self, queue, added))
+
     async def drain_parts(self, queue: QueueDefinition, numbers: Iterable[int]) -> QueueDefinition:
         """Let parts of a queue take no messages any more."""
         closing = list(numbers)

@@ -8,6 +8,8 @@ the view and the request, like those in `queue_rules.py`.
     OPEN      DRAINING  any; a new part is OPEN in the same     an operator   nothing changed
                         transaction, its heir, and the home if
                         it was; no purged messages then
+    OPEN      DRAINING  all parts of a FIFO queue at once; new  an operator   nothing changed
+                        parts are OPEN in the same transaction
     DRAINING  removed   its shard recorded that it is empty     the leader    asked again each
                                                                of its shard  second
 
@@ -18,6 +20,10 @@ it.
 
 A home that moves gives its role to the new part, whose id is the queue's from then on. Requests of
 hosts that have not heard of it name a part that is closed, and go on from there.
+
+The parts of a FIFO queue share out its message groups, each has a range of hashes. New parts have
+higher numbers than those before them, so a group's sequences rise from part to part. The first of
+them is the home, whose id is the queue's from then on.
 """
 
 from __future__ import annotations
@@ -48,6 +54,7 @@ from visibility.contract.errors import (
 from visibility.contract.levelling import keeps_whole
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import (
+    HASH_BITS,
     PARTS_MAX,
     GonePart,
     Part,
@@ -97,16 +104,62 @@ def add_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decis
     now than those asked.
     """
     current = _current(view, queue)
+    _check_standard(current)
     parts, last = _with_new(view, current, added)
     entries = _with_parts(current, parts, last)
     entries[LAST_ID] = view.highest_queue_id + len(added.shards)
     return Decision(entries, current.queue_id)
 
 
+def replace_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decision:
+    """New parts of a FIFO queue, which take its messages from now on in place of all others.
+
+    Raises QueueDoesNotExist, UnsupportedOperation for a queue that deduplicates over all its
+    groups, for one whose tags keep it whole, and for one into which purged messages can be
+    restored, InvalidParameterValue for too many parts, ServiceUnavailable if there are other parts
+    now than those asked.
+    """
+    current = _current(view, queue)
+    if current.deduplication_scope != "messageGroup":
+        raise UnsupportedOperation(
+            f"FIFO queue {current.name} deduplicates over the whole queue, so it stays whole. Only "
+            "one that was created with DeduplicationScope messageGroup can have several parts."
+        )
+    own = {part.queue_id for part in current.parts} or {current.queue_id}
+    if any(each.continued_as in own and _is_restorable(each) for each in view.kept):
+        raise UnsupportedOperation(
+            f"Purged messages of queue {current.name} can be restored: its parts stay as they are "
+            "until they are, or until the time for that is over."
+        )
+    before, last = _with_new(view, current, added)
+    count = len(added.shards)
+    new = [
+        msgspec.structs.replace(
+            part,
+            first_hash=(place << HASH_BITS) // count,
+            last_hash=((place + 1) << HASH_BITS) // count - 1,
+        )
+        for place, part in enumerate(before[-count:])
+    ]
+    closing = [msgspec.structs.replace(part, state=PartState.DRAINING) for part in before[:-count]]
+    home = msgspec.structs.replace(current, queue_id=new[0].queue_id, shard=new[0].shard)
+    entries = _with_parts(home, [*new, *closing], last)
+    entries[LAST_ID] = view.highest_queue_id + count
+    return Decision(entries, home.queue_id)
+
+
+def _check_standard(current: QueueDefinition) -> None:
+    if current.settings.fifo:
+        raise UnsupportedOperation(f"The parts of FIFO queue {current.name} can only be replaced.")
+
+
+def _is_restorable(kept: KeptQueue) -> bool:
+    """False for what was purged while there were several parts, see `queue_rules.restore`."""
+    return kept.is_needed and not kept.queue.parts
+
+
 def _with_new(view: QueueView, current: QueueDefinition, added: NewParts) -> tuple[list[Part], int]:
     """The parts, the new ones last, and the highest number."""
-    if current.settings.fifo:
-        raise UnsupportedOperation(f"Queue {current.name} is a FIFO queue, which stays whole.")
     if reason := keeps_whole(current.settings.own_tags):
         raise UnsupportedOperation(f"Queue {current.name} stays whole: {reason}.")
     parts = list(current.parts) or [Part(current.number, current.queue_id, current.shard)]
@@ -135,6 +188,7 @@ def drain_parts(view: QueueView, queue: QueueDefinition, numbers: Sequence[int])
     Raises QueueDoesNotExist, InvalidParameterValue for the home and for an unknown part.
     """
     current = _current(view, queue)
+    _check_standard(current)
     by_number = {part.number: part for part in current.parts[1:]}
     unknown = set(numbers) - by_number.keys()
     if unknown:
@@ -163,6 +217,7 @@ def move_part(view: QueueView, queue: QueueDefinition, number: int, added: NewPa
     restored, ServiceUnavailable if there are other parts now than those asked.
     """
     current = _current(view, queue)
+    _check_standard(current)
     parts, last = _with_new(view, current, added)
     *before, new = parts
     old = next((part for part in before if part.number == number and part.is_open), None)

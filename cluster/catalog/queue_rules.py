@@ -41,6 +41,7 @@ from visibility.contract.errors import (
     QueueDeletedRecently,
     QueueDoesNotExist,
     QueueNameExists,
+    UnsupportedOperation,
 )
 from visibility.contract.levelling import keeps_whole
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
@@ -359,7 +360,8 @@ def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
 
     Of a purged queue the messages are to be restored next, as its state says, and the queue that
     continues it is returned. Raises QueueDoesNotExist if there is none or its window is over,
-    QueueNameExists if its name was taken meanwhile.
+    QueueNameExists if its name was taken meanwhile, UnsupportedOperation for a FIFO queue that was
+    purged while it had several parts.
     """
     kept = view.kept.get(queue_id)
     if kept is None or not kept.queue.is_home or not view.kept.is_restorable(kept, now_ms):
@@ -369,6 +371,11 @@ def restore(view: QueueView, queue_id: int, now_ms: int) -> Decision:
         if successor is None:
             raise QueueDoesNotExist(
                 f"Queue {kept.queue.name} was deleted after this purge; restore it first."
+            )
+        if kept.queue.settings.fifo and kept.queue.parts:
+            raise UnsupportedOperation(  # a closed part may not get messages back
+                f"FIFO queue {kept.queue.name} had several parts when it was purged: its messages "
+                "cannot be restored."
             )
         together = view.kept.together(kept)
         return Decision(set_state(together, KeptState.RESTORING).entries, successor.queue_id)

@@ -6,16 +6,18 @@ Each has an id of its own: a shard may keep several parts of a queue, and rememb
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import msgspec
 
+from cluster.catalog.catalog_records import QueueName
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import (
     ChangeMessageVisibilityBatch,
     DeleteMessageBatch,
     Operation,
+    SendMessageBatch,
 )
 from visibility.contract.outcomes import Answer, batch_failure
 from visibility.contract.queue_parts import Part, way_of
@@ -34,6 +36,16 @@ _RESULTS: dict[type[Operation], Callable[..., _BatchResult]] = {
     DeleteMessageBatch: DeleteMessageBatchResult,
     ChangeMessageVisibilityBatch: ChangeMessageVisibilityBatchResult,
 }
+
+
+class View(Protocol):
+    """The queues as this host knows them."""
+
+    def find(self, name: QueueName) -> QueueDefinition | None:
+        """The queue of that name, None if there is none."""
+
+    def when_caught_up(self, then: Callable[[], None]) -> None:
+        """Call this soon, when the view shows what was committed before."""
 
 
 class Answered(NamedTuple):
@@ -73,7 +85,9 @@ def by_receipts(request: Request) -> list[Request]:
         part = next(iter(named), queue.parts[0])
         return [to_part(request, queue.of_part(part))]
     next(iter(named.values())).extend(refused)
-    return [_of_places(request, part, sorted(places)) for part, places in named.items()]
+    return [
+        of_places(request, queue.of_part(part), sorted(places)) for part, places in named.items()
+    ]
 
 
 def by_sequences(
@@ -112,12 +126,13 @@ def one_by_one(request: Request) -> list[Request]:
     ]
 
 
-def _of_places(request: Request, part: Part, places: Sequence[int]) -> Request:
+def of_places(request: Request, part: QueueDefinition, places: Sequence[int]) -> Request:
+    """The request to a part for those of its entries, or messages, that are at these places."""
     operation = request.operation
-    if isinstance(operation, _Batch):
+    if isinstance(operation, _Batch | SendMessageBatch):
         entries = operation.entries or []
         operation = msgspec.structs.replace(operation, entries=[entries[at] for at in places])
-    cut = to_part(request, request.queue.of_part(part), operation)
+    cut = to_part(request, part, operation)
     return msgspec.structs.replace(cut, parts=tuple(request.parts[at] for at in places))
 
 

@@ -2,7 +2,7 @@
 
     send              the less busy of two open parts, drawn by chance, of this process's if it has
                       some and they are not much busier; a part that closed meanwhile answers Moved,
-                      and another one is drawn
+                      and another one is drawn; FIFO: `split_fifo_sends.py`
     receive           `split_receives.py`
     delete, change    the part that the handle names, then its heirs (`following.py`); batches are
                       cut by part
@@ -16,16 +16,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
-from cluster.catalog.catalog_records import QueueName, name_of
+from cluster.catalog.catalog_records import name_of
 from cluster.clock import Entropy
 from cluster.parts.following import Following
-from cluster.parts.part_requests import Answered, by_receipts, merged, sum_of, to_part
+from cluster.parts.part_requests import Answered, View, by_receipts, merged, sum_of, to_part
+from cluster.parts.split_fifo_sends import SplitFifoSends
 from cluster.parts.split_receives import SplitReceive, SplitReceives
 from cluster.shards.router import Router
 from visibility.contract.errors import Moved, QueueDoesNotExist, QueueError, ServiceUnavailable
@@ -42,16 +42,6 @@ _ROUNDS_MAX = 3
 """Times that a send asks all parts that it knows: each round begins with the news of parts."""
 
 
-class View(Protocol):
-    """The queues as this host knows them."""
-
-    def find(self, name: QueueName) -> QueueDefinition | None:
-        """The queue of that name, None if there is none."""
-
-    def when_caught_up(self, then: Callable[[], None]) -> None:
-        """Call this soon, when the view shows what was committed before."""
-
-
 class SplitQueues:
     """Belongs to the event loop's thread."""
 
@@ -60,6 +50,7 @@ class SplitQueues:
         self._view = view
         self._bits128 = entropy.bits128
         self._receives = SplitReceives(router, view, entropy)
+        self._fifo_sends = SplitFifoSends(router, view)
         self._following = Following(router, view)
         self._sending = Counter[int]()
         """Sends under way by the id of the part."""
@@ -70,7 +61,10 @@ class SplitQueues:
         if type(operation) is ReceiveMessage:
             return self._receives.begin(request, on_answer, room)
         ticket = Ticket(request, on_answer)
-        if type(operation) in _SENDS:
+        if type(operation) in _SENDS and request.queue.settings.fifo:
+            self._receives.notice(request.queue)
+            self._fifo_sends.begin(ticket)
+        elif type(operation) in _SENDS:
             self._send(ticket, frozenset(), 1)
         else:
             self._act(request, on_answer)

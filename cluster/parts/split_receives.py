@@ -14,14 +14,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
 from cluster.catalog.catalog_records import QueueName, name_of
 from cluster.clock import Entropy
-from cluster.parts.part_requests import to_part
+from cluster.parts.part_requests import View, to_part
 from cluster.shards.router import Router
+from visibility.content.id_digests import attempt_digest
 from visibility.contract.errors import (
     OverLimit,
     QueueDoesNotExist,
@@ -29,8 +29,9 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.outcomes import Answer, Deliveries, MessagesFound
+from visibility.contract.outcomes import Answer, AttemptKnown, Deliveries, MessagesFound
 from visibility.rules.decided import NO_MESSAGES
+from visibility.rules.earlier_parts import FindAttempt
 from visibility.rules.levelling import LIMITED
 from visibility.rules.queue_parts import FindMessages
 from visibility.rules.receive import wait_ms
@@ -48,13 +49,6 @@ FAILED_S = 5.0
 _HEARD_MAX = 100_000
 _NEAR = 4
 """Weight of a message in a part of this process, whose receive need not be passed on."""
-
-
-class Parts(Protocol):
-    """The queues as this host knows them."""
-
-    def find(self, name: QueueName) -> QueueDefinition | None:
-        """The queue of that name, None if there is none."""
 
 
 class SplitReceive(Ticket):
@@ -94,7 +88,7 @@ class _Waiting:
 class SplitReceives:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, router: Router, view: Parts, entropy: Entropy) -> None:
+    def __init__(self, router: Router, view: View, entropy: Entropy) -> None:
         self._router = router
         self._view = view
         self._bits128 = entropy.bits128
@@ -116,6 +110,8 @@ class SplitReceives:
         queue = self._view.find(name_of(request.queue))
         if queue is None:
             loop.call_soon(on_answer, QueueDoesNotExist())
+        elif request.operation.receive_request_attempt_id:  # type: ignore[attr-defined]
+            self._find_attempt(receive, queue)
         else:
             self._try(receive, self._drawn(queue), self._go_on)
         return receive
@@ -141,6 +137,29 @@ class SplitReceives:
         waiting = self._waiting.get(name_of(queue)) if self._waiting else None
         if waiting is not None and waiting.version != queue.version:
             self._watch(waiting)
+
+    def _find_attempt(self, receive: SplitReceive, queue: QueueDefinition) -> None:
+        """Begin at the part that knows the attempt, which may repeat it. Each part must say."""
+        parts = queue.all_parts()
+        answers: list[Answer | QueueError] = []
+        knowing: list[QueueDefinition] = []
+
+        def answered(part: QueueDefinition, answer: Answer | QueueError) -> None:
+            answers.append(answer)
+            if isinstance(answer, AttemptKnown) and answer.is_known:
+                knowing.append(part)
+            if len(answers) < len(parts):
+                return
+            are_known = not any(map(_is_unknown, answers))
+            if knowing or are_known:
+                self._try(receive, knowing[0] if knowing else self._drawn(queue), self._go_on)
+            else:
+                receive.on_answer(ServiceUnavailable())
+
+        digest = attempt_digest(receive.request.operation.receive_request_attempt_id)  # type: ignore[attr-defined]
+        for part in parts:
+            question = to_part(receive.request, part, FindAttempt(digest))
+            self._router.submit(question, partial(answered, part))
 
     # -- one part after the other ------------------------------------------------------------------
 
@@ -376,6 +395,11 @@ class SplitReceives:
             self._watch(waiting)
 
         asyncio.get_running_loop().call_later(AGAIN_S, again)
+
+
+def _is_unknown(answer: Answer | QueueError) -> bool:
+    """True if a part that may be there did not answer."""
+    return isinstance(answer, QueueError) and not isinstance(answer, QueueDoesNotExist)
 
 
 def _is_limited(answer: Answer | QueueError) -> bool:

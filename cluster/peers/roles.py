@@ -16,6 +16,7 @@ from visibility.rules import (
     acknowledge,
     archive_batches,
     departures,
+    earlier_parts,
     kept_queues,
     queue_parts,
     queues,
@@ -82,6 +83,8 @@ _OF_THE_CLUSTER = {
     queues.CloseQueue,
     queues.QueueChanged,
     queue_parts.PartsAdded,
+    earlier_parts.ReadLockedGroups,
+    earlier_parts.UnlockGroups,
     kept_queues.ContinueQueue,
     kept_queues.RestoreMessages,
     kept_queues.DropQueue,
@@ -94,6 +97,8 @@ _FOR_CLIENTS = {
     queues.ReadCounters,
     queues.ReadQueues,
     queue_parts.FindMessages,
+    earlier_parts.FindIds,
+    earlier_parts.FindAttempt,
 }
 """Asked by a router to answer a client, besides the client's own operations."""
 

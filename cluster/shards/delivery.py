@@ -1,4 +1,5 @@
-"""Deliveries: carries messages from the outboxes of this host's shards to other shards.
+"""Deliveries: carries messages from the outboxes of this host's shards to other shards, or to other
+parts of a queue on the same one.
 
     read (its answer leaves when they are committed) → accept, there → clear, committed → forget
 
@@ -24,6 +25,7 @@ from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
+from visibility.rows.row_values import TARGET_MOVED
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.departures import ClearOutbox, ReadOutbox
@@ -58,8 +60,7 @@ class Deliveries:
         self._is_stopping = False
         self._log = structlog.get_logger("deliveries")
         for shard in router.shards.values():
-            if len(self._shards) > 1 or router.goes_elsewhere:
-                shard.subscribe(self.wake)
+            shard.subscribe(self.wake)
 
     def wake(self, source: int, news: News) -> None:
         """Deliver the messages of a shard. One that just begins to lead has the others of its
@@ -150,6 +151,8 @@ class Deliveries:
         if not accepted.outcomes:
             return None
         await self._ask(source, ClearOutbox(accepted.outcomes))
+        if all(reason == TARGET_MOVED for _, _, reason in accepted.outcomes):
+            return None  # they go on when this host knows to where
         return False
 
     async def _forget(self, pair: tuple[int, int], floors: Floors) -> None:

@@ -309,6 +309,8 @@ class Lead:
         self._commit(decided, stamp)
         if decided.departs:
             self._owner.report(News.DEPARTURES)
+        if decided.locks:
+            self._owner.report(News.LOCKS)
         if decided.damage is not None and self._shared is None:
             self._meet(decided.damage)
         taken_s = self._clock.monotonic_s() - begun_s

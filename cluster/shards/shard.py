@@ -118,6 +118,11 @@ class Shard:
         """The shards for which messages are in the outbox. O(those messages)."""
         return {each.to_shard for each in self._tenure.state.outbox.departures.values()}
 
+    def locking(self) -> list[int]:
+        """Ids of the queues of which groups are locked."""
+        state = self._tenure.state
+        return [each for each in state.locking if each in state.queues]
+
     def counters(self) -> dict[int, QueueCounters]:
         """Counters by id of the queues that hold or held messages."""
         return {queue.queue_id: queue.counters() for queue in self._tenure.state.queues.values()}

@@ -38,6 +38,8 @@ class News(Enum):
     """This host begins to decide the shard's requests."""
     DEPARTURES = "departures"
     """Messages left for other shards."""
+    LOCKS = "locks"
+    """Groups wait for earlier parts of their queue."""
 
 
 OnNews = Callable[[int, News], None]

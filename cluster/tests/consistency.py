@@ -15,6 +15,7 @@ from visibility.rows.row_keys import (
     GROUP,
     HOLD,
     LEASE,
+    LOCKED,
     MESSAGE,
     MOVE_TASK,
     QUARANTINED,
@@ -29,7 +30,7 @@ from visibility.rules.features import TABLES
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
-_KEPT_WHEN_EMPTY = {QUEUE, BLOCKED} | {
+_KEPT_WHEN_EMPTY = {QUEUE, BLOCKED, LOCKED} | {
     table.prefix for table in TABLES.values() if table.salvage is not None
 }
 
@@ -92,6 +93,7 @@ def _check_queue(queue: QueueState, rows: QueueRows) -> None:
     assert len(messages) == queue.waiting + len(queue.entries)
     assert rows.of_kind(QUARANTINED, Quarantined) == queue.quarantined.spans
     assert {key[9:25] for key in rows.table(BLOCKED)} == queue.quarantined.groups.keys()
+    assert {key[9:25] for key in rows.table(LOCKED)} == queue.locked.keys()
     ((key, value),) = rows.table(QUEUE).items()
     row = _decoded(QueueRow, key, value)
     assert isinstance(row, QueueRow)

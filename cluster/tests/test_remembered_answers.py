@@ -39,6 +39,13 @@ from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.rules.departures import ClearOutbox, ReadOutbox
+from visibility.rules.earlier_parts import (
+    FindAttempt,
+    FindGroups,
+    FindIds,
+    ReadLockedGroups,
+    UnlockGroups,
+)
 from visibility.rules.features import OPERATIONS
 from visibility.rules.hold_messages import HoldMessages
 from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessages
@@ -204,6 +211,11 @@ def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
         CheckPart,
         PartsAdded,
         FindMessages,
+        FindGroups,
+        FindIds,
+        FindAttempt,
+        ReadLockedGroups,
+        UnlockGroups,
         ReadOutbox,
         AcceptMessages,
         ClearOutbox,

@@ -11,6 +11,7 @@ import os
 import pytest
 
 from cluster.tests.repeated import printed_digest
+from cluster.tests.simulation.fifo_planted import PLANTS as FIFO_PLANTS
 from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
 from cluster.tests.simulation.outbox_planted import PLANTS as OUTBOX_PLANTS
 from cluster.tests.simulation.outbox_planted import UNLOCKING
@@ -46,7 +47,7 @@ _PLANTED: list[tuple[Plant, Shape]] = [
     *((plant, Shape(has_brief=True)) for plant in BRIEF_PLANTS),
     *((plant, Shape(has_schedules=True)) for plant in SCHEDULE_PLANTS),
     *((plant, Shape(has_sole=True)) for plant in REFUSED_PLANTS),
-    *((plant, Shape(shards=2, has_parts=True)) for plant in PARTS_PLANTS),
+    *((plant, Shape(shards=2, has_parts=True)) for plant in (*PARTS_PLANTS, *FIFO_PLANTS)),
 ]
 """Bugs, each with the shape of the worker that shows it."""
 

@@ -104,7 +104,7 @@ class Receiver:
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
-        self.receives = SplitReceives(cast(Any, parts), parts, CountingEntropy())
+        self.receives = SplitReceives(cast(Any, parts), cast(Any, parts), CountingEntropy())
         self.got: list[tuple[Any, object]] = []
 
     def begin(self, wait_s: int = 0) -> SplitReceive:

@@ -26,7 +26,7 @@ def parts(service: OperatorClient, *, queue: str, as_json: bool) -> None:
 @click.option("--parts", "count", type=int, required=True, help=_PARTS)
 @asks
 def split(service: OperatorClient, *, queue: str, count: int, as_json: bool) -> None:
-    """Keep a standard queue in more parts, each on the shard with the fewest."""
+    """Keep a queue in more parts, each on the shard with the fewest."""
     _show(service.post(f"queues/{part(queue)}/parts/split", {"parts": count}), as_json=as_json)
 
 

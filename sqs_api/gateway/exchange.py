@@ -13,7 +13,7 @@ from sqs_api.gateway.request_memory import RequestMemory
 from sqs_api.protocol.codec import Wire
 from sqs_api.protocol.reply import HeaderLines
 from visibility.contract.actions import Action
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import Departing, Moved, QueueError
 from visibility.contract.model import QueueDefinition
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
@@ -39,6 +39,9 @@ class Answerer(Protocol):
 
     def succeed(self, exchange: Exchange, result: Answer) -> object:
         """Answer anything else."""
+
+    def go_on(self, exchange: Exchange, ticket: Ticket) -> None:
+        """Take a request that had this ticket to other parts of its queue."""
 
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         """Answer with an error of the client or of the service."""
@@ -88,6 +91,8 @@ class Exchange(msgspec.Struct):
                 gateway.hand_out(self, ticket, answer)  # type: ignore[arg-type]
             elif kind is Deduplicated:
                 gateway.count_duplicates(self, answer)  # type: ignore[arg-type]
+            elif kind in (Moved, Departing) and ticket is not None:
+                gateway.go_on(self, ticket)
             elif isinstance(answer, QueueError):
                 gateway.refuse(self, answer)
             else:

@@ -47,9 +47,7 @@ from sqs_api.protocol.wire_names import CONTENT_TYPE_AWS_JSON
 from sqs_api.settings.origins import AllowedOrigins
 from visibility.contract.actions import ACTIONS, Action
 from visibility.contract.errors import (
-    Departing,
     InternalError,
-    Moved,
     QueueError,
     RequestThrottled,
     ServiceUnavailable,
@@ -308,24 +306,6 @@ class Gateway:
             return self._split.is_led_elsewhere(queue)
         return self._router.is_led_elsewhere(queue.shard)
 
-    def _go_on(self, exchange: Exchange) -> bool:
-        """Take a request that began before its queue got other parts to these; a long poll waits
-        there. False if it was not sent to a shard."""
-        operation, queue, caller = exchange.operation, exchange.queue, exchange.caller
-        if exchange.ticket is None or queue is None or caller is None:
-            return False
-        if type(operation) is not ReceiveMessage:
-            asked = exchange.ticket.request
-            exchange.ticket = self._split.submit(asked, exchange.on_answer, exchange)
-            return True
-        waited_s = self._monotonic_s() - exchange.started_s
-        left_s = max(0, ceil(wait_ms(operation, queue.settings) / 1000 - waited_s))
-        rest = msgspec.structs.replace(operation, wait_time_seconds=left_s)
-        target = self._queues.dead_letter_queue(queue)
-        request = Request(rest, queue, caller, exchange.request_id, (), target)
-        exchange.ticket = self._split.submit(request, exchange.on_answer, exchange)
-        return True
-
     def _admit_unsigned(
         self, decoded: Decoded, client: Client, headers: dict[bytes, bytes]
     ) -> Caller:
@@ -433,11 +413,20 @@ class Gateway:
         """Answer with a result; False if the client did not get it."""
         return self._write(exchange, 200, *_encode(exchange, result))
 
+    def go_on(self, exchange: Exchange, ticket: Ticket) -> None:
+        """Take a request that began before its queue got other parts to these. A long poll waits
+        there for the rest of its time."""
+        request, operation = ticket.request, exchange.operation
+        if type(operation) is ReceiveMessage:
+            waited_s = self._monotonic_s() - exchange.started_s
+            left_s = max(0, ceil(wait_ms(operation, request.queue.settings) / 1000 - waited_s))
+            rest = msgspec.structs.replace(operation, wait_time_seconds=left_s)
+            request = msgspec.structs.replace(request, operation=rest)
+        exchange.ticket = self._split.submit(request, exchange.on_answer, exchange)
+
     def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
         """Answer with an error."""
         if isinstance(refusal, ServiceUnavailable):
-            if isinstance(refusal, Moved | Departing) and self._go_on(exchange):
-                return
             action = "-" if exchange.action is None else exchange.action.name
             self._log.error("unavailable", request_id=exchange.request_id, action=action)
         self._write_refusal(exchange, refusal)

@@ -61,33 +61,52 @@ async def list_parts(context: OperatorContext, asked: Asked) -> ShownParts:
 
 
 async def split_queue(context: OperatorContext, asked: Asked, given: PartsWanted) -> ShownParts:
-    """Add parts to a standard queue, until so many take messages."""
+    """Add parts to a queue, until so many take messages; a FIFO queue gets all new ones."""
     asked.noted["parts"] = given.parts
     queue = asked.queue(asked.parts[0])
     count = given.parts - _open(queue)
     if count < 0:
         raise Refused(409, f"Queue {queue.name} has {_open(queue)} parts; `shrink` makes fewer.")
-    if count:
-        readings = await _readings(context, asked, queue)
-        known = {name: each for name, each in readings.items() if each is not None}
-        if len(known) < len(readings):
-            raise Refused(503, f"A part of queue {queue.name} does not answer. Try again.")
-        if reason := too_many_in_flight(queue, known, count):
-            raise Refused(409, reason)
-        shards = shards_for(queue, context.catalog.shards, count)
-        sequences = {queue_id: each.next_sequence for queue_id, each in known.items()}
-        queue = await context.catalog.add_parts(queue, NewParts(shards, sequences))
+    if count and queue.settings.fifo:
+        queue = await _replaced(context, asked, queue, given.parts)
+    elif count:
+        new = await _new_parts(context, asked, queue, count)
+        queue = await context.catalog.add_parts(queue, new)
     return await _shown(context, asked, queue)
 
 
+async def _replaced(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, count: int
+) -> QueueDefinition:
+    new = await _new_parts(context, asked, queue, count)
+    return await context.catalog.replace_parts(queue, new)
+
+
+async def _new_parts(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, count: int
+) -> NewParts:
+    """So many more parts, on the shards with the fewest. Raises Refused."""
+    readings = await _readings(context, asked, queue)
+    known = {name: each for name, each in readings.items() if each is not None}
+    if len(known) < len(readings):
+        raise Refused(503, f"A part of queue {queue.name} does not answer. Try again.")
+    if reason := too_many_in_flight(queue, known, count):
+        raise Refused(409, reason)
+    shards = shards_for(queue, context.catalog.shards, count)
+    return NewParts(shards, {queue_id: each.next_sequence for queue_id, each in known.items()})
+
+
 async def shrink_queue(context: OperatorContext, asked: Asked, given: PartsWanted) -> ShownParts:
-    """Let parts of a queue take no messages any more, until so many do. The others get theirs."""
+    """Let parts of a queue take no messages any more, until so many do. The others get theirs. All
+    of a FIFO queue make room for new ones, and consumers empty them."""
     asked.noted["parts"] = given.parts
     queue = asked.queue(asked.parts[0])
     count = _open(queue) - given.parts
     if count < 0:
         raise Refused(409, f"Queue {queue.name} has {_open(queue)} parts; `split` makes more.")
-    if count:
+    if count and queue.settings.fifo:
+        queue = await _replaced(context, asked, queue, given.parts)
+    elif count:
         others = [part.number for part in queue.parts[1:] if part.is_open]
         queue = await context.catalog.drain_parts(queue, others[-count:])
     return await _shown(context, asked, queue)

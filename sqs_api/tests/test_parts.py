@@ -16,6 +16,7 @@ from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
 from cluster.parts.split_queues import SplitQueues
+from cluster.parts.unlocking import Unlocking
 from cluster.shards.delivery import Deliveries
 from cluster.shards.lead import ShardParts
 from cluster.shards.queue_watch import QueueWatch
@@ -147,6 +148,7 @@ async def test_a_worker_needs_no_owner(tmp_path: Path) -> None:
             SplitQueues(router, catalog, process.entropy),
             Deliveries(router, process.entropy),
             watch,
+            Unlocking(router, catalog, process.entropy),
         )
         worker = Worker(
             process,

@@ -28,6 +28,7 @@ from visibility.rows.row_keys import (
     GROUP_LINE,
     HEAD,
     LEASE,
+    LOCKED,
     MESSAGE,
     QUARANTINED,
     SPAN,
@@ -80,7 +81,7 @@ class _QueueCheck:
             own,
             leases,
             groups={key[9:]: row for key, row in self._decoded(GROUP, GroupRow)},
-            blocked={key[9:] for key, _ in self._table(BLOCKED)},
+            blocked={key[9:] for table in (BLOCKED, LOCKED) for key, _ in self._table(table)},
             departures=ReadableRows(rows).departures.get(queue_id, ()),
             fifo=own.fifo,
         )

@@ -15,13 +15,17 @@ from visibility.rows.row_keys import (
     DELAYED,
     GROUP,
     LEASE,
+    LOCKED,
     MESSAGE,
+    group_key,
     last_number_of,
     number_of,
     queue_key,
+    table_range,
 )
 from visibility.rows.row_values import GroupRow, QueueRow
 from visibility.rules.features import TABLES
+from visibility.rules.tables import GROUP_KEY
 
 _BATCH_BYTES = 4 << 20
 _BATCH_ROWS = 10_000
@@ -69,12 +73,13 @@ class QueueCopy:
         self._id = queue_id
         own = rows.row(queue_key(queue_id), QueueRow)
         is_fifo = own.fifo if own is not None else bool(fifo)
+        self._locked = self._locked_groups()
         self._derived = DerivedQueue(
             queue_id,
             own,
             [lease for _, lease in self._table(LEASE, Lease)],
             groups={key[9:]: row for key, row in self._table(GROUP, GroupRow)},
-            blocked=blocked,
+            blocked={*blocked, *self._locked},
             departures=rows.departures.get(queue_id, ()),
             fifo=is_fifo,
         )
@@ -88,6 +93,8 @@ class QueueCopy:
         """Copy the queue. O(rows of the queue); holds its leases, groups and spans in memory."""
         derived = self._derived
         self._copy_kept()
+        for group in self._locked:
+            self._target.put(group_key(self._id, LOCKED, group), encode_row(0))
         self._put_all(derived.of_messages(self._messages()))
         if self._keeps_leases:
             self.kept = len(derived.lost)
@@ -101,6 +108,12 @@ class QueueCopy:
                 for key, row in self._table(table.prefix, table.row):
                     self._put(key, row)
                     self._derived.own = table.salvage(self._derived.own, row)
+
+    def _locked_groups(self) -> set[bytes]:
+        """The groups that wait for earlier parts; the names of damaged rows count, too."""
+        stored = [key for key, _ in self._rows.stored(self._id, LOCKED)]
+        lost = self._rows.lost[table_range(self._id, LOCKED)[0][:9]]
+        return {key[9:] for key in (*stored, *lost) if len(key) == GROUP_KEY}
 
     def _messages(self) -> Iterator[tuple[int, StoredMessage]]:
         """The messages, each of them copied."""

@@ -14,7 +14,7 @@ import msgspec
 from auth.caller import Caller
 from visibility.contract.errors import QueueError
 from visibility.contract.operations import Operation
-from visibility.contract.queue_parts import GonePart, Part, first_sequence, way_of
+from visibility.contract.queue_parts import GonePart, Part, first_sequence, hash_of, way_of
 
 
 class RedrivePolicy(msgspec.Struct, frozen=True, gc=False):
@@ -116,6 +116,21 @@ class QueueDefinition(msgspec.Struct, frozen=True):
     def all_parts(self) -> tuple[QueueDefinition, ...]:
         """The definitions of all parts, the home first; of an unsplit queue itself."""
         return tuple(map(self.of_part, self.parts)) or (self,)
+
+    def earlier_parts(self, group: bytes) -> list[QueueDefinition]:
+        """The parts that took messages of a FIFO group before this one; only where there are
+        parts."""
+        place, number = hash_of(group, self.receipt_key), self.part.number
+        return [
+            self.of_part(part) for part in self.parts if part.number < number and part.has(place)
+        ]
+
+    def part_for(self, group: bytes) -> QueueDefinition:
+        """The part of a FIFO queue that takes messages of the group; an unsplit queue itself."""
+        if not self.parts:
+            return self
+        place = hash_of(group, self.receipt_key)
+        return self.of_part(next(p for p in self.parts if p.is_open and p.has(place)))
 
     @property
     def arn(self) -> str:

@@ -159,6 +159,32 @@ class MessagesFound(msgspec.Struct, frozen=True):
     visible: int
 
 
+class GroupsHeld(msgspec.Struct, frozen=True):
+    """The groups of a question of which a closed part still has messages."""
+
+    groups: list[bytes]
+
+
+class LockedGroups(msgspec.Struct, frozen=True):
+    """A page of the locked groups of a part."""
+
+    groups: list[bytes]
+
+
+class IdsKnown(msgspec.Struct, frozen=True):
+    """Deduplication ids of a question that a closed part knows, as (digest, MessageId, sequence).
+    `are_over`: it knows none any more."""
+
+    ids: list[tuple[bytes, str, int]]
+    are_over: bool = False
+
+
+class AttemptKnown(msgspec.Struct, frozen=True):
+    """True if a part remembers a receive attempt."""
+
+    is_known: bool
+
+
 class OutboxPage(msgspec.Struct, frozen=True):
     """The next messages of an outbox for a shard; by origin, the number below which it holds none
     for that shard."""
@@ -196,6 +222,10 @@ Answer = (
     | Progress
     | PartReading
     | MessagesFound
+    | GroupsHeld
+    | LockedGroups
+    | IdsKnown
+    | AttemptKnown
     | OutboxPage
     | Accepted
     | None

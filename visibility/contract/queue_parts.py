@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from hashlib import blake2b
 
 import msgspec
 
@@ -24,6 +25,7 @@ PART_BITS = 44
 PART_STEP = 16
 NUMBERS_SKIPPED = 64 * PART_STEP
 """By a restore: more than the parts that a queue may have got since the backup."""
+HASH_BITS = 64
 PARTS_MAX = 16
 """Limit of a queue's parts: a purge writes a record for each of them in one transaction."""
 
@@ -44,7 +46,7 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     shard: int
     state: PartState = PartState.OPEN
     first_hash: int = 0
-    last_hash: int = (1 << 64) - 1
+    last_hash: int = (1 << HASH_BITS) - 1
     heir: int = 0
     """Of a part that drains: the number of the part that gets what it has."""
 
@@ -52,6 +54,17 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
     def is_open(self) -> bool:
         """True if it takes messages."""
         return self.state is PartState.OPEN
+
+    def has(self, group_hash: int) -> bool:
+        """True if the group is in the part's range."""
+        return self.first_hash <= group_hash <= self.last_hash
+
+
+def hash_of(group: bytes, key: bytes) -> int:
+    """The place of a group among the ranges of parts, of HASH_BITS bits. The key is a secret of the
+    queue, so nobody can choose group ids of one part."""
+    digest = blake2b(group, digest_size=HASH_BITS // 8, key=key, person=b"part").digest()
+    return int.from_bytes(digest)
 
 
 class GonePart(msgspec.Struct, frozen=True, array_like=True):

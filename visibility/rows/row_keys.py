@@ -26,6 +26,7 @@ values are in `visibility/rows/row_codec.py`.
     0x50   span                the number of rows of 0x10 in the span            count
     0x54   span                the quarantined messages of the span              Quarantined
     0x55   group               a group that a quarantined message blocks         time in ms
+    0x56   group               a group that waits for an earlier part            0
     0x60   position            a message that waits for the archive              ArchivedMessage
     0x61   number              a batch of them that was sealed                   SealedBatch
     0x62   0                   the shard's archive state                         ArchiveRow
@@ -66,6 +67,7 @@ MOVE_TASK = b"\x40"
 SPAN = b"\x50"
 QUARANTINED = b"\x54"
 BLOCKED = b"\x55"
+LOCKED = b"\x56"
 ARCHIVED = b"\x60"
 BATCH = b"\x61"
 ARCHIVE = b"\x62"

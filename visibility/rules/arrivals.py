@@ -32,6 +32,7 @@ from visibility.rules.hold_messages import MessagesHeld
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
+from visibility.rules.queue_parts import shares_out
 from visibility.rules.transfers import held_there
 from visibility.state.expiries import note_expiry
 from visibility.state.places import count
@@ -128,6 +129,10 @@ class _Accepting:
         queue = self._shard.definitions.queue_of_arn(arrival.arn)
         if queue is None:
             return None
+        if shares_out(queue):
+            part = queue.part_for(arrival.message.group)
+            is_here = part.shard == self._number and not self._shard.is_closed(part.queue_id)
+            return part if is_here else None
         here = [
             part
             for part in queue.all_parts()

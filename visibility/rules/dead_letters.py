@@ -22,7 +22,7 @@ from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.orders import order_of
-from visibility.rules.queue_parts import open_part
+from visibility.rules.queue_parts import open_part, shares_out
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -60,8 +60,8 @@ class DeadLetters:
     ) -> None:
         """`target` is the dead-letter queue of `queue`, None if it has none."""
         policy = queue.settings.redrive_policy
-        if target is not None and target.parts:
-            target = open_part(shard, target, stamp)
+        if target is not None and target.parts and not target.settings.fifo:
+            target = open_part(shard, target, stamp, b"")
         self._queue = queue
         self._target = target
         self._now_ms = stamp.now_ms
@@ -71,7 +71,7 @@ class DeadLetters:
         source = shard.queue(queue.queue_id)
         self.source_book = self._book = order_of(queue.settings).book(shard, source)
         self._departures: Departures | None = None
-        if target is not None and target.shard != queue.shard:
+        if target is not None and (target.shard != queue.shard or shares_out(target)):
             self._departures = Departures(shard, queue, stamp)
         elif target is not None and target.queue_id != source.queue_id:
             there = shard.queue(target.queue_id)
@@ -156,6 +156,8 @@ class DeadLetters:
         if waits and message.group:
             self.source_book.depart(message.group, lease.sequence)
         before = departures.size
+        if shares_out(target):
+            target = target.part_for(message.group)
         departures.add(lease, message, target, self._moved(lease, sealed, target))
         self._size += departures.size - before
         return True

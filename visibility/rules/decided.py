@@ -69,3 +69,5 @@ class Decided(NamedTuple):
     """Set if requests were refused until a queue is rebuilt."""
     departs: bool = False
     """True if messages leave for other shards."""
+    locks: bool = False
+    """True if groups wait for earlier parts."""

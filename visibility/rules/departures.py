@@ -195,7 +195,11 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
 def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:
     """The departure to a part other than the one that refused it; None if none is known."""
     queue = shard.definitions.queue_of_arn(departure.target_arn)
-    part = None if queue is None else open_part(shard, queue, stamp, departure.target_queue_id)
+    part = (
+        None
+        if queue is None
+        else open_part(shard, queue, stamp, departure.arriving.group, departure.target_queue_id)
+    )
     if part is None:
         return None
     return msgspec.structs.replace(departure, to_shard=part.shard, target_queue_id=part.queue_id)

@@ -40,6 +40,8 @@ class Effects(Protocol):
     notices: list[Notice]
     departs: bool
     """True if messages leave for other shards."""
+    locks: bool
+    """True if groups wait for earlier parts."""
 
     def close(self, queue_id: int) -> None:
         """End the long polls of a removed queue."""

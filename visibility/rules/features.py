@@ -12,6 +12,8 @@ from visibility.rules import (
     arrivals,
     browse,
     departures,
+    earlier_parts,
+    group_locks,
     hold_messages,
     kept_queues,
     move_plans,
@@ -61,6 +63,7 @@ OPERATIONS = _combined(
     hold_messages.OPERATIONS,
     queues.OPERATIONS,
     queue_parts.OPERATIONS,
+    earlier_parts.OPERATIONS,
     kept_queues.OPERATIONS,
     archive_batches.OPERATIONS,
     departures.OPERATIONS,
@@ -84,5 +87,6 @@ TABLES = tables_by_prefix(
     remembered_ids.TABLES,
     move_tasks.TABLES,
     quarantine.TABLES,
+    group_locks.TABLES,
     *(each.tables for each in SHARD_TABLES),
 )

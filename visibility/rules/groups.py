@@ -22,6 +22,7 @@ from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import GROUP, HEAD, group_key, row_key
 from visibility.rows.row_values import GroupRow
 from visibility.rules.events import Event
+from visibility.rules.group_locks import GroupsLocked, GroupsUnlocked, must_ask
 from visibility.state.queue_state import Blocked, QueueState
 from visibility.state.shard_state import ShardState
 
@@ -161,7 +162,7 @@ class GroupBook:
 class FifoBook(GroupBook):
     """The same for a FIFO queue, whose groups wait for their messages in flight."""
 
-    __slots__ = ("_departed", "_left")
+    __slots__ = ("_departed", "_left", "_locks", "_unlocked")
 
     _fifo = True
 
@@ -172,6 +173,8 @@ class FifoBook(GroupBook):
         self._left: dict[bytes, set[int]] = {}
         """Messages that leave their group's line but are still in it on disk."""
         self._departed: dict[bytes, set[int]] | None = None
+        self._locks: list[bytes] | None = None
+        self._unlocked: Collection[bytes] = ()
 
     def place_after_delay(self, sequence: int) -> int:
         """See `GroupBook`. It keeps its place."""
@@ -190,7 +193,25 @@ class FifoBook(GroupBook):
         held = self.in_flight_by_group(group)
         if held and min(held) < sequence:
             return 0
-        return self.allocate() if held else sequence
+        if self._is_locked(group):
+            return 0
+        if held:
+            return self.allocate()
+        if not self.row(group).count and must_ask(self._shard, self._queue, group):
+            self._locks = [*(self._locks or ()), group]
+            return 0
+        return sequence
+
+    def _is_locked(self, group: bytes) -> bool:
+        if self._locks is not None and group in self._locks:
+            return True
+        return group in self._queue.locked and group not in self._unlocked
+
+    def unlock(self, groups: Collection[bytes]) -> None:
+        """Let groups go on: no earlier part has messages of them. Raises DamagedRecord."""
+        self._unlocked = groups
+        for group in groups:
+            self.settle(group, (), [])
 
     def leave(self, group: bytes, sequence: int) -> None:
         """See `GroupBook`."""
@@ -234,6 +255,7 @@ class FifoBook(GroupBook):
         listed = (
             bool(count)
             and group not in self._blocked
+            and not self._is_locked(group)
             and (not held or self._may_go_before(group, row, min(held), back))
         )
         order = (row.order or self.allocate()) if listed else 0
@@ -257,6 +279,16 @@ class FifoBook(GroupBook):
         left = self._left.get(group, _NOBODY)
         line = self._shard.rows.group_line(self._queue.queue_id, group, row.first, len(left) + 1)
         return any(sequence < held_min for sequence, _ in line if sequence not in left)
+
+    def events(self) -> tuple[Event, ...]:
+        """See `GroupBook`; here locks may go before."""
+        queue_id = self._queue.queue_id
+        events = super().events()
+        if self._unlocked:
+            events = (GroupsUnlocked(queue_id, list(self._unlocked)), *events)
+        if self._locks:
+            events = (GroupsLocked(queue_id, self._locks), *events)
+        return events
 
 
 # -- events ----------------------------------------------------------------------------------------

@@ -44,7 +44,7 @@ from visibility.rules.move_pace import (
 )
 from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.orders import order_of
-from visibility.rules.queue_parts import open_part
+from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.retention import TooOld
 from visibility.rules.selected import is_hidden
 from visibility.state.queue_state import QueueState
@@ -164,7 +164,7 @@ class _Moving:
                 message,
             )
             if not isinstance(target, str):
-                target = self._part_of(target)
+                target = self._part_of(target, message.group)
             if not isinstance(target, str):
                 if target.shard != self._definition.shard:
                     if not self._departures.has_room:
@@ -183,12 +183,15 @@ class _Moving:
             return self._waiting(cursor)
         return self._events(cursor, is_last=is_last)
 
-    def _part_of(self, target: QueueDefinition) -> QueueDefinition | str:
-        """The part that takes the messages of this step, or the reason why there is none."""
+    def _part_of(self, target: QueueDefinition, group: bytes) -> QueueDefinition | str:
+        """The part that takes the messages of this step, or of a FIFO queue those of the group, or
+        the reason why there is none."""
+        if shares_out(target):
+            return target.part_for(group)
         if not target.parts:
             return target
         if target.queue_id not in self._drawn:
-            self._drawn[target.queue_id] = open_part(self._shard, target, self._stamp)
+            self._drawn[target.queue_id] = open_part(self._shard, target, self._stamp, group)
         return self._drawn[target.queue_id] or TARGET_GONE
 
     def _is_chosen(self, sequence: int, message: StoredMessage) -> bool:

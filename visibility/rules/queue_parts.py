@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import msgspec
 from typing_extensions import override
 
-from visibility.contract.errors import Moved
+from visibility.contract.errors import Moved, ServiceUnavailable
 from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
@@ -26,6 +26,7 @@ from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.events import Event
 from visibility.rules.levelling import hold_back, receive_room, without_messages
 from visibility.rules.operation_kinds import OperationKind, Operations
+from visibility.rules.remembered_ids import REMEMBERED_MS
 from visibility.rules.tables import (
     NUMBER_KEY,
     Kept,
@@ -67,11 +68,31 @@ def check_open(shard: ShardState, definition: QueueDefinition) -> None:
         raise Moved(f"A part of queue {definition.name} is closed.")
 
 
+def closing(shard: ShardState, definition: QueueDefinition, now_ms: int) -> tuple[Event, ...]:
+    """Close a part that drains, behind which a question is answered; no events if it is closed.
+
+    Raises ServiceUnavailable if this host has not heard that it drains.
+    """
+    if _row(shard, definition).closed_version:
+        return ()
+    if not definition.parts or definition.part.is_open:
+        raise ServiceUnavailable()
+    return (_closed(definition, now_ms),)
+
+
+def shares_out(queue: QueueDefinition) -> bool:
+    """True for a FIFO queue with parts, of which each has its own groups."""
+    return bool(queue.parts) and queue.settings.fifo
+
+
 def open_part(
-    shard: ShardState, queue: QueueDefinition, stamp: Stamp, refused_by: int = 0
+    shard: ShardState, queue: QueueDefinition, stamp: Stamp, group: bytes, refused_by: int = 0
 ) -> QueueDefinition | None:
-    """A part that takes a message which is not from a client, drawn by chance, but not that with
-    the id `refused_by`; of an unsplit queue itself. None if this shard knows of no such part."""
+    """A part that takes a message which is not from a client: that of its group in a FIFO queue,
+    else one drawn by chance, but not that with the id `refused_by`; of an unsplit queue itself.
+    None if this shard knows of no such part."""
+    if queue.settings.fifo:
+        return queue.part_for(group)
     if not queue.parts:
         return None if queue.queue_id == refused_by else queue
     known = [
@@ -160,16 +181,16 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     definition = request.queue
     queue = shard.queue(definition.queue_id)
     is_over = gives_nothing(shard, queue, stamp.now_ms)
-    if queue.visible > 0 and not is_over and queue.in_flight < in_flight_max(definition):
+    ready = queue.ready_groups.total if queue.fifo else queue.visible
+    if ready > 0 and not is_over and queue.in_flight < in_flight_max(definition):
         if not definition.settings.own_tags or receive_room(queue, definition, stamp.now_ms) > 0:
-            return MessagesFound(queue.visible), ()
+            return MessagesFound(ready), ()
         hold_back(shard, queue, definition, stamp.now_ms)
     return (NoAnswer.PARK if operation.wait_time_seconds else without_messages(queue)), ()
 
 
 def _row(shard: ShardState, definition: QueueDefinition) -> PartRow:
-    number = definition.part_number
-    return shard.parts.get(definition.queue_id) or PartRow(number)
+    return shard.parts.get(definition.queue_id) or PartRow(definition.part_number)
 
 
 def _closed(definition: QueueDefinition, now_ms: int) -> PartChanged:
@@ -192,6 +213,8 @@ def _waits_for(shard: ShardState, queue: QueueState, row: PartRow, now_ms: int) 
         return f"{queue.departed} messages on their way to other shards"
     if blocked:
         return blocked
+    if queue.remembered_ms and now_ms - queue.remembered_ms < REMEMBERED_MS:
+        return "ids of sends and of receive attempts"
     if shard.memory is not None and now_ms - row.closed_at_ms < RETRIES_OVER_MS:
         return "retries of the last sends"
     return ""

@@ -17,7 +17,7 @@ from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
-_REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
+REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 
 
 class DeduplicationRecorded(Event, frozen=True):
@@ -66,9 +66,9 @@ def forget_ids(
     if not queue.remembered_ms:
         return (), None
     now_ms = stamp.now_ms
-    before_ms = (now_ms - _REMEMBERED_MS) // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
+    before_ms = (now_ms - REMEMBERED_MS) // REMEMBER_BUCKET_MS * REMEMBER_BUCKET_MS
     over = queue.remembered_ms < before_ms
-    again = None if over else before_ms + _REMEMBERED_MS + 2 * REMEMBER_BUCKET_MS
+    again = None if over else before_ms + REMEMBERED_MS + 2 * REMEMBER_BUCKET_MS
     if before_ms <= queue.forgotten_ms and not over:
         return (), again
     return (DeduplicationForgotten(queue.queue_id, before_ms),), again

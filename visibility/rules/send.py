@@ -49,7 +49,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     assert isinstance(operation, SendMessage)
     assert isinstance(content, Content)
     definition = request.queue
-    if definition.parts:
+    if shard.parts:
         check_open(shard, definition)
     queue = shard.queue(definition.queue_id)
     delay_s = operation.delay_seconds
@@ -86,7 +86,7 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     operation = request.operation
     assert isinstance(operation, SendMessageBatch)
     assert operation.entries is not None
-    if request.queue.parts:
+    if shard.parts:
         check_open(shard, request.queue)
     queue = shard.queue(request.queue.queue_id)
     sending = Sending(shard, queue, request.queue, stamp, request.parts)

@@ -109,6 +109,7 @@ class Turn:
         "departs",
         "dropped",
         "handing_out",
+        "locks",
         "notices",
         "remembered",
         "request_ids",
@@ -130,6 +131,7 @@ class Turn:
         self.notices: list[Notice] = []
         self.damage: Damage | None = None
         self.departs = False
+        self.locks = False
         self.handing_out = HandingOut(state.without_room)
 
     def run(self, deferred: list[Ticket], requests: list[Ticket]) -> None:
@@ -182,6 +184,7 @@ class Turn:
             self.notices,
             self.damage,
             self.departs,
+            self.locks,
         )
 
     # -- time --------------------------------------------------------------------------------------

@@ -93,6 +93,8 @@ def _rebuild_deadlines(shard: ShardState) -> None:
 def restore(shard: ShardState, queue: QueueState, leases: list[Lease]) -> None:
     """Begin with a stored queue; `advance` makes messages visible again."""
     shard.queues[queue.queue_id] = queue
+    if queue.locked:
+        shard.locking[queue.queue_id] = None
     for lease in leases:
         hide(shard, queue, lease, 0)
     queue.counts = Counts(restored=queue.stored)

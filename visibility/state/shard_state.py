@@ -71,6 +71,7 @@ class ShardState:
         "definitions",
         "due",
         "hidden",
+        "locking",
         "memory",
         "outbox",
         "parts",
@@ -113,6 +114,8 @@ class ShardState:
         """Messages on their way to other shards."""
         self.parts: dict[int, PartRow] = {}
         """Parts of queues that closed, by queue id; those that are gone stay."""
+        self.locking: dict[int, None] = {}
+        """Ids of queues with locked groups; some may have none any more."""
         self.memory: AnswerMemory | None = None
         """Answers for retries; None if no request is tried again."""
         self.quarantines = True
@@ -158,6 +161,8 @@ class ShardState:
 
         The definitions know of a purge before the shard does.
         """
+        if self.is_closed(queue_id):
+            return False
         state = self.queues.get(queue_id)
         if state is not None and (
             state.continues or state.next_sequence > self._first_sequence(queue_id)

@@ -46,7 +46,7 @@ STEPS = 12
 """Steps of each client."""
 APART = ("isolate", "cut off")
 """Faults by which leaders lose what no other host has."""
-_PATIENCE_S = 1_000.0
+_PATIENCE_S = 4_000.0
 _PROGRESS_S = 90.0
 """Bound for progress once nothing goes wrong any more."""
 
@@ -160,6 +160,7 @@ def fleet_shape(seed: int) -> Shape:
         disks=drawn_disks(seed),
         has_operator=drawn_operator(seed),
         has_sole=drawn_sole(seed),
+        has_parts=drawn_parts(seed),
         is_fleet=True,
     )
 

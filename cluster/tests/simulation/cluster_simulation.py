@@ -39,6 +39,8 @@ _LATEST = 0.7
 class ClusterSimulation(Simulation):
     """One seed. Requests are held and tried again as a router does."""
 
+    unlocks_groups = False
+
     def __init__(self, machine: Machine, clusters: Sequence[ShardCluster]) -> None:
         """Each of `clusters` is one shard, with hosts and faults of its own."""
         super().__init__(machine)

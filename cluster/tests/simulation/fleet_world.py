@@ -11,6 +11,8 @@ from random import Random
 
 import msgspec
 
+from cluster.parts.split_receives import SplitReceive
+from cluster.parts.unlocking import LOOK_S, Unlocking
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.held_requests import Routed
@@ -128,6 +130,8 @@ class FleetHost:
         ):
             self.transport.serve(Channel.REQUESTS, self._entering(service), role)
         process.deliveries = Deliveries(self.router, entropy)
+        self.unlocking = Unlocking(self.router, host.cluster.queues, entropy)
+        self._looking = asyncio.get_running_loop().create_task(self._look())
         self._life = asyncio.get_running_loop().create_task(self._live(fleet))
 
     def _entering(self, service: ChannelService) -> ChannelService:
@@ -159,8 +163,15 @@ class FleetHost:
             await asyncio.sleep(_IDLE_S)
             self.transport.close_idle()
 
+    async def _look(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK_S)
+            await self.unlocking.look()
+
     def end(self) -> None:
         """The process is gone, with its connections."""
+        self.unlocking.stop()
+        self._looking.cancel()
         self.leaders.is_over = True
         self.router.shards = {}
         self._life.cancel()
@@ -216,6 +227,8 @@ class Fleet:
 class FleetSimulation(ClusterSimulation):
     """Requests go through hosts of any cluster."""
 
+    unlocks_groups = True
+
     def __init__(self, machine: Machine, fleet: Fleet) -> None:
         super().__init__(machine, fleet.clusters)
         self.fleet = fleet
@@ -262,6 +275,8 @@ class FleetSimulation(ClusterSimulation):
 
     def hang_up(self, call: Call) -> bool:
         """See Simulation."""
+        if isinstance(call.ticket, SplitReceive):
+            return super().hang_up(call)
         if call.reply.done() or id(call) not in self._asked or call.ticket is None:
             return False
         if self._routers[id(call)].cancel(call.ticket):

@@ -19,6 +19,7 @@ from cluster.catalog.part_rules import (
     drain_parts,
     move_part,
     remove_part,
+    replace_parts,
 )
 from cluster.catalog.queue_rules import Decision, Waits
 from cluster.parts.split_queues import SplitQueues
@@ -80,6 +81,10 @@ class KnownParts(KnownQueues):
     def split(self, queue: QueueDefinition, added: NewParts) -> None:
         """Add parts."""
         self._apply(queue, add_parts(cast(Any, self), queue, added))
+
+    def replace(self, queue: QueueDefinition, added: NewParts) -> None:
+        """Put new parts into the place of those of a FIFO queue."""
+        self._apply(queue, replace_parts(cast(Any, self), queue, added))
 
     def drain(self, queue: QueueDefinition, numbers: list[int]) -> None:
         """Let parts drain."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from cluster.tests.simulation.worker import Machine
@@ -33,6 +35,11 @@ BRIEF_NAMES = (BRIEF, BRIEF_FIFO)
 TTL_S = 12
 TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
 """Queues to which messages move."""
+_SHARED_OUT: dict[str, Any] = {
+    "DeduplicationScope": "messageGroup",
+    "FifoThroughputLimit": "perMessageGroupId",
+}
+"""Attributes of a FIFO queue that can have several parts."""
 _REACH = {
     FAILING: frozenset((LETTERS, RESCUED)),
     FAILING_FIFO: frozenset((LETTERS_FIFO,)),
@@ -54,7 +61,8 @@ def define_queues(
     known = machine.queues
     for queue_id, name in enumerate(NAMES, 1):
         if name not in (FAILING, FAILING_FIFO):
-            _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility))
+            more: dict[str, Any] = _SHARED_OUT if name.endswith(".fifo") else {}
+            _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility, **more))
     for queue_id, name in enumerate(SHORT_NAMES if has_short else (), len(NAMES) + 1):
         history.queues[name] = Queue(
             name,
@@ -94,6 +102,7 @@ def define_queues(
                 dead_letters_to=named(known, letters),
                 max_receive_count=2,
                 VisibilityTimeout=visibility,
+                **(_SHARED_OUT if name == FAILING_FIFO else {}),
             ),
         )
 

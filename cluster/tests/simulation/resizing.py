@@ -18,18 +18,21 @@ from visibility.rules.queue_parts import CheckPart, PartsAdded
 from visibility.tests import prepared
 
 _SENT = (queues.PLAIN, queues.FAIR, queues.FAILING)
-SPLIT = (*_SENT, queues.LETTERS, queues.RESCUED)
+_STANDARD = (*_SENT, queues.LETTERS, queues.RESCUED)
+SPLIT = (*_STANDARD, queues.ORDER, queues.FAILING_FIFO, queues.LETTERS_FIFO)
 _MOST = 4
-_LOOK_S = 0.2
+_AGAIN_S = 30.0
+"""Interval of the looks at the end: closed parts remember ids for some minutes."""
 
 
 class Resizer(Client):
     """See above."""
 
-    async def split(self, name: str, count: int) -> None:
-        """Add parts; nothing without the answers of all that there are."""
+    async def split(self, name: str, count: int, most: int = _MOST) -> None:
+        """Add parts; nothing without the answers of all that there are. A FIFO queue gets so many
+        in the place of all others."""
         queue = self.queue(name)
-        if len(queue.parts) + count > min(PARTS_MAX, _MOST):
+        if len(queue.parts) + count > most:
             return
         known = await self._known(queue)
         if known is None:
@@ -37,10 +40,14 @@ class Resizer(Client):
         machine = self.simulation.machine
         shards = shards_for(queue, range(len(machine.shards)), count)
         was_whole = not queue.parts
-        machine.queues.split(queue, NewParts(shards, known))
+        change = machine.queues.replace if queue.settings.fifo else machine.queues.split
+        change(queue, NewParts(shards, known))
         self.simulation.note(f"{self.name} splits {name}: {len(self.queue(name).parts)} parts")
         if was_whole:
-            await self.ask(prepared.prepared(self.queue(name), PartsAdded()), f"split {name}")
+            whole = next(
+                part for part in self.queue(name).all_parts() if part.queue_id == queue.queue_id
+            )
+            await self.ask(prepared.prepared(whole, PartsAdded()), f"split {name}")
 
     async def _known(self, queue: QueueDefinition) -> dict[int, int] | None:
         """The next sequences of all parts; None if a purge comes between, or one is silent."""
@@ -75,6 +82,10 @@ class Resizer(Client):
     async def shrink(self, name: str, count: int) -> None:
         """Let parts drain; their shards hear of it now or later."""
         queue = self.queue(name)
+        if queue.settings.fifo:
+            if sum(part.is_open for part in queue.parts) > 1:
+                await self.split(name, 1, PARTS_MAX)
+            return
         numbers = [part.number for part in queue.parts[1:] if part.is_open][-count:]
         self.simulation.machine.queues.drain(queue, numbers)
         self.simulation.note(f"{self.name} shrinks {name}: {numbers}")
@@ -110,7 +121,7 @@ async def resize(client: Client, steps: int) -> None:
     random = client.random
     for _ in range(2 * steps):
         await asyncio.sleep(random.uniform(0, 2))
-        name = random.choice(SPLIT)
+        name = random.choice(SPLIT if client.simulation.unlocks_groups else _STANDARD)
         choice = random.random()
         if choice < 0.1:  # parts close that messages are on their way to
             await client.move_all(queues.LETTERS, queues.RESCUED)
@@ -141,7 +152,7 @@ async def check_whole(client: Client, rounds: int) -> None:
             await resizer.look(name)
             if not client.queue(name).parts:
                 break
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_AGAIN_S)
         else:
             left = cast(Any, client.queue(name)).parts
             client.simulation.machine.violations.append(f"{name} is not whole: {left}")

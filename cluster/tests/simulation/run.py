@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from random import Random
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import structlog
@@ -50,15 +51,15 @@ _WHATEVER_IS_LOST = ("wrong message", "wrong counters")
 """Rules that hold even when Entries were lost."""
 _PATIENCE_S = 100_000.0
 _STEP_MESSAGES = 10
-_STEPS_OF = (
-    (dead_letters, "MOVES_MAX"),
-    (move_steps, "CHUNK_MESSAGES"),
-    (transfers, "STEP_MESSAGES"),
-    (departures, "PAGE_MESSAGES"),
+_LESS: tuple[tuple[ModuleType, str, int], ...] = (
+    (dead_letters, "MOVES_MAX", _STEP_MESSAGES),
+    (move_steps, "CHUNK_MESSAGES", _STEP_MESSAGES),
+    (transfers, "STEP_MESSAGES", _STEP_MESSAGES),
+    (departures, "PAGE_MESSAGES", _STEP_MESSAGES),
+    (queue_parts, "RETRIES_OVER_MS", 60_000),
 )
-"""Bounds of a decision, which must fit into an Entry of the simulation's small segments."""
-_RETRIES_OVER_MS = 1_000
-"""A request that may have been decided is not tried again here."""
+"""Bounds of a decision, which must fit into an Entry of the simulation's small segments, and of a
+time that is longer than any retry here."""
 
 
 class Shape(NamedTuple):
@@ -239,11 +240,9 @@ def told(error: BaseException) -> str:
 @contextmanager
 def small_steps() -> Iterator[None]:
     """Bound decisions as the segments are."""
-    before = [(module, name, getattr(module, name)) for module, name in _STEPS_OF]
-    for module, name, value in before:
-        setattr(module, name, min(value, _STEP_MESSAGES))
-    before.append((queue_parts, "RETRIES_OVER_MS", queue_parts.RETRIES_OVER_MS))
-    queue_parts.RETRIES_OVER_MS = _RETRIES_OVER_MS
+    before = [(module, name, getattr(module, name)) for module, name, _ in _LESS]
+    for module, name, value in _LESS:
+        setattr(module, name, value)
     try:
         yield
     finally:

@@ -61,6 +61,9 @@ class Call:
 class Simulation:
     """One seed."""
 
+    unlocks_groups = True
+    """False if nobody asks for the locked groups of FIFO queues, which then stay whole."""
+
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.history = History()

@@ -10,6 +10,7 @@ from random import Random
 from zlib import crc32
 
 from cluster.clock import SystemClock
+from cluster.parts.unlocking import LOOK_S, Unlocking
 from cluster.shards.delivery import Deliveries
 from cluster.shards.lead import ShardParts
 from cluster.shards.router import Router
@@ -103,6 +104,8 @@ class Worker:
         entropy = SimulatedEntropy(Random(machine.random.getrandbits(64)))
         self.deliveries = Deliveries(self.router, entropy)
         self.split = split_queues(self.router, machine.queues, Random(machine.part_seed))
+        self.unlocking = Unlocking(self.router, machine.queues, entropy)
+        self._looking: asyncio.Task[None] | None = None
 
     @property
     def is_over(self) -> bool:
@@ -113,11 +116,18 @@ class Worker:
         """Open all shards."""
         for part in self.parts:
             await part.shard.start()
+        self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    async def _look(self) -> None:
+        while not self.is_over:
+            await self.unlocking.look()
+            await asyncio.sleep(LOOK_S)
 
     def end(self) -> None:
         """A crash: cut it off from everything."""
         self._disk.is_over = True
         self.deliveries.begin_to_stop()
+        self.unlocking.stop()
         self.split.end_waiting()
         for part in self.parts:
             part.end()
@@ -125,6 +135,7 @@ class Worker:
     async def stop(self) -> None:
         """Stop cleanly."""
         await self.deliveries.stop()
+        self.unlocking.stop()
         self.split.end_waiting()
         stops = [part.shard.stop() for part in self.parts]
         ends = await asyncio.gather(*stops, return_exceptions=True)
