@@ -40,8 +40,11 @@ class Answerer(Protocol):
     def succeed(self, exchange: Exchange, result: Answer) -> object:
         """Answer anything else."""
 
-    def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
-        """Answer with an error of the client or of the service."""
+    def refuse(
+        self, exchange: Exchange, refusal: QueueError | AuthError, ticket: Ticket | None = None
+    ) -> None:
+        """Answer with an error of the client or of the service; `ticket` is that of a request which
+        a shard refused."""
 
     def fail(self, exchange: Exchange) -> None:
         """Answer for a bug, which is being handled."""
@@ -89,7 +92,7 @@ class Exchange(msgspec.Struct):
             elif kind is Deduplicated:
                 gateway.count_duplicates(self, answer)  # type: ignore[arg-type]
             elif isinstance(answer, QueueError):
-                gateway.refuse(self, answer)
+                gateway.refuse(self, answer, ticket)
             else:
                 gateway.succeed(self, answer)
         except Exception:

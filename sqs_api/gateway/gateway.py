@@ -308,23 +308,16 @@ class Gateway:
             return self._split.is_led_elsewhere(queue)
         return self._router.is_led_elsewhere(queue.shard)
 
-    def _go_on(self, exchange: Exchange) -> bool:
+    def _go_on(self, exchange: Exchange, asked: Request) -> None:
         """Take a request that began before its queue got other parts to these; a long poll waits
-        there. False if it was not sent to a shard."""
-        operation, queue, caller = exchange.operation, exchange.queue, exchange.caller
-        if exchange.ticket is None or queue is None or caller is None:
-            return False
-        if type(operation) is not ReceiveMessage:
-            asked = exchange.ticket.request
-            exchange.ticket = self._split.submit(asked, exchange.on_answer, exchange)
-            return True
-        waited_s = self._monotonic_s() - exchange.started_s
-        left_s = max(0, ceil(wait_ms(operation, queue.settings) / 1000 - waited_s))
-        rest = msgspec.structs.replace(operation, wait_time_seconds=left_s)
-        target = self._queues.dead_letter_queue(queue)
-        request = Request(rest, queue, caller, exchange.request_id, (), target)
-        exchange.ticket = self._split.submit(request, exchange.on_answer, exchange)
-        return True
+        there for the rest of its time."""
+        operation = asked.operation
+        if type(operation) is ReceiveMessage:
+            waited_s = self._monotonic_s() - exchange.started_s
+            left_s = max(0, ceil(wait_ms(operation, asked.queue.settings) / 1000 - waited_s))
+            rest = msgspec.structs.replace(operation, wait_time_seconds=left_s)
+            asked = msgspec.structs.replace(asked, operation=rest)
+        exchange.ticket = self._split.submit(asked, exchange.on_answer, exchange)
 
     def _admit_unsigned(
         self, decoded: Decoded, client: Client, headers: dict[bytes, bytes]
@@ -433,10 +426,13 @@ class Gateway:
         """Answer with a result; False if the client did not get it."""
         return self._write(exchange, 200, *_encode(exchange, result))
 
-    def refuse(self, exchange: Exchange, refusal: QueueError | AuthError) -> None:
-        """Answer with an error."""
+    def refuse(
+        self, exchange: Exchange, refusal: QueueError | AuthError, ticket: Ticket | None = None
+    ) -> None:
+        """Answer with an error; `ticket` is that of a request which a shard refused."""
         if isinstance(refusal, ServiceUnavailable):
-            if isinstance(refusal, Moved | Departing) and self._go_on(exchange):
+            if isinstance(refusal, Moved | Departing) and ticket is not None:
+                self._go_on(exchange, ticket.request)
                 return
             action = "-" if exchange.action is None else exchange.action.name
             self._log.error("unavailable", request_id=exchange.request_id, action=action)
