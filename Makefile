@@ -12,7 +12,8 @@
 ## Clusters, jobs, other Pythons:
 ##   make cluster                    three hosts, three members of etcd and haproxy, if it is installed, on this machine
 ##   make fleet                      two clusters of three hosts, a gateway and etcd on this machine, behind one endpoint
-##   make cluster-test               the client suites against the endpoint whose export lines were pasted
+##   make cluster-test               the client suites against the endpoint whose export lines were pasted, of a cluster
+##                                   or a fleet
 ##   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
 ##   make pythons                    the same on every Python from 3.11 to 3.14 that this machine has
 ##   make test-loaded                all tests but the long ones beside a load that occupies every processor
@@ -25,7 +26,8 @@
 ##   make power-loss ROUNDS=200      cut the power of its disk under load; needs root and loop devices (minutes)
 ##   make damage ROUNDS=300          flip bits and cut files of closed and killed folders, then start on it (minutes)
 ##   make disk-faults ROUNDS=30      all commands on full disks, full and failing ones under load; needs root and libfiu
-##   make cluster-faults ROUNDS=50   a cluster under boto3 load: kills, stops, restarts, partitions; the latter need root
+##   make cluster-faults ROUNDS=50   a cluster under boto3 load: kills, stops, restarts, partitions; the latter need root;
+##                                   ARGS=--fleet: two clusters and a gateway, a queue split and shrunk meanwhile
 ##   make soak MINUTES=20            mixed traffic with faults: memory, descriptors, latency stay flat
 ##   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
 ##   make simulate SEEDS=2000        the worker on simulated time and disks, with crashes; SEED=123 replays one;
@@ -105,11 +107,13 @@ jobs: $(VENV)/.spark
 test: $(CLIENTS) $(VENV)/.javascript check
 	$(PARALLEL) --ignore compat_tests/test_style.py $(ARGS)
 
-# The endpoint and the access key are in the variables that `make cluster` prints; that needs ARGS="--aws-waits off".
-# KILL_EVERY=20 kills a host of ./holdfast-cluster every 20 seconds meanwhile.
+# The endpoint and the access key are in the variables that `make cluster` and `make fleet` print; those need
+# ARGS="--aws-waits off". KILL_EVERY=20 kills a process of FLEET, ./holdfast-cluster or ./holdfast-fleet, every 20 seconds
+# meanwhile.
+FLEET ?= holdfast-cluster
 cluster-test: $(CLIENTS) $(VENV)/.dev
 	@test -n "$$AWS_ENDPOINT_URL" || { echo 'paste the export lines of make cluster first' >&2; exit 2; }
-	COMPAT_ENDPOINT="$$AWS_ENDPOINT_URL" $(if $(KILL_EVERY),$(FAULT)kill_hosts --every $(KILL_EVERY) --) \
+	COMPAT_ENDPOINT="$$AWS_ENDPOINT_URL" $(if $(KILL_EVERY),$(FAULT)kill_hosts --data $(FLEET) --every $(KILL_EVERY) --) \
 	    $(PARALLEL) compat_tests $(ARGS)
 
 # A fleet is lost and recovered from its backup; prints what was lost and how long it took.
@@ -174,7 +178,7 @@ kill9-redrive: $(VENV)/.dev
 soak: $(VENV)/.dev
 	$(FAULT)soak --minutes $(MINUTES) $(FAULT_ARGS)
 
-cluster-faults: $(VENV)/.dev
+cluster-faults: $(CLIENTS) $(VENV)/.dev
 	$(FAULT)cluster_faults --rounds $(ROUNDS) $(FAULT_ARGS)
 
 wire-fuzz: $(VENV)/.dev

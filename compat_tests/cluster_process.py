@@ -1,4 +1,5 @@
-"""Starts and stops a cluster on this machine as a user does, with `holdfast cluster try`."""
+"""Starts and stops a cluster, or a fleet of two, on this machine as a user does, with `holdfast
+cluster try` or `holdfast fleet try`."""
 
 from __future__ import annotations
 
@@ -20,7 +21,12 @@ from compat_tests.node_process import NodeProcess, command
 from compat_tests.pages import ask
 
 HOSTS = ("a", "b", "c")
+SECOND = ("d", "e", "f")
+"""Hosts of the second cluster of a fleet."""
+GATEWAY = "g"
 MEMBERS = ("etcd-1", "etcd-2", "etcd-3")
+_FIRST_LEADERS = ("leaders/holder/0", "fleet/2/leaders/holder/3")
+"""The record of the leader of the first shard of each cluster."""
 _PATIENCE_S = 60.0
 
 
@@ -42,10 +48,20 @@ class ClusterFolder:
         """The processes that run now."""
         return Cluster(**json.loads((self.data / "running.json").read_text()))
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The processes that take requests of clients."""
+        return tuple(self.cluster().hosts)
+
+    @property
+    def is_fleet(self) -> bool:
+        """True if there is a second cluster, and a gateway."""
+        return GATEWAY in self.hosts
+
     def hosts_behind_the_endpoint(self) -> tuple[str, ...]:
         """The hosts that may fail: without a balancer the endpoint is one of them."""
         found = self.cluster()
-        return tuple(host for host in HOSTS if found.hosts[host] != found.endpoint)
+        return tuple(host for host, url in found.hosts.items() if url != found.endpoint)
 
     def etcd_address(self, member: str, purpose: str) -> tuple[str, int]:
         """Host and port of a member of etcd, for `client` or `peers`."""
@@ -87,7 +103,7 @@ class ClusterFolder:
     def wait_until_ready(self, name: str) -> None:
         """Wait until a host says that it takes requests, or a member of etcd that it has a
         leader."""
-        if name in HOSTS:
+        if name in self.hosts:
             page, tls = f"{self.cluster().hosts[name]}/readyz", None
         else:
             page, tls = f"{self.etcd_url(name)}/health", self.etcd_tls()
@@ -96,7 +112,7 @@ class ClusterFolder:
     def wait_until_all_are_ready(self) -> None:
         """Wait for every process: a fault that meets a cluster which still mends the last one would
         be two at once. Members of etcd need seconds for connections that were cut."""
-        for name in (*MEMBERS, *HOSTS):
+        for name in (*MEMBERS, *self.hosts):
             self.wait_until_ready(name)
 
     def wait_until_healthy(self, credentials: Credentials) -> None:
@@ -104,7 +120,7 @@ class ClusterFolder:
         found: dict[str, Any] = {}
 
         def is_healthy() -> bool:
-            for host in HOSTS:
+            for host in sorted({*self.hosts} - {GATEWAY}):
                 try:
                     status, said = ask(self.cluster().hosts[host], credentials, "cluster")
                 except OSError as error:
@@ -117,9 +133,11 @@ class ClusterFolder:
         except AssertionError as error:
             raise AssertionError(f"{error}: {found}") from None
 
-    def leader(self) -> str:
-        """The host that leads the first shard; empty while none does, or etcd is away."""
-        key = base64.b64encode(b"holdfast/holdfast/leaders/holder/0").decode()
+    def leader(self, cluster: int = 1) -> str:
+        """The host that leads the first shard of a cluster; empty while none does, or etcd is
+        away."""
+        record = f"holdfast/holdfast/{_FIRST_LEADERS[cluster - 1]}"
+        key = base64.b64encode(record.encode()).decode()
         asked = Request(
             f"{self.etcd_url(MEMBERS[0])}/v3/kv/range", json.dumps({"key": key}).encode()
         )
@@ -159,15 +177,16 @@ class ClusterFolder:
 class ClusterProcess(NodeProcess):
     """The launcher of a cluster; `url` is the one endpoint."""
 
+    _kind = "cluster"
+
     @property
     def parts(self) -> ClusterFolder:
         """The processes of the cluster."""
         return ClusterFolder(self.data)
 
     def _command_line(self) -> list[str]:
-        return command(
-            "cluster", "try", "--port", str(self._port), "--data", str(self.data), *self._options
-        )
+        where = ["--port", str(self._port), "--data", str(self.data)]
+        return command(self._kind, "try", *where, *self._options)
 
 
 def is_well(page: str, tls: ssl.SSLContext | None = None) -> bool:

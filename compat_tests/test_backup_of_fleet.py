@@ -15,11 +15,12 @@ from typing import Any, NamedTuple
 import pytest
 
 from compat_tests.clients.boto3_client import connect
+from compat_tests.cluster_process import HOSTS, SECOND
 from compat_tests.facade import eventually
+from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.ports import free_ports
 from compat_tests.test_backup_of_cluster import Traffic, drained, said
-from compat_tests.test_fleet import FIRST, SECOND, FleetProcess
 
 pytestmark = [
     pytest.mark.slow,
@@ -27,7 +28,7 @@ pytestmark = [
         "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
     ),
 ]
-CLUSTERS = {1: FIRST, 2: SECOND}
+CLUSTERS = {1: HOSTS, 2: SECOND}
 START_S = 180.0
 
 
@@ -45,7 +46,7 @@ class Recovered:
     def __init__(self, fleet: FleetProcess, folder: Path) -> None:
         self._fleet = fleet
         self._folder = folder
-        names = "".join(CLUSTERS.values())
+        names = (*HOSTS, *SECOND)
         self._ports = dict(zip(names, free_ports(len(names)), strict=True))
         self.nodes: dict[str, NodeProcess] = {}
 

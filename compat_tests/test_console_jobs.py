@@ -114,6 +114,62 @@ def test_most_failures_of_a_kind_are_redriven_carefully(
     assert operator.tab.faults == []
 
 
+def test_a_field_of_a_whole_group_is_changed(browser: Any, opened: NodeProcess, slow: bool) -> None:
+    client, name = sqs(opened), name_for("edited", slow)
+    kinds = ["NoCountry"] * 43 + ["CardDeclined"] * 8
+    bodies = [
+        f'{{"id": {at}, "sum": 1.10, "error": {{"type": "{kind}"}}}}'
+        for at, kind in enumerate(kinds)
+    ]
+    make_dead_letters(client, name, *bodies)
+    operator = Operator(tab_of(browser, opened, f"/queues/{name}-dead"), slow=slow)
+    operator.click("Edit NoCountry")
+    operator.fill("Field", "address.country")
+    operator.fill("New value", "SE")
+    operator.click("Dry run")
+    operator.tab.see("The first 10 messages, before and after")
+    shown = operator.tab.page.locator("pre.diff").first.inner_text()
+    diffs = operator.tab.page.locator("pre.diff").count()
+    operator.click("Start")
+    operator.tab.see("43 of 43 moved.")
+
+    assert operator.done <= 8
+    assert operator.done == 5
+    assert diffs == 10
+    assert '+     "country": "SE"' in shown
+    assert "1.10" in shown
+    assert (count(client, name), count(client, f"{name}-dead")) == (43, 8)
+    assert operator.posted() == [f"queues/{name}-dead/redrives"]
+    (message,) = client.receive_message(QueueUrl=name, MaxNumberOfMessages=1)["Messages"]
+    assert message["Body"].endswith(
+        '"sum":1.10,"error":{"type": "NoCountry"},"address":{"country":"SE"}}'
+    )
+    assert operator.tab.faults == []
+
+
+def test_the_rate_of_a_running_redrive_is_changed(
+    browser: Any, opened: NodeProcess, slow: bool
+) -> None:
+    client, name = sqs(opened), name_for("hurried", slow)
+    make_dead_letters(client, name, *map(str, range(30)))
+    arn = f"arn:aws:sqs:us-east-1:000000000000:{name}-dead"
+    client.start_message_move_task(SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
+    operator = Operator(tab_of(browser, opened, f"/queues/{name}-dead/redrive"), slow=slow)
+    operator.tab.page.get_by_text("Change the rate or the stop").click()
+    operator.done += 1
+    operator.fill("New rate, messages a second", "500")
+    operator.fill("New stop, when … came back", "50%")
+    operator.tab.page.wait_for_timeout(1_500)  # the panel is read again meanwhile
+    operator.click("Change")
+    operator.tab.see("30 of 30 moved")
+
+    assert operator.done == 4
+    assert operator.posted() == [f"queues/{name}-dead/redrives/pace"]
+    (asked,) = [each for each in operator.tab.requests if each.url.endswith("/pace")]
+    assert (asked.post_data_json["rate"], asked.post_data_json["stop_after"]) == (500, 15)
+    assert operator.tab.faults == []
+
+
 def test_a_purge_of_the_wrong_queue_is_undone(
     browser: Any, opened: NodeProcess, slow: bool
 ) -> None:
@@ -302,6 +358,7 @@ SCREENS = {
     "/queues/checked-dead": "checked-dead",
     "/queues/checked/edit": "Edit checked",
     "/queues/checked-dead/redrive": "Redrive",
+    "/queues/checked-dead/redrive?json=error&edit=": "Redrive",
     "/queues/checked-dead/groups": "Groups of checked-dead",
     "/queues/checked-dead/messages": "Messages of checked-dead",
 }

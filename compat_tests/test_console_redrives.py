@@ -127,13 +127,28 @@ def test_a_redrive_is_undone(browser: Any, opened: NodeProcess) -> None:
     assert tab.faults == []
 
 
+def test_nothing_starts_with_a_stop_that_is_no_number_or_share(
+    browser: Any, opened: NodeProcess
+) -> None:
+    make_dead_letters(sqs(opened), "unlimited", *BODIES)
+    tab = tab_of(browser, opened, "/queues/unlimited-dead/redrive")
+    tab.press("Dry run")
+    begin = tab.page.get_by_role("button", name="Start", exact=True)
+    tab.page.get_by_role("region", name="What would move").wait_for()
+    enabled = begin.is_enabled()
+    in_numbers(tab, stop_after="a few")
+
+    assert (enabled, begin.is_enabled()) == (True, False)
+    assert tab.faults == []
+
+
 def test_a_canary_stops_itself_when_its_messages_come_back(
     browser: Any, opened: NodeProcess
 ) -> None:
     client = sqs(opened)
     make_dead_letters(client, "canary", *BODIES)
     tab = tab_of(browser, opened, "/queues/canary-dead/redrive")
-    in_numbers(tab, canary="2", stop_after="1")
+    in_numbers(tab, canary="2", stop_after="1%")
     start(tab, "canary-dead")
     live = tab.page.get_by_role("region", name="Running redrive")
     live.get_by_role("heading", name="waits for you after its canary").wait_for()

@@ -17,9 +17,9 @@ from compat_tests.benchmarks.wire import Endpoint, Refused
 from compat_tests.facade import Credentials
 from compat_tests.faults.caller import Caller, Letter, Received, Reply, caller
 from compat_tests.faults.drain import drain
-from compat_tests.faults.history import Delivery, History, Outcome, Queue, Removal
+from compat_tests.faults.history import Delivery, History, Outage, Outcome, Queue, Removal
 from compat_tests.faults.run import endpoint_of
-from compat_tests.faults.sdk import SdkConnection
+from compat_tests.faults.sdk import SdkConnection, protocols
 from compat_tests.node_process import NodeProcess
 
 KEY = Credentials("AKIAIOSFODNN7EXAMPLE", "secret", "us-east-1")
@@ -103,6 +103,39 @@ async def test_a_call_that_fails_in_spite_of_them_is_an_error_of_the_service() -
     assert server.asked == connection.retries + 1 > 2
 
 
+@pytest.mark.parametrize(("away", "faults"), [("near", 1), ("far", 0)])
+async def test_only_calls_on_queues_of_a_stopped_cluster_may_fail(away: str, faults: int) -> None:
+    history = History(outages=[Outage(frozenset({away}), 0.0)])
+    handle = base64.b64encode(b'{"sourceArn": "arn:aws:sqs:r:1:far"}').decode()
+    with serving(500) as (_, endpoint):
+        async with caller(endpoint, history) as calls:
+            await calls.call("PurgeQueue", QueueUrl=f"{endpoint.url}/1/far")
+            assert len(history.faults) == faults
+            await calls.call("CancelMessageMoveTask", TaskHandle=handle)
+            await calls.call("ListMessageMoveTasks", SourceArn="arn:aws:sqs:r:1:far")
+            assert len(history.faults) == 3 * faults
+            history.outages[0].ended = 0.0
+            await calls.call("PurgeQueue", QueueUrl=f"{endpoint.url}/1/far")
+
+    assert len(history.faults) == 3 * faults + 1
+
+
+async def test_callers_take_the_protocols_in_turn() -> None:
+    taken = []
+
+    class Kept(Caller):
+        async def _ask(self, action: str, body: bytes) -> bytes:
+            taken.append(self._protocol)
+            return b""
+
+    history = History()
+    endpoint = Endpoint("fake", "", KEY, None, by_sdk=True, protocols=("json", "query"))
+    for _ in range(3):
+        await Kept(endpoint, history).call("ListQueues")
+
+    assert taken == ["json", "query", "json"]
+
+
 async def test_a_send_that_was_repeated_is_noted() -> None:
     history = History()
     letter = Letter("plain/1", "plain/1|x", {})
@@ -149,14 +182,17 @@ def test_content_is_the_same_as_through_the_small_client(node: NodeProcess) -> N
     async def exchange(endpoint: Endpoint) -> None:
         history = History()
         async with caller(endpoint, history) as calls:
-            made = await calls.call("CreateQueue", QueueName=f"sdk-{endpoint.by_sdk}")
+            name = f"sdk-{endpoint.by_sdk}-{endpoint.protocols[0]}"
+            made = await calls.call("CreateQueue", QueueName=name)
             queue = Queue("sdk", made.answer["QueueUrl"])
             assert await calls.send(queue, [Letter("sdk/1", "sdk/1|x", attributes)])
             assert await calls.receive(queue, 30, wait_s=5)
         digests.extend([history.sends[0].content, history.deliveries[0].content])
 
-    for by_sdk in (False, True):
-        asyncio.run(exchange(endpoint_of(node)._replace(by_sdk=by_sdk)))
+    of_node = endpoint_of(node)
+    asyncio.run(exchange(of_node))
+    for protocol in protocols():
+        asyncio.run(exchange(of_node._replace(by_sdk=True, protocols=(protocol,))))
 
     assert len(set(digests)) == 1
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
 from compat_tests.clients.boto3_client import Boto3Client
-from compat_tests.cluster_process import MEMBERS, ClusterProcess, is_well
+from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
 from compat_tests.facade import eventually
-from compat_tests.node_process import command
+from compat_tests.fleet_process import FleetProcess
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,47 +21,6 @@ pytestmark = [
         "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
     ),
 ]
-FIRST, SECOND, GATEWAY = "abc", "def", "g"
-PATIENCE_S = 60.0
-
-
-class FleetProcess(ClusterProcess):
-    """The launcher of a fleet; `url` is the one endpoint."""
-
-    def _command_line(self) -> list[str]:
-        return [each if each != "cluster" else "fleet" for each in super()._command_line()]
-
-    def client(self, name: str) -> Boto3Client:
-        """A client of one process."""
-        return Boto3Client(self.parts.cluster().hosts[name], self.credentials)
-
-    def status(self, name: str) -> dict[str, Any]:
-        """`holdfast fleet status --json` of a host."""
-        asked = command("fleet", "status", "--json", "--data", str(self.data / name))
-        done = subprocess.run(asked, capture_output=True, check=False)
-        found: dict[str, Any] = json.loads(done.stdout)
-        assert done.returncode == bool(found["problems"])
-        return found
-
-    @contextmanager
-    def stopped(self, *names: str) -> Iterator[None]:
-        """Processes that neither run nor end."""
-        for name in names:
-            self.parts.signal(name, signal.SIGSTOP)
-        try:
-            yield
-        finally:
-            for name in names:
-                self.parts.signal(name, signal.SIGCONT)
-
-    def restart(self, name: str) -> None:
-        """kill -9; the launcher starts it again."""
-        pid = self.parts.signal(name, signal.SIGKILL)
-        self.parts.wait_for_another(name, pid)
-        deadline = time.monotonic() + PATIENCE_S
-        while not is_well(f"{self.parts.cluster().hosts[name]}/readyz"):
-            assert time.monotonic() < deadline, f"{name} is not ready"
-            time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +50,7 @@ def bodies(client: Boto3Client, url: str, **options: Any) -> list[str]:
 
 
 def test_every_host_serves_the_queues_of_all_clusters(fleet: FleetProcess) -> None:
-    names = (*FIRST, *SECOND, GATEWAY)
+    names = (*HOSTS, *SECOND, GATEWAY)
     clients = {name: fleet.client(name) for name in names}
     for number in range(12):
         made(clients[names[number % 7]], f"q{number}")

@@ -50,10 +50,10 @@ class Joined(NamedTuple):
     membership: Membership
     cluster: Cluster
     own_leaders: LeaderView
-    """Of the shards of this host's cluster."""
+    """The leaders of the shards of this host's cluster."""
     fleet: FleetView
     leaders: FleetLeaders
-    """Of all shards."""
+    """The leaders of all shards."""
     keys: ShardKeys
     lease: HostLease
 
@@ -129,6 +129,7 @@ async def join(
             shards=range(min(folders), min(folders) + len(folders)),
             formats=NEWEST_FORMAT,
             cluster=member.cluster,
+            zone=member.zone,
         ),
         open_identity(settings.data, entropy),
         root=own,

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from auth.credentials import AccessKey
 from cluster.clock import SystemClock, SystemEntropy
-from cluster.copies.backup import remove_leftovers
 from cluster.fleet.fleet_records import FleetCluster
 from sqs_api.admin.backup_points import ClusterPoint, quiesce
 from sqs_api.admin.every_host import EveryHost
@@ -26,30 +25,27 @@ from sqs_api.cluster_host import ClusterHost, open_cluster_host
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.measures import Measures
 from sqs_api.gateway.usage_journal import Writer
-from sqs_api.gateway_host import GatewayHost, open_gateway_host, prepare_folder
+from sqs_api.gateway_host import GatewayHost, open_gateway_host
 from sqs_api.http.server import Server
 from sqs_api.joined import join, own_cluster
-from sqs_api.manager_host import manager_feature
 from sqs_api.owner import Owner
 from sqs_api.parts import Feature, Process, parts_of
 from sqs_api.periodic import Periodic
+from sqs_api.plan_host import manager_feature
+from sqs_api.process_places import ProcessPlace, SoleProcess, WorkerProcess
 from sqs_api.records import Records, open_records
-from sqs_api.settings.cluster_settings import Role
 from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.member_settings import MemberSettings, member_settings
-from sqs_api.settings.reserve import check_folders, flush_bytes
+from sqs_api.settings.reserve import flush_bytes
 from sqs_api.shards import Shards, open_shards
 from sqs_api.single_host import SingleHost, open_single_host
 from sqs_api.start_refusals import refusals, refused_address
 from sqs_api.traces.span_exporter import tracing
 from sqs_api.webhook.dead_letter_watch import announcements
 from sqs_api.worker import Worker
-from sqs_api.workers.all_metrics import AllMetrics
 from sqs_api.workers.worker_backups import serve_backups
 from sqs_api.workers.worker_host import WorkerHost, WorkerPlace, open_worker_host
-from storage.engines.in_use import refuse_if_in_use
 from storage.engines.store_options import StoreOptions
-from storage.files.folder import open_folder, renew_format
 
 Host = SingleHost | WorkerHost | ClusterHost | GatewayHost
 _STOP_S = 10.0
@@ -104,21 +100,19 @@ async def _start(
     """Open files first and shards last; each part receives its needs as arguments."""
     settings, clock, _, opened = process
     measures = Measures(clock.monotonic_s)
+    here: ProcessPlace = SoleProcess(settings) if place is None else WorkerProcess(place)
     with refusals(settings.data):
-        transport = Server(settings, clock.wall_s, None if place is None else place.listening)
+        transport = Server(settings, clock.wall_s, here.listening)
         opened.callback(transport.close)
         member = member_settings(settings)
         cluster = None if member is None else await own_cluster(process, member)
         numbers = range(shards_of(settings)) if cluster is None else cluster.numbers
-        folders = _prepared_folders(settings, numbers) if place is None else place.own_folders
+        folders, all_shards = here.folders(numbers)
         archive = archive_limits(settings)
         host = await _host(
             process, member, cluster, folders, measures, on_removed, place, transport
         )
-        all_shards, lines = sorted(folders), None
-        if place is not None:
-            all_shards, lines = sorted(place.folders), place.lines
-        records = await open_records(process, host, all_shards, lines)
+        records = await open_records(process, host, all_shards, here.lines)
         shards = await open_shards(
             process,
             host,
@@ -128,7 +122,7 @@ async def _start(
             archive=archive,
             shard_clock=partial(SystemClock, on_leap=measures.clock_leapt),
         )
-        hosts = EveryHost(host.questions, is_one_machine=place is not None)
+        hosts = EveryHost(host.questions, is_one_machine=here.is_one_machine)
         owner = _owner(process, host, records, shards, hosts)
         worker = Worker(
             process,
@@ -146,9 +140,6 @@ async def _start(
             measures=measures,
         )
         serving = asyncio.Event()
-        metrics = (
-            worker.metrics if place is None else AllMetrics(worker.metrics, hosts, place.number)
-        )
         admin = AdminSide(
             process,
             owner,
@@ -158,19 +149,16 @@ async def _start(
             parts=parts_of(worker.features),
             records=host.own_records,
             is_ready=lambda: serving.is_set() and shards.router.ready,
-            metrics=metrics,
-            local_key=None if place is None else place.local_key,
+            metrics=here.metrics(worker.metrics, hosts),
+            local_key=here.local_key,
         )
         with refused_address(settings.peer_listen or settings.peer_address):
             await host.connect()
         await owner.declared_queues.make()
         with refused_address(f"{settings.host}:{settings.port}", "; choose another with --port"):
             address = await worker.listen(admin.pages)
-        first_key = None
-        if place is None:
-            first_key = await owner.make_first_key()  # a start that fails would not show it
-    if place is None:
-        admin.leave_note(address, transport.admin_address)
+        first_key = await here.first_key(owner)  # a start that fails would not show it
+    here.served(admin, address, transport.admin_address)
     periodic = Periodic()
     for feature in worker.features:
         for repeated in feature.periodic:
@@ -180,11 +168,9 @@ async def _start(
     async def wind_down() -> None:
         """Let others lead, take no new requests, finish running ones."""
         serving.clear()
-        if place is None:
-            owner.note("stopping")
+        here.stopping(owner)
         await host.leave()
-        if place is None:
-            admin.remove_note()
+        here.left(admin)
         periodic.begin_to_stop()
         worker.begin_to_stop()
         await owner.stop()
@@ -222,7 +208,7 @@ def _manager(
     measures: Measures,
     transport: Server,
 ) -> Feature:
-    """Of a host of a cluster; others have none."""
+    """The manager of a host of a cluster; other hosts have none."""
     if not isinstance(host, ClusterHost):
         return Feature()
     return manager_feature(
@@ -235,21 +221,6 @@ def _manager(
         transport,
         host.fleet_pages().status,
     )
-
-
-def _prepared_folders(settings: Settings, numbers: range) -> Mapping[int, Path]:
-    """The folders of the shards, which get these numbers in a new folder; a gateway has none. What
-    a killed process left is removed. Raises FolderRefused."""
-    if settings.role is Role.GATEWAY:
-        prepare_folder(settings.data)
-        remove_leftovers(settings.data)
-        return {}
-    folders = open_folder(settings.data, numbers)
-    check_folders(settings, folders)
-    refuse_if_in_use(settings.data, folders.values())
-    renew_format(settings.data)
-    remove_leftovers(settings.data)
-    return folders
 
 
 async def _host(

@@ -68,8 +68,8 @@ class EtcdCoordination:
     ) -> None:
         """`name` is this host's; no two processes at a time may bear the same one below a prefix.
 
-        `deadline_s` is for all tries at a read or a transaction, `silence_s` the time after which a
-        watch is tested. The wire is closed with it.
+        `deadline_s` is for all tries at a transaction or a page of a read, `silence_s` the time
+        after which a watch is tested. The wire is closed with it.
         """
         self._client = EtcdClient(access, wire, logs_outages=logs_outages)
         self._name = name
@@ -134,21 +134,28 @@ class EtcdCoordination:
         deadline = Deadline(self._deadline_s)
         while True:
             try:
-                return await self._read_pages(deadline)
+                return await self._read_pages()
             except NoAnswer as error:
                 return Unavailable(str(error))
             except Refused as error:
                 if error.code != OUT_OF_RANGE or not deadline.left_s():
                     return Unavailable(str(error))  # else its revision was compacted meanwhile
 
-    async def _read_pages(self, deadline: Deadline) -> Snapshot:
-        """All records, as of the revision of the first page. Raises NoAnswer, Refused."""
+    async def _read_pages(self) -> Snapshot:
+        """All records, as of the revision of the first page. Raises NoAnswer, Refused.
+
+        The time is for each page: those of 100,000 queues take seconds, and more on a machine that
+        is busy.
+        """
         records: list[Record] = []
         begin, end, revision = self._prefix, etcd_messages.prefix_end(self._prefix), 0
         while True:
             message = etcd_messages.Range(begin, end, limit=self._page, revision=revision)
             answer = await self._client.ask(
-                etcd_messages.RANGE, message, etcd_messages.RangeAnswer, deadline
+                etcd_messages.RANGE,
+                message,
+                etcd_messages.RangeAnswer,
+                Deadline(self._deadline_s),
             )
             revision = revision or answer.header.revision
             records += self._records(answer.kvs)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing_extensions import override
 
 from cluster.catalog.queue_view import QueueView
-from cluster.fleet.manager_records import MadeChange
+from cluster.fleet.plan_records import MadeChange
 from cluster.fleet.plan_table import RANGE_END, Applied, Cluster, Fleet, Part, PartState, Queue
 from visibility.contract.levelling import keeps_whole
 from visibility.contract.model import QueueDefinition

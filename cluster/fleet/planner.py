@@ -16,8 +16,8 @@ import structlog
 from cluster.coordination.coordination import Done, Outcome, Unavailable
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import HostLoad
-from cluster.fleet.manager_records import Mode
 from cluster.fleet.plan import Plan, plan
+from cluster.fleet.plan_records import Mode
 from cluster.fleet.plan_table import Change, Fleet
 from cluster.fleet.planner_key import PlannerKey
 from cluster.fleet.reasons import Reason

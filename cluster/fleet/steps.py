@@ -21,7 +21,7 @@ from cluster.coordination.coordination import (
     Outcome,
     Transaction,
 )
-from cluster.fleet.manager_records import CHANGES, MANAGER, MadeChange, change_id_of
+from cluster.fleet.plan_records import CHANGES, MANAGER, MadeChange, change_id_of
 from cluster.fleet.plan_table import Change, Kind
 from cluster.fleet.reasons import Why, reason
 from cluster.parts.part_readings import read_parts, too_many_in_flight

@@ -105,7 +105,7 @@ def formats_in(folder: Path, place: str) -> int:
 
 
 _BYTES_MAX = 1 << 20
-"""Of the values of a transaction; etcd takes 1.5 MB."""
+"""Size of the values of a transaction; etcd takes 1.5 MB."""
 
 
 def put_back(records: Mapping[str, bytes], there: Snapshot) -> Iterator[Transaction]:

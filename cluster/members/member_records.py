@@ -45,7 +45,7 @@ class Cluster(msgspec.Struct, frozen=True):
 
     cluster_id: str
     log_ids: tuple[bytes, ...]
-    """Of each shard's log."""
+    """The id of each shard's log."""
     restored: str = ""
     """The backup that its founders were restored from; empty if they began without messages."""
     first_shard: int = 0
@@ -73,13 +73,15 @@ class Host(msgspec.Struct, frozen=True, kw_only=True):
     founders: tuple[str, ...]
     """The founding hosts as it was told them."""
     replica_ids: tuple[str, ...]
-    """Of each shard in order, as of its last start."""
+    """The id of its replica of each shard, in order, as of its last start."""
     is_drained: bool = False
     """It is to lead nothing."""
     restored: str = ""
     """The backup that its folder was restored from, empty if from none."""
     formats: int = OLDEST_FORMAT
     """The newest formats that it reads."""
+    zone: str = ""
+    """Hosts of one zone may fail together; empty if it is not known."""
 
     @property
     def address(self) -> Address:

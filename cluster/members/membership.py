@@ -69,6 +69,7 @@ class Me(NamedTuple):
     """The newest that this version reads."""
     cluster: str = "holdfast"
     """The name under which etcd has it."""
+    zone: str = ""
 
 
 class _Waits(NamedTuple):
@@ -116,7 +117,7 @@ class Membership:
         self._save = save
         self._read_ids = replica_ids
         self._ids: tuple[str, ...] = ()
-        """Of the replicas as of this start: only the founding needs them."""
+        """The ids of the replicas as of this start: only the founding needs them."""
         self._on_removed = on_removed
         self._restored_records = restored_records
         self._values: dict[str, bytes] = {}
@@ -216,6 +217,7 @@ class Membership:
             replica_ids=self._ids,
             restored=self._identity.restored,
             formats=me.formats,
+            zone=me.zone,
         )
 
     async def _register(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import msgspec
@@ -20,6 +21,8 @@ from storage.log import OLDEST_FORMAT
 _WAIT_S = 1.0
 """Time for the answers of the other hosts."""
 _ETCD_WAIT_S = 2.0
+_ZONES_MATTER = 3
+"""Hosts of a cluster that outlives the loss of one."""
 _BEHIND_MAX = 1_000
 """Entries that a copy may lack under load."""
 _QUOTA_SHARE = 0.8
@@ -43,6 +46,8 @@ class HostStatus(msgspec.Struct, frozen=True):
     """The way in which it answers while it leads; empty if it was not reached."""
     clock_ahead_s: int = 0
     """Seconds that its clock is ahead of a leader's; 0 unless that is too far to lead."""
+    zone: str = ""
+    """Empty if it is not known."""
 
 
 class ReplicaStatus(msgspec.Struct, frozen=True):
@@ -169,6 +174,7 @@ class StatusPage:
                     formats=host.formats,
                     replication=_replication(reports.get(name, {})),
                     clock_ahead_s=_clock_ahead_s(name, reports),
+                    zone=host.zone,
                 )
                 for name, host in sorted(members.hosts.items())
             ],
@@ -247,6 +253,7 @@ def problems_of(status: ClusterStatus) -> list[str]:
     """Reasons why the cluster needs an operator: it does not serve, or could soon lose messages."""
     return [
         *_of_hosts(status.hosts, status.host),
+        *_of_zones(status.hosts),
         *(line for shard in status.shards for line in _of_shard(shard)),
         *_of_etcd(status.etcd),
     ]
@@ -260,6 +267,22 @@ def _of_hosts(hosts: list[HostStatus], asked: str) -> list[str]:
         lines = [f"a majority of the hosts is away: {', '.join(host.name for host in away)}"]
     lines += [_of_clock(host.name, host.clock_ahead_s) for host in hosts if host.clock_ahead_s]
     return lines
+
+
+def _of_zones(hosts: list[HostStatus]) -> list[str]:
+    """All hosts of a cluster have copies of all its shards, so it outlives the loss of a zone if a
+    majority of them is elsewhere. Fewer than three outlive the loss of no host anyway."""
+    in_zone = Counter(host.zone for host in hosts if host.zone)
+    if not in_zone or len(hosts) < _ZONES_MATTER:
+        return []
+    lines = [
+        f"zone {zone} has {count} of {len(hosts)} hosts: without it no majority is left; spread "
+        "them over three zones"
+        for zone, count in sorted(in_zone.items())
+        if 2 * (len(hosts) - count) <= len(hosts)
+    ]
+    unknown = ", ".join(host.name for host in hosts if not host.zone)
+    return [*lines, *([f"the zone of {unknown} is not set, that of others is"] if unknown else [])]
 
 
 def _of_host(host: HostStatus, asked: str) -> str:

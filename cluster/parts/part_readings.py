@@ -1,4 +1,4 @@
-"""What all parts of a queue say of themselves, as a change of parts needs it."""
+"""Readings of all parts of a queue, as a change of parts needs them."""
 
 from __future__ import annotations
 

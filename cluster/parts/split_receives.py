@@ -31,6 +31,7 @@ from visibility.contract.errors import (
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, Deliveries, MessagesFound
 from visibility.rules.decided import NO_MESSAGES
+from visibility.rules.levelling import LIMITED
 from visibility.rules.queue_parts import FindMessages
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import OnAnswer, Room, Ticket
@@ -45,6 +46,8 @@ AGAIN_S = 0.1
 FAILED_S = 5.0
 """Time for which receives begin at other parts than one that failed."""
 _HEARD_MAX = 100_000
+_NEAR = 4
+"""Weight of a message in a part of this process, whose receive need not be passed on."""
 
 
 class Parts(Protocol):
@@ -66,6 +69,8 @@ class SplitReceive(Ticket):
     part_ticket: Ticket | None = None
     has_heard: bool = False
     """True once a part has answered that it is empty."""
+    is_limited: bool = False
+    """True if a part has messages that a limit of the queue's tags holds back."""
     refusal: QueueError | None = None
     """The last refusal of a part."""
     timer: asyncio.TimerHandle | None = None
@@ -80,6 +85,8 @@ class _Waiting:
         """By their order."""
         self.watched: set[int] = set()
         """Ids of the parts that are asked, or about to be."""
+        self.limited: set[int] = set()
+        """Ids of the parts whose messages a limit held back when they were last looked at."""
         self.version = 0
         """The queue's version when its parts were last looked at."""
 
@@ -139,13 +146,17 @@ class SplitReceives:
 
     def _drawn(self, queue: QueueDefinition) -> QueueDefinition:
         """A part by chance. A part with more messages is more likely: they are received about in
-        the order of their age, and none is passed over for ever."""
+        the order of their age, and none is passed over for ever. One of this process is, too."""
         parts: Sequence[QueueDefinition] = queue.all_parts()
         if self._failed_until_s:
             now_s = asyncio.get_running_loop().time()
             sound = [p for p in parts if self._failed_until_s.get(p.queue_id, 0) <= now_s]
             parts = sound or parts
-        weights = [1 + self._heard.get(part.queue_id, 0) for part in parts]
+        leads = self._router.leads
+        weights = [
+            (_NEAR if leads(part.shard) else 1) * (1 + self._heard.get(part.queue_id, 0))
+            for part in parts
+        ]
         left = self._bits128() % sum(weights)
         for part, weight in zip(parts, weights, strict=True):
             if left < weight:
@@ -192,6 +203,7 @@ class SplitReceives:
             receive.on_answer(answer)
         else:
             receive.has_heard = True
+            receive.is_limited |= _is_limited(answer)
             if_empty(receive)
         if after is not None:
             after(has_messages)
@@ -241,6 +253,7 @@ class SplitReceives:
             answers[queue_id] = answer.visible if isinstance(answer, MessagesFound) else 0
             if not isinstance(answer, QueueError):
                 receive.has_heard = True
+                receive.is_limited |= _is_limited(answer)
                 self._hear(queue_id, answers[queue_id])
             if len(answers) == len(others):
                 over()
@@ -259,11 +272,11 @@ class SplitReceives:
 
     def _nothing(self, receive: SplitReceive) -> None:
         """No part gave messages. One that does not answer does not make others fail."""
-        refusal = receive.refusal
+        refusal, nothing = receive.refusal, LIMITED if receive.is_limited else NO_MESSAGES
         if refusal is None or (receive.has_heard and not isinstance(refusal, OverLimit)):
-            receive.on_answer(NO_MESSAGES)
+            receive.on_answer(nothing)
         else:
-            receive.on_answer(NO_MESSAGES if receive.until_s else refusal)
+            receive.on_answer(nothing if receive.until_s else refusal)
 
     # -- parked ------------------------------------------------------------------------------------
 
@@ -294,6 +307,7 @@ class SplitReceives:
     def _expire(self, waiting: _Waiting, receive: SplitReceive) -> None:
         del waiting.polls[receive.order]
         self._unpark(receive)
+        receive.is_limited = bool(waiting.limited)
         self._nothing(receive)
 
     def _watch(self, waiting: _Waiting) -> None:
@@ -318,6 +332,10 @@ class SplitReceives:
 
     def _found(self, waiting: _Waiting, part: QueueDefinition, answer: Answer | QueueError) -> None:
         """A part has messages, or had none for a while, or failed."""
+        if _is_limited(answer):
+            waiting.limited.add(part.queue_id)
+        else:
+            waiting.limited.discard(part.queue_id)
         if isinstance(answer, MessagesFound) and waiting.polls:
             self._hear(part.queue_id, answer.visible)
             self._hand_over(waiting, part, answer.visible)
@@ -358,3 +376,7 @@ class SplitReceives:
             self._watch(waiting)
 
         asyncio.get_running_loop().call_later(AGAIN_S, again)
+
+
+def _is_limited(answer: Answer | QueueError) -> bool:
+    return isinstance(answer, Deliveries) and answer.is_limited

@@ -37,7 +37,7 @@ from storage.log.entry import Position
 from visibility.rows.row_codec import DamagedRecord
 
 _TRIES = 2
-"""Of a file: what is wrong twice is wrong at its host."""
+"""Tries for a file: one that is wrong twice is wrong at its host."""
 _AGAIN = (Reason.BUSY, Reason.CLOSING, Reason.FAILED)
 """Refusals after which the same host is asked again."""
 _CHECK_AGAIN = (Reason.BUSY, Reason.CLOSING)
@@ -74,7 +74,7 @@ class Wanted(NamedTuple):
 
     shard: int
     folder: Path
-    """Of the shard's rows, as they are now."""
+    """The folder of the shard's present rows."""
     log_id: bytes
     at_least: int
     """Index of the Entry behind which this host's log begins, 0 if it has none."""

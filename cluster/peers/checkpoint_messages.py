@@ -92,7 +92,7 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True):
     """By which its files are asked for."""
     log_id: bytes
     position: Position
-    """Of the last Entry that the rows hold, which is committed."""
+    """The last Entry that the rows hold, which is committed."""
     files: list[CheckpointFile]
 
     @property

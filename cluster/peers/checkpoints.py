@@ -37,7 +37,7 @@ class Source(Protocol):
     """A shard that is open here."""
 
     folder: Path
-    """Of its rows; checkpoints are made beside it."""
+    """The folder of its rows; checkpoints are made beside it."""
     log_id: bytes
     holds: LogRetention
 

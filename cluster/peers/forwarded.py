@@ -82,7 +82,7 @@ class ForwardedRequests:
         self._view = view
         self._refusal = refusal
         self.service = ChannelService(on_request=self._decide)
-        """Of `Channel.REQUESTS`, for the hosts of the cluster."""
+        """The service of `Channel.REQUESTS`, for the hosts of the cluster."""
 
     def service_for(self, role: Role) -> ChannelService:
         """The same for others, which may not ask for everything."""

@@ -38,7 +38,8 @@ class _Hold:
 
 
 class LogRetention:
-    """Of one shard, on one host. Pass what is to be released through `limit`."""
+    """The part of a shard's log that other hosts need. Pass what is to be released through
+    `limit`."""
 
     def __init__(
         self,

@@ -98,7 +98,7 @@ class Refused(msgspec.Struct, frozen=True, gc=False, array_like=True):
 
 Failure = NotSent | Unknown | Refused
 Outcome = bytes | Failure
-"""Of a request: the answer's bytes, or why there is none."""
+"""The answer's bytes, or the reason why a request got none."""
 OnOutcome = Callable[[Outcome], None]
 _NOT_DECIDED = frozenset(
     (Refusal.NOT_LEADER, Refusal.DEFINITION_UNKNOWN, Reason.BUSY, Reason.CLOSING)

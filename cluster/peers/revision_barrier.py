@@ -46,7 +46,7 @@ class RevisionBarrier:
         self._view = view
         self._tasks: set[asyncio.Task[None]] = set()
         self.service = ChannelService(on_request=self._asked)
-        """Of `Channel.CATALOG`."""
+        """The service of `Channel.CATALOG`."""
 
     def _asked(self, call: Call) -> None:
         if len(call.body) != _REVISION.size:

@@ -59,7 +59,7 @@ class Wire(asyncio.BufferedProtocol):
         self._outbox: list[bytes] = []
         """Frames, head and body each."""
         self._numbers: list[int] = []
-        """Of the frames in the outbox: those of requests, 0 for others."""
+        """The numbers of the frames in the outbox: 0 for those that are no requests."""
         self._outbox_bytes = 0
         self._is_paused = False
         self._will_flush = False

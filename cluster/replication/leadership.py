@@ -43,7 +43,7 @@ class Seen(msgspec.Struct, frozen=True):
     """Both records as of a revision."""
 
     revision: int
-    """Of the later change of the two."""
+    """The revision of the later change of the two."""
     holder: Holder | None
     record: TermRecord | None
 

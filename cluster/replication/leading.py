@@ -33,7 +33,7 @@ class Taken(NamedTuple):
     holder: Holder
     voters: VoterSet
     revision: int
-    """Of the key and the term record."""
+    """The revision of the key and the term record."""
 
     def question(self, log_id: bytes) -> replica_messages.Promise:
         """The question to a peer for its promise."""

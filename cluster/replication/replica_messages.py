@@ -40,7 +40,7 @@ class Standing(msgspec.Struct, frozen=True, array_like=True, tag=2):
     bytes_ahead: int
     """Bytes of its Entries above the asker's last one."""
     term: int
-    """Of its promise, as the next two are."""
+    """The term of its promise; the next two fields are from it, too."""
     voters: Mapping[str, str]
     old_voters: tuple[str, ...]
     wall_s: float
@@ -62,7 +62,7 @@ class Promised(msgspec.Struct, frozen=True, array_like=True, tag=4):
     term: int
     replica_id: str
     last: Position
-    """Of the last Entry that is durable."""
+    """The last Entry that is durable."""
 
 
 class Append(msgspec.Struct, frozen=True, array_like=True, tag=5):
@@ -71,7 +71,7 @@ class Append(msgspec.Struct, frozen=True, array_like=True, tag=5):
     term: int
     leader: str
     previous: Position
-    """Of the Entry before them."""
+    """The Entry before them."""
     records: list[bytes]
     commit: int
 

@@ -5,6 +5,7 @@
 Each pair of shards has a task while there is something to do: one request at a time, in order. A
 request that fails is made again after a pause, and does no harm if it had been decided. A shard
 that comes to lead delivers what its predecessor left, and has the others forget what that cleared.
+A shard delivers to itself what departs again, since another part of its target is here.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Deliveries:
         all_shards, elsewhere = self._shards, self._router.goes_elsewhere
         targets = set(self._router.shards[source].departs_to())
         if news is News.LEADS:
-            targets |= set(all_shards) - {source}
+            targets |= set(all_shards)
         for target in sorted(targets):
             if not self._is_stopping and (elsewhere or target in all_shards):
                 self._begin((source, target))

@@ -101,16 +101,6 @@ async def _with_pauses(
         await asyncio.sleep(0)
 
 
-def load_at_once(state: ShardState, rows: StoredRows) -> int:
-    """The same without pauses."""
-    steps = load(state, rows)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as end:
-            return int(end.value)
-
-
 def _in_slices(rows: Iterable[_T]) -> Generator[None, None, list[_T]]:
     found: list[_T] = []
     source: Iterator[_T] = iter(rows)

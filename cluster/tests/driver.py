@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from unittest.mock import patch
 
-from cluster.shards.loading import load_at_once
+from cluster.shards.loading import load
 from cluster.shards.shard_report import ArchiveLimits
 from storage.engines.memory import MemoryStore
 from storage.rows.entry_body import EntryBody, encode_body
@@ -206,3 +206,13 @@ class Driver:
         for ticket, answer in decided.answers:
             ticket.on_answer(answer)
         return decided.deferred, decided.untaken
+
+
+def load_at_once(state: ShardState, rows: StoredRows) -> int:
+    """Load everything without pauses; returns the time of the last stamp."""
+    steps = load(state, rows)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return int(end.value)

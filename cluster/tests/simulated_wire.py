@@ -25,13 +25,13 @@ class SimulatedWire:
         self.lose_next: list[str] = []
         """Fates of the next requests: "request", "answer" or "late"; others follow `loss`."""
         self._random = random
-        self._delay_s = delay_s
+        self.delay_s = delay_s
 
     async def close(self) -> None:
         """Nothing is held."""
 
     def _delay(self) -> float:
-        return self._random.uniform(0, 2 * self._delay_s)
+        return self._random.uniform(0, 2 * self.delay_s)
 
     def _fate(self) -> str:
         if self.lose_next:

@@ -18,6 +18,7 @@ from cluster.tests.simulation.cluster_run import APART, Shape, simulate
 from cluster.tests.simulation.disk_planted import DISK_PLANTS
 from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
 from cluster.tests.simulation.outbox_planted import CLUSTER_PLANTS
+from cluster.tests.simulation.parts_planted import CLUSTER_PLANTS as PARTS_PLANTS
 from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.refused_planted import CLUSTER_PLANTS as REFUSED_PLANTS
 from storage.engines.store_options import Replication
@@ -40,6 +41,7 @@ _SOONER = {
     "leave_groups_open": 10,
     "undo_nothing": 20,
     "undo_the_answer_only": 20,
+    "lose_what_a_closed_part_refused": 9,
 }
 """Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
 _PLANTED: list[tuple[Plant, Shape | Story]] = [
@@ -49,6 +51,7 @@ _PLANTED: list[tuple[Plant, Shape | Story]] = [
     *DISK_PLANTS,
     *((plant, Shape(has_operator=True)) for plant in HOLD_PLANTS),
     *((plant, Shape(often=APART, has_sole=True)) for plant in REFUSED_PLANTS),
+    *((plant, Shape(shards=3, has_parts=True)) for plant in PARTS_PLANTS),
 ]
 """Bugs, each with the shape of the cluster that shows it, or the story that fails."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.shards.issued_ids import CatalogOlder
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import World, pass_time
+from cluster.tests.world import World, pass_time, state_of
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.outcomes import Deliveries
@@ -32,7 +32,7 @@ async def returned(world: World, queue: QueueDefinition, batches: int = 1) -> No
 
 def quarantined(world: World, queue: QueueDefinition) -> int:
     """The queue's count."""
-    state = world.shard._tenure.state.queues.get(queue.queue_id)
+    state = state_of(world.shard).queues.get(queue.queue_id)
     assert state is not None
     return state.quarantined.messages
 

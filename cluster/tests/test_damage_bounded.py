@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import World, pass_time
+from cluster.tests.world import World, pass_time, state_of
 from storage.checks.consistency import check_queue
 from visibility.contract.model import QueueDefinition
 from visibility.rows.row_codec import decode_row, encode_row
@@ -46,7 +46,7 @@ async def test_a_fifo_queue_too_long_to_be_read_by_a_turn_is_rebuilt(
     await pass_time(2)
     await world.asked(*[prepared.receive(queue, 10) for _ in range(2)])
 
-    state = world.shard._tenure.state.queues.get(1)
+    state = state_of(world.shard).queues.get(1)
     assert state is not None
     lost = {MESSAGE: 2, DELAYED: 1, GROUP: 0}[table]
     assert world.store.abandoned == 1
@@ -93,7 +93,7 @@ async def test_spans_that_are_lost_together_are_quarantined_in_several_entries(
     (received,) = await world.asked(prepared.receive(queue, 10))
     await pass_time(1)
 
-    state = world.shard._tenure.state.queues.get(1)
+    state = state_of(world.shard).queues.get(1)
     assert state is not None
     assert received.bodies == []
     assert (state.quarantined.messages, state.stored) == (SPANS * len(BODIES), 0)

@@ -9,7 +9,7 @@ import pytest
 
 from cluster.tests.histories import seeds
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import AskedShard, World, pass_time
+from cluster.tests.world import AskedShard, World, pass_time, state_of
 from visibility.contract.errors import InternalError
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.outcomes import Deliveries
@@ -109,7 +109,7 @@ class History:
                 self.world.store.apply(removed)
 
     def check(self) -> None:
-        check_shard(self.world.shard._tenure.state)
+        check_shard(state_of(self.world.shard))
 
 
 @seeds
@@ -120,7 +120,7 @@ async def test_what_was_sent_is_served_or_quarantined(queue: QueueDefinition, se
 
     await history.run()
 
-    state = history.world.shard._tenure.state.queues.get(1)
+    state = state_of(history.world.shard).queues.get(1)
     quarantined = state.quarantined.messages if state is not None else 0
     lost = history.sent - len(history.served)
     assert lost <= quarantined, "nothing is missing in silence"

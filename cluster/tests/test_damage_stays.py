@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import World, pass_time
+from cluster.tests.world import World, pass_time, state_of
 from storage.checks import consistency
 from storage.rows.stored_rows import StoredRows
 from visibility.content.id_digests import group_digest
@@ -44,7 +44,7 @@ async def restarted(world: World) -> World:
 
 def quarantined(world: World, queue: QueueDefinition) -> int:
     """The queue's count, which agrees with its rows."""
-    state = world.shard._tenure.state.queues.get(queue.queue_id)
+    state = state_of(world.shard).queues.get(queue.queue_id)
     assert state is not None
     check_queue(state)
     known = quarantine_in(StoredRows(world.store), queue.queue_id)
@@ -228,7 +228,7 @@ async def test_memory_does_not_grow_beside_a_returned_message_that_cannot_be_rea
         assert isinstance(answer, Deliveries)
         receipts = [Receipt(lease.sequence, lease.receive_count) for lease in answer.leases]
         await world.asked(prepared.delete_batch(Q, receipts))
-    queue = world.shard._tenure.state.queues.get(1)
+    queue = state_of(world.shard).queues.get(1)
     assert queue is not None
 
     assert (queue.visible, quarantined(world, Q)) == (0, 1)

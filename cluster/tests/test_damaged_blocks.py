@@ -16,6 +16,7 @@ import pytest
 
 from cluster.tests import test_healing as healing
 from cluster.tests.virtual_time import SteppedLoop
+from cluster.tests.world import state_of
 from storage.checks.consistency import check_queue
 from storage.engines import rocks
 from storage.engines.fresh_rows import has_damage
@@ -112,7 +113,7 @@ class Served(healing.Served):
         return bodies
 
     def states(self) -> list[QueueState]:
-        return [*self.shard._tenure.state.queues.values()]
+        return [*state_of(self.shard).queues.values()]
 
     def quarantined(self) -> int:
         return sum(queue.quarantined.messages for queue in self.states())

@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from cluster.tests.test_healing import RUBBISH, Q, Served
+from cluster.tests.world import state_of
 from storage.tests.on_disk import changing
 from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_keys import queue_key
@@ -46,7 +47,7 @@ async def filled(folder: Path) -> list[str]:
 
 
 def quarantined(served: Served) -> int:
-    state = served.shard._tenure.state.queues.get(1)
+    state = state_of(served.shard).queues.get(1)
     assert state is not None
     return state.quarantined.messages
 

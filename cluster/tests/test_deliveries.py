@@ -12,13 +12,14 @@ from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
 from cluster.shards.shard_report import News
 from cluster.tests.virtual_time import CountingEntropy, virtual
-from cluster.tests.world import FragileStore, World, pass_time
+from cluster.tests.world import FragileStore, World, pass_time, state_of
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_values import OutboxRow
 from visibility.rows.state_rows import OUTBOX_KEY
+from visibility.rules.departures import ReadOutbox
 
 ARRIVAL = Arrival(b"origin", 1, 9, "arn:aws:sqs:eu-west-1:1:q", StoredMessage("m", 1, 1, b"x"))
 
@@ -32,7 +33,7 @@ async def test_a_start_with_lost_entries_has_a_new_origin() -> None:
 
     world = await World(store=store).start()
 
-    outbox = world.shard._tenure.state.outbox
+    outbox = state_of(world.shard).outbox
     assert (outbox.origin, outbox.next_number) == (b"", 7)
     assert outbox.floors(1) == [(b"of an earlier one", 7)], "the other shard is told to forget"
 
@@ -46,6 +47,8 @@ async def test_a_delivery_that_fails_by_a_bug_is_made_again() -> None:
             return True
 
         async def ask_here(self, request: Request) -> Answer:
+            if request.operation == ReadOutbox(0):  # its own messages
+                return OutboxPage([], [])
             asked.append(request)
             if len(asked) == 1:
                 raise RuntimeError("a bug")
@@ -73,7 +76,8 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
             return True
 
         async def ask_here(self, request: Request) -> Answer:
-            return OutboxPage([ARRIVAL], []) if takes < 2 else OutboxPage([], [])
+            is_over = takes == 2 or request.operation == ReadOutbox(0)  # its own messages
+            return OutboxPage([] if is_over else [ARRIVAL], [])
 
         async def ask(self, request: Request, age_ms: int = 0) -> Answer:
             nonlocal takes

@@ -10,7 +10,7 @@ import pytest
 
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import FragileStore, World, pass_time, settled
+from cluster.tests.world import FragileStore, World, pass_time, settled, state_of
 from storage.log.entry import ENTRY_BYTES_MAX
 from storage.rows.stored_rows import CHANGED_BYTES_MAX
 from visibility.contract.errors import InvalidParameterValue
@@ -183,7 +183,7 @@ async def test_a_purge_that_waits_for_the_next_turn_purges_the_queue() -> None:
 
     assert purged.answers == [None]
     assert received.bodies == []
-    state = world.shard._tenure.state.queues.get(successor.queue_id)
+    state = state_of(world.shard).queues.get(successor.queue_id)
     assert state is not None
     assert state.continues == Q.queue_id
 

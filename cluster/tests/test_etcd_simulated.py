@@ -361,3 +361,23 @@ async def test_a_leader_change_extends_a_lease_within_bounds() -> None:
     assert lease.held_until_s <= cut_s + TTL_S < gone_s
     assert gone_s <= lost_s + ELECTION_S + TTL_S + SWEEP_S + 0.2
     await world.close()
+
+
+# -- many records ----------------------------------------------------------------------------------
+
+
+@virtual
+async def test_a_read_of_many_pages_may_take_longer_than_an_answer() -> None:
+    world = World(seed=1, hosts=1)
+    host = world.hosts[0]
+    for number in range(140):
+        await host.coordination.commit(Transaction({}, {f"{number:03}": b"x"}))
+    host.wire.delay_s = 0.5
+    begun_s = world.now_s()
+
+    assert len(await world.read()) == 140
+
+    assert world.now_s() - begun_s > 6.0
+    host.wire.is_cut = True
+    assert isinstance(await host.coordination.read_all(), Unavailable)
+    await world.close()

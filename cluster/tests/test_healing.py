@@ -13,6 +13,7 @@ import structlog
 from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
 from cluster.tests.virtual_time import CountingEntropy, LoopClock
+from cluster.tests.world import state_of
 from storage.checks.consistency import check_queue
 from storage.engines.durable import DurableStore
 from storage.engines.opening import open_store
@@ -193,7 +194,7 @@ async def test_a_queue_whose_row_is_gone_gives_out_no_sequence_again(folder: Pat
     await served.shard.start()
     await served.ask(prepared.send(OTHER, "new"))
 
-    state = served.shard._tenure.state.queues.get(2)
+    state = state_of(served.shard).queues.get(2)
     assert state is not None
     assert state.next_sequence > 1 << 40
     assert await served.bodies(OTHER) == ["new"]
@@ -246,7 +247,7 @@ async def test_what_was_quarantined_is_counted_once_by_a_rebuild(folder: Path) -
 
 def quarantined(served: Served) -> int:
     """The count of the first queue."""
-    state = served.shard._tenure.state.queues.get(1)
+    state = state_of(served.shard).queues.get(1)
     assert state is not None
     return state.quarantined.messages
 

@@ -193,12 +193,12 @@ class MoveTasks(RuleBasedStateMachine):
         operation = MoveSelected(rate=rate, pace=pace, filter=wanted)
         self.driver.submit(Request(operation, self.queue(DEAD_ID), prepared.CALLER, "request"))
 
-    @rule(change=st.sampled_from(("pause", "resume", "undo")))
-    def change(self, change: str) -> None:
+    @rule(change=st.sampled_from(("pause", "resume", "pace", "undo")), rate=st.integers(0, 3))
+    def change(self, change: str, rate: int) -> None:
         task = self.latest()
         if task is None or (change != "undo" and task.status != "RUNNING"):
             return
-        operation: Operation = ChangeMoveTask(encode_handle(task), change)
+        operation: Operation = ChangeMoveTask(encode_handle(task), change, rate, rate)
         self.driver.submit(prepared.prepared(self.queue(DEAD_ID), operation))
         if change == "undo":
             wanted = MessageFilter(message_id=task.task_id[:13], received_max=0)

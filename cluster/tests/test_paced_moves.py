@@ -74,6 +74,9 @@ class Service:
     def change(self, change: str) -> None:
         assert self.ask(ChangeMoveTask(encode_handle(self.task), change)) is None
 
+    def pace(self, **wanted: int) -> None:
+        assert self.ask(ChangeMoveTask(encode_handle(self.task), "pace", **wanted)) is None
+
     def waiting(self, queue: QueueDefinition) -> list[str]:
         """The bodies of the messages of a queue, in order."""
         found = self.driver.rows.line(queue.queue_id, 0, 1 << 40, messages=1000, size=1 << 30)
@@ -303,7 +306,7 @@ def test_a_paused_task_is_cancelled() -> None:
     service.ask(CancelMessageMoveTask(encode_handle(service.task)))
 
     assert (service.task.status, service.task.moved, service.task.paused) == ("CANCELLED", 2, "")
-    for change in ("pause", "resume"):
+    for change in ("pause", "resume", "pace"):
         operation = ChangeMoveTask(encode_handle(service.task), change)
         reply = service.driver.submit(Request(operation, service.dead, prepared.CALLER, "r"))
         assert isinstance(reply.refusal, InvalidParameterValue)
@@ -399,3 +402,33 @@ def test_filters_of_many_queues_share_a_turn() -> None:
 
     assert MoveTaskChanged(1, filtered).weight >= PULSE_MESSAGES_MAX // 4
     assert MoveTaskChanged(1, msgspec.structs.replace(filtered, filter=None)).weight == 0
+
+
+# -- another pace ----------------------------------------------------------------------------------
+
+
+def test_a_new_rate_holds_at_once_and_the_ramp_ends(service: Service) -> None:
+    service.let_die(*BODIES)
+    service.ask(MoveSelected(rate=1, pace=Pace(ramp_s=3_600)))
+    assert service.task.moved == 1
+
+    service.pace(rate=2)
+    service.driver.pass_time(999)
+    assert (service.task.moved, service.task.rate, service.task.pace.ramp_s) == (3, 2, 0)
+    service.restart()
+    service.pace(rate=0)
+
+    assert (service.task.status, service.task.moved) == ("COMPLETED", 6)
+
+
+def test_the_stop_is_changed_while_a_task_runs(service: Service) -> None:
+    service.let_die(*BODIES)
+    service.ask(MoveSelected(rate=1))
+    service.pace(stop_after=1)
+    service.fail(service.source)
+
+    service.driver.pass_time(2_000)
+
+    assert (service.task.paused, service.task.rate) == ("came back", 1)
+    service.pace(rate=500)
+    assert service.task.paused == "came back", "a new pace resumes nothing"

@@ -6,7 +6,7 @@ import pytest
 
 from cluster.tests.driver import Driver
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import World
+from cluster.tests.world import World, state_of
 from storage.engines.memory import MemoryStore
 from visibility.contract.model import QueueCounters
 from visibility.rows.row_keys import message_key
@@ -145,6 +145,6 @@ async def test_messages_that_the_disk_lost_are_quarantined_and_never_written_off
     world = await World(store=world.store).start()
     (counted,) = await world.asked(prepared.counters(Q))
     assert counted.answers == [QueueCounters(0, 2, 0)]
-    queue = world.shard._tenure.state.queues.get(1)
+    queue = state_of(world.shard).queues.get(1)
     assert queue is not None
     assert queue.quarantined.messages == 3

@@ -22,7 +22,7 @@ from visibility.contract.errors import (
     UnsupportedOperation,
 )
 from visibility.contract.model import QueueDefinition, Receipt
-from visibility.contract.outcomes import MessagesFound, PartReading
+from visibility.contract.outcomes import Deliveries, MessagesFound, PartReading
 from visibility.contract.queue_parts import PARTS_MAX, Part, PartState, first_sequence
 from visibility.rules import send
 from visibility.rules.queue_parts import CheckPart, FindMessages, PartsAdded
@@ -318,6 +318,22 @@ def test_a_question_waits_for_messages_and_takes_none() -> None:
     late = driver.submit(prepared.prepared(part, FindMessages(1)))
     driver.pass_time(1_000)
     assert late.deliveries.leases == []
+
+
+@pytest.mark.parametrize("wait_s", [0, 1])
+def test_a_question_says_that_a_limit_holds_messages_back(wait_s: int) -> None:
+    tagged = prepared.queue_named("q", 1, tags={"holdfast:max-in-flight": "2"})
+    part = msgspec.structs.replace(parts_of(), settings=tagged.settings)
+    driver = Driver(KnownQueues(part))
+    for body in "abc":
+        driver.submit(prepared.send(part, body))
+    most = 2 // len(part.parts)
+    assert len(driver.submit(prepared.receive(part, 10)).deliveries.leases) == most
+
+    asked = driver.submit(prepared.prepared(part, FindMessages(wait_s)))
+    driver.pass_time(1_000)
+
+    assert asked.deliveries == Deliveries([], [], is_limited=True)
 
 
 def test_a_long_poll_does_not_stay_at_one_part() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.tests.test_damaged_indexes import restarted
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import World, pass_time
+from cluster.tests.world import World, pass_time, state_of
 from storage.checks.consistency import check_queue
 from visibility.content.id_digests import group_digest
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
@@ -54,7 +54,7 @@ async def received(world: World, queue: QueueDefinition = FIFO) -> list[str]:
 
 
 def quarantined(world: World) -> int:
-    state = world.shard._tenure.state.queues.get(1)
+    state = state_of(world.shard).queues.get(1)
     assert state is not None
     return state.quarantined.messages
 

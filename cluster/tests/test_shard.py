@@ -6,7 +6,7 @@ import asyncio
 
 from cluster.shards.lead import TURN_REQUESTS_MAX
 from cluster.tests.virtual_time import virtual
-from cluster.tests.world import World, pass_time, settled
+from cluster.tests.world import World, pass_time, settled, state_of
 from visibility.contract.errors import QueueDoesNotExist, ReceiptHandleIsInvalid
 from visibility.contract.model import QueueCounters, Receipt, Request
 from visibility.contract.outcomes import Progress
@@ -285,7 +285,7 @@ async def test_a_damaged_message_holds_back_neither_retention_nor_delays() -> No
     await pass_time(6)
     (counted,) = await world.asked(prepared.counters(queue))
     assert counted.answers == [QueueCounters(3, 0, 0)]
-    state = world.shard._tenure.state.queues.get(1)
+    state = state_of(world.shard).queues.get(1)
     assert state is not None
     assert state.quarantined.messages == 2
 

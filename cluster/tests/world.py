@@ -17,6 +17,7 @@ from visibility.contract.errors import QueueError
 from visibility.contract.model import Definitions, Request
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rows.row_codec import DamagedRecord
+from visibility.state.shard_state import ShardState
 from visibility.state.waiters import Ticket
 from visibility.tests.prepared import KnownQueues
 
@@ -195,6 +196,11 @@ class World:
         for _ in range(10):
             self.store.sync_all()
             await settled()
+
+
+def state_of(shard: Shard) -> ShardState:
+    """The memory of a shard, which only its own code and tests may see."""
+    return shard._tenure.state
 
 
 def lead_of(shard: Shard) -> Lead:

@@ -40,6 +40,9 @@ class Endpoint(NamedTuple):
     by_sdk: bool = False
     """True for traffic through boto3, with its retries."""
 
+    protocols: tuple[str, ...] = ("json",)
+    """Of boto3, `json` and `query`: its callers take them in turn."""
+
     followers: tuple[int, ...] = ()
     """The processes of the hosts that copy what the server stores, if their cost is measured."""
 

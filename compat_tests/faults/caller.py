@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import re
 import time
@@ -89,6 +90,8 @@ class Caller:
         """Of the last call, by the client itself."""
         self._request_id = ""
         """Of the last answer, where the client tells."""
+        self._protocol = endpoint.protocols[history.callers % len(endpoint.protocols)]
+        history.callers += 1
 
     @property
     def is_repeated(self) -> bool:
@@ -103,10 +106,13 @@ class Caller:
         try:
             answer = await self._ask(action, json.dumps(members).encode())
         except Refused as refusal:
-            text = f"{action}: {str(refusal)[:300]}"
+            queue = _queue_of(members)
+            text = f"{action} {queue}: {str(refusal)[:300]}"
             is_refused = str(refusal).startswith("4")
-            if not is_refused:
+            if not is_refused and not history.may_fail(queue, begun):
                 self._note(history.faults, text)
+            elif not is_refused:
+                pass  # as the fault demands
             elif self._retries:
                 is_refused = False  # perhaps for what the first attempt did
             elif expected is None or not re.search(expected, text):
@@ -127,7 +133,7 @@ class Caller:
     async def _ask(self, action: str, body: bytes) -> bytes:
         """The answer. Raises Refused, OSError, TimeoutError."""
         if self._endpoint.by_sdk:  # it has limits of its own
-            by_sdk = self._connection = SdkConnection(self._endpoint)
+            by_sdk = self._connection = SdkConnection(self._endpoint, self._protocol)
             try:
                 return await by_sdk.call(action, body)
             finally:
@@ -157,7 +163,7 @@ class Caller:
         else:
             entries = [{"Id": str(n), **letter.members()} for n, letter in enumerate(letters)]
             reply = await self.call("SendMessageBatch", QueueUrl=queue.url, Entries=entries)
-            answers = {int(entry["Id"]): entry for entry in self._successful(reply)}
+            answers = {int(entry["Id"]): entry for entry in self._successful(queue, reply)}
         if reply.outcome is Outcome.DONE:
             self._history.latencies.append(reply.ended - reply.begun)
         if self._retries and not queue.name.endswith(".fifo"):
@@ -171,11 +177,13 @@ class Caller:
             self._history.sends.append(replace(send, request_id=self._request_id))
         return len(answers) == len(letters)
 
-    def _successful(self, reply: Reply, expected: str | None = None) -> list[Members]:
+    def _successful(self, queue: Queue, reply: Reply, expected: str | None = None) -> list[Members]:
         """The entries of a batch that succeeded; the others are noted as errors."""
         for failed in reply.answer.get("Failed", []):
-            text = str(failed)
+            text = f"{queue.name}: {failed}"
             if not failed["SenderFault"]:
+                if self._history.may_fail(queue.name, reply.begun):
+                    continue
                 self._note(self._history.faults, text)
             elif expected is None or not re.search(expected, text):
                 self._note(self._history.refusals, text)
@@ -243,12 +251,22 @@ class Caller:
         reply = await self.call(action, _LATE, QueueUrl=queue.url, Entries=entries)
         default = Outcome.UNKNOWN if reply.outcome is Outcome.DONE else reply.outcome
         outcomes: list[Outcome] = [default] * len(received)
-        for entry in self._successful(reply, _LATE):
+        for entry in self._successful(queue, reply, _LATE):
             outcomes[int(entry["Id"])] = Outcome.DONE
         for entry in reply.answer.get("Failed", []):
             if entry["SenderFault"] and not self._retries:  # see `call`
                 outcomes[int(entry["Id"])] = Outcome.REFUSED
         return reply, outcomes
+
+
+def _queue_of(members: Members) -> str:
+    """The name of the queue that a call is about; empty if there is none."""
+    if "TaskHandle" in members:
+        return str(json.loads(base64.b64decode(members["TaskHandle"]))["sourceArn"].split(":")[-1])
+    for name in ("QueueName", "QueueUrl", "SourceArn"):
+        if name in members:
+            return str(re.split("[/:]", members[name])[-1])
+    return ""
 
 
 def _send(queue: Queue, letter: Letter, reply: Reply, outcome: Outcome, answer: Members) -> Send:

@@ -6,6 +6,10 @@ a flipped bit on one host, power losses and full disks (`--faults power,full`), 
 boto3 has its default retries: a call that fails in spite of them is a broken promise, like a
 message that is lost, comes back or is out of order. Shows for each fault the longest time without
 an acknowledged send.
+
+With `--fleet` there are two clusters and a gateway. One queue is split and shrunk all the time,
+half of the callers speak the query protocol, and one cluster stops as a whole: only calls on its
+queues may fail.
 """
 
 from __future__ import annotations
@@ -18,18 +22,27 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import ExitStack, asynccontextmanager
 from itertools import cycle, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from compat_tests.cluster_process import HOSTS, MEMBERS, ClusterFolder, ClusterProcess
+from compat_tests.benchmarks.wire import Endpoint
+from compat_tests.cluster_process import (
+    GATEWAY,
+    HOSTS,
+    MEMBERS,
+    ClusterFolder,
+    ClusterProcess,
+)
 from compat_tests.faults.damage import damage
 from compat_tests.faults.disk_faults import take_all_space
 from compat_tests.faults.drain import drain
 from compat_tests.faults.evidence import keep_folders, write_evidence
+from compat_tests.faults.fleet_faults import RESIZED, Resizing, consumers, stop_cluster
 from compat_tests.faults.gaps import Moment, table, told_of
+from compat_tests.faults.history import History
 from compat_tests.faults.judge import judge
 from compat_tests.faults.lanes import KINDS, lanes
 from compat_tests.faults.live_bytes import APART, live_bytes
@@ -38,7 +51,9 @@ from compat_tests.faults.loop_disk import why_not as why_no_disk
 from compat_tests.faults.partitions import Machines, machines, why_not
 from compat_tests.faults.power_loss import interrupt
 from compat_tests.faults.run import CommandLine, Result, endpoint_of, say, status, told
+from compat_tests.faults.sdk import protocols
 from compat_tests.faults.traffic import Traffic
+from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import freeze, wait_until_gone
 
 FILE_SYSTEM = "ext4"
@@ -67,6 +82,8 @@ class Run(NamedTuple):
     """The disk of each host; None without one of the faults DISK_FAULTS."""
     evidence: Path | None
     """A folder for the traces of a broken promise."""
+    endpoint: Endpoint
+    history: History
 
 
 Strike = Callable[[Run], str]
@@ -78,7 +95,7 @@ Strike = Callable[[Run], str]
 
 def _drawn(run: Run) -> str:
     """A host to hit: in half of the cases the one that leads."""
-    leader = run.parts.leader()
+    leader = run.parts.leader(run.chance.choice((1, 2)) if run.parts.is_fleet else 1)
     is_meant = leader in run.hosts and run.chance.random() < 0.5
     return leader if is_meant else run.chance.choice(run.hosts)
 
@@ -90,7 +107,12 @@ def kill_host(run: Run) -> str:
 
 def kill_all(run: Run) -> str:
     """Kill all hosts at once, and etcd with them."""
-    return _kill(run, [*HOSTS, *MEMBERS])
+    return _kill(run, [*run.parts.hosts, *MEMBERS])
+
+
+def stop_one_cluster(run: Run) -> str:
+    """Stop all hosts of one cluster of a fleet; its queues are away, others are not."""
+    return stop_cluster(run.parts, run.endpoint, run.history, run.stop_s)
 
 
 def lose_power(run: Run) -> str:
@@ -114,6 +136,8 @@ def lose_power(run: Run) -> str:
 def flip_a_bit(run: Run) -> str:
     """Kill a host, flip a bit of its rows or its log, and let it start and heal."""
     host = _drawn(run)
+    while host == GATEWAY:  # it has no rows
+        host = _drawn(run)
     with run.parts.not_starting(run.cluster.pid):
         pid = run.parts.signal(host, signal.SIGKILL)
         wait_until_gone(pid)
@@ -196,7 +220,7 @@ def cut_outgoing(run: Run) -> str:
 
 def _cut(run: Run, cut: Callable[[Machines, str], None]) -> str:
     assert run.machines is not None
-    host = _drawn(run)
+    host = run.chance.choice(HOSTS) if run.parts.is_fleet else _drawn(run)
     cut(run.machines, host)
     try:
         time.sleep(run.stop_s)
@@ -224,6 +248,7 @@ CUTS: dict[str, Strike] = {
 }
 DISK_FAULTS = ("power", "full")
 """They need a disk for each host, beside which there are no partitions."""
+FLEET_FAULTS: dict[str, Strike] = {"cluster": stop_one_cluster}
 OUTAGES = ("all", "power")
 """No host is there to answer."""
 
@@ -235,11 +260,18 @@ def strike_and_judge(
     run: Run, faults: Iterable[str], *, seed: int, kinds: tuple[str, ...] = KINDS
 ) -> Result:
     """Apply the traffic and the faults to a running cluster, and judge."""
-    endpoint = endpoint_of(run.cluster)._replace(by_sdk=True)
-    traffic = Traffic(endpoint, seed)
-    moments = asyncio.run(_apply(run, traffic, list(faults), kinds))
+    traffic = Traffic(run.endpoint, seed)
+    run = run._replace(history=traffic.history)
+    is_resized = run.parts.is_fleet and "standard" in kinds
+    resizing = Resizing(run.endpoint, traffic.draw()) if is_resized else None
+    moments = asyncio.run(_apply(run, traffic, list(faults), kinds, resizing))
     verdict = judge(traffic.history)
     lines = [f"{len(moments)} faults; {told(traffic.history, verdict)}"]
+    if resizing is not None:
+        spoken = run.endpoint.protocols
+        lines.append(
+            f"{resizing.changes} splits and shrinks of {RESIZED}, by {' and '.join(spoken)}"
+        )
     lines += table(traffic.history, moments)
     if verdict.broken() and run.evidence is not None:
         names = verdict.missing + [each.name for each in verdict.violations]
@@ -253,7 +285,11 @@ def _leaders(run: Run) -> str:
 
 
 async def _apply(
-    run: Run, traffic: Traffic, faults: list[str], kinds: tuple[str, ...]
+    run: Run,
+    traffic: Traffic,
+    faults: list[str],
+    kinds: tuple[str, ...],
+    resizing: Resizing | None,
 ) -> list[Moment]:
     moments: list[Moment] = []
     errors = traffic.history.faults
@@ -263,7 +299,7 @@ async def _apply(
         for name in faults:
             led = await asyncio.to_thread(_leaders, run)
             begun, noted = time.monotonic(), len(errors)
-            hit = await asyncio.to_thread((FAULTS | CUTS)[name], run)
+            hit = await asyncio.to_thread((FAULTS | CUTS | FLEET_FAULTS)[name], run)
             await asyncio.to_thread(run.parts.wait_until_all_are_ready)
             moments.append(Moment(name, begun, time.monotonic(), os.getloadavg()[0], hit, led))
             await asyncio.sleep(_CALM_AFTER_OUTAGE_S if name in OUTAGES else CALM_S)
@@ -272,9 +308,25 @@ async def _apply(
                 del errors[noted:]
 
     await traffic.make_queues(kinds)
-    await traffic.run(strike(), lanes(traffic, kinds))
+    more = [] if resizing is None else consumers(traffic)
+    async with _resized(resizing):
+        await traffic.run(strike(), [*lanes(traffic, kinds), *more])
     await drain(traffic.endpoint, traffic.history)
     return moments
+
+
+@asynccontextmanager
+async def _resized(resizing: Resizing | None) -> AsyncIterator[None]:
+    """Splits and shrinks meanwhile."""
+    if resizing is None:
+        yield
+        return
+    running = asyncio.create_task(asyncio.to_thread(resizing.run))
+    try:
+        yield
+    finally:
+        resizing.is_ending = True
+        await running
 
 
 # -- command line ----------------------------------------------------------------------------------
@@ -291,16 +343,27 @@ def main() -> int:
         disks = _disks(stack, folder) if has_disks else None
         has_machines = _can("partitions", _ON_DISKS if has_disks else why_not())
         made = stack.enter_context(machines()) if has_machines else None
-        cluster = ClusterProcess(
+        cluster = (FleetProcess if options.fleet else ClusterProcess)(
             folder,
             *(made.options() if made is not None else ()),
             variables={"HOLDFAST_AWS_WAITS": "off"},
         )
         stack.callback(cluster.close)
-        cluster.start(seconds=120)
+        cluster.start(seconds=180)
         hosts, chance = _hosts(cluster.parts), random.Random(options.seed)
         run = Run(
-            cluster, cluster.parts, chance, hosts, options.stop_s, made, disks, options.evidence
+            cluster,
+            cluster.parts,
+            chance,
+            hosts,
+            options.stop_s,
+            made,
+            disks,
+            options.evidence,
+            endpoint_of(cluster)._replace(
+                by_sdk=True, protocols=protocols() if options.fleet else ("json",)
+            ),
+            History(),
         )
         possible = [name for name in options.faults if _is_possible(run, name)]
         faults = list(islice(cycle(possible), options.rounds))
@@ -314,7 +377,8 @@ def main() -> int:
 
 def _options() -> argparse.Namespace:
     line = CommandLine("a cluster under boto3 load, with faults", rounds=20)
-    names = [*FAULTS, *CUTS]
+    names = [*FAULTS, *CUTS, *FLEET_FAULTS]
+    line.parser.add_argument("--fleet", action="store_true", help="two clusters and a gateway")
     line.parser.add_argument(
         "--faults",
         type=lambda text: tuple(text.split(",")),
@@ -326,6 +390,10 @@ def _options() -> argparse.Namespace:
     options = line.parse()
     if not set(options.faults) <= set(names):
         line.parser.error(f"faults are some of {','.join(names)}")
+    if options.fleet:
+        options.faults = tuple(name for name in options.faults if name not in DISK_FAULTS)
+    else:
+        options.faults = tuple(name for name in options.faults if name not in FLEET_FAULTS)
     return options
 
 
@@ -351,7 +419,7 @@ def _disks(stack: ExitStack, folder: Path) -> dict[str, LoopDisk]:
 def _hosts(parts: ClusterFolder) -> tuple[str, ...]:
     """The hosts that faults may hit."""
     hosts = parts.hosts_behind_the_endpoint()
-    for host in sorted({*HOSTS} - {*hosts}):
+    for host in sorted({*parts.hosts} - {*hosts}):
         say(f"skipped: faults of host {host}, which is the endpoint, since there is no haproxy")
     return hosts
 
@@ -361,7 +429,7 @@ def _is_possible(run: Run, fault: str) -> bool:
         return run.machines is not None
     if fault in DISK_FAULTS and run.disks is None:
         return False
-    return fault not in OUTAGES or run.hosts == HOSTS
+    return fault not in OUTAGES or run.hosts == run.parts.hosts
 
 
 if __name__ == "__main__":

@@ -135,6 +135,15 @@ class Removal:
     outcome: Outcome
 
 
+@dataclass(slots=True)
+class Outage:
+    """A time in which calls on some queues may fail: all hosts with a shard of theirs are away."""
+
+    queues: frozenset[str]
+    begun: float
+    ended: float = float("inf")
+
+
 @dataclass
 class History:
     """Everything that one run did and saw."""
@@ -145,6 +154,7 @@ class History:
     changes: list[Change] = field(default_factory=list)
     deletes: list[Delete] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
+    outages: list[Outage] = field(default_factory=list)
     restorations: list[Removal] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
     unknown_receives: Counter[str] = field(default_factory=Counter)
@@ -154,6 +164,7 @@ class History:
     """Names whose sends to a standard queue the client repeated by itself, see `repeats.py`."""
 
     tasks: int = 0
+    callers: int = 0
     calls: int = 0
     failed_calls: int = 0
     refusals: list[str] = field(default_factory=list)
@@ -181,6 +192,14 @@ class History:
             setattr(copied, name, list(getattr(self, name)))
         copied.unknown_receives = Counter(self.unknown_receives)
         return copied
+
+    def may_fail(self, queue: str, begun: float) -> bool:
+        """True if a call on the queue, which ends now, met an outage. A queue that lanes make and
+        remove may be anywhere."""
+        return any(
+            begun < outage.ended and (queue in outage.queues or queue.startswith("passing-"))
+            for outage in self.outages
+        )
 
     def places(self) -> dict[str, set[str]]:
         """The queues that each message was in, by its name."""

@@ -11,11 +11,13 @@ from functools import cache
 from typing import Any
 
 import boto3
+import botocore.session
 from botocore import xform_name
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from compat_tests.benchmarks.wire import Endpoint, Refused
+from compat_tests.clients.old_boto3 import LIBRARIES
 
 _CALLS_AT_ONCE = 128
 _RETRIES = 4
@@ -23,12 +25,21 @@ _RETRIES = 4
 _threads = ThreadPoolExecutor(_CALLS_AT_ONCE)
 
 
+def protocols() -> tuple[str, ...]:
+    """Those that boto3 can speak here: `query` needs the model of an old version."""
+    return ("json", "query") if LIBRARIES.is_dir() else ("json",)
+
+
 @cache
-def _client(endpoint: Endpoint) -> Any:
+def _client(endpoint: Endpoint, protocol: str) -> Any:
     """One client for all callers: making one takes a tenth of a second."""
     credentials = endpoint.credentials
     assert credentials is not None
+    core = botocore.session.Session()
+    if protocol == "query":
+        core.get_component("data_loader").search_paths.insert(0, str(LIBRARIES / "botocore/data"))
     session = boto3.session.Session(
+        botocore_session=core,
         aws_access_key_id=credentials.access_key_id,
         aws_secret_access_key=credentials.secret_access_key,
         region_name=credentials.region,
@@ -40,8 +51,9 @@ def _client(endpoint: Endpoint) -> Any:
 class SdkConnection:
     """See `Connection` of the wire."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._client = _client(endpoint)
+    def __init__(self, endpoint: Endpoint, protocol: str = "json") -> None:
+        self._client = _client(endpoint, protocol)
+        self._is_query = protocol == "query"
         self.retries = 0
         """Attempts of the last call after its first."""
         self.request_id = ""
@@ -50,6 +62,8 @@ class SdkConnection:
     async def call(self, action: str, body: bytes) -> bytes:
         """The body of the answer; raises Refused, also where boto3 gave up."""
         members = _with_bytes(json.loads(body))
+        if self._is_query and "MessageSystemAttributeNames" in members:  # younger than its model
+            members["AttributeNames"] = members.pop("MessageSystemAttributeNames")
         method = getattr(self._client, xform_name(action))
         loop = asyncio.get_running_loop()
         try:

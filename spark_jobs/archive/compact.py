@@ -208,11 +208,11 @@ class Keep(NamedTuple):
     """Retention periods."""
 
     days: int | None
-    """Of the archive; None for all."""
+    """The archive's; None keeps all."""
     vacuum_hours: int
-    """Of files that left a table."""
+    """That of files that left a table."""
     snapshots_days: int
-    """Of snapshots and flows."""
+    """That of snapshots and flows."""
 
 
 def run_compact(

@@ -122,7 +122,7 @@ class DayCount(NamedTuple):
     """None for all days."""
     messages: int
     bytes: int
-    """Of the messages to send."""
+    """The size of the messages to send."""
     replayed: int
     sealed: int
 

@@ -21,7 +21,7 @@ from spark_jobs.ages.counting import buckets_of
 from spark_jobs.ages.lake_snapshots import count_cells, find_hours, movements
 from spark_jobs.lib.live_count import LiveCount
 from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot
-from storage.lake.archive_schema import bucket_of, bucket_upper_ms
+from storage.lake.archive_schema import BUCKETS_PER_DOUBLING, bucket_of
 from storage.lake.table import Lake
 
 Row = dict[str, Any]
@@ -286,7 +286,7 @@ def test_times_in_queue_add_up(spark: SparkSession, lake: Lake) -> None:
         [80, 90, 120],
         [98, 2, 100],
     )
-    expected = [bucket_upper_ms(bucket) / 1000 for bucket in (90, 120, 120)]
+    expected = [2.0 ** ((bucket + 1) / BUCKETS_PER_DOUBLING) / 1000 for bucket in (90, 120, 120)]
     names = ("time_in_queue_p50_s", "time_in_queue_p90_s", "time_in_queue_max_s")
     assert [row[name] for name in names] == pytest.approx(expected)
 

@@ -25,7 +25,7 @@ class FleetPages(NamedTuple):
     """The part that answers; a single host has none."""
 
     name: str
-    """Of the fleet."""
+    """The fleet's name."""
     host: str
     view: FleetView
     membership: Membership

@@ -39,7 +39,7 @@ class QueueSample(msgspec.Struct, frozen=True):
 
     @classmethod
     def nothing(cls) -> QueueSample:
-        """Of no queue."""
+        """The sample of a queue that never held a message."""
         return cls(QueueReport(0, **_NOTHING))
 
     def without_details(self) -> QueueSample:

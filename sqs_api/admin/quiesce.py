@@ -34,7 +34,7 @@ class Step(msgspec.Struct, frozen=True):
 
     name: str
     token: str
-    """Of the backup."""
+    """The backup's token."""
 
 
 class LedShard(msgspec.Struct, frozen=True):

@@ -26,12 +26,12 @@ from visibility.contract.errors import InvalidParameterValue, QueueError, Reques
 KEY, AGE = "Idempotency-Key", "Idempotency-Age"
 KEPT_S = 600.0
 KEYS_MAX = 200
-"""Of a caller; the oldest are forgotten first."""
+"""Keys that are remembered for a caller; the oldest are forgotten first."""
 UNDER_WAY_MAX = 50
-"""Of a caller: so many requests may wait for their answers."""
+"""Requests of a caller that may wait for their answers."""
 CALLER_BYTES_MAX = 1 << 20
 BYTES_MAX = 16 << 20
-"""Of the answers of all callers, each counted with some bytes for its key."""
+"""Size of the answers to all callers; each counts some bytes more for its key."""
 _ENTRY_BYTES = 500
 _SWEEP_S = 60.0
 _DONE = 200
@@ -93,7 +93,7 @@ class _Request:
     """A request that was sent, and its answer."""
 
     digest: bytes
-    """Of all that it asks for."""
+    """The digest of all that it asks for."""
     begun_s: float
     task: asyncio.Task[Said] | None = None
     """None once it is answered."""

@@ -47,7 +47,7 @@ CREATE, DELETE = "sqs:CreateQueue", "sqs:DeleteQueue"
 PURGE = "sqs:PurgeQueue"
 SET_ATTRIBUTES, TAG, UNTAG = "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"
 READ_METRICS = "holdfast:ReadMetrics"
-"""Of a queue: the metrics that its owner reads."""
+"""The right to read a queue's metrics."""
 
 # -- actions on the service ------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class Route:
 
     @property
     def name(self) -> str:
-        """Of the operation in the OpenAPI document, such as "start redrive" or "backup command"."""
+        """The name in the OpenAPI document, such as "start redrive" or "backup command"."""
         if self.action is None or self.is_of_console:
             return self.answer.__name__.replace("_", " ")
         words = re.sub("(?<!^)([A-Z])", r" \1", self.action.partition(":")[2])

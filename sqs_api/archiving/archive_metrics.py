@@ -97,7 +97,7 @@ class ArchiveMetrics(Source):
 def _of_queues(
     name: str, text: str, quantiles: dict[str, str], queues: list[dict[str, Any]]
 ) -> Metric:
-    """Of the latest hour that the queue-age job computed; nothing where it never ran."""
+    """The metric of the latest hour that the queue-age job computed; empty where it never ran."""
     family = GaugeMetricFamily(
         f"holdfast_queue_{name}_seconds",
         f"{text}, in the latest hour that the queue-age job knows.",

@@ -89,7 +89,7 @@ class ArchivedMessages:
         self._lake = lake
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._spans: dict[str, Span] = {}
-        """Of segments, which never change: a search opens those that can match."""
+        """The spans of segments, which never change: a search opens those that can match."""
 
     @property
     def has_lake(self) -> bool:

@@ -31,7 +31,7 @@ _LISTED_MAX = 500
 _ID = re.compile(r"[a-z][A-Za-z0-9_]{0,254}")
 _PERIOD_S = 60
 _SHORT_PERIODS_S = (1, 5, 10, 20, 30)
-"""Of metrics with a higher resolution; others have a minute's for these, too."""
+"""Periods of metrics with a higher resolution; here they give the values of a minute."""
 _RECENTLY_ACTIVE = "PT3H"
 _RECENTLY_S = 3 * 3600
 _LISTED_S = 14 * 86400

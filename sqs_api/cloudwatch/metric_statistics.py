@@ -16,7 +16,6 @@ from sqs_api.cloudwatch.series import MINUTES_KEPT, HourPoint, Points
 
 HOUR_S = 3600
 STATISTICS = ("SampleCount", "Average", "Sum", "Minimum", "Maximum")
-_ABSENT = Points()
 
 
 class Window(msgspec.Struct, frozen=True):

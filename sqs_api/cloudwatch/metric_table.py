@@ -31,7 +31,7 @@ class Gauge(NamedTuple):
 
     unit: str
     value: Callable[[QueueSample, float], float]
-    """Of a sample that was read at a time in ms."""
+    """The value of a sample that was read at a time in ms."""
     queues: Queues = Queues.ALL
 
 

@@ -116,10 +116,15 @@ PORT_OF_TRIAL = click.option(
 )
 
 
+MACHINES_OF_TRIAL = click.option(
+    "--machine", "machines", type=(str, str, str), multiple=True, hidden=True
+)
+
+
 @cluster.command("try")
 @data_of_trial("holdfast-cluster")
 @PORT_OF_TRIAL
-@click.option("--machine", "machines", type=(str, str, str), multiple=True, hidden=True)
+@MACHINES_OF_TRIAL
 def try_cluster(
     data: Path, port: int, machines: tuple[tuple[str, str, str], ...], **flags: str | None
 ) -> None:

@@ -81,13 +81,11 @@ def setting_flags(without: Collection[str] = ()) -> list[click.Parameter]:
 
 def _flag(name: str, kind: type, description: str, default: object) -> click.Option:
     """The flag of one setting. The settings do all further checks: there is one judge of values."""
-    shown = "none" if default is None else default
+    shown = "" if default is None else f" [{default}]"
     parsed: Any = str
     if issubclass(kind, StrEnum):
         parsed = click.Choice([value.value for value in kind])
-    return click.Option(
-        [f"--{name.replace('_', '-')}"], type=parsed, help=f"{description} [{shown}]"
-    )
+    return click.Option([f"--{name.replace('_', '-')}"], type=parsed, help=f"{description}{shown}")
 
 
 class Refused(click.ClickException):

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqs_api.commands import manager_commands
+from sqs_api.commands import plan_commands
 from sqs_api.commands.cluster_command import (
+    MACHINES_OF_TRIAL,
     OF_THE_TRIAL,
     PORT_OF_TRIAL,
     HostNames,
@@ -30,7 +31,7 @@ def fleet() -> None:
     """Look after several clusters behind one endpoint, and queues in several parts."""
 
 
-for command in (parts, split, shrink, move, *manager_commands.COMMANDS):
+for command in (parts, split, shrink, move, *plan_commands.COMMANDS):
     fleet.add_command(command)
 
 
@@ -101,12 +102,15 @@ def add_cluster(
 @fleet.command("try")
 @data_of_trial("holdfast-fleet")
 @PORT_OF_TRIAL
-def try_fleet(data: Path, port: int, **flags: str | None) -> None:
+@MACHINES_OF_TRIAL
+def try_fleet(
+    data: Path, port: int, machines: tuple[tuple[str, str, str], ...], **flags: str | None
+) -> None:
     """Run two clusters of three hosts and a gateway on this machine until SIGTERM or SIGINT.
 
     As `holdfast cluster try`, with a second cluster. Without haproxy the endpoint is the gateway.
     """
-    run_trial(data, port, (), flags, is_fleet=True)
+    run_trial(data, port, machines, flags, is_fleet=True)
 
 
 try_fleet.params += setting_flags(without=OF_THE_TRIAL)

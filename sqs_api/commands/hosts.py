@@ -52,7 +52,7 @@ def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
 
 def _show(found: dict[str, Any]) -> None:
     click.echo(f"cluster {found['cluster']}, as host {found['host']} sees it\n")
-    show_table(("host", "address", "version", "state"), map(_host_line, found["hosts"]))
+    show_table(("host", "zone", "address", "version", "state"), map(_host_line, found["hosts"]))
     click.echo()
     lines = [line for shard in found["shards"] for line in _shard_lines(shard)]
     show_table(("shard", "term", "host", "role", "entries behind"), lines)
@@ -75,7 +75,13 @@ def _host_line(host: dict[str, Any]) -> tuple[str, ...]:
         states.append("drained")
     if host.get("replication") == "async":
         states.append("async")
-    return host["name"], host["peer_address"], host["version"], ", ".join(states)
+    return (
+        host["name"],
+        host.get("zone", ""),
+        host["peer_address"],
+        host["version"],
+        ", ".join(states),
+    )
 
 
 def _shard_lines(shard: dict[str, Any]) -> list[tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from time import sleep
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sqs_api.commands.command_options import Refused
+from sqs_api.commands.edit_options import edit_taken_from, edits
 from sqs_api.commands.operators import (
     QUEUE,
     OperatorClient,
@@ -29,6 +31,8 @@ _SEQUENCES = click.argument("sequences", type=int, nargs=-1)
 _RATE = click.option("--rate", type=click.IntRange(1, 500), help="Messages a second.")
 _ID = click.option("--redrive", "id_", help="The beginning of its id [the latest].")
 _LOOK_S = 0.5
+_SHOWN_MAX = 1_000
+"""Characters of a body that is shown."""
 
 
 @click.group()
@@ -45,6 +49,7 @@ def redrive() -> None:
 @filtered
 @_TO
 @_RATE
+@edits
 @asks
 def plan(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) -> None:
     """Show how many messages would move where, and which would stay, without moving any.
@@ -70,15 +75,21 @@ def plan(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) ->
     ):
         if messages:
             click.echo(f"{messages} {text}")
+    for sample in planned["samples"]:
+        click.echo(sample["message_id"])
+        click.echo(f"- {plain(sample['before'], _SHOWN_MAX)}")
+        click.echo(f"+ {plain(sample['after'], _SHOWN_MAX)}")
 
 
 def _plan(service: OperatorClient, queue: str, wanted: dict[str, Any]) -> RedrivePlan:
-    """The plan, with the sums of all its steps."""
+    """The plan, with the sums and samples of all its steps."""
     planned: RedrivePlan = service.post(f"queues/{part(queue)}/redrives/plan", wanted)
+    samples = planned["samples"]
     while planned["next"] is not None:
         content = {**wanted, "token": planned["next"]}
         planned = service.post(f"queues/{part(queue)}/redrives/plan", content)
-    return planned
+        samples += planned["samples"]
+    return {**planned, "samples": samples}
 
 
 def _warning(target: PlannedTarget) -> str:
@@ -93,6 +104,7 @@ def _warning(target: PlannedTarget) -> str:
 def _wanted(given: dict[str, Any]) -> dict[str, Any]:
     """The options of a redrive, as the API takes them."""
     conditions, sequences = taken_from(given), given.pop("sequences")
+    edit = edit_taken_from(given)
     if conditions and sequences:
         raise Refused("choose messages by their sequences or with a filter, not both")
     wanted = {name: value for name, value in given.items() if value is not None}
@@ -100,6 +112,8 @@ def _wanted(given: dict[str, Any]) -> dict[str, Any]:
         wanted["sequences"] = list(sequences)
     if conditions:
         wanted["filter"] = conditions
+    if edit:
+        wanted["edit"] = edit
     return wanted
 
 
@@ -117,6 +131,7 @@ def _wanted(given: dict[str, Any]) -> dict[str, Any]:
 @click.option("--canary", type=int, help="Pause after this many messages.")
 @click.option("--stop-after", type=int, help="Pause when this many have come back to QUEUE.")
 @click.option("--reason", help="The reason, for the history.")
+@edits
 @click.option("--wait", is_flag=True, help="Show the progress until it ends or pauses.")
 @asks
 def start(
@@ -196,6 +211,8 @@ def list_redrives(service: OperatorClient, *, queue: str, as_json: bool, **given
 def _line(task: Mapping[str, Any]) -> tuple[str, ...]:
     filters = [f"{name}={value}" for name, value in (task["filter"] or {}).items()]
     notes = [task["reason"], *filters, task["failure"] or ""]
+    if task["edit"]:
+        notes.append(f"edit {json.dumps(task['edit'])}")
     if task["undone"]:
         notes.append(f"undone: {task['undone']['moved']} returned")
     if task["undoes"]:
@@ -279,6 +296,35 @@ cancel = _control(
     _cancelled,
     of_active=True,
 )
+
+
+@redrive.command()
+@QUEUE
+@_ID
+@click.option("--rate", type=click.IntRange(0, 500), help="Messages a second; 0 for no limit.")
+@click.option(
+    "--stop-after", type=click.IntRange(0), help="Pause when so many came back; 0 for never."
+)
+@asks
+def pace(
+    service: OperatorClient,
+    *,
+    queue: str,
+    id_: str | None,
+    rate: int | None,
+    stop_after: int | None,
+    as_json: bool,
+) -> None:
+    """Change the rate or the stop of the running redrive of QUEUE."""
+    task = _named(service, queue, id_, of_active=True)
+    wanted = {"handle": task["handle"], "rate": rate, "stop_after": stop_after}
+    answer = service.post(f"queues/{part(queue)}/redrives/pace", wanted)
+    if as_json:
+        show_json(answer)
+    else:
+        click.echo(f"changed after {task['moved']} messages")
+
+
 undo = _control(
     "undo",
     "Return to QUEUE what a redrive moved and was not received.",

@@ -8,7 +8,7 @@ import os
 import signal
 import sqlite3
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -31,6 +31,7 @@ from sqs_api.settings.refusals import placed
 
 if TYPE_CHECKING:
     from auth.credentials import AccessKey
+    from sqs_api.workers.forked import Started
 
 
 @click.command()
@@ -152,11 +153,19 @@ def serve_worker(pair: int, descriptors: int) -> None:
 
 def _run(settings: Settings) -> int:
     gc.disable()  # until the node is up and its start-up objects are frozen
+    started: Sequence[Started] = ()
+    if workers_of(settings) > 1:
+        from sqs_api.commands.supervised import fork_processes
+
+        try:
+            started = fork_processes(settings)
+        except OSError as error:
+            raise command_options.Failed(f"cannot start workers: {error.strerror}") from error
     try:
         import uvloop
     except ImportError:
-        return asyncio.run(_serve(settings))
-    return uvloop.run(_serve(settings))
+        return asyncio.run(_serve(settings, started))
+    return uvloop.run(_serve(settings, started))
 
 
 async def _unless(stopping: asyncio.Event, start: Coroutine[Any, Any, _Running]) -> _Running | None:
@@ -201,18 +210,20 @@ class _Running(Protocol):
         """Finish the requests under way, and close everything."""
 
 
-async def _start(settings: Settings, stopping: asyncio.Event) -> _Running:
+async def _start(
+    settings: Settings, stopping: asyncio.Event, started: Sequence[Started]
+) -> _Running:
     """Raises NodeRefused."""
-    if workers_of(settings) == 1:
+    if not started:
         from sqs_api.node import start_node
 
         return await start_node(settings, on_removed=stopping.set)
     from sqs_api.commands.supervised import start_supervised
 
-    return await start_supervised(settings)
+    return await start_supervised(settings, started)
 
 
-async def _serve(settings: Settings) -> int:
+async def _serve(settings: Settings, started: Sequence[Started]) -> int:
     from sqs_api.start_refusals import NodeRefused
 
     stopping = asyncio.Event()
@@ -220,7 +231,7 @@ async def _serve(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
     try:
-        node = await _unless(stopping, _start(settings, stopping))
+        node = await _unless(stopping, _start(settings, stopping, started))
     except NodeRefused as error:
         raise command_options.Failed(str(error)) from error
     if node is None:

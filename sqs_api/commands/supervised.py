@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from sqs_api.settings.config import Settings, workers_of
+from sqs_api.workers.forked import Started, fork_workers
 from sqs_api.workers.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
@@ -25,15 +27,22 @@ class Supervised(NamedTuple):
         await self.supervisor.stop()
 
 
-async def start_supervised(settings: Settings) -> Supervised:
+def fork_processes(settings: Settings) -> list[Started]:
+    """The processes of the first workers, and a spare; before there is an event loop. Raises
+    OSError."""
+    import sqs_api.workers.supervisor  # noqa: F401 the code is read once, for all
+    from sqs_api.commands.worker_main import run_worker
+
+    return fork_workers(workers_of(settings) + 1, run_worker)
+
+
+async def start_supervised(settings: Settings, started: Sequence[Started]) -> Supervised:
     """Start the workers; requests are answered once this returns. Raises NodeRefused, with nothing
     left running."""
-    processes = range(workers_of(settings))
-    begun = [asyncio.create_task(WorkerProcess.begin()) for _ in processes]
-    await asyncio.wait(begun)  # they read their code while this process reads its own
     from sqs_api.start_refusals import NodeRefused, refusals, refused_address
     from sqs_api.workers.supervisor import Supervisor, WorkerRefused
 
+    begun = [asyncio.create_task(WorkerProcess.adopt(each)) for each in started]
     supervisor = Supervisor(settings, begun)
     try:
         with refusals(settings.data):

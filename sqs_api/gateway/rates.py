@@ -1,10 +1,9 @@
 """Rates: requests a second for each account and queue, and AWS's quotas of FIFO queues. Off unless
 configured.
 
-The rules come from `limits`. Its memory storage counts by the wall clock, which may be set back by
-an hour, starts a thread for each expiry and costs about twice the time, so the storage is our own:
-one thread, the monotonic clock, and no trace of past windows. Windows are fixed, so twice the rate
-may pass at their border.
+`limits` reads the rates. Its memory counts by the wall clock, which may be set back by an hour, and
+starts a thread for each expiry, so the windows are counted here, by the monotonic clock. They are
+fixed: twice the rate may pass at their border.
 Source: SQS quotas: 300 calls a second for each API action of a FIFO queue, or for each message
 group of one whose FifoThroughputLimit is perMessageGroupId; a batch is one call.
 """
@@ -14,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from limits import RateLimitItem, RateLimitItemPerSecond, parse
-from limits.storage import Storage
-from limits.strategies import FixedWindowRateLimiter
 
 from auth.caller import Caller
 from visibility.contract.errors import RequestThrottled
@@ -26,54 +23,26 @@ _SWEEP_S = 1.0
 _FIFO_QUOTA = RateLimitItemPerSecond(300)
 
 
-class _Windows(Storage):
-    """Counters of windows: key to (count, end of the window)."""
+class _Windows:
+    """Counts of fixed windows, by what they count."""
 
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
-        super().__init__()
         self._now_s = monotonic_s
-        self._counts: dict[str, tuple[int, float]] = {}
+        self._counts: dict[tuple[str, str], tuple[int, float]] = {}
+        """Hits, and the end of the window."""
         self._sweep_at_s = 0.0
 
-    @property
-    def base_exceptions(self) -> type[Exception]:
-        """See `Storage`."""
-        return KeyError
-
-    def incr(self, key: str, expiry: int, amount: int = 1) -> int:
-        """See `Storage`: the count with this hit."""
+    def hit(self, rate: RateLimitItem, kind: str, name: str) -> bool:
+        """Count a hit, which is within the rate if this is True."""
         now_s = self._now_s()
         if now_s >= self._sweep_at_s:
             self._sweep_at_s = now_s + _SWEEP_S
             self._counts = {key: kept for key, kept in self._counts.items() if now_s < kept[1]}
-        count, end_s = self._counts.get(key, (0, 0.0))
+        count, end_s = self._counts.get((kind, name), (0, 0.0))
         if now_s >= end_s:
-            count, end_s = 0, now_s + expiry
-        self._counts[key] = (count + amount, end_s)
-        return count + amount
-
-    def get(self, key: str) -> int:
-        """See `Storage`."""
-        count, end_s = self._counts.get(key, (0, 0.0))
-        return count if self._now_s() < end_s else 0
-
-    def get_expiry(self, key: str) -> float:
-        """See `Storage`."""
-        return self._counts.get(key, (0, self._now_s()))[1]
-
-    def check(self) -> bool:
-        """See `Storage`."""
-        return True
-
-    def reset(self) -> int | None:
-        """See `Storage`."""
-        count = len(self._counts)
-        self._counts.clear()
-        return count
-
-    def clear(self, key: str) -> None:
-        """See `Storage`."""
-        self._counts.pop(key, None)
+            count, end_s = 0, now_s + rate.get_expiry()
+        self._counts[kind, name] = count + 1, end_s
+        return count < rate.amount
 
     def __len__(self) -> int:
         """The number of windows that are kept."""
@@ -99,7 +68,6 @@ class Rates:
         self._fifo_quota = _share(_FIFO_QUOTA, workers)
         self._fifo_quotas = fifo_quotas
         self._windows = _Windows(monotonic_s)
-        self._limiter = FixedWindowRateLimiter(self._windows)
         self.throttled = {"account": 0, "queue": 0, "fifo": 0}
         """Refused requests, by the limit that refused them."""
 
@@ -131,7 +99,7 @@ class Rates:
                 self._hit("fifo", self._fifo_quota, f"{queue.queue_id} {group.hex()}")
 
     def _hit(self, kind: str, rate: RateLimitItem, name: str) -> None:
-        if not self._limiter.hit(rate, kind, name):
+        if not self._windows.hit(rate, kind, name):
             self.throttled[kind] += 1
             raise RequestThrottled("Rate exceeded")
 

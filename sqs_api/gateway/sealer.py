@@ -141,6 +141,23 @@ class Sealer:
             return message
         return msgspec.structs.replace(message, data=key.seal(data), sealed=key.number)
 
+    def with_content(
+        self, message: StoredMessage, data: bytes, queue: QueueDefinition
+    ) -> StoredMessage:
+        """See `visibility.content.sealing.Sealing`."""
+        number = self.sealed_for(message, queue).sealed
+        if not number:
+            return msgspec.structs.replace(message, data=data)
+        named = self._data_key(number)[0]
+        if not named.enabled:
+            raise _disabled(named)
+        current = self._sealing.get(named.key_id)  # a data key seals where it was made only
+        if current is None:
+            self._soon(named.key_id, lambda: self._make(named))
+        return msgspec.structs.replace(
+            message, data=current.key.seal(data), sealed=current.key.number
+        )
+
     def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
         """See `visibility.content.sealing.Sealing`."""
 

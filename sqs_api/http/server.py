@@ -129,7 +129,7 @@ class Server:
         self._servers: list[SqsServer] = []
         self._listeners: list[Listener] = []
         self.places: Places | None = None
-        """Of clients' connections; those with TLS stay, since its state is in this process."""
+        """Places of clients' connections. Those with TLS stay: their state is in this process."""
         self.admin_address = ""
         """Address of the administrative pages for local programs."""
         if settings.tls_certificate is not None and settings.tls_key is not None:

@@ -100,8 +100,13 @@ def check_reading(
 ) -> None:
     """Refuse a filter that would tell what the caller may not read; messages may be under the keys
     of `sources`, too. Raises AccessDenied, ResourceNotFound."""
-    if not wanted.reads_bodies:
-        return
+    if wanted.reads_bodies:
+        check_bodies(asked, queue, sources)
+
+
+def check_bodies(asked: Asked, queue: QueueDefinition, sources: Iterable[QueueDefinition]) -> None:
+    """Refuse what tells of bodies, or changes them, to who may not read them; see
+    `check_reading`."""
     asked.check(READ_BODIES, queue.name)
     if not all(asked.may_open(each) for each in (queue, *sources)):
         raise ResourceNotFound("The key of the queue's messages is not yours to use.")

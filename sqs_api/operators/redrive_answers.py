@@ -7,7 +7,7 @@ and controlled here, and the reverse.
 from __future__ import annotations
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from typing import Annotated, NamedTuple, TypedDict
+from typing import Annotated, Any, NamedTuple, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -15,9 +15,16 @@ from msgspec import Meta
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import GET_QUEUE, REDRIVE_MESSAGES, REDRIVES, Route
 from sqs_api.http.http_limits import BODY_BYTES_MAX
-from sqs_api.operators.filter_fields import GivenFilter, check_reading, shown_filter
+from sqs_api.operators.edit_samples import EditedSample, edited_samples
+from sqs_api.operators.filter_fields import (
+    GivenFilter,
+    check_bodies,
+    check_reading,
+    shown_filter,
+)
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_redrives import ShownRedrive, Undone, shown_redrive
+from visibility.content.edits import edit_of
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MOVE_RATE
@@ -26,17 +33,17 @@ from visibility.contract.move_task import MessageFilter, MoveTask, Pace
 from visibility.contract.operations import Operation, StartMessageMoveTask
 from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
 from visibility.contract.results import StartMessageMoveTaskResult
-from visibility.rules.move_plans import PlanMove
+from visibility.rules.move_plans import SAMPLES_MAX, PlanMove
 from visibility.rules.move_tasks import READ_MAX, MoveSelected, ReadMoveTasks, check_start
 
 _PLAN_STEPS_MAX = 20
 """Steps of one request: 20,000 messages."""
 _LISTED = 25
-_Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
+Count = Annotated[int, Meta(ge=0, le=1_000_000_000)]
 _Rate = Annotated[int, Meta(ge=MOVE_RATE.low, le=MOVE_RATE.high)]
 _Seconds = Annotated[int, Meta(ge=0, le=86_400)]
-_COUNT_MAX = 1 << 52
-_Number = Annotated[int, Meta(ge=0, le=_COUNT_MAX)]
+_SUM_MAX = 1 << 52
+_Number = Annotated[int, Meta(ge=0, le=_SUM_MAX)]
 
 
 class GivenRedrive(msgspec.Struct, forbid_unknown_fields=True):
@@ -51,9 +58,15 @@ class GivenRedrive(msgspec.Struct, forbid_unknown_fields=True):
     ] = None
     rate: Annotated[_Rate | None, Meta(description="Messages a second.")] = None
     ramp_s: _Seconds = 0
-    canary: _Count = 0
-    stop_after: _Count = 0
+    canary: Count = 0
+    stop_after: Count = 0
     reason: str = ""
+    edit: Annotated[
+        dict[str, Any] | None,
+        Meta(
+            description="A JSON merge patch (RFC 7396) of the bodies that move; not with sequences."
+        ),
+    ] = None
 
     @property
     def pace(self) -> Pace:
@@ -71,18 +84,19 @@ class StartedRedrive(GivenRedrive, forbid_unknown_fields=True):
     """A redrive to start."""
 
     planned: Annotated[
-        _Count, Meta(description="`messages` of its plan, by which the progress is shown.")
+        Count, Meta(description="`messages` of its plan, by which the progress is shown.")
     ] = 0
 
 
 class _Ends(NamedTuple):
-    """The queues of a redrive and its filter; `targets` are the sources to which the caller may
-    send, None for all."""
+    """The queues of a redrive, its filter and its edit; `targets` are the sources to which the
+    caller may send, None for all."""
 
     source: QueueDefinition
     destination: QueueDefinition | None
     targets: tuple[str, ...] | None
     filter: MessageFilter | None
+    edit: str = ""
 
 
 class PlannedTarget(TypedDict):
@@ -97,7 +111,8 @@ class PlannedTarget(TypedDict):
 
 class RedrivePlan(TypedDict):
     """Effects of a redrive, summed up to here: targets by ARN, all `messages` that would move, and
-    those that would stay by the code of the reason. With `next` the plan goes on."""
+    those that would stay by the code of the reason. With `next` the plan goes on. `samples` show
+    what an edit does to the first ten messages, in the answer that found them."""
 
     targets: dict[str, PlannedTarget]
     messages: int
@@ -105,6 +120,7 @@ class RedrivePlan(TypedDict):
     passed: int
     expiring: int
     overtaking: int
+    samples: list[EditedSample]
     next: str | None
 
 
@@ -117,6 +133,7 @@ class _Sums(msgspec.Struct):
     passed: _Number = 0
     expiring: _Number = 0
     overtaking: _Number = 0
+    sampled: _Number = 0
 
     @property
     def messages(self) -> int:
@@ -148,17 +165,26 @@ async def plan_redrive(
     """Messages and bytes by target, and those that would stay with the reason, of all steps up to
     this one; `next` goes on."""
     ends = _ends(context, asked, wanted)
-    sums, groups = _read_token(wanted.token), list[bytes]()
+    sums, groups, samples = _read_token(wanted.token), list[bytes](), list[int]()
     for _ in range(_PLAN_STEPS_MAX):
         operation = PlanMove(
-            wanted.sequences, sums.at or 0, ends.filter, wanted.rate or 0, sums.messages, groups
+            wanted.sequences,
+            sums.at or 0,
+            ends.filter,
+            wanted.rate or 0,
+            sums.messages,
+            groups,
+            ends.edit,
         )
         step = await _ask(context, asked, operation, ends)
         assert isinstance(step, MovePlan)
         sums.add(step)
+        samples += step.samples
         groups = step.groups
         if sums.at is None:
             break
+    del samples[max(0, SAMPLES_MAX - sums.sampled) :]
+    sums.sampled += len(samples)
     return {
         "targets": {
             arn: _shown_target(context, ends.source, arn, each)
@@ -169,6 +195,7 @@ async def plan_redrive(
         "passed": sums.passed,
         "expiring": sums.expiring,
         "overtaking": sums.overtaking,
+        "samples": await edited_samples(context, asked, ends.source, ends.edit, samples),
         "next": None if sums.at is None else _token(sums),
     }
 
@@ -192,7 +219,7 @@ def _read_token(token: str | None) -> _Sums:
     except (ValueError, msgspec.MsgspecError):
         sums = _Sums(at=None)
     numbers = [number for each in sums.targets.values() for number in msgspec.structs.astuple(each)]
-    if sums.at is None or min(numbers, default=0) < 0 or sum(numbers) > _COUNT_MAX:
+    if sums.at is None or min(numbers, default=0) < 0 or sum(numbers) > _SUM_MAX:
         raise InvalidParameterValue("token is not that of a plan.")
     return sums
 
@@ -224,6 +251,7 @@ async def start_redrive(
         wanted.pace,
         wanted.reason,
         planned=wanted.planned,
+        edit=ends.edit,
     )
     answer = await _ask(context, asked, operation, ends)
     assert isinstance(answer, StartMessageMoveTaskResult)
@@ -235,7 +263,10 @@ def _ends(context: OperatorContext, asked: Asked, wanted: GivenRedrive) -> _Ends
     source = asked.queue(asked.parts[0])
     destination = None if wanted.destination is None else asked.queue(wanted.destination)
     chosen = None if wanted.filter is None else wanted.filter.at(context.now_ms)
+    edit = "" if wanted.edit is None else edit_of(wanted.edit)
     _note(asked, wanted, destination, chosen)
+    if edit and wanted.sequences is not None:
+        raise InvalidParameterValue("Give an edit with a filter, or for all messages.")
     if chosen is not None and wanted.sequences is not None:
         raise InvalidParameterValue("Give sequences or a filter, not both.")
     sources = context.catalog.dead_letter_sources(source)
@@ -244,14 +275,16 @@ def _ends(context: OperatorContext, asked: Asked, wanted: GivenRedrive) -> _Ends
         raise refusal
     if chosen is not None:
         check_reading(asked, source, chosen, sources)
+    if edit:
+        check_bodies(asked, source, sources)
     destination_arn = None if destination is None else destination.arn
     operation = StartMessageMoveTask(source.arn, destination_arn, wanted.rate)
     ACTIONS["StartMessageMoveTask"].check(operation)
     if asked.is_trusted:
-        return _Ends(source, destination, None, chosen)
+        return _Ends(source, destination, None, chosen, edit)
     asked.access.check_move(operation, asked.asker)
     # Only these were checked: meanwhile, a message's source may name another dead-letter queue.
-    return _Ends(source, destination, tuple(queue.arn for queue in sources), chosen)
+    return _Ends(source, destination, tuple(queue.arn for queue in sources), chosen, edit)
 
 
 def _note(
@@ -268,6 +301,8 @@ def _note(
     }
     if chosen is not None:
         asked.noted |= {"messages": "filtered", "filter": shown_filter(chosen)}
+    if wanted.edit is not None:
+        asked.noted["edit"] = wanted.edit
     if wanted.reason:
         asked.noted["reason"] = wanted.reason
 

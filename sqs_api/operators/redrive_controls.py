@@ -1,4 +1,4 @@
-"""Controls of a redrive: pause, resume, cancel, undo.
+"""Controls of a redrive: pause, resume, pace, cancel, undo.
 
 An undo is one more move task in each queue that got messages: it returns unreceived ones as dead
 letters, chosen by the beginning of their ids.
@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import msgspec
+from msgspec import Meta
 
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import REDRIVE_MESSAGES, REDRIVES, SEND, Route
 from sqs_api.operators.operator_context import OperatorContext
-from sqs_api.operators.redrive_answers import targets_of, tasks_of
+from sqs_api.operators.redrive_answers import Count, targets_of, tasks_of
 from visibility.contract.errors import (
     InvalidParameterValue,
     QueueError,
     ResourceNotFound,
     ServiceUnavailable,
 )
+from visibility.contract.limits import MOVE_RATE
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask, decode_handle
 from visibility.contract.operations import CancelMessageMoveTask
@@ -32,12 +34,22 @@ from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected
 _LOOK_S = 0.05
 _LOOKS = 60
 """An undo waits this often for messages that are on their way to other shards."""
+_Rate = Annotated[int, Meta(ge=0, le=MOVE_RATE.high)]
 
 
 class NamedRedrive(msgspec.Struct, forbid_unknown_fields=True):
     """A redrive of the queue."""
 
     handle: str
+
+
+class PacedRedrive(NamedRedrive, forbid_unknown_fields=True):
+    """A redrive, and its new pace; what is null stays as it is."""
+
+    rate: Annotated[_Rate | None, Meta(description="Messages a second; 0: no limit.")] = None
+    stop_after: Annotated[
+        Count | None, Meta(description="It pauses when so many came back; 0: never.")
+    ] = None
 
 
 class CancelledRedrive(TypedDict):
@@ -47,7 +59,7 @@ class CancelledRedrive(TypedDict):
 
 
 class ChangedRedrive(TypedDict):
-    """The change: `pause` or `resume`."""
+    """The change: `pause`, `resume` or `pace`."""
 
     changed: str
 
@@ -89,6 +101,20 @@ async def resume_redrive(
 ) -> ChangedRedrive:
     """Let a redrive go on, after a pause, its canary, or messages that came back."""
     return await _change(context, asked, named, "resume")
+
+
+async def pace_redrive(
+    context: OperatorContext, asked: Asked, wanted: PacedRedrive
+) -> ChangedRedrive:
+    """Change the rate of a redrive, or its stop, while it runs or is paused. The ramp ends with a
+    new rate."""
+    if wanted.rate is None and wanted.stop_after is None:
+        raise InvalidParameterValue("Give a rate, or a number of messages to stop after.")
+    queue, handle = _named(asked, wanted)
+    asked.noted |= {"rate": wanted.rate, "stop_after": wanted.stop_after}
+    change = ChangeMoveTask(handle, "pace", wanted.rate, wanted.stop_after)
+    await context.ask(asked, change, queue)
+    return {"changed": "pace"}
 
 
 async def _change(
@@ -176,6 +202,7 @@ async def _task(
 ROUTES = (
     Route("POST", REDRIVES + "/pause", REDRIVE_MESSAGES, pause_redrive, "redrive pause"),
     Route("POST", REDRIVES + "/resume", REDRIVE_MESSAGES, resume_redrive, "redrive resume"),
+    Route("POST", REDRIVES + "/pace", REDRIVE_MESSAGES, pace_redrive, "redrive pace"),
     Route("POST", REDRIVES + "/undo", REDRIVE_MESSAGES, undo_redrive, "redrive undo"),
     Route("POST", REDRIVES + "/cancel", REDRIVE_MESSAGES, cancel_redrive, "redrive cancel"),
 )

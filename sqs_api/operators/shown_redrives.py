@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import Any, TypedDict
+
+import msgspec
 
 from sqs_api.operators.filter_fields import ShownFilter, shown_filter
 from visibility.contract.move_task import MoveTask, encode_handle
@@ -18,7 +20,8 @@ class Undone(TypedDict):
 class ShownRedrive(TypedDict):
     """A redrive, begun here or by StartMessageMoveTask. `stayed` messages could not be moved; those
     of `looked_at` that do not match the filter are not among them. `to_move` is what a plan counted
-    (`is_planned`), else the messages that were visible at the start."""
+    (`is_planned`), else the messages that were visible at the start. `edit` is a JSON merge patch
+    of what moves."""
 
     number: int
     id: str
@@ -29,6 +32,7 @@ class ShownRedrive(TypedDict):
     source_arn: str
     destination_arn: str | None
     filter: ShownFilter | None
+    edit: dict[str, Any] | None
     rate: int | None
     ramp_s: int
     canary: int
@@ -61,6 +65,7 @@ def shown_redrive(task: MoveTask, undone: Undone | None) -> ShownRedrive:
         "source_arn": task.source_arn,
         "destination_arn": task.destination_arn,
         "filter": None if task.filter is None else shown_filter(task.filter),
+        "edit": msgspec.json.decode(task.edit) if task.edit else None,
         "rate": task.rate or None,
         "ramp_s": task.pace.ramp_s,
         "canary": task.pace.canary,

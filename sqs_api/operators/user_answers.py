@@ -14,6 +14,7 @@ from cluster.keys.identity_records import StoredKey, StoredUser, day_text
 from cluster.keys.identity_store import IdentityStore
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import (
+    CHANGE_FLEET,
     CREATE,
     DRAIN_HOST,
     LIST_DELETED_QUEUES,
@@ -21,6 +22,7 @@ from sqs_api.admin.routes import (
     MANAGE_USERS,
     READ_AUDIT,
     READ_CLUSTER,
+    READ_FLEET,
     READ_USERS,
     RESTORE_QUEUE,
     Route,
@@ -44,6 +46,8 @@ _SHOWN_ACTIONS = {
     READ_USERS: False,
     MANAGE_USERS: True,
     READ_CLUSTER: False,
+    READ_FLEET: False,
+    CHANGE_FLEET: False,
     DRAIN_HOST: True,
     LIST_DELETED_QUEUES: False,
     RESTORE_QUEUE: False,

@@ -84,7 +84,7 @@ _targets: dict[bytes, bytes] = {}
 
 
 PlainRequest = tuple[bytes, dict[bytes, bytes], bytes]
-"""Of a POST: raw path and query, lower-case header names to values, body."""
+"""A POST: raw path and query, lower-case header names to values, body."""
 
 
 class NotPlain(Enum):

@@ -49,7 +49,7 @@ def _cluster(text: str) -> str:
     return text
 
 
-def _host_name(text: str | None) -> str | None:
+def _name(text: str | None) -> str | None:
     if text is not None and not is_host_id(text):
         raise ValueError("must be lower-case letters, digits, hyphens and dots, as a DNS name")
     return text
@@ -118,8 +118,11 @@ class ClusterSettings(BaseModel):
     role: Role = Role.HOST
     """`gateway`: a process without shards that passes requests on to the hosts of all clusters;
     needs no peer_address, and starts without etcd once it has run."""
-    host_name: Annotated[str | None, AfterValidator(_host_name)] = None
+    host_name: Annotated[str | None, AfterValidator(_name)] = None
     """Name of this host in the cluster, which its peer certificate bears as a DNS name."""
+    zone: Annotated[str | None, AfterValidator(_name)] = None
+    """Name of the zone of this host: hosts of one zone may fail together. The status of the cluster
+    warns while the loss of one zone would take a majority of its hosts."""
     cluster_hosts: Annotated[str | None, AfterValidator(_host_names)] = None
     """Names of the hosts that found the cluster, separated by commas, the same on each of them."""
     replication: Replication = Replication.SYNC
@@ -148,6 +151,8 @@ def wrong_combination(settings: ClusterSettings) -> str | None:
         given = [name for name, field in fields if getattr(settings, name) != field.default]
         return f"{given[0]}: needs etcd" if given else None
     of_gateway = settings.role is Role.GATEWAY
+    if of_gateway and settings.zone is not None:
+        return "zone: a gateway has none, since it keeps no messages"
     for name in _NEEDED:
         if of_gateway and name == "peer_address":
             continue

@@ -201,9 +201,9 @@ class _ServiceSettings(BaseModel):
     data: Path = Path(DEFAULT_DATA)
     """Folder of queues, messages and access keys; made if it does not exist."""
     shards: Annotated[int | None, Field(ge=1, le=SHARDS_MAX)] = None
-    """Parts of a new data folder, between which queues are distributed; by default 1, or 3 for a
-    host of a cluster, so that each of three hosts leads one. A folder keeps its number, or gets
-    more with `workers`."""
+    """Number of shards of a new data folder; each queue lies in one. By default 1, and 3 for a host
+    of a cluster, one to lead for each of three hosts. A folder keeps its number, or gets more with
+    `workers`. Several need durability fsync."""
     workers: Annotated[str, BeforeValidator(_workers)] = "1"
     """Processes that answer requests, up to 16, or "auto": one for each core. Each has a part of
     the shards; a folder gets as many shards as workers at least."""

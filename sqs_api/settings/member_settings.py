@@ -24,7 +24,7 @@ class MemberSettings(NamedTuple):
 
     cluster: str
     number: int
-    """Of its cluster in the fleet; 0 of a gateway."""
+    """The number of its cluster in the fleet; 0 for a gateway."""
     host: str
     founders: tuple[str, ...]
     """Names of the founding hosts; empty on a host that joins a cluster."""
@@ -34,6 +34,8 @@ class MemberSettings(NamedTuple):
     """HOST:PORT as the other hosts reach it; empty of a gateway, as `peer_listen` is."""
     peer_listen: Address
     peer_tls: TlsFiles
+    zone: str = ""
+    """Empty if it is not known."""
 
 
 def member_settings(settings: Settings) -> MemberSettings | None:
@@ -61,6 +63,7 @@ def member_settings(settings: Settings) -> MemberSettings | None:
         if is_gateway
         else Address(*split_address(settings.peer_listen or address)),
         peer_tls=_peer_tls(settings),
+        zone=settings.zone or "",
     )
 
 

@@ -37,6 +37,7 @@ REST = {
     "cluster_hosts": "a,b,c",
     "peer_listen": "0.0.0.0:9325",
     "replication": "async",
+    "zone": "zone-1",
 }
 """Other settings of a member, but for user and password."""
 
@@ -175,6 +176,7 @@ def test_the_password_comes_from_the_environment_only_and_is_not_shown(
 BAD_VALUES = {
     "etcd": ("", "a:2379", "http://", "http://a,", "http://a http://b", "ftp://a", "http://a/v3"),
     "cluster": ("", "A", "a/b", "-a", "a" * 64, "a\n"),
+    "zone": ("", "A", "a_b", "a,b"),
     "host_name": ("", "A", "a_b", "a,b", ".a", "a\n"),
     "cluster_hosts": ("", "a,,b", "a b", "a,B", "a,b,a"),
     "peer_address": ("", "a", "a:", ":9325", "a:0", "a:65536", "::1:9325", "0.0.0.0:1", "[::]:1"),

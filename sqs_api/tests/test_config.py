@@ -78,6 +78,7 @@ DEFAULTS = {
     "etcd_key": None,
     "cluster": "holdfast",
     "host_name": None,
+    "zone": None,
     "cluster_hosts": None,
     "cluster_number": 1,
     "role": "host",

@@ -20,6 +20,7 @@ from cluster.catalog.catalog_records import KeptState
 from cluster.tests.archive_rules import TAGS, waiting
 from cluster.tests.consistency import check_rows
 from cluster.tests.virtual_time import SteppedLoop
+from cluster.tests.world import state_of
 from sqs_api.tests.crashing import Process, rounds
 from visibility.contract.errors import (
     InvalidParameterValue,
@@ -248,7 +249,7 @@ class Traffic:
     def check(self) -> None:
         """The shard holds every message that is not deleted, once, in rows that agree."""
         if self.process.shard.ready:
-            check_rows(self.process.store, self.process.shard._tenure.state)
+            check_rows(self.process.store, state_of(self.process.shard))
             stored = sum(queue.stored for queue in self.process.shard.counters().values())
             assert stored == len(self.living)
 

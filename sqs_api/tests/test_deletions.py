@@ -13,6 +13,7 @@ import pytest_asyncio
 import structlog
 
 from cluster.catalog.queue_view import QueueChange
+from cluster.tests.world import state_of
 from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
 from sqs_api.tests.serving import until
 from storage.engines.memory import MemoryStore
@@ -197,7 +198,7 @@ async def test_a_long_poll_goes_on_at_the_queue_that_continues(kept: Kept) -> No
     queue = await kept.make()
     assert await kept.received() == ["x"]
     poll = asyncio.create_task(kept.router.ask(prepared.receive(queue, wait_s=20)))
-    await until(lambda: bool(kept.shard._tenure.state.waits.by_queue))
+    await until(lambda: bool(state_of(kept.shard).waits.by_queue))
     await kept.purge()
 
     await kept.router.ask(prepared.send(kept.queue(), "new"))
@@ -240,7 +241,7 @@ async def test_a_purge_that_a_crash_kept_from_the_shard_is_finished_by_the_start
     await kept.shard.start()
 
     await kept.router.ask(prepared.send(kept.queue(), "new"))
-    successor = kept.shard._tenure.state.queues.get(kept.queue().queue_id)
+    successor = state_of(kept.shard).queues.get(kept.queue().queue_id)
     assert successor is not None
     assert (successor.first_sequence, successor.next_sequence) == (2, 3)
     await kept.router.ask(prepared.delete(kept.queue(), Receipt(1, 1)))
@@ -260,7 +261,7 @@ async def test_a_purge_whose_caller_is_gone_reaches_the_shard_all_the_same(kept:
 
     await kept.router.ask(prepared.send(kept.queue(), "new"))
 
-    successor = kept.shard._tenure.state.queues.get(kept.queue().queue_id)
+    successor = state_of(kept.shard).queues.get(kept.queue().queue_id)
     assert successor is not None
     assert (kept.queue().queue_id, successor.first_sequence) == (2, 2)
 
@@ -277,7 +278,7 @@ async def test_what_changed_while_the_shard_was_away_it_finds_out_when_it_loads(
 
     assert await kept.received() == []
     await kept.router.ask(prepared.send(kept.queue(), "new"))
-    successor = kept.shard._tenure.state.queues.get(kept.queue().queue_id)
+    successor = state_of(kept.shard).queues.get(kept.queue().queue_id)
     assert successor is not None
     assert successor.first_sequence == 2
 
@@ -311,7 +312,7 @@ async def test_a_purge_after_a_purge_goes_on_counting(kept: Kept) -> None:
         await kept.router.ask(prepared.send(kept.queue(), str(number)))
 
     assert [each.queue.queue_id for each in kept.deletions.all()] == [3, 2, 1]
-    state = kept.shard._tenure.state.queues.get(kept.queue().queue_id)
+    state = state_of(kept.shard).queues.get(kept.queue().queue_id)
     assert state is not None
     assert (state.counts.sent, state.counts.purged, state.next_sequence) == (4, 3, 5)
 

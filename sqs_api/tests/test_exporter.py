@@ -21,6 +21,7 @@ from cluster.shards.router import Router
 from cluster.shards.shard import Shard
 from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, some_secrets
+from cluster.tests.world import state_of
 from sqs_api.archiving import exporter as exporter_module
 from sqs_api.archiving import schedule as schedule_module
 from sqs_api.archiving.exporter import _WORKER, Exporter, ExportFailed, InLake
@@ -175,7 +176,7 @@ async def test_an_acknowledgement_says_how_many_are_gone_though_others_came(
     exporter: Exporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shard = exporter._router.shards[0]
-    archive = shard._tenure.state.archive
+    archive = state_of(shard).archive
     archive.batches = {1: SealedBatch(1, 1, 101, 0, 0)}
     archive.next_batch, archive.open_first, archive.next_position = 2, 101, 101
     submit = shard.submit

@@ -17,7 +17,7 @@ from botocore.parsers import create_parser
 
 from auth.caller import Caller
 from cluster.shards.lead import OpenStore
-from cluster.tests.world import lead_of
+from cluster.tests.world import lead_of, state_of
 from sqs_api.tests.serving import (
     Answer,
     Service,
@@ -156,7 +156,7 @@ async def test_bug_on_the_way_up_is_500_and_leaves_nothing_outstanding(port: str
         await client.send(json_request("ReceiveMessage", QueueUrl=url, WaitTimeSeconds=20))
         await until(lambda: service.gateway.outstanding == 1)
         await settled()
-        (ticket,) = service.shard._tenure.state.waits.take_all()
+        (ticket,) = state_of(service.shard).waits.take_all()
 
         # A shard whose answer is not an answer.
         lead_of(service.shard)._answer_all([(ticket, SimpleNamespace())])  # type: ignore[list-item]

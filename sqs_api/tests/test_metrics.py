@@ -13,6 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from cluster.clock import SystemClock
 from cluster.shards.shard import Shard
+from cluster.tests.world import state_of
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.tests.serving import (
@@ -152,7 +153,7 @@ async def test_ages_are_those_of_the_oldest_messages(service: Service) -> None:
     await service.call("SendMessage", QueueUrl=url, MessageBody="first")
     await service.call("SendMessage", QueueUrl=url, MessageBody="second")
     (shard,) = service.gateway._router.shards.values()
-    state = shard._tenure.state.queues.get(1)
+    state = state_of(shard).queues.get(1)
     assert state is not None
     (first, second) = [message.sent_at_ms for _, message in state.window]
 
@@ -241,7 +242,7 @@ async def test_what_comes_in_less_what_goes_out_is_there(service: Service) -> No
     (shard,) = service.gateway._router.shards.values()
     moved_out = 0
     for queue in service.catalog:
-        state = shard._tenure.state.queues[queue.queue_id]
+        state = state_of(shard).queues[queue.queue_id]
         counts = state.counts
         assert counts.there == state.stored
         moved_out += counts.moved_out

@@ -151,7 +151,8 @@ async def test_real_answers_of_all_routes_are_as_documented(operators: Recording
     for path in ("caller", "audit?limit=3&denied=false", "cluster"):
         await operators.seen(path)
 
-    in_cluster = {"drainHost", "showDocument"}
+    of_manager = {"showPlan", "applyChange", "undoChange", "setManagerMode"}
+    in_cluster = {"drainHost", "showDocument"} | of_manager  # see test_plan_answers.py
     assert (
         operators.answered
         == {each.name for each in operations() if each.path.startswith(API)} - in_cluster
@@ -215,6 +216,7 @@ async def _redrives(operators: Recording) -> None:
     await make_dead_letters(operators.served, "a", "b", suffix="-2")
     cancelled = await operators.done("queues/dead-2/redrives", {"canary": 1})
     assert (await operators.seen("queues/dead-2"))["task"] is not None
+    await operators.done("queues/dead-2/redrives/pace", {**cancelled, "rate": 1})
     await operators.done("queues/dead-2/redrives/cancel", cancelled)
     await operators.done("queues/source/purge", {"confirm": "source"})
     (purge,) = (await operators.seen("queues/source"))["purges"]

@@ -50,6 +50,8 @@ CONTENTS = {
     "plan replay": {"filter": {}},
     "replay archive": {"filter": {}},
     "drain host": {"host": "a", "drained": True},
+    "apply change": {"id": "1.1"},
+    "set manager mode": {"mode": "paused"},
 }
 NEED_MORE = (
     "start redrive",

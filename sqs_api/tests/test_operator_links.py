@@ -25,6 +25,8 @@ OF_A_SERVICE = [
     "holdfast:ReadUsers",
     "holdfast:ManageUsers",
     "holdfast:ReadCluster",
+    "holdfast:ReadFleet",
+    "holdfast:ChangeFleet",
     "holdfast:DrainHost",
     "holdfast:ListDeletedQueues",
     "holdfast:RestoreQueue",

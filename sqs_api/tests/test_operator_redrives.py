@@ -62,6 +62,7 @@ async def test_a_plan_tells_targets_and_refusals_and_moves_nothing(operators: Op
         "passed": 0,
         "expiring": 0,
         "overtaking": 0,
+        "samples": [],
         "next": None,
     }
     assert other["targets"] == {

@@ -140,6 +140,24 @@ async def test_a_redrive_of_the_sdk_is_paused_and_resumed_here(operators: Operat
     assert (await latest_redrive(operators, settles=False))["paused"] is None
 
 
+async def test_the_pace_of_a_running_redrive_is_changed(operators: Operators) -> None:
+    started = await operators.done("queues/dead/redrives", {"rate": 1})
+    await operators.done("queues/dead/redrives/pause", started)
+
+    await operators.done("queues/dead/redrives/pace", {**started, "stop_after": 3})
+    await operators.done("queues/dead/redrives/pace", {**started, "rate": 500})
+
+    paced = await latest_redrive(operators)
+    assert (paced["rate"], paced["stop_after"], paced["paused"]) == (500, 3, "operator")
+    for refused in ({}, {"rate": 501}, {"rate": -1}, {"stop_after": -1}, {"ramp_s": 1}):
+        told = await operators.post("queues/dead/redrives/pace", {**started, **refused})
+        assert told.status == 400, refused
+    await operators.done("queues/dead/redrives/resume", started)
+    assert (await latest_redrive(operators))["moved"] == 4
+    told = await operators.post("queues/dead/redrives/pace", {**started, "rate": 1})
+    assert told.status == 400
+
+
 async def test_an_undo_returns_what_nobody_received(operators: Operators) -> None:
     started = await operators.done("queues/dead/redrives", {"destination": "other"})
     await latest_redrive(operators)

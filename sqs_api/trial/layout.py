@@ -154,8 +154,9 @@ def opened(
     *,
     is_fleet: bool = False,
 ) -> Iterator[Layout]:
-    """The folder, made if it is not there, and locked; `machines` of hosts are for a new one. A
-    folder of a fleet stays one.
+    """The folder, made if it is not there, and locked; `machines` of the first cluster's hosts are
+    for a new one, and have a member of etcd and a host of the second cluster each, too. A folder of
+    a fleet stays one.
 
     Raises TrialRefused.
     """
@@ -219,7 +220,7 @@ def _drawn(entropy: Entropy, machines: Mapping[str, Machine], *, is_fleet: bool)
         secret_access_key=urlsafe_b64encode(entropy.secret(_SECRET_BYTES)).decode(),
         machines={
             name: machines[host]
-            for beside in zip(HOSTS, MEMBERS, strict=True)
+            for beside in zip(HOSTS, MEMBERS, SECOND, strict=True)
             for host in beside[:1]
             for name in beside
             if host in machines

@@ -126,7 +126,7 @@ class Supervisor:
     """Belongs to the event loop's thread. `prepare`, `listen`, `start`; `stop`."""
 
     def __init__(self, settings: Settings, begun: Sequence[asyncio.Task[WorkerProcess]]) -> None:
-        """`begun` are the processes of the first workers."""
+        """`begun` are the processes of the first workers, and a spare."""
         self.settings = settings
         self._begun = begun
         self._count = workers_of(settings)
@@ -191,7 +191,8 @@ class Supervisor:
     async def start(self) -> tuple[str, AccessKey | None]:
         """Start the workers. Returns the address, and the access key of a first start. Raises
         WorkerRefused, OSError."""
-        begun = await asyncio.gather(*self._begun)
+        *first, self._spare = self._begun
+        begun = await asyncio.gather(*first)
         for number, worker in enumerate(begun):
             self._give(worker, number)
         await asyncio.gather(*(worker.ready.wait() for worker in begun))
@@ -202,7 +203,6 @@ class Supervisor:
         self._keeping = [
             asyncio.create_task(self._keep(number, worker)) for number, worker in enumerate(begun)
         ]
-        self._prepare_spare()
         key = await self._make_first_key()
         self._leave_note()
         return self._listening.address, key

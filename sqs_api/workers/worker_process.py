@@ -20,6 +20,7 @@ from sqs_api.workers.conversation import (
     Start,
     ToSupervisor,
 )
+from sqs_api.workers.forked import Process, Started, pairs
 from sqs_api.workers.pair_network import SocketKind, received_ends, send_end, worker_name
 from sqs_api.workers.shared_records import RecordsSession
 
@@ -48,7 +49,7 @@ class WorkerProcess:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: Process,
         conversation: Conversation[ToSupervisor],
         descriptors: socket.socket,
     ) -> None:
@@ -68,9 +69,8 @@ class WorkerProcess:
     @classmethod
     async def begin(cls) -> WorkerProcess:
         """Start a process. Raises OSError."""
-        own, others = socket.socketpair()
-        descriptors, others_descriptors = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        inherited = (others.fileno(), others_descriptors.fileno())
+        own, others = pairs()
+        inherited = [end.fileno() for end in others]
         try:
             process = await asyncio.create_subprocess_exec(
                 *_COMMAND,
@@ -80,15 +80,20 @@ class WorkerProcess:
                 stdout=asyncio.subprocess.DEVNULL,
             )
         except BaseException:
-            own.close()
-            descriptors.close()
+            for end in own:
+                end.close()
             raise
         finally:
-            others.close()
-            others_descriptors.close()
+            for end in others:
+                end.close()
+        return await cls.adopt(Started(process, own))
+
+    @classmethod
+    async def adopt(cls, started: Started) -> WorkerProcess:
+        """Speak to a process that was started."""
+        own, descriptors = started.pairs
         descriptors.setblocking(False)
-        conversation = await Conversation.open(own, OfWorker)
-        return cls(process, conversation, descriptors)
+        return cls(started.process, await Conversation.open(own, OfWorker), descriptors)
 
     def start(self, start: Start, listening: list[socket.socket], served: Served) -> None:
         """Say which worker it is. A process that is gone by now is noticed by `ended`."""

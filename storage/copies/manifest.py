@@ -45,9 +45,9 @@ class PartOfFleet(NamedTuple):
     """Names a part of a fleet's backup."""
 
     fleet: str
-    """Of the whole backup: each part has it. Empty for a backup that is no part."""
+    """The id of the whole backup, which each part has. Empty for a backup that is no part."""
     number: int
-    """Of the cluster in the fleet."""
+    """The cluster's number in the fleet."""
 
 
 NO_FLEET = PartOfFleet("", 0)

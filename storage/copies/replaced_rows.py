@@ -31,7 +31,7 @@ class Replaced(msgspec.Struct, frozen=True):
 
     log_id: bytes
     position: Position
-    """Of the last Entry in it."""
+    """The last Entry in it."""
 
 
 def incoming_of(folder: Path) -> Path:

@@ -65,7 +65,7 @@ class StoreOptions(NamedTuple):
     queue_names: Mapping[int, str] = MappingProxyType({})
     """Names of queues by id, for the log."""
     replication: Replication = Replication.SYNC
-    """Of a log that other hosts have too."""
+    """The replication of a log that other hosts have, too."""
 
 
 def log_folder(shard_folder: Path) -> Path:

@@ -155,12 +155,6 @@ def bucket_of(milliseconds: float) -> int:
     return int(log2(milliseconds) * BUCKETS_PER_DOUBLING) if milliseconds > 1 else 0
 
 
-def bucket_upper_ms(bucket: int) -> float:
-    """Upper end of the bucket, in milliseconds."""
-    upper: float = 2.0 ** ((bucket + 1) / BUCKETS_PER_DOUBLING)
-    return upper
-
-
 # -- footers ---------------------------------------------------------------------------------------
 
 FOOTER_KEY = b"holdfast"

@@ -70,7 +70,7 @@ class Log:
         self.folder = folder
         self.log_id = log_id
         self.term = term
-        """Of every Entry appended here; no other opening of the log has it."""
+        """The term of every Entry appended here; no other opening of the log has it."""
         self.last_term = end.term
         self.last_index = end.index
         self.last_checksum = end.checksum
@@ -216,7 +216,7 @@ class Log:
 
     @property
     def last(self) -> Position:
-        """Of the Entry appended last, or of the last one before this opening."""
+        """The Entry appended last, or the last one before this opening."""
         return Position(self.last_term, self.last_index, self.last_checksum)
 
     @property

@@ -48,9 +48,9 @@ class Reading:
     log_id: bytes
     """Empty if there is no log."""
     applied: Position
-    """Of the last Entry whose changes the rows have durably."""
+    """The last Entry whose changes the rows have durably."""
     end: Position
-    """Of the last Entry; with losses, a place above everything found, to be noted as applied."""
+    """The last Entry; after losses, a place above everything found, to be noted as applied."""
     proven: int
     """The highest index known to have been synced; the rest may be in the page cache only."""
     highest_term: int

@@ -44,7 +44,7 @@ class Segment:
     """True if it held Entries: then it need not be written with zeros."""
     first: int = 0
     last: int = 0
-    """Of the Entries that count; set when the next segment begins."""
+    """Indexes of the Entries that count; the last is set when the next segment begins."""
     used: int = 0
     """Bytes of those Entries."""
     has_remains: bool = False

@@ -134,7 +134,7 @@ class Scan:
         self.highest_term = 0
         self.highest_index = 0
         self.answered_checksum: int | None = None
-        """Of the Entry at the index that was answered, if it was read."""
+        """The checksum of the Entry at the index that was answered, if it was read."""
         self.mismatch = ""
         self._break = _Break()
 

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from zlib import crc32
 
 SLOT_BYTES = 512
-"""Of a slot with one sector, and of a sector."""
+"""Size of a sector, and of a slot with one."""
 
 _MAGIC = b"\x93HFSLOT\n"
 _FIELDS = Struct(">8sQH")

@@ -22,7 +22,7 @@ _FORGET_EVERY_MS = 60_000
 _INDEXED_MORE_MS = 10_000
 """The index reaches back so much further than the youngest retry needs."""
 _NUMBER_BYTES = 8
-"""Of a key, behind the instant."""
+"""Bytes of the number in a key, behind the instant."""
 _END = table_range(THE_SHARD, ANSWERS)[1]
 _decode_answers = msgspec.msgpack.Decoder(list[ShortAnswer]).decode
 

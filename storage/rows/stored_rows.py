@@ -341,16 +341,6 @@ class StoredRows:
             yield queue_id, decode_row(QueueRow, key, value)
             queue_id += 1
 
-    def queue_row(self, queue_id: int) -> QueueRow | None:
-        """The queue's own row; None if the queue has no rows. Raises DamagedRecord."""
-        key = queue_key(queue_id)
-        value = self.store.get(key)
-        if value is not None:
-            return decode_row(QueueRow, key, value)
-        if next(self.store.scan(*queue_range(queue_id)), None) is not None:
-            raise DamagedRecord(key, "the queue has messages but no row of its own")
-        return None
-
     def leases(self, queue_id: int) -> Iterator[Lease]:
         """The leases of messages in flight or visible again. Raises DamagedRecord."""
         return (decode_row(Lease, k, v) for k, v in self._table(queue_id, LEASE))

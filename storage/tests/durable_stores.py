@@ -15,6 +15,7 @@ from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions, log_folder
 from storage.log import Entry, SystemDisk
+from storage.tests.on_disk import log_of
 from storage.tests.places import commit
 from visibility.rows.row_changes import Changes
 
@@ -66,9 +67,8 @@ async def end_of_flush(store: DurableStore) -> None:
 
 async def end_of_preparing(store: DurableStore) -> None:
     """Wait until the next segment of the log is ready, or could not be made."""
-    assert store._log is not None
     async with asyncio.timeout(60):
-        while store._log._spares.is_preparing:  # noqa: ASYNC110
+        while log_of(store)._spares.is_preparing:  # noqa: ASYNC110
             await asyncio.sleep(0.001)
 
 

@@ -10,10 +10,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from storage.engines.durable import DurableStore
 from storage.engines.opening import open_replayed, open_store
 from storage.engines.rocks import RocksRows
 from storage.engines.store_options import StoreOptions
-from storage.log import Position
+from storage.log import Log, Position
 from storage.tests.places import SEGMENT_BYTES
 from visibility.rows.row_changes import Changes
 
@@ -40,12 +41,17 @@ def changing(folder: Path) -> Iterator[Changes]:
         rows.flush()
 
 
+def log_of(store: DurableStore) -> Log:
+    """The log of a store that has one."""
+    assert store._log is not None
+    return store._log
+
+
 def note_more(folder: Path, entries: int) -> None:
     """Note that this number of Entries more than a closed folder holds were acknowledged."""
     store = open_store(folder, StoreOptions(segment_bytes=SEGMENT_BYTES))
-    assert store._log is not None
     assert store._note is not None
-    last = store._log.last
+    last = log_of(store).last
     store._note.write_now(Position(last.term, last.index + entries, 0))
     asyncio.run(store.abandon())
 

@@ -70,6 +70,7 @@ ENDED_TASK = MoveTask(
     "other",
     10,
     True,
+    '{"a":1}',
 )
 COUNT = 4_096
 ARCHIVED = ArchivedMessage("arn:q", "expired", 1_700_000_000_000, 300, 2, 5, MESSAGE)
@@ -192,20 +193,20 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "task": (
         TASK,
         "01"
-        "336f2ad6"
-        "dc001ecd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce00"
+        "b16e8a46"
+        "dc001fcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce00"
         "011170ce000111710000a752554e4e494e47c0c000c0c093000000a000000000"
-        "00a0a00090a000c2",
+        "00a0a00090a000c2a0",
     ),
     "ended task": (
         ENDED_TASK,
         "01"
-        "96bb566d"
-        "dc001e01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641"
+        "3bd5b2f2"
+        "dc001f01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641"
         "494c4544ad6e6f20737563682071756575659207cd012c0291a561726e3a749a"
         "a26964a167a17301020304a474657874aa6e616d653d76616c7565a5612e623d"
         "63933c0a05a663616e61727907025001cd012da561726e3a75a5666978656409"
-        "91a561726e3a73a56f746865720ac3",
+        "91a561726e3a73a56f746865720ac3a77b2261223a317d",
     ),
     "count": (
         COUNT,

@@ -18,6 +18,7 @@ from storage.histogram import SYNC_BOUNDS_S, Histogram
 from storage.log import Position, SystemDisk, read_answered
 from storage.rows.entry_body import decode_body
 from storage.tests.durable_stores import SMALL, Open, fill, live, refuse, row, rows_up_to
+from storage.tests.on_disk import log_of
 from storage.tests.places import append, commit, crash_copy, everything, synced
 
 # -- replay ----------------------------------------------------------------------------------------
@@ -65,24 +66,22 @@ async def test_a_start_replays_what_follows_the_flush_wherever_that_came(
 
 async def test_the_applied_row_is_the_position_of_the_entry_applied_last(opened: Open) -> None:
     store = opened()
-    assert store._log is not None
     positions = []
     for number in range(1, 4):
         append(store, row(number))
-        positions.append(store._log.last)
+        positions.append(log_of(store).last)
     assert await synced(store) is None
 
     for number, position in enumerate(positions, 1):
         store.apply(row(number))
         assert store._rows.applied() == position
 
-    term = store._log.term
+    term = log_of(store).term
     assert [(each.term, each.index) for each in positions] == [(term, n) for n in (1, 2, 3)]
     await store.close()
     again = opened()
     assert again._rows.applied() == positions[-1]
-    assert again._log is not None
-    assert (again._log.term, again._log.last.index) == (term + 1, 3)
+    assert (log_of(again).term, log_of(again).last.index) == (term + 1, 3)
 
 
 async def test_an_entry_in_the_log_is_what_was_appended(opened: Open, tmp_path: Path) -> None:

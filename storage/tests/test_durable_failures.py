@@ -23,6 +23,7 @@ from storage.tests.durable_stores import (
     rows_up_to,
     segments,
 )
+from storage.tests.on_disk import log_of
 from storage.tests.places import append, commit, everything, synced
 
 
@@ -30,9 +31,8 @@ async def test_after_a_failed_append_nothing_is_taken_until_it_is_opened_anew(
     opened: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = opened()
-    assert store._log is not None
     await commit(store, row(1))
-    monkeypatch.setattr(store._log, "_pwrite", refuse)
+    monkeypatch.setattr(log_of(store), "_pwrite", refuse)
 
     with pytest.raises(StoreFailed, match=r"cannot append to the log: .*the disk is broken"):
         append(store, row(2))

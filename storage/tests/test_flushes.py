@@ -20,17 +20,17 @@ from storage.tests.durable_stores import (
     rows_up_to,
     segments,
 )
+from storage.tests.on_disk import log_of
 from storage.tests.places import commit, crash_copy, everything
 
 
 async def test_flushes_let_the_log_use_its_segments_again(opened: Open, tmp_path: Path) -> None:
     store = opened()
-    assert store._log is not None
     live_bytes = []
     for number in range(1, 400):
         await commit(store, row(number))
         await end_of_flush(store)
-        live_bytes.append(store._log.live_bytes)
+        live_bytes.append(log_of(store).live_bytes)
 
     assert max(live_bytes) < 20 << 10
     assert len(segments(store.folder)) <= 4
@@ -76,8 +76,7 @@ async def test_there_is_no_room_while_a_flush_is_far_behind_and_its_end_is_told(
     while store.has_room:
         number += 1
         await commit(store, row(number))
-    assert store._log is not None
-    assert 40 << 10 <= store._log.live_bytes < 42 << 10
+    assert 40 << 10 <= log_of(store).live_bytes < 42 << 10
     assert (held.count, room) == (1, [])
 
     held.goes_on.set()
@@ -133,16 +132,15 @@ async def test_a_flush_that_failed_releases_nothing_and_is_tried_again(
     held.goes_on.set()
     await end_of_flush(store)
     assert room == [1]
-    assert store._log is not None
-    live_bytes = store._log.live_bytes
+    live_bytes = log_of(store).live_bytes
 
     held.failure = None
     await commit(store, row(number + 1))
-    assert store._log.live_bytes > live_bytes
+    assert log_of(store).live_bytes > live_bytes
     await end_of_flush(store)
 
     assert room == [1, 2]
-    assert store._log.live_bytes < 16 << 10
+    assert log_of(store).live_bytes < 16 << 10
     assert everything(store) == rows_up_to(number + 1)
 
 

@@ -348,6 +348,13 @@ def unpack(data: bytes) -> tuple[str, str, Extras]:
     return data[:16].hex(), data[_BODY_AT:end].decode(), _decode_extras(data[end:])
 
 
+def with_body(data: bytes, body: str) -> bytes:
+    """Stored content with another body."""
+    encoded = body.encode()
+    head = md5_of_body(encoded) + len(encoded).to_bytes(4, "big")
+    return head + encoded + data[_end_of_body(data) :]
+
+
 def trace_of(data: bytes) -> tuple[str | None, str | None]:
     """The message attribute `traceparent` and the AWSTraceHeader of stored content."""
     extras = _decode_extras(data[_end_of_body(data) :])

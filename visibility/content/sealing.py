@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import msgspec
+
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import StoredMessage
 
@@ -57,6 +59,15 @@ class Sealing(Protocol):
         KmsNotFound, KmsDisabled, ServiceUnavailable.
         """
 
+    def with_content(
+        self, message: StoredMessage, data: bytes, queue: QueueDefinition
+    ) -> StoredMessage:
+        """The message with other content, sealed as this queue stores it.
+
+        One under an account's key stays under that key. Raises KmsNotFound, KmsDisabled,
+        ServiceUnavailable.
+        """
+
     def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
         """The content of a message, to compare it with a filter; None if it is damaged.
 
@@ -80,6 +91,12 @@ class AsStored:
     def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
         """The same message."""
         return message
+
+    def with_content(
+        self, message: StoredMessage, data: bytes, queue: QueueDefinition
+    ) -> StoredMessage:
+        """The message with other content."""
+        return msgspec.structs.replace(message, data=data)
 
     def opened(self, message: StoredMessage, queues: Sequence[QueueDefinition]) -> bytes | None:
         """The message's content."""

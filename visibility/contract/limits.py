@@ -58,7 +58,6 @@ REDRIVE_SOURCE_QUEUE_ARNS_MAX = 10  # ARNs in a RedriveAllowPolicy
 
 MAX_NUMBER_OF_MESSAGES = Range(1, 10, 1)  # messages of one receive; recorded
 WAIT_TIME_SECONDS = Range(0, 20)  # seconds; recorded; the queue's attribute is the default
-RECEIVE_REQUEST_ATTEMPT_SECONDS = 300  # for which an attempt id is remembered
 IN_FLIGHT_MAX = 120_000  # messages of one queue, standard and FIFO
 
 # -- queues --------------------------------------------------------------------------------------

@@ -71,6 +71,8 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     messages are in the queue again; arrivals below `watched` were looked at. `sources` are the
     ARNs that moved messages came from as dead letters, see `move_pace.py`. A task that `undoes`
     another, named by its id, returns that one's messages; `undone_at_ms` is set in the other.
+
+    An `edit` is a JSON merge patch of the bodies that move; `selected` is empty then, too.
     """
 
     number: int
@@ -103,11 +105,17 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     undoes: str = ""
     undone_at_ms: int = 0
     is_planned: bool = False
+    edit: str = ""
 
     @property
     def picked(self) -> list[int] | None:
         """The selected sequences; None if the walk goes over all."""
-        return self.selected if self.filter is None else None
+        return None if self.opens else self.selected
+
+    @property
+    def opens(self) -> bool:
+        """True if each step compares messages with a filter, or edits them."""
+        return self.filter is not None or bool(self.edit)
 
     @property
     def is_active(self) -> bool:

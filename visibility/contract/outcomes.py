@@ -59,6 +59,8 @@ class MovePlan(msgspec.Struct, frozen=True):
     groups: list[bytes] = []
     """FIFO: groups with messages that stay, of this step and those before it; see
     `operations.PlanMove`."""
+    samples: list[int] = []
+    """Sequences of the first messages that an edit would change."""
 
 
 class MoveTasks(msgspec.Struct, frozen=True):

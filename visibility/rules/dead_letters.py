@@ -81,6 +81,11 @@ class DeadLetters:
         """Groups of the messages that wait for a key."""
 
     @property
+    def has_target(self) -> bool:
+        """True if there is a queue, or a part of one, that takes messages."""
+        return self._target is not None
+
+    @property
     def moved(self) -> int:
         """Messages moved by this decision."""
         return len(self.moves) if self._departures is None else len(self._departures)

@@ -34,7 +34,7 @@ from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
-_LIMITED = Deliveries([], [], is_limited=True)
+LIMITED = Deliveries([], [], is_limited=True)
 _LOOK_AGAIN_MS = 1_000
 """Time after which long polls that a limit holds back look again, for changes without an event."""
 
@@ -52,7 +52,7 @@ def without_messages(queue: QueueState, *, is_held_back: bool | None = None) -> 
     """The answer of a receive that got nothing; `is_held_back` by a limit: by default, as the queue
     was when it was last looked at."""
     held_back = queue.is_held_back if is_held_back is None else is_held_back
-    return _LIMITED if held_back and queue.visible > 0 else NO_MESSAGES
+    return LIMITED if held_back and queue.visible > 0 else NO_MESSAGES
 
 
 def hold_back(

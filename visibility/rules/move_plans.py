@@ -11,7 +11,7 @@ from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MovePlan, Planned
 from visibility.contract.stored_message import StoredMessage
 from visibility.rules.decided import Outcome
-from visibility.rules.move_steps import Search, target_of
+from visibility.rules.move_steps import Search, edited_in, target_of
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.selected import is_hidden, selected
@@ -27,6 +27,8 @@ _STEP_BYTES = 4 << 20
 _FILTERED_BYTES = 1 << 20
 _GROUPS_MAX = 10_000
 """Groups with messages that stay, which a plan carries from step to step."""
+SAMPLES_MAX = 10
+"""Messages that show what an edit does."""
 _NOTHING = Planned(0, 0)
 
 
@@ -36,6 +38,7 @@ class PlanMove(Operation, frozen=True):
     With `sequences` it is about these messages, otherwise about one bounded step of all messages,
     from `from_sequence` on, or of those that match a filter. Earlier steps planned `planned`
     messages, which take their time at this rate, and left messages of `groups` in their places.
+    With an `edit`, the plan names the first ones that move.
     """
 
     sequences: list[int] | None = None
@@ -44,6 +47,7 @@ class PlanMove(Operation, frozen=True):
     rate: int = 0
     planned: int = 0
     groups: list[bytes] = msgspec.field(default_factory=list)
+    edit: str = ""
 
 
 def decide_plan_move(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -64,7 +68,7 @@ def decide_plan_move(shard: ShardState, request: Request, stamp: Stamp) -> Outco
         first,
         max(queue.next_sequence, first),
         messages=_STEP_MESSAGES,
-        size=_STEP_BYTES if operation.filter is None else _FILTERED_BYTES,
+        size=_FILTERED_BYTES if operation.filter or operation.edit else _STEP_BYTES,
         quarantined=queue.quarantined,
         spans=queue.spans,
     )
@@ -90,6 +94,7 @@ class _Planning:
         self._now_ms = stamp.now_ms
         self._targets: dict[str, Planned] = {}
         self._refused: dict[str, int] = {}
+        self._samples: list[int] = []
         self._groups = dict.fromkeys(wanted.groups)
         self._planned = wanted.planned
         self._passed = self._expiring = self._overtaking = 0
@@ -105,6 +110,8 @@ class _Planning:
             target = self._target(sequence, message)
             if isinstance(target, QueueDefinition):
                 self._add(message, target)
+                if self._wanted.edit and len(self._samples) < SAMPLES_MAX:
+                    self._samples.append(sequence)
                 continue
             if target is None:
                 self._passed += 1
@@ -120,6 +127,7 @@ class _Planning:
             self._expiring,
             self._overtaking,
             list(self._groups),
+            self._samples,
         )
 
     def _target(self, sequence: int, message: StoredMessage) -> QueueDefinition | str | None:
@@ -132,12 +140,25 @@ class _Planning:
                 search = Search(self._shard, source, wanted, self._request.targets)
                 if not search.matches(sequence, message):
                     return None
+            arn = None if to is None else to.arn
+            target = target_of(self._shard, source, arn, self._request.targets, message)
+            return self._edited(message, target)
         except ServiceUnavailable:
             raise
         except QueueError as refusal:
             return refusal.code
-        arn = None if to is None else to.arn
-        return target_of(self._shard, source, arn, self._request.targets, message)
+
+    def _edited(
+        self, message: StoredMessage, target: QueueDefinition | str
+    ) -> QueueDefinition | str:
+        """The target, or the reason why the message cannot be edited. Raises QueueError."""
+        if isinstance(target, str) or not self._wanted.edit:
+            return target
+        request = self._request
+        changed = edited_in(
+            self._shard, request.queue, self._wanted.edit, request.targets, message, target
+        )
+        return changed if isinstance(changed, str) else target
 
     def _add(self, message: StoredMessage, target: QueueDefinition) -> None:
         known = self._targets.get(target.arn, _NOTHING)

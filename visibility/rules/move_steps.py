@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 
 from visibility.content.content import unpack
+from visibility.content.edits import edited
 from visibility.content.filters import matches_inside, matches_outside
 from visibility.content.sealing import KEY_AGAIN_MS
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
@@ -266,7 +267,7 @@ class _Moving:
             return (), now_ms + wait_ms
         task = without_canary(task) if is_over else after_canary(task)
         changed = MoveTaskChanged(self._queue.queue_id, task)
-        wait_ms = _FILTERED_STEP_MS if task.filter is not None and task.rate else 0
+        wait_ms = _FILTERED_STEP_MS if task.opens and task.rate else 0
         return (*events, changed), max(now_ms + wait_ms, next_move_ms(task))
 
     def _page(self, allowed: int) -> tuple[list[tuple[int, StoredMessage]], int, bool]:
@@ -279,8 +280,8 @@ class _Moving:
             self._queue.queue_id,
             max(task.cursor, self._queue.floor),
             task.until_sequence,
-            messages=allowed if task.filter is None else _FILTERED_MESSAGES,
-            size=_CHUNK_BYTES if task.filter is None else _FILTERED_BYTES,
+            messages=_FILTERED_MESSAGES if task.opens else allowed,
+            size=_FILTERED_BYTES if task.opens else _CHUNK_BYTES,
             quarantined=self._queue.quarantined,
             spans=self._queue.spans,
         )
@@ -307,11 +308,14 @@ class _Moving:
             self._stay(InternalError.code)
             return
         try:
-            sealed = self._shard.sealing.sealed_for(message, target)
+            sealed = self._for_target(message, target)
         except ServiceUnavailable:
             raise
         except QueueError as refusal:
             self._stay(refusal.code)
+            return
+        if isinstance(sealed, str):
+            self._stay(sealed)
             return
         entry = self._queue.entries.get(sequence)
         lease = no_lease(sequence, message) if entry is None else entry.lease
@@ -333,6 +337,20 @@ class _Moving:
             book.arrive(group, to)
         moved = self._moving(sealed, group, target)
         self._moves.append(Move(lease, -1, target.queue_id, to, moved, sealed is not message))
+
+    def _for_target(self, message: StoredMessage, target: QueueDefinition) -> StoredMessage | str:
+        """The message with the task's edit, sealed for its target; or the reason why it stays.
+        Raises QueueError."""
+        sealing = self._shard.sealing
+        if not self._task.edit:
+            return sealing.sealed_for(message, target)
+        changed = edited_in(
+            self._shard, self._definition, self._task.edit, self._task.targets, message, target
+        )
+        if isinstance(changed, str):
+            return changed
+        sealed = sealing.with_content(message, changed.data, target)
+        return msgspec.structs.replace(sealed, size=changed.size)
 
     def _moving(
         self, message: StoredMessage, group: bytes, target: QueueDefinition
@@ -393,18 +411,40 @@ class Search(NamedTuple):
             return False
         if not self.filter.opens:
             return True
-        data = shard.sealing.opened(message, self._key_owners(message))
-        if data is None:
-            raise InternalError
-        _, body, extras = unpack(data)
+        _, body, extras = unpack(_opened(shard, self.definition, self.targets, message))
         return matches_inside(self.filter, body, extras)
 
-    def _key_owners(self, message: StoredMessage) -> list[QueueDefinition]:
-        arn = message.dead_letter_source_arn
-        if arn is None or (self.targets is not None and arn not in self.targets):
-            return [self.definition]
-        source = self.shard.definitions.queue_of_arn(arn)
-        return [self.definition] if source is None else [self.definition, source]
+
+def edited_in(
+    shard: ShardState,
+    source: QueueDefinition,
+    edit: str,
+    targets: Collection[str] | None,
+    message: StoredMessage,
+    target: QueueDefinition,
+) -> StoredMessage | str:
+    """A message of `source` with the edit, not sealed, or the reason why it stays. Raises
+    QueueError if it cannot be opened."""
+    data = _opened(shard, source, targets, message)
+    return edited(message, data, edit, target.settings.maximum_message_size)
+
+
+def _opened(
+    shard: ShardState,
+    queue: QueueDefinition,
+    targets: Collection[str] | None,
+    message: StoredMessage,
+) -> bytes:
+    """The content of a message. Raises QueueError if it cannot be opened."""
+    arn = message.dead_letter_source_arn
+    owners = [queue]
+    if arn is not None and (targets is None or arn in targets):
+        source = shard.definitions.queue_of_arn(arn)
+        owners += [] if source is None else [source]
+    data = shard.sealing.opened(message, owners)
+    if data is None:
+        raise InternalError
+    return data
 
 
 def target_of(

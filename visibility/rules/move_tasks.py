@@ -70,7 +70,7 @@ class MoveSelected(Operation, frozen=True):
     second, 0 for no limit. `note` is the operator's reason. A task that `undoes` another returns
     messages as dead letters, which came from that one's `sources`; while it runs, a
     second one answers with its handle. `planned` is the number of messages that a plan counted, 0
-    without one.
+    without one. `edit` is that of `content.edits`, for no named messages.
     """
 
     sequences: list[int] | None = None
@@ -81,14 +81,20 @@ class MoveSelected(Operation, frozen=True):
     undoes: str = ""
     sources: list[str] = msgspec.field(default_factory=list)
     planned: int = 0
+    edit: str = ""
 
 
 class ChangeMoveTask(Operation, frozen=True):
-    """Pause or resume the move task of this handle, or note that it is undone; answers None."""
+    """Pause or resume the move task of this handle, pace it, or note that it is undone; answers
+    None."""
 
     task_handle: str = ""
     change: str = "pause"
-    """"pause", "resume" or "undo"."""
+    """"pause", "resume", "pace" or "undo"."""
+    rate: int | None = None
+    """Of a change of the pace: messages a second, 0 for no limit; None keeps it."""
+    stop_after: int | None = None
+    """Of the same: messages that come back before the task pauses, 0 for no limit."""
 
 
 class ReadMoveTasks(Operation, frozen=True):
@@ -153,7 +159,7 @@ def _start(
         to_move=wanted.planned or (queue.visible if chosen is None else len(chosen)),
         until_sequence=queue.next_sequence,
         cursor=queue.floor if chosen is None else 0,
-        selected=chosen if wanted.filter is None else [],
+        selected=[] if wanted.edit or wanted.filter is not None else chosen,
         targets=None if request.targets is None else list(request.targets),
         filter=wanted.filter,
         pace=wanted.pace,
@@ -163,6 +169,7 @@ def _start(
         sources=list(wanted.sources),
         undoes=wanted.undoes,
         is_planned=wanted.planned > 0,
+        edit=wanted.edit,
     )
     forgotten = min(queue.tasks) if len(queue.tasks) >= ENDED_KEPT else 0
     changed = MoveTaskChanged(queue.queue_id, task, forgotten)
@@ -210,7 +217,7 @@ def _task_of(queue: QueueState, handle: str | None) -> MoveTask:
 
 
 def decide_change_move_task(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """Pause, resume, or note an undo, which ends a running task.
+    """Pause, resume, pace, or note an undo, which ends a running task.
 
     Raises InvalidParameterValue, ResourceNotFound.
     """
@@ -226,6 +233,8 @@ def decide_change_move_task(shard: ShardState, request: Request, stamp: Stamp) -
         raise InvalidParameterValue(f"Only active tasks can be {operation.change}d.")
     elif operation.change == "pause":
         changed = msgspec.structs.replace(task, paused=task.paused or BY_OPERATOR)
+    elif operation.change == "pace":
+        changed = _repaced(task, operation, stamp.now_ms)
     else:
         changed = _resumed(task, stamp.now_ms)
     if changed == task:
@@ -237,6 +246,22 @@ def _resumed(task: MoveTask, now_ms: int) -> MoveTask:
     if not task.paused:
         return task
     return msgspec.structs.replace(task, paused="", paced_from_ms=now_ms, paced_moved=task.moved)
+
+
+def _repaced(task: MoveTask, wanted: ChangeMoveTask, now_ms: int) -> MoveTask:
+    """The task with another rate, which holds at once, or another limit of those that come back."""
+    if wanted.stop_after is not None:
+        pace = msgspec.structs.replace(task.pace, stop_after=wanted.stop_after)
+        task = msgspec.structs.replace(task, pace=pace)
+    if wanted.rate is None or wanted.rate == task.rate:
+        return task
+    return msgspec.structs.replace(
+        task,
+        rate=wanted.rate,
+        pace=msgspec.structs.replace(task.pace, ramp_s=0),
+        paced_from_ms=now_ms,
+        paced_moved=task.moved,
+    )
 
 
 def decide_read_move_tasks(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -320,8 +345,8 @@ class MoveTaskChanged(Event, frozen=True):
 
     @property
     def weight(self) -> int:
-        """The cost of a comparison with the task's filter."""
-        return _FILTERED_AS if self.task.filter is not None else 0
+        """The cost of a comparison with the task's filter, or of its edit."""
+        return _FILTERED_AS if self.task.opens else 0
 
 
 def _end_notice(task: MoveTask) -> Notice:

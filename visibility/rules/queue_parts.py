@@ -22,9 +22,9 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import PART, number_of, row_key
 from visibility.rows.row_values import THE_SHARD, PartRow
-from visibility.rules.decided import NO_MESSAGES, NoAnswer, Outcome
+from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.events import Event
-from visibility.rules.levelling import hold_back, receive_room
+from visibility.rules.levelling import hold_back, receive_room, without_messages
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.tables import (
     NUMBER_KEY,
@@ -164,7 +164,7 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
         if not definition.settings.own_tags or receive_room(queue, definition, stamp.now_ms) > 0:
             return MessagesFound(queue.visible), ()
         hold_back(shard, queue, definition, stamp.now_ms)
-    return (NoAnswer.PARK if operation.wait_time_seconds else NO_MESSAGES), ()
+    return (NoAnswer.PARK if operation.wait_time_seconds else without_messages(queue)), ()
 
 
 def _row(shard: ShardState, definition: QueueDefinition) -> PartRow:

@@ -121,9 +121,9 @@ def _to_dead_letters(
 ) -> tuple[Event, ...]:
     """Move them to the dead-letter queue; while there is none, or no room, they wait."""
     target = shard.definitions.dead_letter_queue(definition)
-    if target is None:
-        return ()
     letters = DeadLetters(shard, definition, target, stamp)
+    if not letters.has_target:
+        return ()
     order, groups = order_of(definition.settings), set[bytes]()
     for sequence, message in due.items():
         if letters.is_full:

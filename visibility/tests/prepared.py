@@ -9,6 +9,7 @@ import msgspec
 
 from auth.caller import Caller
 from visibility.content.id_digests import deduplication_digest, group_digest
+from visibility.content.sealing import AsStored
 from visibility.contract import operations
 from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.errors import KmsDisabled, QueueError
@@ -86,7 +87,7 @@ class KnownQueues:
         )
 
 
-class Keys:
+class Keys(AsStored):
     """Seals every message again, readably, but refuses `some` messages, those with an odd number,
     or `all`."""
 

@@ -20,7 +20,7 @@ from cluster.coordination.coordination import (
 )
 from cluster.fleet.load_records import LOADS, RECORD_MAX, LoadBoard, encode_load, reported_parts
 from cluster.fleet.loads import HostLoad, PartLoad, ShardLoad
-from cluster.fleet.manager_records import Mode
+from cluster.fleet.plan_records import Mode
 from cluster.fleet.plan_table import Change, Fleet
 from cluster.fleet.planner import Planner, ShownPlan, Sources
 from cluster.fleet.planner_key import PlannerHolder, PlannerKey

@@ -51,6 +51,14 @@ WELL = ClusterStatus(
 NOT_REACHED = EtcdStatus("http://2", False, "", 0, 0, False, False, ())
 
 
+def _zones(*zones: str) -> ClusterStatus:
+    hosts = [
+        replace(_host(name), zone=zone)
+        for name, zone in zip("abcd"[: len(zones)], zones, strict=True)
+    ]
+    return replace(WELL, hosts=hosts)
+
+
 def _hosts_away(*names: str) -> ClusterStatus:
     hosts = [replace(host, is_alive=host.name not in names) for host in WELL.hosts]
     return replace(WELL, hosts=hosts)
@@ -99,6 +107,17 @@ FIRST, _, _ = WELL.etcd
             _copies(needs_checkpoint=True),
             "the copy of shard 0 on host c is too far behind for the log and fetches a checkpoint",
         ),
+        (
+            _zones("one", "two", "one"),
+            "zone one has 2 of 3 hosts: without it no majority is left; spread them over three "
+            "zones",
+        ),
+        (
+            _zones("one", "two", "two", "three"),
+            "zone two has 2 of 4 hosts: without it no majority is left; spread them over three "
+            "zones",
+        ),
+        (_zones("one", "", "two"), "the zone of b is not set, that of others is"),
         (_clock(600), "host c: its clock is 600 s ahead: set it"),
         (_clock(-86_400), "host c: its clock is 86400 s behind: set it"),
         (_copies(is_voter=False), "the copy of shard 0 on host c does not count yet"),
@@ -121,7 +140,14 @@ def test_each_problem_is_named(status: ClusterStatus, problem: str) -> None:
 
 @pytest.mark.parametrize(
     "status",
-    [WELL, _copies(behind=1000), _etcd(FIRST, NOT_REACHED)],
+    [
+        WELL,
+        _copies(behind=1000),
+        _etcd(FIRST, NOT_REACHED),
+        _zones("one", "two", "three"),
+        _zones("one"),
+        _zones("one", "one"),
+    ],
 )
 def test_a_cluster_that_serves_and_can_lose_no_message_has_none(status: ClusterStatus) -> None:
     assert problems_of(status) == []

@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from cluster.shards.shard_report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, fetching, restart
 from cluster.tests.replication.test_shards import Q, bodies, received, sent, staged
-from cluster.tests.world import lead_of
+from cluster.tests.world import lead_of, state_of
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.outcomes import Answer, Deliveries
 from visibility.contract.results import SendMessageResult
@@ -112,7 +112,7 @@ async def test_a_host_whose_view_is_old_leaves_the_lead_to_another(cluster: Shar
     assert asked == [asked[0], new.name]
     assert asked[0] != new.name
     successor = cluster.queues.queues[Q.queue_id + 1_000]
-    assert new.shard._tenure.state.queue(successor.queue_id).continues == Q.queue_id
+    assert state_of(new.shard).queue(successor.queue_id).continues == Q.queue_id
 
 
 @staged

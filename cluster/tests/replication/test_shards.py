@@ -12,6 +12,7 @@ from cluster.shards.answers import NotDecided
 from cluster.shards.shard_report import Phase
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost, fetching, restart
 from cluster.tests.virtual_time import VirtualLoop, failures_of
+from cluster.tests.world import state_of
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Receipt
 from visibility.contract.outcomes import Deliveries
@@ -378,7 +379,7 @@ async def test_a_new_leader_waits_for_the_definitions_of_the_one_before(
     new = await cluster.leader()
 
     successor = cluster.queues.queues[Q.queue_id + 1_000]
-    assert new.shard._tenure.state.queue(successor.queue_id).continues == Q.queue_id
+    assert state_of(new.shard).queue(successor.queue_id).continues == Q.queue_id
     await cluster.answer(new, prepared.send(successor, "new"))
     answer = await cluster.answer(new, prepared.receive(successor, 10))
     assert isinstance(answer, Deliveries)

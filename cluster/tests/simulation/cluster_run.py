@@ -21,9 +21,11 @@ from cluster.tests.simulation.disk_faults import DiskFaults, DiskShape, drawn_di
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.fleet_world import Fleet, FleetSimulation
 from cluster.tests.simulation.queues import define_queues
+from cluster.tests.simulation.resizing import resize
 from cluster.tests.simulation.roles import (
     consume_alone,
     drawn_operator,
+    drawn_parts,
     drawn_sole,
     hold_messages,
     mixed_roles,
@@ -32,6 +34,7 @@ from cluster.tests.simulation.roles import (
 from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_steps, told, watched_log
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
+from cluster.tests.world import state_of
 from compat_tests.faults.judge import judge
 from storage.copies.scrub import ScrubTimes
 from storage.engines.memory import MemoryStore
@@ -61,6 +64,8 @@ class Shape(NamedTuple):
     """Somebody holds messages."""
     has_sole: bool = False
     """A consumer works alone."""
+    has_parts: bool = False
+    """Queues are split and shrunk."""
     is_fleet: bool = False
     """Each shard is that of a cluster, and requests go through hosts of any."""
 
@@ -78,9 +83,13 @@ def simulate(
     """Run one seed to its end; with a `shape` it is another history."""
     random = Random(seed)
     shape = shape or _drawn(random, replication)._replace(
-        disks=drawn_disks(seed), has_operator=drawn_operator(seed), has_sole=drawn_sole(seed)
+        disks=drawn_disks(seed),
+        has_operator=drawn_operator(seed),
+        has_sole=drawn_sole(seed),
+        has_parts=drawn_parts(seed) and replication is Replication.SYNC,
     )
     machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
+    machine.part_seed = seed
     timing = _timing(random)._replace(waiting_max=(8, 2, 8, 1)[seed % 4])
     if shape.replication is Replication.ASYNC:
         timing = _early_timing(timing, random)
@@ -109,6 +118,7 @@ def simulate(
             chance = Random(random.getrandbits(64))
             roles = mixed_roles(chance, crosses=shape.shards > 1)
             roles += [hold_messages] * shape.has_operator + [consume_alone] * shape.has_sole
+            roles += [resize] * shape.has_parts
             clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
             try:
@@ -258,7 +268,7 @@ def _check(cluster: ShardCluster) -> None:
     it."""
     leader = cluster.leading()
     assert leader is not None
-    state = leader.shard._tenure.state
+    state = state_of(leader.shard)
     check_shard(state)
     memory = MemoryStore()
     memory.rows = leader.rows

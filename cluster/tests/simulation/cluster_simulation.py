@@ -10,11 +10,15 @@ from random import Random
 
 import msgspec
 
+from cluster.parts.split_receives import SplitReceive
 from cluster.shards.answers import NotDecided
 from cluster.tests.replication.shard_hosts import ShardCluster, ShardHost
 from cluster.tests.replication.shard_process import Process
+from cluster.tests.simulation.cluster_parts import count_parts, split_of
+from cluster.tests.simulation.known_parts import is_of_all_parts, is_of_counters
 from cluster.tests.simulation.simulation import Call, ConnectionLost, Simulation
 from cluster.tests.simulation.worker import Machine
+from cluster.tests.world import state_of
 from compat_tests.faults.history import Outcome, Send
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
@@ -48,15 +52,17 @@ class ClusterSimulation(Simulation):
         self._followed: Process | None = None
         """The process whose clock is the shard's."""
         self._asked: dict[int, tuple[Call, Process]] = {}
+        self._counting_parts: set[asyncio.Task[None]] = set()
         self._undoing: dict[str, float] = {}
         """Receives that are to be undone, and when they were asked."""
         self._chance = Random(machine.random.getrandbits(64))
+        self._split = split_of(self, machine.queues, Random(machine.part_seed))
 
     @property
     def is_moving(self) -> bool:
         """See Simulation."""
         leaders = [cluster.leading() for cluster in self.clusters]
-        states = [leader.shard._tenure.state for leader in leaders if leader is not None]
+        states = [state_of(leader.shard) for leader in leaders if leader is not None]
         return len(states) < len(leaders) or any(
             state.outbox.departures
             or any(
@@ -115,6 +121,23 @@ class ClusterSimulation(Simulation):
 
     async def call(self, request: Request) -> Call:
         """Send a request, once there is a leader."""
+        if not is_of_all_parts(request) and not is_of_counters(request):
+            return await self.call_part(request)
+        await self.connected()
+        call = Call(self.time.read())
+        if is_of_counters(request):
+            self._counted(call, request)
+        else:
+            call.ticket = self._split.submit(request, partial(self._answer, call))
+        return call
+
+    def _counted(self, call: Call, request: Request) -> None:
+        asking = count_parts(self._split, request, partial(self._answer, call))
+        self._counting_parts.add(asking)
+        asking.add_done_callback(self._counting_parts.discard)
+
+    async def call_part(self, request: Request) -> Call:
+        """The same, of a part or of an unsplit queue."""
         await self.connected()
         call = Call(self.time.read())
         self._try(call, request, asyncio.get_running_loop().time() + _PATIENCE_S)
@@ -175,7 +198,10 @@ class ClusterSimulation(Simulation):
         call.ticket = process.shard.submit(request, on_answer, ceil(age_s * 1000))
 
     async def undone(self, receive: Request, begun_s: float) -> bool:
-        """See Simulation: as a router does."""
+        """See Simulation: as a router does. Of a queue of several parts it is not known which of
+        them to ask."""
+        if self.machine.queues.before:
+            return False
         self._undoing[receive.request_id] = begun_s
         undo = msgspec.structs.replace(receive, operation=UndoReceive(), dead_letter_queue=None)
         for _ in range(_UNDO_TRIES):
@@ -186,6 +212,8 @@ class ClusterSimulation(Simulation):
 
     def hang_up(self, call: Call) -> bool:
         """See Simulation."""
+        if isinstance(call.ticket, SplitReceive):
+            return not call.reply.done() and self._split.cancel(call.ticket)
         asked = self._asked.get(id(call))
         if call.reply.done() or asked is None or call.ticket is None:
             return False

@@ -169,6 +169,10 @@ class CheckedRouter:
         """See `Router`."""
         return self._router.cancel(ticket)
 
+    def leads(self, number: int) -> bool:
+        """See `Router`."""
+        return self._router.leads(number)
+
     async def ask(self, request: Request) -> object:
         """See `Router`."""
         return await self._router.ask(request)

@@ -133,3 +133,5 @@ PLANTS: tuple[Plant, ...] = (
     count_twice,
     call_the_travelling_gone,
 )
+CLUSTER_PLANTS: tuple[Plant, ...] = (drain_with_messages, lose_what_a_closed_part_refused)
+"""Those that the simulator of three hosts must find."""

@@ -17,8 +17,10 @@ from visibility.contract.queue_parts import PARTS_MAX
 from visibility.rules.queue_parts import CheckPart, PartsAdded
 from visibility.tests import prepared
 
-SPLIT = (queues.PLAIN, queues.FAIR, queues.FAILING, queues.LETTERS, queues.RESCUED)
+_SENT = (queues.PLAIN, queues.FAIR, queues.FAILING)
+SPLIT = (*_SENT, queues.LETTERS, queues.RESCUED)
 _MOST = 4
+_LOOK_S = 0.2
 
 
 class Resizer(Client):
@@ -77,10 +79,11 @@ class Resizer(Client):
         self.simulation.machine.queues.drain(queue, numbers)
         self.simulation.note(f"{self.name} shrinks {name}: {numbers}")
         if self.random.random() < 0.5:  # a part may be empty, and closes
-            await self.look(name)
+            await self.look(name, sends=True)
 
-    async def look(self, name: str) -> None:
-        """Remove parts that are empty."""
+    async def look(self, name: str, *, sends: bool = False) -> None:
+        """Remove parts that are empty; `sends` to the queue before that, at times, from a gateway
+        that may not have heard of it."""
         for part in self.queue(name).all_parts():
             if not part.parts or part.part.is_open:
                 continue
@@ -88,6 +91,8 @@ class Resizer(Client):
             if reading is None or not reading.drained_version:
                 continue
             await asyncio.sleep(self.random.choice((0, 0.5)))
+            if sends and name in _SENT and self.random.random() < 0.5:
+                await self.send(name, [self.new_body()])
             self.simulation.machine.queues.remove(part)
             if part.queue_id not in self.simulation.machine.queues.queues:
                 self.simulation.note(f"{self.name} removes part {part.part.number} of {name}")
@@ -107,14 +112,18 @@ async def resize(client: Client, steps: int) -> None:
         await asyncio.sleep(random.uniform(0, 2))
         name = random.choice(SPLIT)
         choice = random.random()
-        if choice < 0.4:
+        if choice < 0.1:  # parts close that messages are on their way to
+            await client.move_all(queues.LETTERS, queues.RESCUED)
+            await asyncio.sleep(random.uniform(0, 0.05))
+            await resizer.shrink(queues.RESCUED, PARTS_MAX)
+        elif choice < 0.4:
             await resizer.split(name, random.randint(1, 2))
         elif choice < 0.5:
             await resizer.move(name)
         elif choice < 0.65:
             await resizer.shrink(name, random.randint(1, 3))
         else:
-            await resizer.look(name)
+            await resizer.look(name, sends=True)
 
 
 async def become_whole(client: Client) -> None:
@@ -132,6 +141,7 @@ async def check_whole(client: Client, rounds: int) -> None:
             await resizer.look(name)
             if not client.queue(name).parts:
                 break
+            await asyncio.sleep(_LOOK_S)
         else:
             left = cast(Any, client.queue(name)).parts
             client.simulation.machine.violations.append(f"{name} is not whole: {left}")

@@ -38,7 +38,7 @@ from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.model import QueueCounters
-from visibility.rules import dead_letters, departures, move_steps, transfers
+from visibility.rules import dead_letters, departures, move_steps, queue_parts, transfers
 
 STEPS = 20
 """Steps of each client."""
@@ -57,6 +57,8 @@ _STEPS_OF = (
     (departures, "PAGE_MESSAGES"),
 )
 """Bounds of a decision, which must fit into an Entry of the simulation's small segments."""
+_RETRIES_OVER_MS = 1_000
+"""A request that may have been decided is not tried again here."""
 
 
 class Shape(NamedTuple):
@@ -240,6 +242,8 @@ def small_steps() -> Iterator[None]:
     before = [(module, name, getattr(module, name)) for module, name in _STEPS_OF]
     for module, name, value in before:
         setattr(module, name, min(value, _STEP_MESSAGES))
+    before.append((queue_parts, "RETRIES_OVER_MS", queue_parts.RETRIES_OVER_MS))
+    queue_parts.RETRIES_OVER_MS = _RETRIES_OVER_MS
     try:
         yield
     finally:

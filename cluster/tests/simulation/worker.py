@@ -19,13 +19,14 @@ from cluster.tests.simulation.disk import LifeDisk, WatchedDisk
 from cluster.tests.simulation.known_parts import KnownParts, split_queues
 from cluster.tests.simulation.rows import RowFiles, SimulatedRows
 from cluster.tests.simulation.time import WallClock
-from cluster.tests.world import lead_of
+from cluster.tests.world import lead_of, state_of
 from storage.engines import opening
 from storage.engines.durable import DurableStore
 from storage.engines.memory import MemoryStore
 from storage.engines.store import StoreFailed
 from storage.engines.store_options import StoreOptions
 from storage.log import Position
+from storage.tests.on_disk import log_of
 from visibility.rows.row_keys import ARRIVAL, DEPARTURE
 from visibility.state.invariants import check_shard
 
@@ -237,8 +238,7 @@ class WorkerShard:
     def _watch(self, store: DurableStore, rows: SimulatedRows) -> None:
         """Check the rules that clients do not see: names of Entries, and rows only of committed
         ones."""
-        log = store._log
-        assert log is not None
+        log = log_of(store)
         append = store.append
 
         def append_noted(body: bytes, queue_ids: Sequence[int]) -> None:
@@ -266,11 +266,11 @@ class WorkerShard:
     def check(self) -> None:
         """Assert that memory is sound, and that the rows agree with it."""
         assert self._rows is not None
-        check_shard(self.shard._tenure.state)
+        check_shard(state_of(self.shard))
         if self.is_at_rest:
             memory = MemoryStore()
             memory.rows = self._rows.rows
-            check_rows(memory, self.shard._tenure.state)
+            check_rows(memory, state_of(self.shard))
 
     def check_end(self) -> None:
         """Assert that nothing is in the outbox, nor remembered of others."""
@@ -281,7 +281,7 @@ class WorkerShard:
     @property
     def is_moving(self) -> bool:
         """See Worker."""
-        state = self.shard._tenure.state
+        state = state_of(self.shard)
         return bool(state.outbox.departures) or any(
             task.is_active for queue in state.queues.values() for task in queue.tasks.values()
         )

@@ -4,7 +4,7 @@ import { keep, stateOf } from "./address.js";
 import { get } from "./api.js";
 import { button, el, fill, link, row, table } from "./dom.js";
 import { count, instant, nameOf, span, statusText } from "./format.js";
-import { filterText } from "./filters.js";
+import { editText, filterText } from "./filters.js";
 import { resultText } from "./presets.js";
 import { resource } from "./resource.js";
 
@@ -96,7 +96,8 @@ function liveRow(redrive) {
 }
 
 function endedRow(redrive) {
-  const what = [redrive.undoes && `undo of ${redrive.undoes.slice(0, 8)}`, filterText(redrive.filter), redrive.reason];
+  const what = [redrive.undoes && `undo of ${redrive.undoes.slice(0, 8)}`, filterText(redrive.filter),
+    editText(redrive), redrive.reason];
   return row(ENDED, [
     queueOf(redrive),
     `${statusText(redrive)}: ${resultText(redrive)}`,

@@ -63,6 +63,14 @@ export function clusterStatus() {
   return holdfast("cluster status");
 }
 
+export function fleetPlan() {
+  return holdfast("fleet plan");
+}
+
+export function applyChange(id) {
+  return holdfast(`fleet apply ${id}`);
+}
+
 export function drain(host, drained) {
   return holdfast(`cluster ${drained ? "drain" : "undrain"} ${host}`);
 }
@@ -111,6 +119,18 @@ export function hold(name, sequences, owner = "", reference = "") {
   return holdfast(`messages hold ${name} ${sequences.join(" ")}`, ...options.filter(Boolean));
 }
 
+function placesOf(places) {
+  return places.map((each) => `${each.due_ms}:${each.sequence}`).join(" ");
+}
+
+export function cancelDelivery(name, places) {
+  return holdfast(`messages cancel ${name} ${placesOf(places)}`);
+}
+
+export function reschedule(name, places) {
+  return holdfast(`messages reschedule ${name} ${placesOf(places)} --at 1h`);
+}
+
 export function release(name, sequences) {
   return holdfast(`messages release ${name} ${sequences.join(" ")}`);
 }
@@ -134,6 +154,7 @@ const PACE = {
 function chosen(redrive) {
   const options = (redrive.sequences ?? []).map(String);
   options.push(...filtered(redrive.filter));
+  if (redrive.edit) options.push(`--merge-patch ${json(redrive.edit)}`);
   if (redrive.destination) options.push(`--to ${redrive.destination}`);
   return options;
 }
@@ -152,7 +173,7 @@ export function start(queue, redrive) {
   const { name, arn } = queue;
   const all = redrive.sequences || redrive.filter ? [] : ["--all"];
   const ours = [...chosen(redrive), ...paced(redrive, Object.keys(PACE))];
-  const isPlain = all.length && paced(redrive, Object.keys(PACE).slice(1)).length === 0;
+  const isPlain = all.length && !redrive.edit && paced(redrive, Object.keys(PACE).slice(1)).length === 0;
   if (!isPlain) return holdfast(`redrive start ${name}`, ...all, ...ours);
   const options = [`--source-arn ${arn}`];
   if (redrive.destination)
@@ -164,7 +185,8 @@ export function start(queue, redrive) {
 export function control(name, redrive) {
   const of = (what) => holdfast(`redrive ${what} ${name}`);
   const cancel = aws("cancel-message-move-task", `--task-handle ${redrive.handle}`);
-  return [of(redrive.paused ? "resume" : "pause"), undo(name, redrive), cancel];
+  const pace = [of("pace"), ...paced(redrive, ["rate", "stop_after"])].join(" ");
+  return [of(redrive.paused ? "resume" : "pause"), pace, undo(name, redrive), cancel];
 }
 
 export function undo(name, redrive) {

@@ -56,3 +56,8 @@ export function filterText(filter) {
     return `${name.replace(/_ms$/, "")} ${at}`;
   }).join(", ");
 }
+
+/** The edit of a redrive in a line. */
+export function editText({ edit }) {
+  return edit && `edit ${JSON.stringify(edit)}`;
+}

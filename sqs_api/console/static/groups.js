@@ -99,14 +99,16 @@ function groupRow({ name, may, sources_total: sources }, group, found) {
     : group.value + (group.is_cut ? "…" : "") || "(empty)";
   const query = new URLSearchParams(group.filter ?? {});
   const redrives = group.filter && sources > 0 && may.includes("holdfast:RedriveMessages");
+  const redrive = `#/queues/${name}/redrive?${query}`;
   return row(COLUMNS, [
     group.filter ? link(value, `#/queues/${name}/messages?${query}`) : value,
     count(group.count),
     histogram(group, found),
     instant(group.oldest_ms),
     instant(group.newest_ms),
-    redrives && link("Redrive", `#/queues/${name}/redrive?${query}`,
-      { class: "button", "aria-label": `Redrive ${group.value}` }),
+    redrives && [link("Redrive", redrive, { class: "button", "aria-label": `Redrive ${group.value}` }), " ",
+      may.includes("holdfast:ReadMessageBodies")
+        && link("Edit", `${redrive}&edit=`, { class: "button", "aria-label": `Edit ${group.value}` })],
   ], { "data-key": String(group.value) });
 }
 

@@ -2,19 +2,20 @@
 
 import { caller, get, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, fill, notice, row, table } from "./dom.js";
+import { button, command, el, facts, fill, link, notice, row, table } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 3000;
-const HOSTS = [["Host", "name"], ["State", ""], ["Leads", "number"], ["Address", "wide"],
-  ["Version", "wide"], ["Actions", ""]];
+const HOSTS = [["Host", "name"], ["State", ""], ["Leads", "number"], ["Zone", "wide"],
+  ["Address", "wide"], ["Version", "wide"], ["Actions", ""]];
 const COPIES = [["Shard", "number"], ["Host", "name"], ["Role", ""], ["Entries behind", "number"],
   ["Term", "number wide"]];
 const ETCD = [["etcd", "name"], ["Role", ""], ["Database", "number wide"], ["Alarms", ""]];
 
 export async function showHosts({ view, signal, fail }) {
-  const mayDrain = (await caller()).may.includes("holdfast:DrainHost");
+  const { may } = await caller();
+  const mayDrain = may.includes("holdfast:DrainHost");
 
   const list = resource({
     what: "The hosts",
@@ -44,6 +45,8 @@ export async function showHosts({ view, signal, fail }) {
   function status(found) {
     return [
       facts([["Cluster", found.cluster], ["As seen by", found.host]]),
+      may.includes("holdfast:ReadFleet")
+        && el("p", {}, link("All clusters of the fleet, and the manager's plan", "#/fleet")),
       found.problems.length
         ? el("ul", { class: "notice warning", "aria-label": "Problems" },
           found.problems.map((each) => el("li", {}, each)))
@@ -66,6 +69,7 @@ export async function showHosts({ view, signal, fail }) {
       host.name,
       el("span", { class: host.is_alive && host.is_reached ? "" : "urgent" }, states.join(", ")),
       count(found.shards.filter((shard) => shard.leader === host.name).length),
+      host.zone,
       host.peer_address,
       host.version,
       mayDrain && (host.is_drained

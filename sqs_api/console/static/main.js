@@ -22,6 +22,7 @@ const SCREENS = [
   [`/archive/${NAME}/([0-9]+[.][^/]+)`, "archive", "showArchived"],
   [`/queues/${NAME}`, "queue", "showQueue"],
   ["/hosts", "hosts", "showHosts"],
+  ["/fleet", "fleet", "showFleet"],
   ["/users", "users", "showUsers"],
   ["/users/([0-9]{12})/([^/]+)", "user", "showUser"],
   [`/queues/${NAME}/groups`, "groups", "showGroups"],

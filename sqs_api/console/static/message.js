@@ -6,6 +6,7 @@ import * as commands from "./commands.js";
 import { button, command, el, facts, fill, link, notice, queueLink } from "./dom.js";
 import { bytes, count, instant, nameOf, pretty, span } from "./format.js";
 import { resource } from "./resource.js";
+import { scheduleButtons } from "./schedules.js";
 
 export async function showMessage({ view, parts: [name, sequence], query, signal, fail }) {
   const path = ofQueue(name, "/messages/{sequence}", sequence);
@@ -43,6 +44,7 @@ function actions(queue, message, again, fail) {
     isWaiting && queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
       && link("Redrive", `${base}/redrive?sequences=${message.sequence}`, { class: "button" }),
     holdButtons(queue, [message], again, fail),
+    scheduleButtons(queue, [message], () => (location.hash = `${base}/messages`), fail),
   );
 }
 

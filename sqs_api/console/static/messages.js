@@ -8,6 +8,7 @@ import { button, command, el, field, fill, link, patch, pickAll, row, table } fr
 import { FilterFields } from "./filters.js";
 import { bytes, count, instant } from "./format.js";
 import { needed, resource } from "./resource.js";
+import { scheduleButtons } from "./schedules.js";
 
 const COLUMNS = [
   ["", "pick"],
@@ -164,12 +165,14 @@ export async function showMessages(screen) {
       await list.read();
     };
     const may = new Set(queue.may);
+    const shown = sequences.flatMap((each) => messages.get(each) ?? []);
     fill(
       chosen,
       el("strong", {}, `${count(sequences.length)} selected`),
       queue.sources_total > 0 && may.has("holdfast:RedriveMessages")
         && link("Redrive", `#/queues/${name}/redrive?sequences=${sequences}`, { class: "button main" }),
-      holdButtons(queue, sequences.flatMap((each) => messages.get(each) ?? []), done, fail),
+      holdButtons(queue, shown, done, fail),
+      scheduleButtons(queue, shown, done, fail),
       button("Select none", done),
     );
   }

@@ -11,6 +11,8 @@ const REASONS = {
   MessageGone: "not in the queue any more",
   CouldNotDetermineMessageSource: "sent here directly: choose a queue",
   AccessDenied: "you may not send to their source",
+  BodyIsNoObject: "their body is no JSON object, so it cannot be edited",
+  EditedTooLong: "edited, they would be too long for their queue",
   InternalFailure: "damaged, or their group is",
   "AWS.SimpleQueueService.NonExistentQueue": "their source is gone or of another type",
   "KMS.AccessDeniedException": "under a key that is neither the queue's nor their source's",
@@ -30,8 +32,12 @@ export function reasonText(code) {
 export async function planned(name, wanted, signal, show) {
   /** @type {any} */
   let content = wanted;
+  /** @type {Schemas["EditedSample"][]} */
+  const samples = [];
   for (;;) {
     const plan = await question(ofQueue(name, "/redrives/plan"), content, signal);
+    samples.push(...plan.samples);
+    plan.samples = samples;
     show(plan, plan.next !== null);
     if (plan.next === null) return plan;
     content = { ...wanted, token: plan.next };

@@ -24,6 +24,16 @@ function share(messages, part) {
   return Math.max(1, Math.ceil(messages * part));
 }
 
+/** The pattern of a limit of messages that came back: a number, or a share of those that move. */
+export const LIMIT = "[1-9][0-9]*|(100|[1-9]?[0-9]([.][0-9]+)?) ?%";
+
+/** Such a limit as a number; 0 without one. */
+export function limitOf(text, messages) {
+  const [, number, percent] = /^([\d.]+) ?(%?)$/.exec(text.trim()) ?? [];
+  if (!number) return 0;
+  return percent ? share(messages, Number(number) / 100) : Number(number);
+}
+
 /** What a pace means, in a sentence. */
 export function paceText(/** @type {Pace} */ { rate, ramp_s: ramp, canary, stop_after: stops }, messages) {
   const parts = [rate ? `At most ${count(rate)} messages a second` : "As fast as the queues can"];

@@ -3,10 +3,11 @@
 import { get, latest, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, link, notice, patch, submit, USED } from "./dom.js";
+import { EditFields, shownSamples } from "./edit.js";
 import { conditionsOf, FilterFields } from "./filters.js";
 import { count, nameOf, statusText } from "./format.js";
 import { planned, planTable } from "./plan.js";
-import { paceText, PRESETS } from "./presets.js";
+import { LIMIT, limitOf, paceText, PRESETS } from "./presets.js";
 import { Redrives } from "./redrives.js";
 import { needed, resource } from "./resource.js";
 
@@ -17,7 +18,6 @@ const PACE = [
   ["rate", "Messages a second", "no limit", 500],
   ["ramp_s", "Rate rises for … seconds", "at once", 86400],
   ["canary", "Wait for me after", "do not wait"],
-  ["stop_after", "Stop when … came back", "do not stop"],
 ];
 
 export async function showRedrive(screen) {
@@ -26,10 +26,13 @@ export async function showRedrive(screen) {
   needs(queue, "holdfast:RedriveMessages");
   const sequences = query.get("sequences")?.split(",").map(Number) ?? null;
   const filter = new FilterFields(query);
+  const edit = new EditFields(query.has("edit"));
   const destination = el("input", { placeholder: "their own sources", list: "sources" });
   const reason = el("input", { placeholder: "for the history", maxlength: "500" });
   const pace = PACE.map(([option, label, placeholder, max = null]) =>
     [option, label, el("input", { name: option, type: "number", min: "1", max, placeholder })]);
+  const stop = el("input", { name: "stop_after", pattern: LIMIT, placeholder: "do not stop; 20, or 5%" });
+  pace.push(["stop_after", "Stop when … came back", stop]);
   /** @type {{plan: Answer<"post", "queues/{queue}/redrives/plan"> | null, isWhole: boolean, warnings: string[], preset: string}} */
   const state = { plan: null, isWhole: false, warnings: [], preset: "" };
   const dryRun = el("div", { role: "status" });
@@ -46,8 +49,13 @@ export async function showRedrive(screen) {
     const given = {};
     if (sequences) given.sequences = sequences;
     else if (filter.conditions) given.filter = filter.conditions;
+    const patch = edit.patch;
+    if (patch && !sequences) given.edit = patch;
     if (destination.value.trim()) given.destination = destination.value.trim();
-    for (const [option, , input] of pace) if (input.value) given[option] = Number(input.value);
+    for (const [option, , input] of pace)
+      if (input.value && input !== stop) given[option] = Number(input.value);
+    const limit = limitOf(stop.value, messages());
+    if (limit) given.stop_after = limit;
     if (reason.value.trim()) given.reason = reason.value.trim();
     return given;
   }
@@ -74,9 +82,11 @@ export async function showRedrive(screen) {
   }
 
   function show() {
-    start.disabled = !state.isWhole || state.plan?.messages === 0;
+    const isWrong = pace.some(([, , input]) => !input.validity.valid);
+    start.disabled = !state.isWhole || state.plan?.messages === 0 || isWrong;
     how.textContent = paceText(wanted(), messages());
-    patch(dryRun, state.plan && [planTable(state.plan, !state.isWhole), state.warnings.map(warning), same()]);
+    patch(dryRun, state.plan && [planTable(state.plan, !state.isWhole),
+      shownSamples(state.plan.samples), state.warnings.map(warning), same()]);
   }
 
   async function plan() {
@@ -168,6 +178,7 @@ export async function showRedrive(screen) {
             el("summary", {}, "Only messages that match"),
             el("div", { class: "search" }, filter.elements),
           ),
+      !sequences && queue.may.includes("holdfast:ReadMessageBodies") && edit.elements,
       el("div", { class: "search" }, field("To", destination), field("Reason", reason)),
       el("fieldset", {}, el("legend", {}, "How carefully"),
         presets.map(([label, input]) => el("label", { class: "choice" }, input, label))),

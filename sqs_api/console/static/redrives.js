@@ -2,11 +2,11 @@
 
 import { get, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, link, notice, row, table } from "./dom.js";
-import { filterText } from "./filters.js";
+import { button, command, el, field, form, link, notice, row, submit, table } from "./dom.js";
+import { editText, filterText } from "./filters.js";
 import { count, instant, nameOf, statusText } from "./format.js";
 import { reasonText } from "./plan.js";
-import { resultText } from "./presets.js";
+import { LIMIT, limitOf, resultText } from "./presets.js";
 
 const CONTROLS = /** @type {const} */ ({
   pause: "/redrives/pause",
@@ -33,6 +33,8 @@ export class Redrives {
     this.fail = fail;
     this.changed = changed;
     this.turned = turned;
+    /** @type {{rate?: string, stop_after?: string}} what was typed for the redrive that runs */
+    this.pace = {};
     this.before = /** @type {(number | null)[]} */ ([null]);
   }
 
@@ -96,8 +98,36 @@ export class Redrives {
         moved > 0 && this.undoButton("Cancel and undo", redrive, { class: "danger" }),
         moved > 0 && link("Those that came back", this.cameBack(redrive), { class: "button" }),
       ),
+      redrive.status === "RUNNING" && this.paceForm(redrive),
       command(...commands.control(this.queue.name, redrive)),
     );
+  }
+
+  /** Fields of the rate and the stop, which are the newest ones until something is typed. */
+  paceForm(redrive) {
+    const input = (name, now, kind) => el("input", { ...kind, value: now || null, name: `new_${name}`,
+      oninput: (event) => (this.pace[name] = event.currentTarget.value) });
+    return el("details", { class: "filter" }, el("summary", {}, "Change the rate or the stop"),
+      form({ class: "search", onsubmit: () => this.change(redrive) },
+        field("New rate, messages a second", input("rate", redrive.rate, { type: "number", min: "1", max: "500" })),
+        field("New stop, when … came back",
+          input("stop_after", redrive.stop_after, { pattern: LIMIT, placeholder: "20, or 5%" })),
+        submit("Change", { class: null, busy: "Changing …" })));
+  }
+
+  /** An empty field is no limit. */
+  async change(redrive) {
+    const { rate = redrive.rate ?? 0, stop_after: stop = redrive.stop_after } = this.pace;
+    const limit = limitOf(String(stop), redrive.to_move ?? 0);
+    const wanted = { handle: redrive.handle, rate: Number(rate), stop_after: limit };
+    try {
+      await post(ofQueue(this.queue.name, "/redrives/pace"), wanted);
+      this.pace = {};
+      notice("Changed.");
+      await this.changed();
+    } catch (error) {
+      this.fail(error);
+    }
   }
 
   cameBack(redrive) {
@@ -113,7 +143,7 @@ export class Redrives {
 
   line(redrive) {
     const { filter, moved, undoes, undone, is_active: isActive } = redrive;
-    const what = [filterText(filter), redrive.reason, redrive.failure && reasonText(redrive.failure)];
+    const what = [filterText(filter), editText(redrive), redrive.reason, redrive.failure && reasonText(redrive.failure)];
     if (undoes) what.unshift(`undo of ${undoes.slice(0, 8)}`);
     const mayUndo = moved > 0 && !undoes && !isActive;
     return row(COLUMNS, [
@@ -131,7 +161,8 @@ export class Redrives {
 
   undoButton(label, redrive, properties) {
     const text = `Of ${count(redrive.moved)} moved messages, those that were not received return to `
-      + `${this.queue.name}. The others stay where they are.`;
+      + `${this.queue.name}. The others stay where they are.`
+      + (redrive.edit ? " They return as they were edited." : "");
     const confirm = () => ["Undo the redrive?", text, "Return them"];
     return button(label, () => this.control(redrive, "undo"), { ...properties, busy: "Undoing …", confirm });
   }

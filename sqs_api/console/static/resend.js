@@ -2,12 +2,10 @@
 
 import { get, needs, ofQueue, post, Refused } from "./api.js";
 import * as commands from "./commands.js";
-import { diff } from "./diff.js";
 import { command, el, field, fill, form, link, notice, submit } from "./dom.js";
-import { nameOf, pretty } from "./format.js";
+import { nameOf } from "./format.js";
 import { needed } from "./resource.js";
-
-const MARKS = { same: "  ", gone: "− ", new: "+ " };
+import { shownDiff } from "./shown_diff.js";
 
 export async function showResend(screen) {
   const { view, parts: [name, sequence], signal, fail } = screen;
@@ -44,15 +42,7 @@ export async function showResend(screen) {
   }
 
   function show() {
-    const before = pretty(message.body);
-    const after = pretty(body.value);
-    const isJson = before !== null && after !== null;
-    const lines = isJson ? diff(before, after) : diff(message.body, body.value);
-    const shown = lines.map(([kind, line]) => el("span", { class: kind }, `${MARKS[kind]}${line}\n`));
-    const isSame = lines.every(([kind]) => kind === "same");
-    fill(changes, isSame
-      ? el("p", { class: "hint" }, "The body is unchanged.")
-      : el("pre", { class: "diff", tabindex: "0" }, shown));
+    fill(changes, shownDiff(message.body, body.value));
     fill(same, command(commands.resend(name, sequence, copy())));
   }
 

@@ -10,6 +10,7 @@ const { conditionsOf, filterText } = await import("./static/filters.js");
 const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
 const { encoded, queryOf, signedHeaders } = await import("./static/signing.js");
+const { patchIn, patchOf } = await import("./static/edit.js");
 const commands = await import("./static/commands.js");
 
 function cases(name, of, table) {
@@ -129,7 +130,7 @@ globalThis.document = { querySelector: () => null };
 const { failureText, Resource } = await import("./static/resource.js");
 const { addressOf, stateOf } = await import("./static/address.js");
 const { fingerprintOf } = await import("./static/fingerprint.js");
-const { paceText, PRESETS, resultText } = await import("./static/presets.js");
+const { LIMIT, limitOf, paceText, PRESETS, resultText } = await import("./static/presets.js");
 const { windowOf } = await import("./static/all_redrives.js");
 const { rangeText } = await import("./static/queue_edit.js");
 const { nameFault, requestOf } = await import("./static/new_queue.js");
@@ -259,4 +260,27 @@ test("a form makes the request of a queue with its dead-letter queue", () => {
   assert.equal(requestOf({ ...form, withDead: false }).dead_letter_queue, null);
   assert.equal(nameFault("a b", false), "Letters, digits, - and _ make a name.");
   assert.equal(nameFault("a".repeat(80), false), "");
+});
+
+test("a field that is set is a merge patch", () => {
+  assert.deepEqual(patchOf("error.retry", "true"), { error: { retry: true } });
+  assert.deepEqual(patchOf("n", "1e3"), { n: 1000 });
+  assert.deepEqual(patchOf("country", "SE"), { country: "SE" });
+  assert.deepEqual(patchOf("gone", "null"), { gone: null });
+  assert.deepEqual(patchOf("text", ""), { text: "" });
+  for (const path of ["", "a..b", ".a", "items[0].sku"]) assert.throws(() => patchOf(path, "1"), /error\.retry/);
+});
+
+test("a merge patch is a JSON object", () => {
+  assert.deepEqual(patchIn('{"a": null}'), { a: null });
+  for (const text of ["", "{", "[1]", "1", "null", "text"]) assert.throws(() => patchIn(text), /JSON object/);
+});
+
+test("a limit is a number, or a share of what moves", () => {
+  const table = [["20", 20], ["5%", 210], ["0.5 %", 21], ["100%", 4200], ["", 0], [" 7 ", 7]];
+  for (const [text, wanted] of table) assert.equal(limitOf(text, 4200), wanted, String(text));
+  assert.equal(limitOf("1%", 3), 1);
+  const pattern = new RegExp(`^(?:${LIMIT})$`, "v"); // as browsers compile it
+  for (const text of ["1", "20", "5%", "12.5 %", "100%", "0.5%"]) assert.match(text, pattern);
+  for (const text of ["0", "-1", "101%", "five", "5%%", "1e9", "1.5"]) assert.doesNotMatch(text, pattern);
 });

@@ -10,18 +10,18 @@ from functools import partial
 from cluster.fleet.fleet_status import FleetStatus
 from cluster.fleet.load_meter import Counters, Figures, LoadMeter
 from cluster.fleet.load_records import LoadBoard
-from cluster.fleet.manager import TICK_S, Manager, Parts
-from cluster.fleet.manager_records import MANAGER, ManagerRecords
+from cluster.fleet.plan_records import MANAGER, PlanRecords
 from cluster.fleet.plan_table import Cluster
 from cluster.fleet.planner_key import PlannerHolder, PlannerKey
+from cluster.fleet.planning import TICK_S, Parts, Planning
 from cluster.fleet.steps import Steps
 from cluster.peers.questions import Questions
-from sqs_api.admin.manager_metrics import ManagerMetrics
+from sqs_api.admin.plan_metrics import PlanMetrics
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.measures import Measures
 from sqs_api.http.server import Server
 from sqs_api.joined import Joined
-from sqs_api.operators.manager_answers import ManagerPages
+from sqs_api.operators.plan_answers import PlanPages
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
 from sqs_api.shards import Shards
@@ -47,9 +47,9 @@ def manager_feature(
 
     own = PlannerHolder(joined.member.host, f"{entropy.bits128():032x}")
     number = str(joined.member.number)
-    manager = Manager(
+    manager = Planning(
         Parts(
-            records=ManagerRecords(below),
+            records=PlanRecords(below),
             board=LoadBoard(below, joined.lease),
             key=PlannerKey(below, joined.lease, own),
             meter=LoadMeter(own.host, number, shards.router, shards.catalog, now_ms),
@@ -61,11 +61,11 @@ def manager_feature(
             now_ms=now_ms,
         )
     )
-    pages = ManagerPages(manager, questions, shards.catalog, status)
+    pages = PlanPages(manager, questions, shards.catalog, status)
     pages.serve()
     return Feature(
-        parts={ManagerPages: pages},
-        metrics=(ManagerMetrics(manager),),
+        parts={PlanPages: pages},
+        metrics=(PlanMetrics(manager),),
         periodic=(Every(TICK_S, manager.tick),),
     )
 

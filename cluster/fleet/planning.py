@@ -1,4 +1,4 @@
-"""Manager: the out-cluster manager in a host: its report, the plan if this host has the key, and
+"""Planning: the out-cluster manager in a host: its report, the plan if this host has the key, and
 what operators do with it.
 
 A fleet of one cluster has none: there `tick` returns at once. All else goes on without it: nobody
@@ -18,8 +18,8 @@ from cluster.fleet.catalog_table import table_of
 from cluster.fleet.load_meter import Counters, Figures, LoadMeter
 from cluster.fleet.load_records import LoadBoard
 from cluster.fleet.loads import REPORT_MS, HostLoad
-from cluster.fleet.manager_records import MadeChange, ManagerRecords, Mode, Seen, change_id_of
 from cluster.fleet.plan import clean
+from cluster.fleet.plan_records import MadeChange, Mode, PlanRecords, Seen, change_id_of
 from cluster.fleet.plan_table import Change, Cluster, Fleet
 from cluster.fleet.planner import Planner, ShownPlan, Sources
 from cluster.fleet.planner_key import PlannerKey
@@ -33,7 +33,7 @@ BY_ITSELF = "manager"
 class Parts(NamedTuple):
     """All that a manager is made from."""
 
-    records: ManagerRecords
+    records: PlanRecords
     board: LoadBoard
     key: PlannerKey
     meter: LoadMeter
@@ -46,7 +46,7 @@ class Parts(NamedTuple):
     now_ms: Callable[[], int]
 
 
-class Manager:
+class Planning:
     """Belongs to one event loop; `tick` is due each TICK_S."""
 
     def __init__(self, parts: Parts) -> None:

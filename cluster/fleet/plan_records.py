@@ -75,7 +75,7 @@ def change_id_of(change: Change) -> str:
     return f"{change.queue}.{change.version}"
 
 
-class ManagerRecords:
+class PlanRecords:
     """Belongs to one event loop."""
 
     def __init__(self, coordination: Coordination) -> None:
@@ -102,7 +102,7 @@ class ManagerRecords:
 
 
 def seen_in(records: Iterable[Record]) -> Seen:
-    """What these records say; those that cannot be read are named, and say nothing."""
+    """All that these records say; those that cannot be read are named, and say nothing."""
     mode, revision, holder = Mode.SHADOW, 0, None
     made: list[MadeChange] = []
     unreadable: list[str] = []

@@ -13,10 +13,10 @@ import msgspec
 
 from cluster.catalog.queue_view import QueueView
 from cluster.fleet.fleet_status import FleetStatus
-from cluster.fleet.manager import Manager
-from cluster.fleet.manager_records import MadeChange, Mode, Seen, change_id_of
+from cluster.fleet.plan_records import MadeChange, Mode, Seen, change_id_of
 from cluster.fleet.plan_table import Change
 from cluster.fleet.planner import Noted, ShownPlan
+from cluster.fleet.planning import Planning
 from cluster.fleet.reasons import Reason
 from cluster.fleet.steps import StepRefused, not_available
 from cluster.peers.questions import Question, Questions, Said
@@ -103,7 +103,7 @@ class LoadOfShard(msgspec.Struct):
     queues: int
 
 
-class ShownManager(msgspec.Struct):
+class ShownPlanning(msgspec.Struct):
     """The manager: its mode, the host that plans, and its plan of `at_ms`; null before the first
     plan, and while that host does not answer. Lists have at most 200 lines, the newest."""
 
@@ -136,10 +136,10 @@ class AskedMode(msgspec.Struct, forbid_unknown_fields=True):
     mode: Mode
 
 
-class ManagerPages(NamedTuple):
+class PlanPages(NamedTuple):
     """The part that answers; a single host and a gateway have none."""
 
-    manager: Manager
+    manager: Planning
     questions: Questions
     queues: QueueView
     status: Callable[[], FleetStatus]
@@ -163,7 +163,7 @@ class ManagerPages(NamedTuple):
         return _decode(said.body) if said is not None and said.status == 200 else nothing
 
 
-def _of_fleet(pages: ManagerPages | None) -> ManagerPages:
+def _of_fleet(pages: PlanPages | None) -> PlanPages:
     if pages is None:
         raise Refused(404, "Only the hosts of a fleet have a manager: ask one of them.")
     if not pages.manager.is_needed:
@@ -173,21 +173,21 @@ def _of_fleet(pages: ManagerPages | None) -> ManagerPages:
     return pages
 
 
-async def _seen(pages: ManagerPages) -> Seen:
+async def _seen(pages: PlanPages) -> Seen:
     try:
         return await pages.manager.read()
     except StepRefused as refusal:
         raise Refused(503, str(refusal)) from refusal
 
 
-async def show_plan(pages: ManagerPages | None, asked: Asked) -> ShownManager:
+async def show_plan(pages: PlanPages | None, asked: Asked) -> ShownPlanning:
     """Show clusters and their loads, and what the manager would do, did, and refused, and why."""
     found = _of_fleet(pages)
     seen = await _seen(found)
     return _shown(found, seen, await found.plan_of(seen))
 
 
-async def apply_change(pages: ManagerPages | None, asked: Asked, given: AskedChange) -> ShownMade:
+async def apply_change(pages: PlanPages | None, asked: Asked, given: AskedChange) -> ShownMade:
     """Make one change of the plan now."""
     found = _of_fleet(pages)
     seen = await _seen(found)
@@ -199,7 +199,7 @@ async def apply_change(pages: ManagerPages | None, asked: Asked, given: AskedCha
     return await _made(found, asked, lambda: found.manager.apply(change, asked.caller.arn, seen))
 
 
-async def undo_change(pages: ManagerPages | None, asked: Asked, given: AskedUndo) -> ShownMade:
+async def undo_change(pages: PlanPages | None, asked: Asked, given: AskedUndo) -> ShownMade:
     """Undo a change of the last hour by another one; what closed is never opened again."""
     found = _of_fleet(pages)
     seen = await _seen(found)
@@ -207,8 +207,8 @@ async def undo_change(pages: ManagerPages | None, asked: Asked, given: AskedUndo
 
 
 async def set_manager_mode(
-    pages: ManagerPages | None, asked: Asked, given: AskedMode
-) -> ShownManager:
+    pages: PlanPages | None, asked: Asked, given: AskedMode
+) -> ShownPlanning:
     """Let the manager make its changes (`on`), only say them (`shadow`), or pause it."""
     found = _of_fleet(pages)
     asked.noted["mode"] = given.mode.value
@@ -221,7 +221,7 @@ async def set_manager_mode(
 
 
 async def _made(
-    pages: ManagerPages, asked: Asked, make: Callable[[], Awaitable[MadeChange]]
+    pages: PlanPages, asked: Asked, make: Callable[[], Awaitable[MadeChange]]
 ) -> ShownMade:
     try:
         made = await make()
@@ -235,19 +235,20 @@ async def _made(
 # -- what is shown -----------------------------------------------------------------------------
 
 
-def _shown(pages: ManagerPages, seen: Seen, shown: ShownPlan) -> ShownManager:
+def _shown(pages: PlanPages, seen: Seen, shown: ShownPlan) -> ShownPlanning:
     queues, plan = pages.queues, shown.plan
     at_ms = plan.at_ms if plan is not None else 0
+    changes = plan.changes if plan is not None else ()
     refusals = plan.refusals if plan is not None else ()
     warnings = plan.warnings if plan is not None else ()
-    return ShownManager(
+    return ShownPlanning(
         mode=seen.mode.value,
         holder=shown.holder,
         at_ms=plan.at_ms if plan is not None else None,
         clusters=_clusters(pages, seen, shown),
-        changes=[
-            _shown_change(queues, each) for each in (plan.changes if plan is not None else ())
-        ][:_LINES],
+        changes=[_shown_change(queues, each) for each in changes if _is_current(queues, each)][
+            :_LINES
+        ],
         refusals=[
             _shown_note(queues, Noted(at_ms, "refused", each.wanted, each.of, each.reason))
             for each in refusals[:_LINES]
@@ -261,7 +262,13 @@ def _shown(pages: ManagerPages, seen: Seen, shown: ShownPlan) -> ShownManager:
     )
 
 
-def _clusters(pages: ManagerPages, seen: Seen, shown: ShownPlan) -> list[LoadOfCluster]:
+def _is_current(queues: QueueView, change: Change) -> bool:
+    """False for a change whose queue is not as it was when the plan was made."""
+    found = queues.queue_of_id(int(change.queue)) if change.queue else None
+    return not change.queue or (found is not None and found.version == change.version)
+
+
+def _clusters(pages: PlanPages, seen: Seen, shown: ShownPlan) -> list[LoadOfCluster]:
     asked = {shard.shard: shard.asked for host in seen.loads for shard in host.shards}
     in_queues = pages.queues.queues_of_shard
     return [

@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from typing_extensions import override
 
-from cluster.fleet.manager import Manager
-from cluster.fleet.manager_records import Mode
+from cluster.fleet.plan_records import Mode
+from cluster.fleet.planning import Planning
 from sqs_api.gateway.metrics import Source
 
 
-class ManagerMetrics(Source):
-    """Of a host of a fleet of several clusters; else there are none."""
+class PlanMetrics(Source):
+    """The metrics of a host of a fleet of several clusters; other hosts have none."""
 
-    def __init__(self, manager: Manager) -> None:
+    def __init__(self, manager: Planning) -> None:
         self._manager = manager
 
     async def read(self) -> None:
@@ -65,7 +65,7 @@ class ManagerMetrics(Source):
         yield from _decisions(manager)
 
 
-def _decisions(manager: Manager) -> Iterator[Metric]:
+def _decisions(manager: Planning) -> Iterator[Metric]:
     decided = CounterMetricFamily(
         "holdfast_manager_decisions",
         "Changes by kind, reason and outcome; the same one counts once an hour.",

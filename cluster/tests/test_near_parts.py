@@ -1,0 +1,98 @@
+"""Requests on a queue of several parts go to those that this process leads, if they can."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+
+import msgspec
+
+from cluster.parts.split_queues import SplitQueues
+from cluster.shards.router import Router
+from cluster.tests.virtual_time import SeededEntropy
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.outcomes import Answer
+from visibility.contract.queue_parts import Part
+from visibility.contract.results import SendMessageResult
+from visibility.rules.decided import NO_MESSAGES
+from visibility.state.waiters import OnAnswer, Room, Ticket
+from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
+
+REQUESTS = 200
+
+
+class _View(KnownQueues):
+    """A queue whose first part is on shard 0 and whose second one is on shard 1."""
+
+    def __init__(self) -> None:
+        home = prepared.queue_named("q", 1)
+        parts = (Part(0, 1, 0), Part(16, 2, 1))
+        self.queue = msgspec.structs.replace(home, parts=parts, last_part=16)
+        super().__init__(self.queue)
+
+    def find(self, name: object) -> QueueDefinition:
+        """See `View`."""
+        return self.queue
+
+    def when_caught_up(self, then: Callable[[], None]) -> None:
+        """See `View`."""
+
+
+class _Router(Router):
+    """Leads shard 0, and says to which shards requests went."""
+
+    def __init__(self, *, answers: bool = True) -> None:
+        super().__init__([])
+        self.asked = Counter[int]()
+        self._answers = answers
+
+    def leads(self, number: int) -> bool:
+        """See `Router`."""
+        return number == 0
+
+    def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
+        """See `Router`."""
+        self.asked[request.queue.shard] += 1
+        if self._answers:
+            is_receive = type(request.operation).__name__ == "ReceiveMessage"
+            answer: Answer = NO_MESSAGES if is_receive else SendMessageResult("0" * 32, "id")
+            asyncio.get_running_loop().call_soon(on_answer, answer)
+        return Ticket(request, on_answer)
+
+
+async def _asked(router: _Router, view: _View, request: Request) -> Counter[int]:
+    """The shards that requests went to which came all at once."""
+    split = SplitQueues(router, view, SeededEntropy("near"))
+    for _ in range(REQUESTS):
+        split.submit(request, lambda answer: None)
+    return Counter(router.asked)
+
+
+async def test_a_send_goes_to_the_part_that_is_here() -> None:
+    view = _View()
+    router = _Router()
+    split = SplitQueues(router, view, SeededEntropy("near"))
+    for _ in range(REQUESTS):
+        split.submit(prepared.send(view.queue, "x"), lambda answer: None)
+        await asyncio.sleep(0)
+
+    assert router.asked == {0: REQUESTS}
+
+
+async def test_a_part_that_is_here_and_much_busier_does_not_get_all_sends() -> None:
+    view = _View()
+
+    asked = await _asked(_Router(answers=False), view, prepared.send(view.queue, "x"))
+
+    assert asked[0] + asked[1] == REQUESTS
+    assert REQUESTS * 3 // 4 <= asked[0] < REQUESTS
+
+
+async def test_a_receive_begins_mostly_at_the_part_that_is_here() -> None:
+    view = _View()
+
+    asked = await _asked(_Router(answers=False), view, prepared.receive(view.queue))
+
+    assert REQUESTS * 2 // 3 < asked[0] < REQUESTS

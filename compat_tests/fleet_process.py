@@ -1,0 +1,49 @@
+"""Starts and stops a fleet on this machine as a user does, with `holdfast fleet try`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from compat_tests.clients.boto3_client import Boto3Client
+from compat_tests.cluster_process import ClusterProcess
+from compat_tests.node_process import command
+
+
+class FleetProcess(ClusterProcess):
+    """The launcher of a fleet; `url` is the one endpoint."""
+
+    _kind = "fleet"
+
+    def client(self, name: str) -> Boto3Client:
+        """A client of one process."""
+        return Boto3Client(self.parts.cluster().hosts[name], self.credentials)
+
+    def status(self, name: str) -> dict[str, Any]:
+        """`holdfast fleet status --json` of a host."""
+        asked = command("fleet", "status", "--json", "--data", str(self.data / name))
+        done = subprocess.run(asked, capture_output=True, check=False)
+        found: dict[str, Any] = json.loads(done.stdout)
+        assert done.returncode == bool(found["problems"])
+        return found
+
+    @contextmanager
+    def stopped(self, *names: str) -> Iterator[None]:
+        """Processes that neither run nor end."""
+        for name in names:
+            self.parts.signal(name, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for name in names:
+                self.parts.signal(name, signal.SIGCONT)
+
+    def restart(self, name: str) -> None:
+        """kill -9; the launcher starts it again."""
+        pid = self.parts.signal(name, signal.SIGKILL)
+        self.parts.wait_for_another(name, pid)
+        self.parts.wait_until_ready(name)

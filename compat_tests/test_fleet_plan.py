@@ -1,0 +1,239 @@
+"""The manager of a fleet as its operator meets it, and what goes on while nobody plans."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
+
+import pytest
+
+from compat_tests.chromium import Tab, running
+from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
+from compat_tests.facade import eventually
+from compat_tests.fleet_process import FleetProcess
+from compat_tests.node_process import command
+from compat_tests.test_console_accessible import AXE, FIND
+from compat_tests.test_fleet import bodies, made, url_of
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
+    ),
+]
+RECORDS = "holdfast/holdfast/manager/"
+PLANNED_S = 90.0
+DEPLOY = Path(__file__).parent.parent / "deploy"
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
+    process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
+    yield process.start(seconds=180)
+    process.close()
+
+
+def wait_for_plan(fleet: FleetProcess, host: str) -> None:
+    """Wait until somebody plans, as this host sees it."""
+
+    def is_there() -> bool:
+        time.sleep(1.0)  # a plan is made each ten seconds
+        return asked(fleet, host, "plan")["at_ms"] is not None
+
+    eventually(is_there, within=PLANNED_S)
+
+
+def asked(fleet: FleetProcess, host: str, *words: str) -> Any:
+    """The answer of `holdfast fleet`; the text of a refusal."""
+    line = command("fleet", *words, "--json", "--data", str(fleet.data / host))
+    done = subprocess.run(line, capture_output=True, check=False, text=True)
+    return json.loads(done.stdout) if done.returncode == 0 else done.stderr
+
+
+def etcd(fleet: FleetProcess, verb: str, key: str, value: bytes | None = None) -> Any:
+    """Ask etcd itself about a record of the manager."""
+    said = {"key": base64.b64encode((RECORDS + key).encode()).decode()}
+    if value is not None:
+        said["value"] = base64.b64encode(value).decode()
+    url = f"{fleet.parts.etcd_url(MEMBERS[0])}/v3/kv/{verb}"
+    with urlopen(
+        Request(url, json.dumps(said).encode()), timeout=10, context=fleet.parts.etcd_tls()
+    ) as answer:
+        return json.load(answer)
+
+
+@contextmanager
+def reported_hot(fleet: FleetProcess, queue_id: int, shard: int) -> Iterator[None]:
+    """A host reports that a queue asks for most of a loop, in place of the one that leads it: on a
+    machine that others use no load is certain to."""
+    over = threading.Event()
+
+    def report() -> None:
+        while not over.wait(2.0):
+            part = [str(queue_id), 0, 0.7]
+            load = {
+                "host": "a",
+                "cluster": "1",
+                "at_ms": int(time.time() * 1000) + 9_000,
+                "loop": 0.5,
+                "shards": [[shard, 0.75, 0, 1.0, False, [part]]],
+            }
+            etcd(fleet, "put", "load/pretended", json.dumps(load).encode())
+
+    thread = threading.Thread(target=report)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        etcd(fleet, "deleterange", "load/pretended")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """None on a machine without Chromium."""
+    if not (shutil.which("chromium") or shutil.which("chromium-browser")):
+        yield None
+        return
+    with running() as found:
+        yield found
+
+
+def look_at_page(fleet: FleetProcess, browser: Any) -> None:
+    """The console shows the plan at three widths; a preview changes nothing."""
+    for scheme, width in (("light", 1280), ("dark", 768), ("light", 390)):
+        size = {"width": width, "height": 900}
+        url = fleet.parts.cluster().hosts["b"]
+        tab = Tab(browser, url, color_scheme=scheme, viewport=size)
+        tab.go("/hosts")
+        tab.sign_in(fleet.credentials.access_key_id, fleet.credentials.secret_access_key)
+        tab.press("All clusters of the fleet, and the manager's plan")
+        tab.see("cluster-2")
+        tab.press("Preview split of hot")
+        tab.see("A new part on shard")
+        tab.page.evaluate(AXE.read_text())
+        assert tab.page.evaluate(FIND) == []
+        tab.press("Keep everything as it is")
+        assert tab.page.evaluate(FIND) == []
+        assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+        assert tab.faults == []
+        tab.context.close()
+
+
+def test_an_operator_previews_a_split_makes_it_and_undoes_it(
+    fleet: FleetProcess, browser: Any
+) -> None:
+    gateway = fleet.client(GATEWAY)
+    url = made(gateway, "hot")
+    (part,) = asked(fleet, "a", "parts", "hot")["parts"]
+    plan: dict[str, Any] = {}
+
+    def has_plan() -> bool:
+        time.sleep(1.0)  # a plan is made each ten seconds
+        plan.clear()
+        plan.update(asked(fleet, "e", "plan"))
+        return bool(plan["changes"])
+
+    with reported_hot(fleet, part["queue_id"], part["shard"]):
+        eventually(has_plan, within=PLANNED_S)
+        assert plan["mode"] == "shadow"
+        (change,) = plan["changes"]
+        assert (change["kind"], change["queue"]["name"], change["unavailable"]) == (
+            "split",
+            "hot",
+            "",
+        )
+        assert "asked for 50%" in change["reason"]["text"]
+        assert len(asked(fleet, "b", "parts", "hot")["parts"]) == 1, "shadow mode changes nothing"
+
+        if browser is not None:
+            look_at_page(fleet, browser)
+        assert asked(fleet, "a", "pause")["mode"] == "paused"
+        assert "paused" in asked(fleet, "a", "apply", change["id"])
+        assert asked(fleet, "d", "resume")["mode"] == "shadow"
+        assert "no change 9.9" in asked(fleet, "f", "apply", "9.9")
+        applied = asked(fleet, "f", "apply", change["id"])
+    assert applied["opens"] == change["opens"]
+    assert applied["by"].startswith("arn:")
+
+    parts = asked(fleet, "b", "parts", "hot")["parts"]
+    assert [each["shard"] for each in parts] == [part["shard"], *change["opens"]]
+    for number in range(20):
+        gateway.call("SendMessage", QueueUrl=url, MessageBody=str(number))
+    undone = asked(fleet, "c", "undo")
+    assert (undone["kind"], len(undone["drains"])) == ("shrink", len(change["opens"]))
+    found: set[str] = set()
+
+    def all_came() -> bool:
+        got = gateway.call("ReceiveMessage", QueueUrl=url, MaxNumberOfMessages=10)
+        for message in got.get("Messages", []):
+            found.add(message["Body"])
+            gateway.call("DeleteMessage", QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+        return len(found) == 20
+
+    eventually(all_came)
+    assert [each["id"] for each in asked(fleet, "d", "plan")["made"]] == [
+        applied["id"],
+        undone["id"],
+    ]
+
+
+def test_alerts_of_a_fleet_are_on_metrics_that_it_has(fleet: FleetProcess) -> None:
+    rules = (DEPLOY / "prometheus/fleet.rules.yml").read_text()
+    named = set(re.findall(r"\bholdfast_\w+", rules))
+    assert len(named) >= 4
+
+    def are_there() -> bool:
+        time.sleep(1.0)  # loads are reported each ten seconds
+        pages: list[str] = []
+        for name in (*HOSTS, *SECOND):
+            with urlopen(f"{fleet.parts.cluster().hosts[name]}/_holdfast/metrics") as answer:
+                pages.append(answer.read().decode())
+        text = "\n".join(pages)
+        return all(re.search(rf"^{name}\b.* ", text, re.MULTILINE) for name in named)
+
+    eventually(are_there, within=PLANNED_S)
+
+
+def test_a_fleet_without_anybody_who_plans_goes_on(fleet: FleetProcess) -> None:
+    """Somebody has the key who never plans and never ends. Creates, sends, receives and failovers
+    ask nobody; that lasts as long as it lasts."""
+    gateway = fleet.client(GATEWAY)
+    wait_for_plan(fleet, "b")
+    holder = asked(fleet, "a", "plan")["holder"]
+    assert holder in {*HOSTS, *SECOND}
+    etcd(fleet, "put", "planner", b'{"host": "gone", "process_id": "of nobody"}')
+    eventually(lambda: asked(fleet, holder, "plan")["holder"] == "gone")
+    plan = asked(fleet, "b", "plan")
+    assert (plan["at_ms"], plan["changes"]) == (None, [])
+
+    urls = [made(gateway, f"alone{number}") for number in range(8)]
+    for url in urls:
+        gateway.call("SendMessage", QueueUrl=url, MessageBody="m")
+    fleet.parts.signal(holder, signal.SIGSTOP)  # leaders elsewhere, without a planner
+    try:
+        for number, url in enumerate(urls):
+            assert bodies(gateway, url, WaitTimeSeconds=20) == ["m"]
+            gateway.call("SendMessage", QueueUrl=url, MessageBody=f"n{number}")
+        made(gateway, "alone-later")
+    finally:
+        fleet.parts.signal(holder, signal.SIGCONT)
+    split = asked(fleet, "e", "split", "alone0", "--parts", "2")
+    assert len(split["parts"]) == 2
+
+    etcd(fleet, "deleterange", "planner")
+    wait_for_plan(fleet, "a")
+    assert url_of(gateway, "alone-later")

@@ -1,0 +1,174 @@
+// The fleet: clusters with their loads and leaders, the manager's plan, and its steps.
+
+import { caller, get, post } from "./api.js";
+import * as commands from "./commands.js";
+import { button, command, el, facts, fill, link, notice, row, table } from "./dom.js";
+import { count, instant } from "./format.js";
+import { resource } from "./resource.js";
+
+const REFRESH_MS = 5000;
+const CLUSTERS = [["Cluster", "name"], ["Load", "number"], ["Hosts", "name"], ["Shards", "name"],
+  ["Queues", "number wide"]];
+const CHANGES = [["Change", "name"], ["Queue", "name"], ["Places", ""], ["Reason", "body"],
+  ["Actions", ""]];
+const MADE = [["Time", "wide"], ["Change", "name"], ["Queue", "name"], ["Places", ""], ["By", "name wide"],
+  ["Actions", ""]];
+const NOTES = [["Change", "name"], ["Of", "name"], ["Reason", "body"]];
+const HISTORY = [["Time", "wide"], ["Outcome", ""], ...NOTES];
+const MODES = {
+  shadow: "shadow: it says what it would do, and changes nothing",
+  on: "on: it makes its changes",
+  paused: "paused: nobody makes a change of the plan",
+};
+
+export async function showFleet({ view, signal, fail }) {
+  const mayChange = (await caller()).may.includes("holdfast:ChangeFleet");
+
+  const list = resource({
+    what: "The fleet",
+    ask: (mine) => get("fleet/plan", {}, mine),
+    show: shown,
+    signal,
+    fail,
+  });
+
+  async function change(path, content, done) {
+    try {
+      await post(path, content);
+      notice(done);
+      await list.read();
+    } catch (error) {
+      fail(error);
+    }
+  }
+
+  function shown(found) {
+    return [
+      facts([["Manager", MODES[found.mode]], ["Planned by", found.holder || "no host"],
+        ["Planned at", found.at_ms === null ? "not yet, or that host is away" : instant(found.at_ms)]]),
+      mayChange && el("p", { class: "actions" }, modeButton(found)),
+      table(CLUSTERS, found.clusters.map(clusterRow), "Clusters"),
+      el("h2", {}, "The plan"),
+      found.changes.length
+        ? table(CHANGES, found.changes.map((each) => changeRow(each, found)), "The plan")
+        : el("p", { class: "empty" }, "Nothing would be changed now."),
+      ...listOf("Warnings", NOTES, found.warnings.map(noteRow)),
+      ...listOf("Refused", NOTES, found.refusals.map(noteRow)),
+      ...listOf("Made within the hour", MADE, found.made.toReversed().map(madeRow)),
+      ...listOf("Decisions so far", HISTORY, found.history.toReversed().map(historyRow)),
+      command(commands.fleetPlan(), ...found.changes.slice(0, 1).map((each) =>
+        commands.applyChange(each.id))),
+    ];
+  }
+
+  function modeButton(found) {
+    if (found.mode === "paused")
+      return button("Resume", () => change("fleet/plan/mode", { mode: "shadow" },
+        "The manager says again what it would do."), { busy: "Resuming …" });
+    return button("Pause", () => change("fleet/plan/mode", { mode: "paused" },
+      "Nobody makes a change of the plan now."), { busy: "Pausing …" });
+  }
+
+  function changeRow(each, found) {
+    const why = each.unavailable && `Cannot be made: ${each.unavailable}.`;
+    return row(CHANGES, [
+      each.kind,
+      queueOf(each),
+      places(each),
+      [`${each.reason.text}. `, why && el("em", {}, why)],
+      mayChange && button("Preview", () => change("fleet/plan/apply", { id: each.id },
+        `Change ${each.id} was made.`), {
+        busy: "Making …",
+        disabled: Boolean(each.unavailable) || found.mode === "paused",
+        confirm: () => [`Make this ${each.kind} of ${named(each)}?`, preview(each), "Make this change"],
+        "aria-label": `Preview ${each.kind} of ${named(each)}`,
+      }),
+    ]);
+  }
+
+  function madeRow(each) {
+    const text = "This is a new change: parts that were added take no messages any more and are "
+      + "emptied by consumers; for parts that drain, new ones are added.";
+    return row(MADE, [
+      instant(each.at_ms),
+      each.kind,
+      queueOf(each),
+      places(each),
+      each.by,
+      mayChange && button("Undo", () => change("fleet/plan/undo", { id: each.id },
+        `Change ${each.id} is undone.`), {
+        busy: "Undoing …",
+        confirm: () => [`Undo ${each.kind} of ${named(each)}?`, text, "Undo it"],
+        "aria-label": `Undo ${each.kind} of ${named(each)}`,
+      }),
+    ]);
+  }
+
+  fill(view, el("h1", {}, "Fleet"), list.place);
+  await list.watch(REFRESH_MS);
+}
+
+function listOf(title, columns, rows) {
+  return rows.length ? [el("h2", {}, title), table(columns, rows, title)] : [];
+}
+
+function clusterRow(cluster) {
+  const queues = cluster.shards.reduce((sum, shard) => sum + shard.queues, 0);
+  return row(CLUSTERS, [
+    [`${cluster.number} `, el("span", { class: "hint" }, cluster.name)],
+    load(cluster),
+    lines(cluster.hosts.map((host) => (cluster.away.includes(host)
+      ? el("span", { class: "urgent" }, `${host} (away)`) : host))),
+    lines(cluster.shards.map((shard) => [`${shard.shard}: `,
+      shard.leader ?? el("span", { class: "urgent" }, "no leader"), `, ${share(shard.asked)}`])),
+    count(queues),
+  ]);
+}
+
+/** The load as a bar, with the limits from which nothing is added and from which parts should leave. */
+function load(cluster) {
+  if (cluster.load === null) return "?";
+  return [
+    el("meter", { min: 0, max: 1, low: 0.7, high: 0.85, optimum: 0, value: cluster.load,
+      "aria-label": `Load of cluster ${cluster.number}` }),
+    ` ${share(cluster.load)}`,
+  ];
+}
+
+function lines(items) {
+  return items.map((each) => el("div", {}, each));
+}
+
+function share(part) {
+  return part === null ? "?" : `${Math.round(part * 100)} %`;
+}
+
+function queueOf(each) {
+  const { name, id, account } = each.queue;
+  return name ? link(name, `#/queues/${name}`) : id || account;
+}
+
+function named(each) {
+  return each.queue.name || each.queue.id || each.queue.account;
+}
+
+function places(each) {
+  return lines([...each.opens.map((shard) => `+ shard ${shard}`),
+    ...each.drains.map((part) => `− part ${part}`)]);
+}
+
+function preview(each) {
+  const opens = each.opens.map((shard) =>
+    `A new part on shard ${shard} takes messages beside the present ones. `);
+  const drains = each.drains.map((part) =>
+    `Part ${part} takes no messages any more; consumers empty it. `);
+  return `${opens.join("")}${drains.join("")}Reason: ${each.reason.text}.`;
+}
+
+function noteRow(each) {
+  return row(NOTES, [each.wanted, each.of, each.reason.text]);
+}
+
+function historyRow(each) {
+  return row(HISTORY, [instant(each.at_ms), each.what, each.wanted, each.of, each.reason.text]);
+}
