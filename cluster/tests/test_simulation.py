@@ -35,7 +35,6 @@ _SOONER = {
     "deliver_before_the_commit": 100,
     "forget_what_was_passed_by": 39,
     "do_not_wait": 7,
-    "lose_the_alias": 120,
     "send_to_a_closed_part": 7,
 }
 """Seeds from which a bug is found sooner than from 0; an outdated one costs time only."""
