@@ -1,4 +1,4 @@
-"""A queue that is split over three shards and shrunk again: its clients and its operator."""
+"""A queue that is split over three shards, shrunk again and moved: its clients and its operator."""
 
 from __future__ import annotations
 
@@ -121,6 +121,61 @@ def test_no_client_notices_that_a_queue_is_split_and_shrunk(service: NodeProcess
     assert load.received == load.sent, "each message once"
     eventually(lambda: is_whole(service))
     assert counts(client, url) == (0, 0, 0)
+
+
+@pytest.mark.slow
+def test_no_client_notices_that_a_queue_moves(service: NodeProcess) -> None:
+    client = Boto3Client(service.url, service.credentials)
+    url = client.call("CreateQueue", QueueName="q")["QueueUrl"]
+    load = Load(service, url)
+    for _ in range(_ROUNDS):
+        (home,) = (part for part in fleet(service, "parts", "q")["parts"] if part["home"])
+        to = (home["shard"] + 1) % 3
+        moved = fleet(service, "move", "q", "--shard", str(to))["parts"]
+        assert [part["shard"] for part in moved if part["state"] == "open"] == [to]
+        time.sleep(_ROUND_S)
+    load.end()
+
+    assert load.failures == []
+    assert load.received == load.sent, "each message once"
+    eventually(lambda: is_whole(service))
+    assert counts(client, url) == (0, 0, 0)
+
+
+@pytest.mark.slow
+def test_messages_of_a_queue_that_moves_stay_what_they_are(service: NodeProcess) -> None:
+    client = Boto3Client(service.url, service.credentials)
+    url = client.call("CreateQueue", QueueName="q")["QueueUrl"]
+    entries = [{"Id": f"e{number}", "MessageBody": str(number)} for number in range(10)]
+    for _ in range(5):
+        client.call("SendMessageBatch", QueueUrl=url, Entries=entries)
+    early = receive_count(client, url, 50, VisibilityTimeout=5)
+    eventually(lambda: counts(client, url) == (50, 0, 0))
+    held = receive_count(client, url, 10, VisibilityTimeout=600)
+    (home,) = fleet(service, "parts", "q")["parts"]
+    for step in (1, 2):  # what is on its way moves on
+        fleet(service, "move", "q", "--shard", str((home["shard"] + step) % 3))
+    service.kill()
+    service.start()
+
+    assert counts(client, url) == (40, 10, 0)
+    (*_, open_part) = (part for part in fleet(service, "parts", "q")["parts"] if part["home"])
+    assert open_part["shard"] == (home["shard"] + 2) % 3
+    eventually(lambda: sum(p["visible"] for p in fleet(service, "parts", "q")["parts"][1:]) == 0)
+    by_id = {each["MessageId"]: each["ReceiptHandle"] for each in early}
+    taken = {each["MessageId"] for each in held}
+    for message_id in taken:  # in flight where they were
+        handle = next(each["ReceiptHandle"] for each in held if each["MessageId"] == message_id)
+        client.call("DeleteMessage", QueueUrl=url, ReceiptHandle=handle)
+    for message_id in sorted(by_id.keys() - taken)[:20]:  # by handles of before both moves
+        client.call("DeleteMessage", QueueUrl=url, ReceiptHandle=by_id[message_id])
+    assert counts(client, url) == (20, 0, 0)
+    names = ["ApproximateReceiveCount", "SentTimestamp"]
+    found = receive_count(client, url, 20, MessageSystemAttributeNames=names)
+    assert {each["MessageId"] for each in found} == set(sorted(by_id.keys() - taken)[20:])
+    assert {each["Attributes"]["ApproximateReceiveCount"] for each in found} == {"2"}
+    assert receive(client, url) == []
+    eventually(lambda: is_whole(service))
 
 
 @pytest.mark.slow

@@ -73,16 +73,6 @@ def clear_before_the_arrival(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(arrivals._Accepting, "reason", cleared)
 
 
-def lose_the_alias(patch: pytest.MonkeyPatch) -> None:
-    """Handles of before a transfer name nothing."""
-    transferred = transfers.transferred
-
-    def nameless(message: StoredMessage, lease: Lease | None) -> StoredMessage:
-        return msgspec.structs.replace(transferred(message, lease), original_sequence=0)
-
-    patch.setattr(transfers, "transferred", nameless)
-
-
 def lose_the_receive_count(patch: pytest.MonkeyPatch) -> None:
     """Receives count from a transfer on."""
     transferred = transfers.transferred
@@ -128,7 +118,6 @@ PLANTS: tuple[Plant, ...] = (
     send_to_a_closed_part,
     stay_in_both_places,
     clear_before_the_arrival,
-    lose_the_alias,
     lose_the_receive_count,
     count_twice,
     call_the_travelling_gone,
