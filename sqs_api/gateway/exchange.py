@@ -94,7 +94,7 @@ class Exchange(msgspec.Struct):
             elif kind in (Moved, Departing) and ticket is not None:
                 gateway.go_on(self, ticket)
             elif isinstance(answer, QueueError):
-                gateway.refuse(self, answer, ticket)
+                gateway.refuse(self, answer)
             else:
                 gateway.succeed(self, answer)
         except Exception:
