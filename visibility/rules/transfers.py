@@ -55,10 +55,12 @@ def check_here(shard: ShardState, definition: QueueDefinition, sequence: int) ->
     queue_id = definition.queue_id
     if (queue_id, sequence) in shard.outbox.transfers:
         raise Departing()
+    number = number_in(sequence)
+    if definition.settings.fifo and number == definition.part_number:
+        return  # it stays until it is deleted
     row = shard.parts.get(queue_id)
     if row is not None and row.closed_version:
         raise Moved()
-    number = number_in(sequence)
     if number == definition.part_number:
         return
     is_later = sequence >= shard.queue(queue_id).next_sequence and number > definition.last_part
