@@ -113,7 +113,8 @@ def everything(store: RowReader) -> dict[bytes, bytes]:
 
 
 def crash_copy(folder: Path, target: Path) -> Path:
-    """The shard's rows and log as a crash of the process would leave them now."""
-    shutil.copytree(folder, target)
+    """The shard's rows and log as a crash of the process would leave them now, without drafts: one
+    may get its name while this copies."""
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns("*.new"))
     shutil.copytree(log_folder(folder), log_folder(target))
     return target
