@@ -67,7 +67,7 @@ async def test_every_descriptor_is_closed(disk: SystemDisk, tmp_path: Path) -> N
         await closed(log)
         note.close()
 
-    assert set(os.listdir("/proc/self/fd")) == before
+    assert set(os.listdir("/proc/self/fd")) <= before  # those of earlier tests may close late
 
 
 async def test_the_note_is_written_in_the_lane_of_syncs(disk: SystemDisk, tmp_path: Path) -> None:
