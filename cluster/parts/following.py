@@ -14,14 +14,13 @@ entry.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
-from cluster.catalog.catalog_records import QueueName, name_of
-from cluster.parts.part_requests import Answered, merged, one_by_one
+from cluster.catalog.catalog_records import name_of
+from cluster.parts.part_requests import View, gathering, one_by_one
 from cluster.shards.router import Router
 from visibility.contract.errors import (
     Departing,
@@ -39,16 +38,6 @@ AGAIN_S = 0.02
 """Pause before a part is asked again for a message that is on its way."""
 LONGEST_S = 10.0
 """Time after which a request is answered ServiceUnavailable, as one that waits for a leader is."""
-
-
-class View(Protocol):
-    """The queues as this host knows them."""
-
-    def find(self, name: QueueName) -> QueueDefinition | None:
-        """The queue of that name, None if there is none."""
-
-    def when_caught_up(self, then: Callable[[], None]) -> None:
-        """Call this soon, when the view shows what was committed before."""
 
 
 class _Followed(NamedTuple):
@@ -89,13 +78,7 @@ class Following:
 
     def _ask_each(self, followed: _Followed, request: Request) -> None:
         cut = one_by_one(request)
-        answers: dict[int, Answered] = {}
-
-        def answered(place: int, answer: Answer | QueueError) -> None:
-            answers[place] = Answered(cut[place], answer)
-            if len(answers) == len(cut):
-                followed.on_answer(merged(request, [answers[at] for at in range(len(cut))]))
-
+        answered = gathering(request, cut, followed.on_answer)
         for place, each in enumerate(cut):
             one = _Followed(
                 f"{followed.request_id}.{place}", followed.until_s, partial(answered, place)

@@ -28,6 +28,7 @@ from visibility.contract.results import (
     DeleteMessageBatchResult,
     DeleteMessageBatchResultEntry,
 )
+from visibility.state.waiters import OnAnswer
 
 _Batch = DeleteMessageBatch | ChangeMessageVisibilityBatch
 _BatchResult = DeleteMessageBatchResult | ChangeMessageVisibilityBatchResult
@@ -134,6 +135,21 @@ def of_places(request: Request, part: QueueDefinition, places: Sequence[int]) ->
         operation = msgspec.structs.replace(operation, entries=[entries[at] for at in places])
     cut = to_part(request, part, operation)
     return msgspec.structs.replace(cut, parts=tuple(request.parts[at] for at in places))
+
+
+def gathering(
+    request: Request, cut: Sequence[Request], on_answer: OnAnswer
+) -> Callable[[int, Answer | QueueError], None]:
+    """Takes the answers to the requests that a request was cut into, by their places; the last one
+    makes the answer to all."""
+    answers: dict[int, Answered] = {}
+
+    def answered(place: int, answer: Answer | QueueError) -> None:
+        answers[place] = Answered(cut[place], answer)
+        if len(answers) == len(cut):
+            on_answer(merged(request, [answers[at] for at in range(len(cut))]))
+
+    return answered
 
 
 def merged(request: Request, answered: Sequence[Answered]) -> Answer | QueueError:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 import structlog
 
 from cluster.catalog.catalog_records import name_of
 from cluster.parts.part_requests import View, of_places, to_part
+from cluster.shards.router import Router, answer_to
 from visibility.content.receipts import sequence_number
 from visibility.contract.errors import (
     InternalError,
@@ -35,7 +36,7 @@ from visibility.contract.results import (
     SendMessageResult,
 )
 from visibility.rules.earlier_parts import FindIds
-from visibility.state.waiters import OnAnswer, Ticket
+from visibility.state.waiters import Ticket
 
 _ROUNDS_MAX = 4
 """Times that a message is sent to the part that has its group, each after the news of parts."""
@@ -43,13 +44,6 @@ _OVER_MAX = 10_000
 
 _Known = Mapping[bytes, tuple[str, int]]
 """MessageId and sequence of the first message, by deduplication id."""
-
-
-class Sends(Protocol):
-    """The way to the shards."""
-
-    def submit(self, request: Request, on_answer: OnAnswer) -> Ticket:
-        """See `Router.submit`."""
 
 
 class _Sent(NamedTuple):
@@ -138,7 +132,7 @@ class _Sending:
 class SplitFifoSends:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, router: Sends, view: View) -> None:
+    def __init__(self, router: Router, view: View) -> None:
         self._router = router
         self._view = view
         self._over: dict[int, None] = {}
@@ -247,17 +241,7 @@ class SplitFifoSends:
 
     async def _ask(self, request: Request) -> Answer:
         """Have a part decide. Raises QueueError."""
-        future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
-
-        def on_answer(answer: Answer | QueueError) -> None:
-            if not future.done():
-                future.set_result(answer)
-
-        self._router.submit(request, on_answer)
-        answer = await future
-        if isinstance(answer, QueueError):
-            raise answer
-        return answer
+        return await answer_to(self._router.submit, request)
 
 
 async def _all(work: Any) -> None:

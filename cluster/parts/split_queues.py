@@ -24,7 +24,7 @@ import msgspec
 from cluster.catalog.catalog_records import name_of
 from cluster.clock import Entropy
 from cluster.parts.following import Following
-from cluster.parts.part_requests import Answered, View, by_receipts, merged, sum_of, to_part
+from cluster.parts.part_requests import View, by_receipts, gathering, sum_of, to_part
 from cluster.parts.split_fifo_sends import SplitFifoSends
 from cluster.parts.split_receives import SplitReceive, SplitReceives
 from cluster.shards.router import Router
@@ -168,13 +168,7 @@ class SplitQueues:
         if len(cut) == 1:
             self._following.submit(cut[0], on_answer)
             return
-        answers: dict[int, Answered] = {}
-
-        def answered(place: int, answer: Answer | QueueError) -> None:
-            answers[place] = Answered(cut[place], answer)
-            if len(answers) == len(cut):
-                on_answer(merged(request, [answers[at] for at in range(len(cut))]))
-
+        answered = gathering(request, cut, on_answer)
         for place, each in enumerate(cut):
             self._following.submit(each, partial(answered, place))
 

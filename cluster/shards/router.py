@@ -78,14 +78,14 @@ class Router:
         """Have a request decided, unless it is refused, and wait until its outcome is durable. In a
         cluster one that was decided before, under the same id and at most `age_ms` ago, gets that
         answer again. Raises QueueError."""
-        return await _asked(partial(self._submit_or_refuse, age_ms=age_ms), request)
+        return await answer_to(partial(self._submit_or_refuse, age_ms=age_ms), request)
 
     async def ask_here(self, request: Request) -> Answer:
         """The same, but never by another host: raises ServiceUnavailable if this one does not lead
         the shard."""
         if request.queue.shard not in self.shards:
             raise ServiceUnavailable()
-        return await _asked(self.shards[request.queue.shard].submit, request)
+        return await answer_to(self.shards[request.queue.shard].submit, request)
 
     def cancel(self, ticket: Ticket) -> bool:
         """Stop waiting for messages: the client hung up. False if the answer comes all the same."""
@@ -132,7 +132,8 @@ class Router:
         return summed_reports(reports, whole)
 
 
-async def _asked(submit: Callable[[Request, OnAnswer], object], request: Request) -> Answer:
+async def answer_to(submit: Callable[[Request, OnAnswer], object], request: Request) -> Answer:
+    """The answer to a request that is submitted. Raises QueueError."""
     future: asyncio.Future[Answer | QueueError] = asyncio.get_running_loop().create_future()
 
     def on_answer(answer: Answer | QueueError) -> None:
