@@ -15,10 +15,8 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord, decode_row
 from visibility.rows.row_keys import (
     ALIAS,
-    CLOCK,
     DELAYED,
     END_OF_QUEUES,
-    EXPIRY,
     GROUP,
     GROUP_LINE,
     HEAD,
@@ -230,36 +228,16 @@ class StoredRows:
                 break
         return found
 
-    def clocks(
+    def instants(
         self,
-        queue_id: int,
-        limit: int,
-        *,
-        after: tuple[int, int] = (0, 0),
-        quarantined: Quarantine | None = None,
-    ) -> list[tuple[int, int]]:
-        """See `Rows.clocks`."""
-        return self._pairs(queue_id, CLOCK, limit, after, quarantined)
-
-    def expiries(
-        self,
-        queue_id: int,
-        limit: int,
-        *,
-        after: tuple[int, int] = (0, 0),
-        quarantined: Quarantine | None = None,
-    ) -> list[tuple[int, int]]:
-        """See `Rows.expiries`."""
-        return self._pairs(queue_id, EXPIRY, limit, after, quarantined)
-
-    def _pairs(
-        self,
-        queue_id: int,
         table: bytes,
+        queue_id: int,
         limit: int,
-        after: tuple[int, int],
-        quarantined: Quarantine | None,
+        *,
+        after: tuple[int, int] = (0, 0),
+        quarantined: Quarantine | None = None,
     ) -> list[tuple[int, int]]:
+        """See `Rows.instants`."""
         begin = pair_key(queue_id, table, after[0], after[1] + 1)
         rows = walk_rows(self.store, begin, table_range(queue_id, table)[1])
         pairs = (pair_of(row[0]) for row in rows if not isinstance(row, UnreadableRows))

@@ -14,6 +14,7 @@ from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import (
+    CLOCK,
     DELAYED,
     GROUP,
     GROUP_LINE,
@@ -66,7 +67,7 @@ READS: list[tuple[Read, object, object]] = [
     (lambda rows: rows.unless_quarantined(QueueState(1), [1]), [(1, MINE)], []),
     (lambda rows: rows.line(1, 1, 9, messages=9, size=9).messages, [(1, MINE)], []),
     (lambda rows: rows.delayed(1, 9), [(7, 9, message(9))], []),
-    (lambda rows: rows.clocks(1, 9), [(5, 1)], []),
+    (lambda rows: rows.instants(CLOCK, 1, 9), [(5, 1)], []),
     (lambda rows: rows.group(1, G), GroupRow(1, 1, 1), None),
     (lambda rows: rows.group_line(1, G, 1, 9), [(1, None)], []),
     (lambda rows: rows.ready_groups(1, 0, 9), [(1, G)], []),
@@ -212,7 +213,7 @@ async def test_a_damaged_message_is_passed_by_once_it_is_quarantined(place: Plac
     assert page.messages == [(1, clocked[0]), (3, clocked[2])]
     assert rows.unless_quarantined(queue, [3, 2]) == [(3, clocked[2])]
     assert rows.delayed(1, 9, quarantined=known) == [(8, 6, message(6))]
-    assert rows.clocks(1, 9, quarantined=known) == [(1, 1), (3, 3)]
+    assert rows.instants(CLOCK, 1, 9, quarantined=known) == [(1, 1), (3, 3)]
     assert known.messages == 2
 
 

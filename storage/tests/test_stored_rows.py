@@ -12,7 +12,7 @@ from visibility.content.id_digests import group_digest
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord
-from visibility.rows.row_keys import message_key
+from visibility.rows.row_keys import CLOCK, message_key
 from visibility.rows.row_values import GroupRow, Remembered
 from visibility.rules.groups import GroupChange, GroupsChanged
 from visibility.rules.message_events import (
@@ -172,9 +172,9 @@ async def test_clocks_are_read_oldest_first(place: Place) -> None:
     await commit(store, MessagesSent(1, 1, messages), MessagesSent(2, 1, messages[:1]))
     rows = StoredRows(store)
 
-    assert rows.clocks(1, 9) == [(50, 3), (60, 4), (70, 1)]
-    assert rows.clocks(1, 2) == [(50, 3), (60, 4)]
-    assert rows.clocks(3, 9) == []
+    assert rows.instants(CLOCK, 1, 9) == [(50, 3), (60, 4), (70, 1)]
+    assert rows.instants(CLOCK, 1, 2) == [(50, 3), (60, 4)]
+    assert rows.instants(CLOCK, 3, 9) == []
 
 
 # -- groups ----------------------------------------------------------------------------------------

@@ -34,7 +34,6 @@ from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import shares_out
 from visibility.rules.transfers import held_there
-from visibility.state.expiries import note_expiry
 from visibility.state.places import count
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
@@ -156,8 +155,7 @@ class _Accepting:
             self._transferred.add((arrival.origin, arrival.number))
         else:
             message = _arrived(order, arrival.message, group, self._now_ms)
-            own_tags = target.settings.own_tags
-            if own_tags and (expires_ms := expiry(own_tags, self._now_ms)):
+            if expires_ms := expiry(target.settings.own_tags, self._now_ms):
                 message = msgspec.structs.replace(message, expires_ms=expires_ms)
         if arrival.hold is not None:
             self._held.setdefault(target.queue_id, []).append(
@@ -234,7 +232,7 @@ class MessagesArrived(Event, frozen=True):
             queue.aliases += bool(message.original_sequence)
             if message.clock_ms:
                 queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
-            note_expiry(shard, queue, message.expires_ms)
+            shard.plan_expiry(queue, message.expires_ms)
             count(queue, sequence, sequence + 1)
         queue.fresh_until_ms = 0
         shard.plan_pulse(queue, self.arrived_at_ms)

@@ -36,7 +36,6 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.quarantine import uncovered
 from visibility.rules.queue_parts import open_part
-from visibility.state.expiries import note_expiry
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
 from visibility.state.places import count, leave
@@ -460,7 +459,7 @@ def _put_back(
     queue.aliases += bool(message.original_sequence)
     if message.clock_ms:
         queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
-    note_expiry(shard, queue, message.expires_ms)
+    shard.plan_expiry(queue, message.expires_ms)
     count(queue, lease.sequence, lease.sequence + 1)
     queue.fresh_until_ms = 0
     shard.plan_pulse(queue, event.returned_at_ms)

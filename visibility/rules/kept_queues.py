@@ -27,7 +27,7 @@ from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import lease_of, no_lease
-from visibility.rules.message_events import MessagesExpired, MessagesMoved, Move
+from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.schedules import MessagesRescheduled, Reschedule
@@ -114,10 +114,10 @@ def _hand_over_some(
     shard: ShardState, queue: QueueState, definition: QueueDefinition, stamp: Stamp
 ) -> Outcome | None:
     """Hand the next messages to the archive; None if no more can be read."""
-    now_ms = stamp.now_ms
-    book = order_of(definition.settings).book(shard, queue)
+    now_ms, order = stamp.now_ms, order_of(definition.settings)
     delayed = shard.rows.delayed(queue.queue_id, STEP_MESSAGES, quarantined=queue.quarantined)
     if delayed:
+        book = order.book(shard, queue)
         moves = [_end_delay(book, due_ms, sequence, m) for due_ms, sequence, m in delayed]
         return Progress(is_done=False), (
             *book.events(),
@@ -130,9 +130,7 @@ def _hand_over_some(
     archived = hand_over(shard, definition, leases, dict(found), reason=DELETED, now_ms=now_ms)
     if shard.archive.retains and any(type(event) is MessagesDiscarded for event in archived):
         return Progress(is_done=False, again_in_ms=_NO_ROOM_AGAIN_MS), ()
-    book.leave_all(leases)
-    gone = MessagesExpired(queue.queue_id, now_ms, leases)
-    return Progress(is_done=False), (*archived, *book.events(), gone)
+    return Progress(is_done=False), (*archived, *order.expired(shard, queue, leases, now_ms))
 
 
 def _end_delay(book: GroupBook, due_ms: int, sequence: int, message: StoredMessage) -> Move:

@@ -15,7 +15,6 @@ from visibility.rows.row_keys import DELAYED, GROUP_LINE, LEASE, group_line_key,
 from visibility.rows.row_places import put_waiting, remove
 from visibility.rules.events import Effects, Event
 from visibility.state import window
-from visibility.state.expiries import note_expiry
 from visibility.state.in_flight import end_flight, group_with_consumers, hide, trim, with_consumers
 from visibility.state.places import count, leave, leave_line
 from visibility.state.queue_state import QueueState, bucket_of
@@ -294,7 +293,7 @@ class MessagesMoved(Event, frozen=True):
             if clock_ms or not target.spans:
                 target.fresh_until_ms = 0
                 shard.plan_pulse(target, self.moved_at_ms)
-            note_expiry(shard, target, move.message.expires_ms)
+            shard.plan_expiry(target, move.message.expires_ms)
             count(target, sequence, sequence + 1)
         trim(source)
 
@@ -332,7 +331,7 @@ def _count_sent(shard: ShardState, queue: QueueState, messages: list[StoredMessa
     for message in messages:
         counts.sent_bytes += message.size
         if message.expires_ms:
-            note_expiry(shard, queue, message.expires_ms)
+            shard.plan_expiry(queue, message.expires_ms)
 
 
 def record_leases(changes: Changes, queue_id: int, leases: list[Lease]) -> None:

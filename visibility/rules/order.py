@@ -19,6 +19,7 @@ from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
+from visibility.rules.message_events import MessagesExpired
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
@@ -156,6 +157,14 @@ class Order(ABC):
         if entry is not None:
             return entry.lease
         return self.history_of(rows, queue, sequence, message) or no_lease(sequence, message)
+
+    def expired(
+        self, shard: ShardState, queue: QueueState, leases: list[Lease], now_ms: int
+    ) -> tuple[Event, ...]:
+        """The events that remove messages for good, wherever they are. Raises DamagedRecord."""
+        book = self.book(shard, queue)
+        book.leave_all(leases)
+        return (*book.events(), MessagesExpired(queue.queue_id, now_ms, leases))
 
     @abstractmethod
     def ended(self, queue: QueueState, leases: list[Lease], now_ms: int) -> Event:

@@ -17,6 +17,7 @@ from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.limits import MESSAGE_RETENTION_PERIOD
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_keys import CLOCK
 from visibility.rules.archive_batches import (
     EXPIRED,
     MessagesDiscarded,
@@ -29,7 +30,6 @@ from visibility.rules.hold_messages import end_holds, needs_release
 from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.levelling import end_holding_back
 from visibility.rules.message_events import (
-    MessagesExpired,
     MessagesMoved,
     Move,
 )
@@ -263,10 +263,8 @@ def _expired(
             again = stamp.now_ms + _NO_ROOM_AGAIN_MS
             _note_fresh(shard, queue, again, stamp.now_ms)  # they may be received
             return (), again
-    book = order_of(definition.settings).book(shard, queue)
-    book.leave_all(leases)
-    expired = MessagesExpired(queue.queue_id, stamp.now_ms, leases)
-    return (*archived, *book.events(), expired), again
+    expired = order_of(definition.settings).expired(shard, queue, leases, stamp.now_ms)
+    return (*archived, *expired), again
 
 
 def _note_fresh(shard: ShardState, queue: QueueState, until_ms: int, now_ms: int) -> None:
@@ -324,7 +322,8 @@ def _old_by_clock(
     next_ms: list[int],
 ) -> None:
     """Collect old messages that are not in order of age."""
-    clocks = shard.rows.clocks(
+    clocks = shard.rows.instants(
+        CLOCK,
         queue.queue_id,
         STEP_MESSAGES,
         after=queue.clocks_after,

@@ -11,13 +11,12 @@ from __future__ import annotations
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import StoredMessage
 from visibility.contract.time_to_live import EXPIRED_TAG, TO_ARCHIVE, TO_DEAD_LETTERS
+from visibility.rows.row_keys import EXPIRY
 from visibility.rules.archive_batches import EXPIRED, MessagesDiscarded, hand_over
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.events import Event
 from visibility.rules.leases import lease_of
-from visibility.rules.message_events import MessagesExpired
 from visibility.rules.orders import order_of
-from visibility.state.expiries import look_for_expiries
 from visibility.state.queue_state import NEVER_MS, QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -39,7 +38,7 @@ def end_times_to_live(
     """Remove messages whose time to live is over: a step of pulses."""
     expires_ms, now_ms = queue.expiries_after[0], stamp.now_ms
     if expires_ms <= now_ms:
-        expires_ms = look_for_expiries(shard, queue)
+        expires_ms = _first_expiry_ms(shard, queue)
     if expires_ms > now_ms:
         return (), expires_ms if expires_ms < NEVER_MS else None
     due, lease_ends_ms = _due(shard, queue, stamp)
@@ -48,11 +47,29 @@ def end_times_to_live(
     fate = definition.settings.own_tags.get(EXPIRED_TAG)
     if fate == TO_DEAD_LETTERS:
         events = _to_dead_letters(shard, queue, definition, stamp, due)
-    elif fate == TO_ARCHIVE:
-        events = _to_archive(shard, queue, definition, stamp, due)
     else:
-        events = _gone(shard, queue, definition, stamp, due)
+        is_archived = fate == TO_ARCHIVE
+        events = _removed(shard, queue, definition, stamp, due, is_archived=is_archived)
     return events, now_ms if events else now_ms + _AGAIN_MS
+
+
+def _expiries(shard: ShardState, queue: QueueState, limit: int) -> list[tuple[int, int]]:
+    return shard.rows.instants(
+        EXPIRY,
+        queue.queue_id,
+        limit,
+        after=queue.expiries_after,
+        quarantined=queue.quarantined,
+    )
+
+
+def _first_expiry_ms(shard: ShardState, queue: QueueState) -> int:
+    """The instant at which the first time to live ends, NEVER_MS if none does. Raises
+    DamagedRecord."""
+    first = _expiries(shard, queue, 1)
+    expires_ms, sequence = first[0] if first else (NEVER_MS, 1)
+    queue.expiries_after = (expires_ms, sequence - 1)
+    return expires_ms
 
 
 def _due(
@@ -61,9 +78,7 @@ def _due(
     """The next messages to remove, and the end of the first lease of those in flight."""
     sequences: list[int] = []
     lease_ends_ms = NEVER_MS
-    for expires_ms, sequence in shard.rows.expiries(
-        queue.queue_id, _LOOKED_AT_MAX, after=queue.expiries_after, quarantined=queue.quarantined
-    ):
+    for expires_ms, sequence in _expiries(shard, queue, _LOOKED_AT_MAX):
         if expires_ms > stamp.retained_until_ms or len(sequences) == _STEP_MESSAGES:
             break
         entry = queue.entries.get(sequence)
@@ -82,34 +97,27 @@ def _due(
     return due, lease_ends_ms
 
 
-def _gone(
+def _removed(
     shard: ShardState,
     queue: QueueState,
     definition: QueueDefinition,
     stamp: Stamp,
     due: dict[int, StoredMessage],
+    *,
+    is_archived: bool,
 ) -> tuple[Event, ...]:
-    leases = [lease_of(queue, sequence, message) for sequence, message in due.items()]
-    book = order_of(definition.settings).book(shard, queue)
-    book.leave_all(leases)
-    return (*book.events(), MessagesExpired(queue.queue_id, stamp.now_ms, leases))
-
-
-def _to_archive(
-    shard: ShardState,
-    queue: QueueState,
-    definition: QueueDefinition,
-    stamp: Stamp,
-    due: dict[int, StoredMessage],
-) -> tuple[Event, ...]:
-    """Hand them to the archive; while there is none, or no room in it, they wait."""
-    if not shard.archive.is_on:
-        return ()
-    leases = [lease_of(queue, sequence, message) for sequence, message in due.items()]
-    archived = hand_over(shard, definition, leases, due, reason=EXPIRED, now_ms=stamp.now_ms)
-    if any(type(event) is MessagesDiscarded for event in archived):
-        return ()
-    return (*archived, *_gone(shard, queue, definition, stamp, due))
+    """Discard them, or hand them to the archive; while there is none, or no room in it, they
+    wait."""
+    leases, now_ms = [lease_of(queue, *each) for each in due.items()], stamp.now_ms
+    archived: tuple[Event, ...] = ()
+    if is_archived:
+        if not shard.archive.is_on:
+            return ()
+        archived = hand_over(shard, definition, leases, due, reason=EXPIRED, now_ms=now_ms)
+        if any(type(event) is MessagesDiscarded for event in archived):
+            return ()
+    expired = order_of(definition.settings).expired(shard, queue, leases, now_ms)
+    return (*archived, *expired)
 
 
 def _to_dead_letters(

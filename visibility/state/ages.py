@@ -13,6 +13,7 @@ from itertools import chain, islice
 import msgspec
 
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.row_keys import CLOCK
 from visibility.state.in_flight import OVER_RECEIVED_FROM
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -68,7 +69,9 @@ def _stored_ms(shard: ShardState, queue: QueueState) -> int:
         found += [message.retained_from_ms for _, message in page]
         # A message with a clock may be behind newer ones, but one without is never older than the
         # first.
-        clocks = rows.clocks(queue_id, 1, after=queue.clocks_after, quarantined=queue.quarantined)
+        clocks = rows.instants(
+            CLOCK, queue_id, 1, after=queue.clocks_after, quarantined=queue.quarantined
+        )
         found += [clock_ms for clock_ms, _ in clocks]
     if queue.delayed:
         found += [message.retained_from_ms for _, _, message in _first_delayed(shard, queue)]

@@ -146,29 +146,20 @@ class Rows(Protocol):
         Without `quarantined` ones, and without those in unreadable blocks.
         """
 
-    def clocks(
+    def instants(
         self,
+        table: bytes,
         queue_id: int,
         limit: int,
         *,
         after: tuple[int, int] = (0, 0),
         quarantined: Quarantine | None = None,
     ) -> list[tuple[int, int]]:
-        """(clock_ms, sequence) after `after` of messages that are out of order of age, oldest
-        first.
+        """(instant, sequence) after `after` in CLOCK, of messages that are out of order of age, or
+        in EXPIRY, of those with a time to live; the earliest first.
 
         Without `quarantined` ones, and without those in blocks that cannot be read.
         """
-
-    def expiries(
-        self,
-        queue_id: int,
-        limit: int,
-        *,
-        after: tuple[int, int] = (0, 0),
-        quarantined: Quarantine | None = None,
-    ) -> list[tuple[int, int]]:
-        """(expires_ms, sequence) after `after` of messages with a time to live; as `clocks`."""
 
     def group(self, queue_id: int, group: bytes) -> GroupRow | None:
         """A group's row, None if it has no messages."""

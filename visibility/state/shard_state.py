@@ -179,6 +179,14 @@ class ShardState:
         row = self.parts.get(queue_id)
         return row is not None and bool(row.closed_version)
 
+    def plan_expiry(self, queue: QueueState, expires_ms: int) -> None:
+        """Plan a check for the end of the time to live of a message that joined the queue; 0 is
+        none."""
+        if expires_ms:
+            queue.expiries_after = min(queue.expiries_after, (expires_ms, 0))
+            queue.fresh_until_ms = min(queue.fresh_until_ms, expires_ms)
+            self.plan_pulse(queue, expires_ms)
+
     def plan_pulse(self, queue: QueueState, at_ms: int) -> None:
         """Plan a check of the queue for this time, unless an earlier one is planned."""
         if not queue.pulse_at_ms or at_ms < queue.pulse_at_ms:

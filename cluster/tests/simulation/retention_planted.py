@@ -8,7 +8,7 @@ import pytest
 from cluster.tests.simulation.planting import Plant
 from visibility.contract.model import Content
 from visibility.contract.stored_message import Lease
-from visibility.rules import arrivals, departures, levelling, message_events
+from visibility.rules import levelling
 from visibility.rules.retention import TooOld
 from visibility.rules.send import Sending
 from visibility.state import window
@@ -92,8 +92,7 @@ def forget_schedules_at_a_start(patch: pytest.MonkeyPatch) -> None:
 
 def forget_the_next_end(patch: pytest.MonkeyPatch) -> None:
     """Nothing looks at a queue when a time to live ends."""
-    for module in (message_events, arrivals, departures):
-        patch.setattr(module, "note_expiry", lambda shard, queue, expires_ms: None)
+    patch.setattr(ShardState, "plan_expiry", lambda shard, queue, expires_ms: None)
 
 
 BRIEF_PLANTS: tuple[Plant, ...] = (forget_the_next_end,)
