@@ -144,9 +144,7 @@ class Planning:
         """Make one change of a plan for an operator. Raises StepRefused, QueueError."""
         if seen.mode is Mode.PAUSED:
             raise StepRefused("the manager is paused: `fleet resume` first")
-        made = await self._parts.steps.make(change, by, {"mode": seen.mode_revision})
-        self._log.info("change_made", change=made.change_id, by=by, reason=str(change.reason))
-        return made
+        return await self._make(change, by, seen)
 
     async def undo(self, change_id: str, by: str, seen: Seen) -> MadeChange:
         """Undo a change by another one; the last one if no id is given. Raises StepRefused,
@@ -158,9 +156,11 @@ class Planning:
                 if change_id
                 else "no change was made within the last hour"
             )
-        steps = self._parts.steps
-        change = undoing(known[-1], steps.queue_of(known[-1].change))
-        made = await steps.make(change, by, {"mode": seen.mode_revision})
+        queue = self._parts.steps.queue_of(known[-1].change)
+        return await self._make(undoing(known[-1], queue), by, seen)
+
+    async def _make(self, change: Change, by: str, seen: Seen) -> MadeChange:
+        made = await self._parts.steps.make(change, by, {"mode": seen.mode_revision})
         self._log.info("change_made", change=made.change_id, by=by, reason=str(change.reason))
         return made
 
