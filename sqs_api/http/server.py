@@ -191,9 +191,11 @@ class Server:
 
     @property
     def connections(self) -> tuple[int, int]:
-        """Open connections of clients, and the limit; a port is open."""
-        server, *_ = self._servers
-        return server.counters.connections, server.limits.connections_max
+        """Connections of clients, with those in their handshake, and the limit; none before a port
+        is open."""
+        if not self._servers:
+            return 0, 0
+        return self._listeners[0].open_now, self._servers[0].limits.connections_max
 
     def take(self, client: socket.socket) -> None:
         """Go on with a connection of another process of this machine."""
@@ -201,11 +203,6 @@ class Server:
             self._listeners[0].take(client)
         else:
             client.close()
-
-    @property
-    def open_connections(self) -> int:
-        """Connections of clients, with those in their handshake."""
-        return self._listeners[0].open_now if self._listeners else 0
 
     async def read(self) -> None:
         """See `Source.read`: these are all in memory."""

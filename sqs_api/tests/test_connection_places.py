@@ -141,7 +141,7 @@ class _Connection:
 class _Worker:
     """The first of two, which is as busy as the test says."""
 
-    open_connections = CONNECTIONS
+    connections = (CONNECTIONS, 100)
 
     def __init__(self) -> None:
         self.transport = _Transport()
@@ -151,7 +151,6 @@ class _Worker:
             FixedLeaders(2, (0, 1)),
             lambda worker, client: True,
             self,
-            100,
             lambda: self.now_s,
             lambda: self.cpu_s,
         )

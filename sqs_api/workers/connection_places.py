@@ -62,8 +62,8 @@ class Connections(Protocol):
     """The connections of this worker."""
 
     @property
-    def open_connections(self) -> int:
-        """Their number."""
+    def connections(self) -> tuple[int, int]:
+        """Their number, and the limit."""
 
 
 class ConnectionPlaces:
@@ -75,7 +75,6 @@ class ConnectionPlaces:
         leaders: Leaders,
         give: Callable[[str, socket.socket], bool],
         connections: Connections,
-        connections_max: int,
         monotonic_s: Callable[[], float],
         cpu_s: Callable[[], float] = time.thread_time,
     ) -> None:
@@ -86,7 +85,6 @@ class ConnectionPlaces:
         self._leaders = leaders
         self._give = give
         self._connections = connections
-        self._connections_max = connections_max
         self._cpu_s, self._monotonic_s = cpu_s, monotonic_s
         self._looked = (cpu_s(), monotonic_s())
         self._loads: dict[str, Load] = {}
@@ -126,8 +124,8 @@ class ConnectionPlaces:
         cpu_s, now_s = self._cpu_s(), self._monotonic_s()
         busy = (cpu_s - self._looked[0]) / max(now_s - self._looked[1], 1e-3)
         self._looked = (cpu_s, now_s)
-        count = self._connections.open_connections
-        message = msgspec.msgpack.encode(Load(busy, max(0, self._connections_max - count)))
+        count, most = self._connections.connections
+        message = msgspec.msgpack.encode(Load(busy, max(0, most - count)))
         for worker in self._transport.peers:
             link = self._transport.link(worker, Channel.CATALOG)
             if link is not None:

@@ -198,7 +198,6 @@ def open_worker_host(
         leaders,
         network.give,
         server,
-        process.settings.connections_max,
         process.clock.monotonic_s,
     )
     network.on_client = server.take
