@@ -1,10 +1,13 @@
-"""OwnTag: a tag of a queue with a meaning for this service. Pure."""
+"""OwnTag: a tag of a queue with a meaning for this service; and message attributes with one.
+Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from visibility.contract.digests import Attributes
+from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import Range
 
 PREFIX = "holdfast:"
@@ -40,3 +43,20 @@ class OwnTag(NamedTuple):
         if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX):
             return False
         return self.bounds.low <= int(value) <= self.bounds.high
+
+
+def attribute_number(attributes: Attributes, name: str, bounds: Range, form: str) -> int:
+    """The whole number in a message attribute that is there; `form` says in words what it must be.
+    Raises InvalidParameterValue."""
+    kind, value = attributes[name]
+    if kind.partition(".")[0] != "Number":
+        raise attribute_refused(name, f"its type must be Number, not {kind}.")
+    low, high = bounds.low, bounds.high
+    if not (value.isdigit() and len(value) <= len(str(high)) and low <= int(value) <= high):
+        raise attribute_refused(name, f"its value must be {form}.")
+    return int(value)
+
+
+def attribute_refused(name: str, reason: str) -> InvalidParameterValue:
+    """The refusal of a message attribute."""
+    return InvalidParameterValue(f"Message attribute '{name}' is invalid. Reason: {reason}")

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 
 from visibility.contract.digests import Attributes
 from visibility.contract.errors import InvalidParameterValue, QueueError
-from visibility.contract.limits import DAY
+from visibility.contract.limits import DAY, Range
 from visibility.contract.model import Content
-from visibility.contract.own_tag import OwnTag
+from visibility.contract.own_tag import OwnTag, attribute_number, attribute_refused
 
 DELIVER_AT_TAG = "holdfast:deliver-at"
 DELIVER_AT_ATTRIBUTE = "holdfast.deliver-at"
@@ -19,9 +19,8 @@ SCHEDULED_MAX = 1_000_000
 """Delayed messages of a queue, or of a part of it, above which none is scheduled."""
 AHEAD_MAX_MS = 366 * DAY * 1000
 _ALLOWED = "on"
-_EARLIEST_MS = 10**11
+_INSTANTS = Range(10**11, 10**16 - 1)
 """Smaller numbers are seconds by mistake: these milliseconds were over in 1973."""
-_DIGITS_MAX = 16
 
 SCHEDULE_TAGS = (
     OwnTag(
@@ -37,19 +36,15 @@ SCHEDULE_TAGS = (
 def deliver_at_ms(attributes: Attributes, delay_s: int | None, own_tags: Mapping[str, str]) -> int:
     """The instant from which the message can be received, in epoch milliseconds; 0 if it names
     none. Raises InvalidParameterValue."""
-    attribute = attributes.get(DELIVER_AT_ATTRIBUTE)
-    if attribute is None:
+    if DELIVER_AT_ATTRIBUTE not in attributes:
         return 0
     if own_tags.get(DELIVER_AT_TAG) != _ALLOWED:
         raise _refused(f"it needs a queue with tag {DELIVER_AT_TAG}={_ALLOWED}.")
-    kind, value = attribute
-    if kind.partition(".")[0] != "Number":
-        raise _refused(f"its type must be Number, not {kind}.")
-    if not (value.isdigit() and len(value) <= _DIGITS_MAX and int(value) >= _EARLIEST_MS):
-        raise _refused("its value must be an instant in milliseconds since 1970.")
+    form = "an instant in milliseconds since 1970"
+    at_ms = attribute_number(attributes, DELIVER_AT_ATTRIBUTE, _INSTANTS, form)
     if delay_s:
         raise _refused("DelaySeconds contradicts it.")
-    return int(value)
+    return at_ms
 
 
 def soon_enough(
@@ -77,6 +72,4 @@ def check_reschedule(at_ms: int, now_ms: int) -> None:
 
 
 def _refused(reason: str) -> InvalidParameterValue:
-    return InvalidParameterValue(
-        f"Message attribute '{DELIVER_AT_ATTRIBUTE}' is invalid. Reason: {reason}"
-    )
+    return attribute_refused(DELIVER_AT_ATTRIBUTE, reason)

@@ -10,9 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from visibility.contract.digests import Attributes
-from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MESSAGE_RETENTION_PERIOD, Range
-from visibility.contract.own_tag import OwnTag
+from visibility.contract.own_tag import OwnTag, attribute_number, attribute_refused
 
 TTL_TAG = "holdfast:ttl"
 EXPIRED_TAG = "holdfast:expired"
@@ -20,7 +19,6 @@ TTL_ATTRIBUTE = "holdfast.ttl"
 TO_DEAD_LETTERS = "dead-letter"
 TO_ARCHIVE = "archive"
 _SECONDS = Range(1, MESSAGE_RETENTION_PERIOD.high)
-_DIGITS_MAX = 7
 
 TTL_TAGS = (
     OwnTag(
@@ -41,24 +39,13 @@ TTL_TAGS = (
 def ttl_of(attributes: Attributes, own_tags: Mapping[str, str]) -> int:
     """The message's own time to live in milliseconds, 0 if its attribute names none. Raises
     InvalidParameterValue."""
-    attribute = attributes.get(TTL_ATTRIBUTE)
-    if attribute is None:
+    if TTL_ATTRIBUTE not in attributes:
         return 0
     if TTL_TAG not in own_tags and EXPIRED_TAG not in own_tags:
-        raise _refused(f"it needs a queue with tag {TTL_TAG} or {EXPIRED_TAG}.")
-    kind, value = attribute
-    if kind.partition(".")[0] != "Number":
-        raise _refused(f"its type must be Number, not {kind}.")
-    low, high = _SECONDS.low, _SECONDS.high
-    if not (value.isdigit() and len(value) <= _DIGITS_MAX and low <= int(value) <= high):
-        raise _refused(f"its value must be whole seconds from {low} to {high}.")
-    return int(value) * 1000
-
-
-def _refused(reason: str) -> InvalidParameterValue:
-    return InvalidParameterValue(
-        f"Message attribute '{TTL_ATTRIBUTE}' is invalid. Reason: {reason}"
-    )
+        need = f"it needs a queue with tag {TTL_TAG} or {EXPIRED_TAG}."
+        raise attribute_refused(TTL_ATTRIBUTE, need)
+    form = f"whole seconds from {_SECONDS.low} to {_SECONDS.high}"
+    return attribute_number(attributes, TTL_ATTRIBUTE, _SECONDS, form) * 1000
 
 
 def expiry(own_tags: Mapping[str, str], from_ms: int, own_ms: int = 0) -> int:
