@@ -343,8 +343,9 @@ class DeparturesCleared(Event, frozen=True):
 
 
 class DeparturesRenewed(Event, frozen=True):
-    """Messages in the outbox go to other parts of their queues, under new numbers. The queue is
-    THE_SHARD."""
+    """Messages that are in no queue here join the outbox under new numbers: the sends of a
+    transaction, and those of the outbox that go to other parts of their queues, whose earlier
+    `numbers` end. The queue is THE_SHARD."""
 
     numbers: list[int]
     first_number: int
