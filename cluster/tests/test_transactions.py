@@ -17,7 +17,12 @@ from visibility.contract.errors import (
 from visibility.contract.model import Content, QueueCounters, QueueDefinition, Receipt
 from visibility.contract.outcomes import Transacted
 from visibility.rules.archive_batches import the_shard
-from visibility.rules.transactions import BUCKET_MS, TransactedEntry, TransactMessages
+from visibility.rules.transactions import (
+    BUCKET_MS,
+    FindTransaction,
+    TransactedEntry,
+    TransactMessages,
+)
 from visibility.tests import prepared
 
 TOKEN, DIGEST = b"t" * 16, b"d" * 16
@@ -41,6 +46,12 @@ def _content(queue: QueueDefinition, body: str, group: str | None = None) -> Con
     if queue.settings.fifo:
         group = group or "g"
     return prepared.content(body, queue, group=group)
+
+
+def _here(pair: ShardPair) -> Done:
+    """A send that has shard 0 decide."""
+    queue = _queue(pair, 12)
+    return queue, _content(queue, "here")
 
 
 def _answer(
@@ -89,6 +100,13 @@ def _cancelled(pair: ShardPair, *entries: Done, at: int = 0) -> list[str]:
     return [code for code, _ in answer.reasons]
 
 
+def _found(pair: ShardPair, at: int = 0) -> Transacted | None:
+    question = FindTransaction(TOKEN, DIGEST, 0, 0)
+    answer = pair.shards[at].submit(prepared.prepared(the_shard(at), question)).answer
+    assert answer is None or isinstance(answer, Transacted)
+    return answer
+
+
 def _visible(pair: ShardPair, queue: QueueDefinition) -> int:
     counters = pair.counters(queue)
     assert isinstance(counters, QueueCounters)
@@ -111,16 +129,16 @@ def test_a_message_is_consumed_and_two_are_produced(suffix: str) -> None:
     assert pair.receive(bills) == []
     pair.deliver()
     assert pair.receive(bills) == ["bill"]
-    assert _accepted(pair).is_settled
+    assert _found(pair) == msgspec.structs.replace(answer, is_settled=True)
 
 
 def test_a_message_keeps_the_id_of_its_answer() -> None:
     pair = _pair()
     bills = _queue(pair, 13)
-    answer = _accepted(pair, (bills, _content(bills, "bill")))
+    answer = _accepted(pair, _here(pair), (bills, _content(bills, "bill")))
     pair.deliver()
     (found,) = pair.shards[1].submit(prepared.receive(bills)).deliveries.messages
-    assert (found.message_id, None) == answer.sent[0]
+    assert (found.message_id, None) == answer.sent[1]
 
 
 def test_one_stale_handle_cancels_all() -> None:
@@ -131,7 +149,11 @@ def test_one_stale_handle_cancels_all() -> None:
     pair.pass_time(31_000)
     ((body, again),) = pair.received(orders, 1)
     assert body == "one"
-    entries = [(orders, stale), (other, _content(other, "here")), (bills, _content(bills, "bill"))]
+    entries: list[Done] = [
+        (orders, stale),
+        (other, _content(other, "here")),
+        (bills, _content(bills, "bill")),
+    ]
     assert _cancelled(pair, *entries) == ["TransactionConflict", "", ""]
     assert pair.counters(orders).stored == 2
     assert _visible(pair, other) == 0
@@ -224,8 +246,15 @@ def test_a_cancelled_transaction_is_not_remembered() -> None:
     assert _visible(pair, other) == 1
 
 
-def test_who_asks_for_an_unknown_token_is_to_ask_again() -> None:
-    assert isinstance(_answer(_pair(), []), ServiceUnavailable)
+def test_a_token_that_was_not_accepted_is_not_found() -> None:
+    pair = _pair()
+    assert _found(pair) is None
+    other = _queue(pair, 12)
+    older = msgspec.structs.replace(other, version=0)
+    pair.queues.define(older)
+    question = FindTransaction(TOKEN, DIGEST, other.queue_id, other.version)
+    asked = pair.shards[0].submit(prepared.prepared(the_shard(0), question))
+    assert isinstance(asked.refusal, Moved)
 
 
 def test_a_duplicate_is_a_success_here_and_there() -> None:
@@ -242,7 +271,7 @@ def test_a_duplicate_is_a_success_here_and_there() -> None:
 def test_what_came_from_a_transaction_deduplicates_later_sends() -> None:
     pair = _pair(".fifo")
     bills = _queue(pair, 13)
-    _accepted(pair, (bills, _content(bills, "same")))
+    _accepted(pair, _here(pair), (bills, _content(bills, "same")))
     pair.deliver()
     pair.send("same", "next", to=bills)
     assert _visible(pair, bills) == 2
@@ -292,14 +321,14 @@ def test_messages_of_a_queue_that_was_deleted_meanwhile_go_with_it() -> None:
     del pair.queues.queues[bills.queue_id]
     pair.queues.issued = 20
     pair.deliver()
-    assert _accepted(pair).is_settled
+    assert _found(pair) is not None
     assert _visible(pair, other) == 1
 
 
 def test_a_purge_in_between_leaves_the_messages_of_the_transaction() -> None:
     pair = _pair()
     bills = _queue(pair, 13)
-    _accepted(pair, (bills, _content(bills, "bill")))
+    _accepted(pair, _here(pair), (bills, _content(bills, "bill")))
     successor = pair.shards[1].purge(bills)
     pair.deliver()
     assert _visible(pair, successor) == 1
@@ -311,7 +340,8 @@ def test_dead_letters_and_sends_of_transactions_arrive_in_the_same_queue() -> No
     pair.receive(pair.source)
     assert pair.counters(pair.source).stored == 0
     letters = pair.letters
-    _accepted(pair, (letters, _content(letters, "sent")))
+    pair.queues.define(prepared.queue_named("other", 12))
+    _accepted(pair, _here(pair), (letters, _content(letters, "sent")))
     pair.spend("deadest")
     pair.receive(pair.source)
     pair.deliver()
@@ -321,7 +351,7 @@ def test_dead_letters_and_sends_of_transactions_arrive_in_the_same_queue() -> No
 def test_an_arrival_that_is_repeated_is_sent_once() -> None:
     pair = _pair()
     bills = _queue(pair, 13)
-    _accepted(pair, (bills, _content(bills, "bill")))
+    _accepted(pair, _here(pair), (bills, _content(bills, "bill")))
     page = pair.read()
     outcomes = pair.accept(page.arrivals, page.floors)
     assert pair.receive(bills) == ["bill"]
@@ -335,19 +365,20 @@ def test_a_full_outbox_refuses_for_a_while(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("visibility.rules.transactions.OUTBOX_MESSAGES_MAX", 8)
     pair = _pair()
     bills = _queue(pair, 13)
-    entries = [(bills, _content(bills, str(number))) for number in range(3)]
+    entries = [_here(pair), *((bills, _content(bills, str(number))) for number in range(3))]
     assert isinstance(_answer(pair, entries), ServiceUnavailable)
-    _accepted(pair, *entries[:2])
-    assert isinstance(_answer(pair, entries[:1], token=b"u" * 16), ServiceUnavailable)
+    _accepted(pair, *entries[:3])
+    assert isinstance(_answer(pair, entries[:2], token=b"u" * 16), ServiceUnavailable)
     pair.deliver()
-    _accepted(pair, entries[0], token=b"u" * 16)
+    _accepted(pair, *entries[:2], token=b"u" * 16)
 
 
 def test_a_queue_that_is_unknown_here_or_elsewhere_is_looked_for_again() -> None:
     pair = _pair()
     bills = _queue(pair, 13)
     newer = msgspec.structs.replace(bills, version=bills.version + 1)
-    assert isinstance(_answer(pair, [(newer, _content(bills, "bill"))]), Moved)
+    assert isinstance(_answer(pair, [_here(pair), (newer, _content(bills, "bill"))]), Moved)
+    assert isinstance(_answer(pair, [(bills, _content(bills, "bill"))]), Moved)
     assert isinstance(_answer(pair, [(bills, Receipt(1, 1))]), Moved)
 
 

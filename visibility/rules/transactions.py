@@ -67,8 +67,7 @@ class TransactedEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class TransactMessages(Operation, frozen=True):
-    """Do all entries or none; answers `outcomes.Transacted`. Without entries: say how far the
-    transaction with this token is.
+    """Do all entries or none; answers `outcomes.Transacted`.
 
     The request's queue is `the_shard`; its parts are a Content for each send and a Receipt for each
     delete. `token` and `digest`, that of the entries, have 16 bytes.
@@ -79,6 +78,31 @@ class TransactMessages(Operation, frozen=True):
     digest: bytes
 
 
+class FindTransaction(Operation, frozen=True):
+    """Say how far the transaction with this token is; answers `outcomes.Transacted`, None for one
+    that was not accepted here. The request's queue is `the_shard`.
+
+    A shard that knows `queue_id` in this version only, or in a later one, accepts no transaction
+    any more that belongs to the queue's home of then.
+    """
+
+    token: bytes
+    digest: bytes
+    queue_id: int
+    version: int
+
+
+def decide_find_transaction(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Find an earlier answer. Raises IdempotentParameterMismatch; Moved while an older version of
+    the queue is known here."""
+    operation = request.operation
+    assert isinstance(operation, FindTransaction)
+    queue = shard.definitions.queue_of_id(operation.queue_id)
+    if queue is not None and queue.version < operation.version:
+        raise Moved()
+    return _earlier_answer(shard, operation.token, operation.digest, stamp), ()
+
+
 def decide_transact_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """Accept or cancel a transaction, or give the earlier answer again.
 
@@ -87,20 +111,27 @@ def decide_transact_messages(shard: ShardState, request: Request, stamp: Stamp) 
     """
     operation = request.operation
     assert isinstance(operation, TransactMessages)
-    token = operation.token
-    known = _remembered(shard.rows, token, stamp.now_ms)
-    if known is not None:
-        if known.digest != operation.digest:
-            raise IdempotentParameterMismatch()
-        return Transacted(known.sent, is_settled=not shard.outbox.has_of_transaction(token)), ()
-    if not operation.entries:
-        raise ServiceUnavailable()
+    earlier = _earlier_answer(shard, operation.token, operation.digest, stamp)
+    if earlier is not None:
+        return earlier, ()
     transaction = _Transaction(shard, request, stamp)
     transaction.delete_all()
     transaction.send_all()
     if any(code for code, _ in transaction.reasons):
         return Transacted([], transaction.reasons), ()
     return transaction.accepted(operation)
+
+
+def _earlier_answer(
+    shard: ShardState, token: bytes, digest: bytes, stamp: Stamp
+) -> Transacted | None:
+    """The answer to an accepted transaction. Raises IdempotentParameterMismatch, DamagedRecord."""
+    known = _remembered(shard.rows, token, stamp.now_ms)
+    if known is None:
+        return None
+    if known.digest != digest:
+        raise IdempotentParameterMismatch()
+    return Transacted(known.sent, is_settled=not shard.outbox.has_of_transaction(token))
 
 
 def _remembered(rows: Rows, token: bytes, now_ms: int) -> TransactionRow | None:
@@ -154,7 +185,13 @@ class _Transaction:
                     deletes.delete_latest(part)
 
     def send_all(self) -> None:
-        """Decide on the sends. Raises DamagedRecord, Moved, ServiceUnavailable."""
+        """Decide on the sends. Raises DamagedRecord, Moved, ServiceUnavailable.
+
+        Without deletes, the first queue's home decides and nobody else, so that a repeated token
+        comes to the shard that remembers it.
+        """
+        if not self._deletes and self._definition(self._entries[0]).shard != self._number:
+            raise Moved()
         by_queue: dict[int, tuple[QueueDefinition, list[int]]] = {}
         for place, entry, part in self._each():
             if isinstance(part, Content):
@@ -324,7 +361,10 @@ class TransactionRecorded(Event, frozen=True):
             changes.delete_range(begin, row_key(THE_SHARD, TRANSACTION, self.forgotten_ms))
 
 
-OPERATIONS: Operations = {TransactMessages: OperationKind(decide_transact_messages, Transacted)}
+OPERATIONS: Operations = {
+    TransactMessages: OperationKind(decide_transact_messages, Transacted),
+    FindTransaction: OperationKind(decide_find_transaction, Transacted),
+}
 
 
 # -- rows ------------------------------------------------------------------------------------------
