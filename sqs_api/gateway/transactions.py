@@ -30,6 +30,17 @@ from sqs_api.gateway.payload import PAYLOADS, Payloads
 from sqs_api.gateway.rates import Rates
 from sqs_api.protocol.codec import Wire, encode_error
 from sqs_api.protocol.json_codec import UNREADABLE, refusal
+from sqs_api.protocol.transact_shapes import (
+    ACTION,
+    ENTRIES_MAX,
+    TARGET_PREFIX,
+    TOKEN_CHARACTERS_MAX,
+    CancellationReason,
+    TransactItem,
+    TransactItemResult,
+    TransactMessagesRequest,
+    TransactMessagesResult,
+)
 from sqs_api.protocol.wire_names import CONTENT_TYPE_AWS_JSON
 from visibility.contract.actions import ACTIONS, Action, AnsweredBy
 from visibility.contract.errors import (
@@ -46,14 +57,12 @@ from visibility.contract.errors import (
 )
 from visibility.contract.limits import MAXIMUM_MESSAGE_SIZE
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
-from visibility.contract.operations import DeleteMessage, Operation, SendMessage, member_name
+from visibility.contract.operations import DeleteMessage, Operation, SendMessage
 from visibility.contract.outcomes import Transacted
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.transactions import FindTransaction, TransactedEntry, TransactMessages
 
-TARGET = b"Holdfast.TransactMessages"
-ENTRIES_MAX = 100
-_TOKEN_CHARACTERS_MAX = 128
+_TARGET = f"{TARGET_PREFIX}.{ACTION}".encode()
 _BYTES_MAX = MAXIMUM_MESSAGE_SIZE.high
 _LONGEST_S = 10.0
 """Time after which a request is answered ServiceUnavailable, as one that waits for a leader is."""
@@ -62,21 +71,7 @@ _AGAIN_S, _AGAIN_MAX_S = 0.005, 0.1
 _ACTION = Action(TransactMessages, None, AnsweredBy.BOTH, ())
 
 
-class TransactItem(msgspec.Struct, frozen=True, rename=member_name, omit_defaults=True):
-    """An entry on the wire: one of the two."""
-
-    send: SendMessage | None = None
-    delete: DeleteMessage | None = None
-
-
-class TransactRequest(msgspec.Struct, frozen=True, rename=member_name):
-    """The request on the wire."""
-
-    transact_items: list[TransactItem] | None = None
-    client_request_token: str | None = None
-
-
-_decode = msgspec.json.Decoder(TransactRequest).decode
+_decode = msgspec.json.Decoder(TransactMessagesRequest).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -124,7 +119,7 @@ class Transactions(OtherService):
 
     @override
     def answer(self, request: OtherRequest) -> Awaitable[OtherAnswer] | None:
-        is_ours = request.headers.get(b"x-amz-target") == TARGET
+        is_ours = request.headers.get(b"x-amz-target") == _TARGET
         return self._answered(request) if is_ours else None
 
     async def _answered(self, request: OtherRequest) -> OtherAnswer:
@@ -142,9 +137,8 @@ class Transactions(OtherService):
             error = InternalError()
         written = encode_error(error, Wire.JSON, request.request_id)
         body = _with_reasons(written.body, error) if isinstance(error, _Canceled) else written.body
-        return OtherAnswer(
-            _ACTION, written.status, written.content_type, body, written.headers, error.code
-        )
+        # Without the header for clients of the query protocol, which has no such action.
+        return OtherAnswer(_ACTION, written.status, written.content_type, body, (), error.code)
 
     async def _done(self, request: OtherRequest) -> bytes:
         """The answer to an accepted transaction. Raises QueueError, AuthError."""
@@ -171,7 +165,7 @@ class Transactions(OtherService):
         if any(code for code, _ in done.reasons):
             raise _Canceled(done.reasons)
         await self._settled(done, at, FindTransaction(token, digest, 0, 0), caller, until_s)
-        return _encode({"Results": list(map(_result, entries, done.sent))})
+        return _encode(TransactMessagesResult(list(map(_result, entries, done.sent))))
 
     async def _pause(self, pause_s: float, until_s: float) -> float:
         """Wait, and return the next pause. Raises ServiceUnavailable if it took too long."""
@@ -180,7 +174,7 @@ class Transactions(OtherService):
         await asyncio.sleep(pause_s)
         return min(2 * pause_s, _AGAIN_MAX_S)
 
-    def _token(self, asked: TransactRequest, caller: Caller) -> bytes:
+    def _token(self, asked: TransactMessagesRequest, caller: Caller) -> bytes:
         """The token in its account; a request without one is a transaction of its own."""
         if asked.client_request_token is None:
             return self._entropy.bits128().to_bytes(16)
@@ -293,7 +287,7 @@ class Transactions(OtherService):
         return answer
 
 
-def _checked(asked: TransactRequest) -> list[TransactItem]:
+def _checked(asked: TransactMessagesRequest) -> list[TransactItem]:
     """The entries, if there may be so many. Raises QueueError."""
     items = asked.transact_items
     if not items:
@@ -305,9 +299,9 @@ def _checked(asked: TransactRequest) -> list[TransactItem]:
     if any((item.send is None) is (item.delete is None) for item in items):
         raise InvalidParameterValue("Each entry of TransactItems must have one of Send and Delete.")
     token = asked.client_request_token
-    if token is not None and not 1 <= len(token) <= _TOKEN_CHARACTERS_MAX:
+    if token is not None and not 1 <= len(token) <= TOKEN_CHARACTERS_MAX:
         raise InvalidParameterValue(
-            f"ClientRequestToken must have 1 to {_TOKEN_CHARACTERS_MAX} characters."
+            f"ClientRequestToken must have 1 to {TOKEN_CHARACTERS_MAX} characters."
         )
     return items
 
@@ -316,25 +310,24 @@ def _digest(purpose: bytes, text: bytes) -> bytes:
     return blake2b(text, digest_size=16, person=purpose).digest()
 
 
-def _result(entry: _Entry, sent: tuple[str | None, str | None]) -> dict[str, str]:
-    """What the client hears of an entry: nothing of a delete."""
+def _result(entry: _Entry, sent: tuple[str | None, str | None]) -> TransactItemResult:
     message_id, number = sent
-    if not isinstance(entry.part, Content):
-        return {}
-    members = {
-        "MessageId": message_id,
-        "MD5OfMessageBody": entry.part.md5_of_message_body,
-        "MD5OfMessageAttributes": entry.part.md5_of_message_attributes,
-        "MD5OfMessageSystemAttributes": entry.part.md5_of_message_system_attributes,
-        "SequenceNumber": number,
-    }
-    return {name: value for name, value in members.items() if value is not None}
+    content = entry.part
+    if not isinstance(content, Content):
+        return TransactItemResult()
+    return TransactItemResult(
+        content.md5_of_message_body,
+        message_id,
+        content.md5_of_message_attributes,
+        content.md5_of_message_system_attributes,
+        number,
+    )
 
 
 def _with_reasons(body: bytes, canceled: _Canceled) -> bytes:
     """The refusal with the reason of each entry."""
     reasons = [
-        {"Code": code, "Message": text} if code else {"Code": "None"}
+        CancellationReason(code, text) if code else CancellationReason("None")
         for code, text in canceled.reasons
     ]
     return _encode({**msgspec.json.decode(body), "CancellationReasons": reasons})
