@@ -64,7 +64,7 @@ class TransactMessagesResult(Result, frozen=True, gc=False):
 
 
 class CancellationReason(Part, frozen=True, gc=False):
-    """Why an entry cancelled the transaction; the code is "None" for one that did not."""
+    """The reason of an entry that cancelled the transaction; "None" for one that did not."""
 
     code: str
     message: str | None = None

@@ -92,8 +92,8 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class SentElsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a send of a transaction asks of another shard, besides the message. Stored form: only
-    append.
+    """The members of a send that a transaction has another shard do, besides the message. Stored
+    form: only append.
 
     `transaction` is its token; the others are as in `model.Content`, `delay_s` as in SendMessage.
     """

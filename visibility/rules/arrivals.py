@@ -89,7 +89,7 @@ class _Accepting:
         self._books: dict[int, GroupBook] = {}
         self._arrived: dict[int, list[tuple[bytes, int, int, StoredMessage]]] = {}
         self._sendings: dict[int, Sending] = {}
-        """What transactions sent, by queue; not to one of `_books` in the same request, since both
+        """Sends of transactions, by queue; not to one of `_books` in the same request, since both
         give out numbers."""
         self._answered: list[tuple[bytes, int, str]] = []
         self._transferred: set[tuple[bytes, int]] = set()
@@ -215,7 +215,7 @@ class _Accepting:
 
 
 def content_of(arrival: Arrival, sent: SentElsewhere) -> Content:
-    """What a transaction sent, as a send has it; nobody asks for its checksums."""
+    """The content of a send of a transaction; nobody asks for its checksums."""
     message = arrival.message
     return Content(
         message.data,
