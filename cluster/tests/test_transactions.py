@@ -17,6 +17,7 @@ from visibility.contract.errors import (
 from visibility.contract.model import Content, QueueCounters, QueueDefinition, Receipt
 from visibility.contract.outcomes import Transacted
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.departures import RESTORED_MS
 from visibility.rules.transactions import (
     BUCKET_MS,
     FindTransaction,
@@ -314,15 +315,29 @@ def test_the_only_message_of_a_group_is_replaced_by_one_of_it_and_one_of_another
     assert sorted(pair.receive(orders)) == ["2", "3", "x"]
 
 
-def test_messages_of_a_queue_that_was_deleted_meanwhile_go_with_it() -> None:
+def test_messages_for_a_queue_that_was_deleted_meanwhile_wait_until_it_is_restored() -> None:
     pair = _pair()
-    other, bills = _queue(pair, 12), _queue(pair, 13)
-    _accepted(pair, (other, _content(other, "here")), (bills, _content(bills, "bill")))
-    del pair.queues.queues[bills.queue_id]
-    pair.queues.issued = 20
+    bills = _queue(pair, 13)
+    _accepted(pair, _here(pair), (bills, _content(bills, "bill")))
+    pair.queues.hidden.add(bills.arn)
+    for _ in range(3):
+        pair.deliver_once()
+    pair.restart(0)
+    pair.queues.hidden.clear()
     pair.deliver()
-    assert _found(pair) is not None
-    assert _visible(pair, other) == 1
+    assert pair.receive(bills) == ["bill"]
+
+
+def test_messages_for_a_queue_that_stays_deleted_go_with_it() -> None:
+    pair = _pair()
+    bills = _queue(pair, 13)
+    _accepted(pair, _here(pair), (bills, _content(bills, "bill")))
+    pair.queues.hidden.add(bills.arn)
+    pair.deliver_once()
+    pair.pass_time(RESTORED_MS)
+    pair.deliver()
+    pair.queues.hidden.clear()
+    assert pair.counters(bills).stored == 0
 
 
 def test_a_purge_in_between_leaves_the_messages_of_the_transaction() -> None:
