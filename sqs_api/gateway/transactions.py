@@ -4,16 +4,15 @@ The gateway asks this service once a request was refused as one of SQS, so that 
 nothing; clients sign it for `sqs`. Each entry needs the permission of SendMessage or DeleteMessage
 on its queue. Names of errors are DynamoDB's, of which TransactWriteItems is the model.
 
-One shard decides: that of the messages to delete, else that of the first queue. An accepted
-transaction is answered once all its messages are in their queues.
+An accepted transaction is answered once all its messages are in their queues.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Sequence
 from hashlib import blake2b
-from typing import NamedTuple
+from itertools import count
 
 import msgspec
 import structlog
@@ -22,6 +21,7 @@ from typing_extensions import override
 from auth.auth_errors import AuthError
 from auth.caller import Caller
 from cluster.clock import Clock, Entropy
+from cluster.parts.transacting import Entry, Token, Transacting
 from cluster.shards.router import Router
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.client import Authenticate
@@ -56,11 +56,9 @@ from visibility.contract.errors import (
     TransactionCanceled,
 )
 from visibility.contract.limits import MAXIMUM_MESSAGE_SIZE
-from visibility.contract.model import Content, QueueDefinition, Receipt, Request
-from visibility.contract.operations import DeleteMessage, Operation, SendMessage
-from visibility.contract.outcomes import Transacted
-from visibility.rules.archive_batches import the_shard
-from visibility.rules.transactions import FindTransaction, TransactedEntry, TransactMessages
+from visibility.contract.model import Content
+from visibility.contract.operations import DeleteMessage, SendMessage
+from visibility.rules.transactions import TransactMessages
 
 _TARGET = f"{TARGET_PREFIX}.{ACTION}".encode()
 _BYTES_MAX = MAXIMUM_MESSAGE_SIZE.high
@@ -73,14 +71,6 @@ _ACTION = Action(TransactMessages, None, AnsweredBy.BOTH, ())
 
 _decode = msgspec.json.Decoder(TransactMessagesRequest).decode
 _encode = msgspec.json.Encoder().encode
-
-
-class _Entry(NamedTuple):
-    """An entry whose queue and content are known."""
-
-    queue: QueueDefinition
-    operation: SendMessage | DeleteMessage
-    part: Content | Receipt
 
 
 class _Canceled(TransactionCanceled):
@@ -111,7 +101,7 @@ class Transactions(OtherService):
         self._authenticate = authenticate
         self._access = access
         self._payloads = payloads
-        self._router = router
+        self._transacting = Transacting(router.ask, entropy.bits128)
         self._rates = rates
         self._clock = clock
         self._entropy = entropy
@@ -150,21 +140,22 @@ class Transactions(OtherService):
             raise refusal(failure, body) from failure
         items = _checked(asked)
         self._rates.check_account(caller)
-        token, digest = self._token(asked, caller), _digest(b"entries", _encode(items))
+        token = Token(self._name(asked, caller), _digest(b"entries", _encode(items)))
         until_s = self._clock.monotonic_s() + _LONGEST_S
         pause_s = _AGAIN_S
-        for attempt in range(1_000):
+        for attempt in count():
             entries = self._entries(items, caller, request)
             try:
-                done, at = await self._accepted(entries, caller, token, digest, attempt)
+                done, shard = await self._transacting.decide(entries, token, caller, attempt)
                 break
             except (Moved, Departing):
                 pause_s = await self._pause(pause_s, until_s)
-        else:
-            raise ServiceUnavailable()
         if any(code for code, _ in done.reasons):
             raise _Canceled(done.reasons)
-        await self._settled(done, at, FindTransaction(token, digest, 0, 0), caller, until_s)
+        is_settled = done.is_settled
+        while not is_settled:
+            pause_s = await self._pause(pause_s, until_s)
+            is_settled = await self._transacting.is_settled(token, shard, caller)
         return _encode(TransactMessagesResult(list(map(_result, entries, done.sent))))
 
     async def _pause(self, pause_s: float, until_s: float) -> float:
@@ -174,7 +165,7 @@ class Transactions(OtherService):
         await asyncio.sleep(pause_s)
         return min(2 * pause_s, _AGAIN_MAX_S)
 
-    def _token(self, asked: TransactMessagesRequest, caller: Caller) -> bytes:
+    def _name(self, asked: TransactMessagesRequest, caller: Caller) -> bytes:
         """The token in its account; a request without one is a transaction of its own."""
         if asked.client_request_token is None:
             return self._entropy.bits128().to_bytes(16)
@@ -182,9 +173,9 @@ class Transactions(OtherService):
 
     def _entries(
         self, items: Sequence[TransactItem], caller: Caller, request: OtherRequest
-    ) -> list[_Entry]:
+    ) -> list[Entry]:
         """Find the queues, ask for permission, pack and seal. Raises QueueError, AuthError."""
-        entries: list[_Entry] = []
+        entries: list[Entry] = []
         reasons: list[tuple[str, str]] = []
         for item in items:
             operation = item.send or item.delete
@@ -208,7 +199,7 @@ class Transactions(OtherService):
 
     def _entry(
         self, operation: SendMessage | DeleteMessage, caller: Caller, request: OtherRequest
-    ) -> _Entry:
+    ) -> Entry:
         ACTIONS[type(operation).__name__].check(operation)
         url = operation.queue_url or ""
         queue = self._access.queue(operation, url, caller, request.sender, request.headers)
@@ -218,73 +209,8 @@ class Transactions(OtherService):
         self._rates.check_groups(queue, payload)
         if isinstance(part, QueueError):
             raise part
-        return _Entry(queue, operation, part)
-
-    async def _accepted(
-        self, entries: Sequence[_Entry], caller: Caller, token: bytes, digest: bytes, attempt: int
-    ) -> tuple[Transacted, int]:
-        """Have the shard decide that is responsible; returns its outcome and its number. The places
-        of messages that move are tried in turn. Raises QueueError."""
-        rows: list[TransactedEntry] = []
-        shards: dict[int, None] = {}
-        for queue, operation, part in entries:
-            delay_s = None
-            if isinstance(part, Receipt):
-                way = queue.way_of(part.sequence)
-                queue = way[attempt % len(way)]
-                shards[queue.shard] = None
-            elif isinstance(operation, SendMessage):
-                delay_s = operation.delay_seconds
-            rows.append(TransactedEntry(queue.queue_id, queue.version, delay_s))
-        if len(shards) > 1:
-            raise InvalidParameterValue(
-                "The messages to delete are in different shards of the service, so one transaction "
-                "cannot delete all of them."
-            )
-        at = next(iter(shards), entries[0].queue.shard)
-        earlier = await self._earlier(entries[0].queue, at, token, digest, caller)
-        if earlier is not None:
-            return earlier
-        transaction = TransactMessages(rows, token, digest)
-        done = await self._ask(transaction, at, caller, [each.part for each in entries])
-        assert done is not None
-        return done, at
-
-    async def _earlier(
-        self, queue: QueueDefinition, at: int, token: bytes, digest: bytes, caller: Caller
-    ) -> tuple[Transacted, int] | None:
-        """The outcome that a shard gave which decided for the queue before its parts changed."""
-        others = {part.shard for part in queue.all_parts()} - {at} if queue.parts else set()
-        for shard in sorted(others):
-            question = FindTransaction(token, digest, queue.queue_id, queue.version)
-            found = await self._ask(question, shard, caller)
-            if found is not None:
-                return found, shard
-        return None
-
-    async def _settled(
-        self, done: Transacted, at: int, question: Operation, caller: Caller, until_s: float
-    ) -> None:
-        """Wait until all messages are in their queues. Raises ServiceUnavailable after a while;
-        then they come later."""
-        pause_s = _AGAIN_S
-        found: Transacted | None = done
-        while found is None or not found.is_settled:
-            pause_s = await self._pause(pause_s, until_s)
-            found = await self._ask(question, at, caller)
-
-    async def _ask(
-        self,
-        operation: Operation,
-        shard: int,
-        caller: Caller,
-        parts: Iterable[Content | Receipt] = (),
-    ) -> Transacted | None:
-        request_id = f"{self._entropy.bits128():032x}"
-        request = Request(operation, the_shard(shard), caller, request_id, tuple(parts))
-        answer = await self._router.ask(request)
-        assert answer is None or isinstance(answer, Transacted)
-        return answer
+        delay_s = operation.delay_seconds if isinstance(operation, SendMessage) else None
+        return Entry(queue, part, delay_s)
 
 
 def _checked(asked: TransactMessagesRequest) -> list[TransactItem]:
@@ -310,7 +236,7 @@ def _digest(purpose: bytes, text: bytes) -> bytes:
     return blake2b(text, digest_size=16, person=purpose).digest()
 
 
-def _result(entry: _Entry, sent: tuple[str | None, str | None]) -> TransactItemResult:
+def _result(entry: Entry, sent: tuple[str | None, str | None]) -> TransactItemResult:
     message_id, number = sent
     content = entry.part
     if not isinstance(content, Content):

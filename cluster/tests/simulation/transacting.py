@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 
 import msgspec
 
+from cluster.parts.transacting import Entry, Token, Transacting
 from cluster.tests.simulation import queues
 from cluster.tests.simulation.client import Client, Held, name_of
 from compat_tests.faults.history import Delete, Outcome, Send, Transaction
-from visibility.contract.model import Content, QueueDefinition, Receipt, Request
-from visibility.contract.outcomes import Transacted
-from visibility.rules.archive_batches import the_shard
-from visibility.rules.transactions import TransactedEntry, TransactMessages
+from visibility.contract.errors import Departing, Moved, QueueError, ServiceUnavailable
+from visibility.contract.model import Request
+from visibility.contract.outcomes import Answer, Transacted
 from visibility.tests import prepared
 
 _AGAIN_S = 0.2
 _RETRIED_S_MAX = 200.0
 _SENT_TO = (queues.PLAIN, queues.RESCUED, queues.FAIR, queues.ORDER)
-_DIGEST = bytes(16)
 
 
 async def transact(client: Client, steps: int) -> None:
@@ -49,7 +49,7 @@ class _Transaction:
             for place, name in enumerate(names)
         ]
         self._bodies = [client.new_body() for _ in names]
-        self._token = client.random.randbytes(16)
+        self._token = Token(client.random.randbytes(16), bytes(16))
 
     async def run(self) -> None:
         """Do it, and note the outcome."""
@@ -57,46 +57,42 @@ class _Transaction:
         await simulation.connected()
         begun = simulation.time.read()
         outcome, done = Outcome.UNKNOWN, None
+        transacting = Transacting(self._ask, lambda: self._client.random.getrandbits(128))
         attempt = 0
         while simulation.time.read() < begun + _RETRIED_S_MAX:
-            about = f"transact {self._bodies[0][:12]}"
-            reply = await self._client.ask(self._request(attempt), about)
-            if isinstance(reply.answer, Transacted):
-                done = reply.answer
-                outcome = Outcome.DONE
-                if any(code for code, _ in done.reasons):
-                    outcome = Outcome.UNKNOWN if attempt else Outcome.REFUSED
+            with suppress(Moved, Departing, ServiceUnavailable):
+                done, shard = await transacting.decide(
+                    self._entries(), self._token, prepared.CALLER, attempt
+                )
+                is_cancelled = any(code for code, _ in done.reasons)
+                outcome = Outcome.REFUSED if is_cancelled else Outcome.DONE
+                if is_cancelled or done.is_settled:
                     break
-                if done.is_settled:
+                if await transacting.is_settled(self._token, shard, prepared.CALLER):
                     break
             attempt += 1
             await asyncio.sleep(self._client.random.uniform(0, _AGAIN_S))
             await simulation.connected()
         self._note(begun, simulation.time.read(), outcome, done)
 
-    def _request(self, attempt: int) -> Request:
-        entries: list[TransactedEntry] = []
-        parts: list[Content | Receipt] = []
-        at = None
+    async def _ask(self, request: Request) -> Answer:
+        request = msgspec.structs.replace(request, request_id=self._simulation.new_id())
+        reply = await self._client.ask(request, f"transact {self._bodies[0][:12]}")
+        if reply.outcome is Outcome.UNKNOWN:
+            raise ServiceUnavailable()
+        if isinstance(reply.answer, QueueError):
+            raise reply.answer
+        return reply.answer
+
+    def _entries(self) -> list[Entry]:
+        entries: list[Entry] = []
         if self._consumed is not None:
             queue = self._client.queue(self._consumed.delivery.queue)
-            way = queue.way_of(self._consumed.receipt.sequence)
-            queue = way[attempt % len(way)]
-            at = queue.shard
-            entries.append(TransactedEntry(queue.queue_id, queue.version))
-            parts.append(self._consumed.receipt)
-        for queue, body, group in self._sends():
-            entries.append(TransactedEntry(queue.queue_id, queue.version))
-            parts.append(prepared.content(body, queue, group=group or None))
-            at = queue.shard if at is None else at
-        assert at is not None
-        operation = TransactMessages(entries, self._token, _DIGEST)
-        request = prepared.prepared(the_shard(at), operation, parts)
-        return msgspec.structs.replace(request, request_id=self._simulation.new_id())
-
-    def _sends(self) -> list[tuple[QueueDefinition, str, str]]:
-        found = [self._client.queue(name) for name in self._names]
-        return list(zip(found, self._bodies, self._groups, strict=True))
+            entries.append(Entry(queue, self._consumed.receipt))
+        for name, body, group in zip(self._names, self._bodies, self._groups, strict=True):
+            queue = self._client.queue(name)
+            entries.append(Entry(queue, prepared.content(body, queue, group=group or None)))
+        return entries
 
     def _note(self, begun: float, ended: float, outcome: Outcome, done: Transacted | None) -> None:
         history = self._simulation.history
