@@ -21,7 +21,7 @@ def forget_tokens(patch: pytest.MonkeyPatch) -> None:
 
 
 def keep_the_outbox_in_memory(patch: pytest.MonkeyPatch) -> None:
-    """What is sent to other shards is lost in a crash."""
+    """Sends to other shards are lost in a crash."""
     record = DeparturesRenewed.record
 
     def record_without(event: DeparturesRenewed, changes: Changes) -> None:
