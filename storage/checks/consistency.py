@@ -28,6 +28,7 @@ from visibility.rows.row_keys import (
     GROUP_LINE,
     HEAD,
     LEASE,
+    LEVEL_LINE,
     LOCKED,
     MESSAGE,
     QUARANTINED,
@@ -45,7 +46,7 @@ from visibility.rules.tables import Finding
 from visibility.state.queue_state import SPAN_BITS, is_passed_by
 
 _T = TypeVar("_T")
-_OF_MESSAGES = (CLOCK, EXPIRY, ALIAS, GROUP_LINE)
+_OF_MESSAGES = (CLOCK, EXPIRY, LEVEL_LINE, ALIAS, GROUP_LINE)
 """Tables with a row for each message that needs one."""
 _OTHERS = (LEASE, GROUP, HEAD, SPAN)
 

@@ -22,6 +22,7 @@ from visibility.rows.row_keys import (
     GROUP_LINE,
     HEAD,
     LEASE,
+    LEVEL_LINE,
     SPAN,
     group_key,
     group_line_key,
@@ -68,6 +69,8 @@ def references(queue_id: int, sequence: int, message: StoredMessage, *, waits: b
         yield pair_key(queue_id, EXPIRY, message.expires_ms, sequence), _NOTHING
     if message.original_sequence:
         yield row_key(queue_id, ALIAS, message.original_sequence), sequence
+    if message.level and waits:
+        yield pair_key(queue_id, LEVEL_LINE, message.level, sequence), _NOTHING
     if message.group and waits:
         yield group_line_key(queue_id, GROUP_LINE, message.group, sequence), AS_STORED
 
@@ -100,6 +103,8 @@ class DerivedQueue:
         self._departures = departures
         self._groups: dict[bytes, _Group] = {}
         self._spans: dict[int, int] = {}
+        self._levels: dict[int, tuple[int, int]] = {}
+        """Number of waiting messages and the first one, by level."""
         self._lowest_waiting = self._highest = 0
         self._waiting = self._delayed = self._aliases = 0
 
@@ -118,6 +123,9 @@ class DerivedQueue:
                 continue
             self._waiting += 1
             self._lowest_waiting = self._lowest_waiting or sequence
+            if message.level:
+                waiting, first = self._levels.get(message.level, (0, sequence))
+                self._levels[message.level] = waiting + 1, first
             if message.group:
                 self._group(message.group).add(sequence)
 
@@ -129,6 +137,7 @@ class DerivedQueue:
             group=message.group,
             clock_ms=message.clock_ms,
             expires_ms=message.expires_ms,
+            level=message.level,
             original_sequence=message.original_sequence,
         )
         return row_key(self._id, LEASE, lease.sequence), own
@@ -205,6 +214,16 @@ class DerivedQueue:
             first = known.first
         return GroupRow(group.count, first, order, group.delayed)
 
+    def _of_levels(self) -> list[tuple[int, int, int]]:
+        """The known bounds below messages stay, and the order of known levels."""
+        known = {level: low_water for level, _, low_water in self.own.levels}
+        order = [*(each for each in known if each in self._levels), *sorted(self._levels)]
+        return [
+            (level, waiting, min(known.get(level, first), first))
+            for level in dict.fromkeys(order)
+            for waiting, first in (self._levels[level],)
+        ]
+
     def _own_row(self, next_number: int, listed: int) -> QueueRow:
         low_water, lowest = self.own.low_water, self._lowest_waiting or next_number
         if not self._has_own:
@@ -219,5 +238,6 @@ class DerivedQueue:
             delayed=self._delayed,
             listed=listed,
             aliases=self._aliases,
+            levels=self._of_levels(),
             departed=len(self._departures),
         )

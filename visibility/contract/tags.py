@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.levelling import LEVELLING_TAGS
 from visibility.contract.own_tag import PREFIX, OwnTag
+from visibility.contract.priority import PRIORITY_TAGS
 from visibility.contract.retry_backoff import RETRY_TAGS
 from visibility.contract.schedule import SCHEDULE_TAGS
 from visibility.contract.time_to_live import TTL_TAGS
@@ -48,6 +49,7 @@ OWN_TAGS = {
         *LEVELLING_TAGS,
         *SCHEDULE_TAGS,
         *TTL_TAGS,
+        *PRIORITY_TAGS,
     )
 }
 """The tags, by key."""

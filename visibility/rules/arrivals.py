@@ -18,6 +18,7 @@ from typing_extensions import override
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
+from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rows.row_changes import Changes
@@ -34,7 +35,7 @@ from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import shares_out
 from visibility.rules.transfers import held_there
-from visibility.state.places import count
+from visibility.state.places import count, join_level
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -155,8 +156,12 @@ class _Accepting:
             self._transferred.add((arrival.origin, arrival.number))
         else:
             message = _arrived(order, arrival.message, group, self._now_ms)
-            if expires_ms := expiry(target.settings.own_tags, self._now_ms):
-                message = msgspec.structs.replace(message, expires_ms=expires_ms)
+            if own_tags := target.settings.own_tags:
+                message = msgspec.structs.replace(
+                    message,
+                    expires_ms=expiry(own_tags, self._now_ms) or message.expires_ms,
+                    level=joining_level(own_tags, message.level),
+                )
         if arrival.hold is not None:
             self._held.setdefault(target.queue_id, []).append(
                 held_there(arrival.hold, sequence, message)
@@ -229,6 +234,8 @@ class MessagesArrived(Event, frozen=True):
         for _, _, sequence, message in self.arrivals:
             queue.next_sequence = max(queue.next_sequence, sequence + 1)
             queue.waiting += 1
+            if message.level:
+                join_level(queue, message.level, sequence)
             queue.aliases += bool(message.original_sequence)
             if message.clock_ms:
                 queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))

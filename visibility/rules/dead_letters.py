@@ -16,6 +16,7 @@ import msgspec
 from visibility.content.sealing import KEY_AGAIN_MS
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
+from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rules.departures import Departures
@@ -177,6 +178,7 @@ class DeadLetters:
             message,
             dead_letter_source_arn=self._queue.arn,
             expires_ms=expiry(target.settings.own_tags, self._now_ms),
+            level=joining_level(target.settings.own_tags, message.level),
             receive_count=lease.receive_count,
             first_received_at_ms=lease.first_received_at_ms,
             group=message.group

@@ -388,11 +388,13 @@ class QueueDropped(Event, frozen=True, gc=False):
 
 def _empty(shard: ShardState, queue: QueueState) -> None:
     shard.hidden -= queue.in_flight
-    window.empty(shard, queue)
+    for line in queue.lines:
+        window.empty(shard, line)
     queue.changed_spans.update(queue.spans)
     emptied: Iterable[Any] = (
         queue.entries,
         queue.visible_again,
+        queue.levels,
         queue.spans,
         queue.ready_groups,
         queue.groups,
@@ -404,7 +406,7 @@ def _empty(shard: ShardState, queue: QueueState) -> None:
     for part in emptied:
         part.clear()
     queue.quarantined = Quarantine()
-    queue.in_flight = queue.delayed = queue.waiting = queue.aliases = 0
+    queue.in_flight = queue.delayed = queue.waiting = queue.aliases = queue.in_levels = 0
     queue.low_water = queue.head = queue.next_sequence
 
 

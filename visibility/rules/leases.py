@@ -21,6 +21,7 @@ def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_m
         message.original_sequence,
         message.sent_at_ms,
         expires_ms=message.expires_ms,
+        level=message.level,
     )
 
 
@@ -38,6 +39,7 @@ def next_lease(ended: Lease, visible_at_ms: int, now_ms: int) -> Lease:
         ended.original_sequence,
         ended.sent_at_ms,
         expires_ms=ended.expires_ms,
+        level=ended.level,
     )
 
 
@@ -56,6 +58,7 @@ def no_lease(sequence: int, message: StoredMessage) -> Lease:
         message.original_sequence,
         message.sent_at_ms,
         expires_ms=message.expires_ms,
+        level=message.level,
     )
 
 

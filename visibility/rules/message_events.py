@@ -11,12 +11,20 @@ from visibility.contract.limits import IN_FLIGHT_MAX, MESSAGE_RETENTION_PERIOD
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import DELAYED, GROUP_LINE, LEASE, group_line_key, pair_key, row_key
+from visibility.rows.row_keys import (
+    DELAYED,
+    GROUP_LINE,
+    LEASE,
+    LEVEL_LINE,
+    group_line_key,
+    pair_key,
+    row_key,
+)
 from visibility.rows.row_places import put_waiting, remove
 from visibility.rules.events import Effects, Event
 from visibility.state import window
 from visibility.state.in_flight import end_flight, group_with_consumers, hide, trim, with_consumers
-from visibility.state.places import count, leave, leave_line
+from visibility.state.places import count, join_level, join_lines, leave, leave_line
 from visibility.state.queue_state import QueueState, bucket_of
 from visibility.state.shard_state import ShardState
 
@@ -60,7 +68,9 @@ class MessagesSent(Event, frozen=True):
             shard.plan_pulse(queue, queue.fresh_until_ms)
         _count_sent(shard, queue, messages)
         count(queue, first, after)
-        if not queue.fifo and queue.head == first:
+        if queue.is_by_level or messages[0].level:
+            join_lines(shard, queue, first, messages)
+        elif not queue.fifo and queue.head == first:
             queue.head = window.extend(shard, queue, first, messages)
         if queue.fairness.noisy:
             for message in messages:
@@ -127,7 +137,7 @@ class MessagesReceived(Event, frozen=True):
         at_ms = self.received_at_ms
         for lease in self.leases:
             if lease.sequence not in entries:
-                leave_line(shard, queue, lease.sequence)
+                leave_line(shard, queue, lease)
             hide(shard, queue, lease, at_ms)
             if lease.group and not queue.fifo:
                 held = group_with_consumers(queue, lease.group)
@@ -286,6 +296,8 @@ class MessagesMoved(Event, frozen=True):
             sequence = move.target_sequence
             target.next_sequence = max(target.next_sequence, sequence + 1)
             target.waiting += 1
+            if move.message.level:
+                join_level(target, move.message.level, sequence)
             target.aliases += bool(move.message.original_sequence)
             clock_ms = move.message.clock_ms
             if clock_ms:
@@ -335,11 +347,13 @@ def _count_sent(shard: ShardState, queue: QueueState, messages: list[StoredMessa
 
 
 def record_leases(changes: Changes, queue_id: int, leases: list[Lease]) -> None:
-    """Record messages in flight, which are no longer in the line of their group."""
+    """Record messages in flight, which are no longer in the lines of their group and level."""
     for lease in leases:
         changes.put(row_key(queue_id, LEASE, lease.sequence), encode_row(lease))
         if lease.group:
             changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
+        if lease.level:
+            changes.delete(pair_key(queue_id, LEVEL_LINE, lease.level, lease.sequence))
 
 
 def _room_again(shard: ShardState, queue_id: int, left: int) -> Iterable[int]:

@@ -23,6 +23,7 @@ from visibility.contract.errors import InternalError, QueueError, ServiceUnavail
 from visibility.contract.limits import MOVE_TASK_SECONDS_MAX
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask
+from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rules.arrivals import TARGET_GONE
@@ -377,6 +378,7 @@ class _Moving:
             group=group,
             clock_ms=clock_ms,
             expires_ms=expiry(target.settings.own_tags, self._stamp.now_ms),
+            level=joining_level(target.settings.own_tags, message.level),
             original_sequence=0,
             received_here=0,
         )

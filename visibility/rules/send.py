@@ -15,6 +15,7 @@ from visibility.contract.operations import (
     SendMessageBatchRequestEntry,
 )
 from visibility.contract.outcomes import Deduplicated, batch_failure
+from visibility.contract.priority import joining_level
 from visibility.contract.results import (
     BatchResultErrorEntry,
     SendMessageBatchResult,
@@ -60,8 +61,11 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         )
         if own_tags := definition.settings.own_tags:
             check_throttled(shard, request, stamp)
-            if expires_ms := expiry(own_tags, stamp.now_ms, content.ttl_ms):
-                message = msgspec.structs.replace(message, expires_ms=expires_ms)
+            message = msgspec.structs.replace(
+                message,
+                expires_ms=expiry(own_tags, stamp.now_ms, content.ttl_ms),
+                level=joining_level(own_tags, content.level),
+            )
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
         duplicates = 0
     else:
@@ -207,6 +211,7 @@ class Sending:
             group=group,
             clock_ms=clock_ms,
             expires_ms=self._expires_ms(content, due_ms),
+            level=joining_level(self._settings.own_tags, content.level),
         )
         if due_ms is None:
             sequence = self._queue.next_sequence + len(self._waiting)

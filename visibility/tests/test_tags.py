@@ -30,6 +30,8 @@ def test_the_known_tags_take_their_values() -> None:
         {"holdfast:expired": "discard"},
         {"holdfast:expired": "dead-letter"},
         {"holdfast:expired": "archive"},
+        {"holdfast:priority": "weighted"},
+        {"holdfast:priority": "strict"},
     ]
     for tags in given:
         assert checked_tags("q", {}, tags) == tags
@@ -57,7 +59,8 @@ def test_the_known_tags_take_their_values() -> None:
             "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
-            "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired.",
+            "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
+            "holdfast:priority.",
         ),
         (
             "Holdfast:archive",
@@ -66,7 +69,8 @@ def test_the_known_tags_take_their_values() -> None:
             "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
-            "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired.",
+            "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
+            "holdfast:priority.",
         ),
     ],
 )
