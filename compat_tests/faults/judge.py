@@ -28,6 +28,8 @@ MARGIN_S = 0.5
 """Tolerance between two clocks, and for a slow machine: leases are treated as this much shorter."""
 
 DEDUPLICATION_S = 300.0
+_RECEIVE_MAX = 10
+"""Messages that a receive takes at most, and its client may not know of."""
 
 
 class Violation(NamedTuple):
@@ -310,6 +312,33 @@ def _served_too_old(evidence: Evidence) -> Iterator[Finding]:
                 yield name, f"was served by {delivery.queue} {over_s:.3f} s after its retention"
 
 
+def _higher_waited(evidence: Evidence) -> Iterator[Finding]:
+    """Messages served while others of a higher priority waited that nobody had received so far."""
+    history = evidence.history
+    strict = {queue.name for queue in history.queues.values() if queue.is_strict}
+    waiting = [
+        each
+        for name, sends in evidence.sends.items()
+        for each in sends
+        if each.queue in strict and len(sends) == 1 and each.outcome is Outcome.DONE
+    ]
+    firsts = {name: min(each.begun for each in of) for name, of in evidence.deliveries.items()}
+    for name, deliveries in evidence.deliveries.items():
+        for delivery in deliveries:
+            higher = [
+                send.name
+                for send in waiting
+                if send.queue == delivery.queue
+                and send.priority > evidence.sends[name][0].priority
+                and send.ended + MARGIN_S < delivery.begun
+                and firsts.get(send.name, float("inf")) > delivery.ended
+                and evidence.removal(send.queue, send.begun, delivery.ended) is None
+            ]
+            hidden = _RECEIVE_MAX * history.unknown_receives[delivery.queue]
+            if len(higher) > hidden:
+                yield name, f"was served by {delivery.queue} before {', '.join(higher)}"
+
+
 def _out_of_order(evidence: Evidence) -> Iterator[Finding]:
     """FIFO messages served while an earlier one of their group was neither gone nor in the
     answer."""
@@ -412,6 +441,7 @@ RULES: tuple[Rule, ...] = (
     _wrong_count,
     _early,
     _served_too_old,
+    _higher_waited,
     _out_of_order,
     _duplicate,
     _two_places,

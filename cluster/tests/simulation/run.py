@@ -23,6 +23,7 @@ from cluster.tests.simulation.roles import (
     drawn_brief,
     drawn_operator,
     drawn_parts,
+    drawn_ranked,
     drawn_schedules,
     drawn_short,
     drawn_sole,
@@ -32,6 +33,7 @@ from cluster.tests.simulation.roles import (
     mixed_roles,
     schedule,
     work,
+    work_by_priority,
 )
 from cluster.tests.simulation.simulation import Simulation
 from cluster.tests.simulation.worker import Machine
@@ -82,6 +84,8 @@ class Shape(NamedTuple):
     """A consumer works alone."""
     has_brief: bool = False
     """Messages have a time to live."""
+    has_ranked: bool = False
+    """Messages have priorities."""
     has_schedules: bool = False
     """Messages are scheduled for an instant."""
 
@@ -114,6 +118,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_parts=drawn_parts(seed),
         has_schedules=drawn_schedules(seed),
         has_brief=drawn_brief(seed),
+        has_ranked=drawn_ranked(seed),
     )
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
@@ -130,6 +135,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 has_short=shape.has_short,
                 has_sole=shape.has_sole,
                 has_brief=shape.has_brief,
+                has_ranked=shape.has_ranked,
             )
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
@@ -139,6 +145,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             roles += [consume_alone] * shape.has_sole + [resize] * shape.has_parts
             roles += [schedule] * shape.has_schedules
             roles += [let_times_to_live_end] * shape.has_brief
+            roles += [work_by_priority] * shape.has_ranked
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)
