@@ -42,6 +42,19 @@ def test_time_that_was_set_back_makes_no_message_older() -> None:
     assert story.rules == []
 
 
+def test_a_queue_must_not_hold_more_than_its_limit() -> None:
+    story = Story()
+    story.history.queues["q"] = replace(story.history.queues["q"], messages_max=1)
+    story.send("a", 1)
+    story.delete(story.receive("a", 2), 3, Outcome.UNKNOWN)
+    story.send("b", 3)
+    story.send("c", 4, Outcome.UNKNOWN)
+
+    assert story.rules == []
+    story.send("d", 5)
+    assert story.rules == ["over length"], "a may be deleted, and c not sent"
+
+
 def test_message_must_not_come_before_one_of_a_higher_priority_that_waits() -> None:
     story = Story()
     story.history.queues["q"] = replace(story.history.queues["q"], is_strict=True)

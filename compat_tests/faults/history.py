@@ -45,6 +45,9 @@ class Queue:
     in_flight_max: int = 0
     """Messages that consumers may have at a time, 0 if nothing limits them."""
 
+    messages_max: int = 0
+    """Messages that the queue holds at most, 0 if nothing limits it."""
+
     is_strict: bool = False
     """Messages of a higher priority are received before all others."""
 

@@ -261,6 +261,26 @@ def _over_the_limit(evidence: Evidence) -> Iterator[Finding]:
                 break
 
 
+def _over_length(evidence: Evidence) -> Iterator[Finding]:
+    """More messages in a queue at one instant than its limit allows."""
+    limits = {queue.name: queue.messages_max for queue in evidence.history.queues.values()}
+    steps: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for name, sends in evidence.sends.items():
+        for send in sends:
+            if limits[send.queue] and send.outcome is Outcome.DONE:
+                ends = [each.begun for each in evidence.deletes.get(name, ())]
+                removal = evidence.removal(send.queue, send.begun, float("inf"))
+                ends += [] if removal is None else [removal.begun]
+                steps[send.queue] += [(send.ended, 1), *((end, -1) for end in sorted(ends)[:1])]
+    for queue, changes in steps.items():
+        held = 0
+        for at, step in sorted(changes):
+            held += step
+            if held > limits[queue]:
+                yield queue, f"held {held} messages at {at:.3f}"
+                break
+
+
 def _comes_before(first: Delivery, second: Delivery) -> bool:
     if first.message_id == second.message_id:
         return first.count < second.count and second.ended > first.begun  # else see `_wrong_count`
@@ -438,6 +458,7 @@ RULES: tuple[Rule, ...] = (
     _served_after_removal,
     _hidden_but_served,
     _over_the_limit,
+    _over_length,
     _wrong_count,
     _early,
     _served_too_old,

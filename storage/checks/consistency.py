@@ -118,12 +118,13 @@ class _QueueCheck:
             if not self._is_quarantined(sequence):
                 yield sequence, decode_row(StoredMessage, key, value)
 
-    def _delayed(self) -> Iterator[tuple[int, bytes]]:
+    def _delayed(self) -> Iterator[tuple[int, bytes, int]]:
         record = self._quarantined.get(NOWHERE)
         lost = record.delayed if record is not None else []
         for key, value in self._table(DELAYED):
             if not is_between(key, lost):
-                yield last_number_of(key), decode_row(StoredMessage, key, value).group
+                message = decode_row(StoredMessage, key, value)
+                yield last_number_of(key), message.group, message.size
 
     def _is_quarantined(self, sequence: int) -> bool:
         """A message in flight may be damaged; it leaves later."""

@@ -94,7 +94,7 @@ class DerivedQueue:
         in the outbox."""
         self._id = queue_id
         self._has_own = own is not None
-        self.own = msgspec.structs.replace(own or QueueRow(1, 1, 0, 0), fifo=fifo)
+        self.own = msgspec.structs.replace(own or QueueRow(1, 1, 0, 0, sized_from=0), fifo=fifo)
         """The queue's own row, from which the fields are taken that do not follow."""
         self.lost = {lease.sequence: lease for lease in leases}
         """Leases whose message was not there so far."""
@@ -106,12 +106,13 @@ class DerivedQueue:
         self._levels: dict[int, tuple[int, int]] = {}
         """Number of waiting messages and the first one, by level."""
         self._lowest_waiting = self._highest = 0
-        self._waiting = self._delayed = self._aliases = 0
+        self._waiting = self._delayed = self._aliases = self._size = 0
 
     def of_messages(self, messages: Iterable[tuple[int, StoredMessage]]) -> Derived:
         """The rows of each message, and its lease; (sequence, message) in order."""
         for sequence, message in messages:
             self._count(sequence)
+            self._add_size(sequence, message.size)
             lease = self.lost.pop(sequence, None)
             if message.original_sequence:
                 self._aliases += 1
@@ -158,11 +159,12 @@ class DerivedQueue:
         elif key[8:9] == GROUP_LINE:
             self._group(key[9:25]).add(last_number_of(key))
 
-    def of_queue(self, delayed: Iterable[tuple[int, bytes]]) -> Derived:
+    def of_queue(self, delayed: Iterable[tuple[int, bytes, int]]) -> Derived:
         """The rows of groups and spans, and last the queue's own, after those of its messages;
-        `delayed` has (sequence, group) of the delayed ones."""
-        for sequence, name in delayed:
+        `delayed` has (sequence, group, size) of the delayed ones."""
+        for sequence, name, size in delayed:
             self._delayed += 1
+            self._add_size(sequence, size)
             self._highest = max(self._highest, sequence)
             if name:
                 self._group(name).delayed += 1
@@ -186,6 +188,10 @@ class DerivedQueue:
 
     def _group(self, name: bytes) -> _Group:
         return self._groups.setdefault(name, _Group())
+
+    def _add_size(self, sequence: int, size: int) -> None:
+        if sequence >= self.own.sized_from >= 0:
+            self._size += size
 
     def _count(self, sequence: int) -> None:
         self._highest = max(self._highest, sequence)
@@ -239,5 +245,6 @@ class DerivedQueue:
             listed=listed,
             aliases=self._aliases,
             levels=self._of_levels(),
+            size=self._size,
             departed=len(self._departures),
         )

@@ -44,12 +44,14 @@ DEAD_LETTER = StoredMessage(
 )
 LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001)
 MOVED_LEASE = Lease(
-    300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003, 9, 10, 5
+    300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003, 9, 10, 5, 70_000
 )
 QUEUE = QueueRow(70_000, 12, 9, 0)
 FIFO_QUEUE = QueueRow(
     *(70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001, 7, 60_000, 300),
     levels=[(5, 9, 300)],
+    size=70_000,
+    sized_from=7,
 )
 HOLD = Hold(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
@@ -173,27 +175,27 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "lease": (
         LEASE,
         "01"
-        "8817b69c"
-        "9dcd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe568"
-        "01c400000000000000",
+        "1308ac27"
+        "9ecd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe568"
+        "01c40000000000000000",
     ),
     "moved lease": (
         MOVED_LEASE,
         "01"
-        "8941dbd9"
-        "9dcd012c0002010506c410000102030405060708090a0b0c0d0e0fcf0000018b"
-        "cfe56802ce00011170cf0000018bcfe56803090a05",
+        "a3f96e4c"
+        "9ecd012c0002010506c410000102030405060708090a0b0c0d0e0fcf0000018b"
+        "cfe56802ce00011170cf0000018bcfe56803090a05ce00011170",
     ),
     "queue": (
         QUEUE,
-        "01d98d1b1e9ece000111700c090000000000c20000010090",
+        "01efeeedb9dc0010ce000111700c090000000000c2000001009000ff",
     ),
     "FIFO queue": (
         FIFO_QUEUE,
         "01"
-        "0d37e0b8"
-        "9ece000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe5680107"
-        "cdea60cd012c91930509cd012c",
+        "c88ac3c2"
+        "dc0010ce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe568"
+        "0107cdea60cd012c91930509cd012cce0001117007",
     ),
     "group": (
         GROUP_ROW,
@@ -263,17 +265,17 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "departure": (
         DEPARTURE,
         "01"
-        "791d1d7b"
-        "9ec410000102030405060708090a0b0c0d0e0fcd012c059dcd012c0002010506"
+        "f22a7407"
+        "9ec410000102030405060708090a0b0c0d0e0fcd012c059ecd012c0002010506"
         "c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802ce00011170"
-        "cf0000018bcfe56803090a059fd92430313233343536372d383961622d346465"
-        "662d383132332d343536373839616263646566cf0000018bcfe5680005c40568"
-        "656c6c6f00c00000c4000000000000000207a561726e3a649fd9243031323334"
-        "3536372d383961622d346465662d383132332d34353637383961626364656601"
-        "05c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302c41000"
-        "0102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406080ac3"
-        "c3a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf000001"
-        "8bcfe65260",
+        "cf0000018bcfe56803090a05ce000111709fd92430313233343536372d383961"
+        "622d346465662d383132332d343536373839616263646566cf0000018bcfe568"
+        "0005c40568656c6c6f00c00000c4000000000000000207a561726e3a649fd924"
+        "30313233343536372d383961622d346465662d383132332d3435363738396162"
+        "636465660105c40568656c6c6f07b161726e3a6177733a7371733a723a303a71"
+        "0302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c"
+        "0406080ac3c3a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3542d"
+        "31cf0000018bcfe65260",
     ),
     "held": (
         HOLD,
@@ -334,7 +336,7 @@ def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> 
         DEPARTURE,
         transfers=False,
         hold=None,
-        lease=msgspec.structs.replace(MOVED_LEASE, level=0),
+        lease=msgspec.structs.replace(MOVED_LEASE, level=0, size=0),
         arriving=msgspec.structs.replace(DEAD_LETTER, level=0),
     )
     assert decode_row(Departure, KEY, bytes.fromhex(OLD_DEPARTURE)) == before

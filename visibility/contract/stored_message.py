@@ -48,9 +48,9 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `base_count` is the part of `receive_count` from other queues. `received_at_ms` is the latest
     receive (0: none), from which the 12 hours of visibility are counted. `group`, `clock_ms`,
-    `original_sequence`, `sent_at_ms`, `expires_ms` and `level` are the message's. `retry_ms` is the
-    time for which the message waits when its visibility timeout is over: it counts as delayed then,
-    and is to receipt handles like a visible one.
+    `original_sequence`, `sent_at_ms`, `expires_ms`, `level` and `size` are the message's; a `size`
+    of 0 is not known. `retry_ms` is the time for which the message waits when its visibility
+    timeout is over: it counts as delayed then, and is to receipt handles like a visible one.
     """
 
     sequence: int
@@ -66,6 +66,7 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     retry_ms: int = 0
     expires_ms: int = 0
     level: int = 0
+    size: int = 0
 
     @property
     def retained_from_ms(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.length import LENGTH_TAGS
 from visibility.contract.levelling import LEVELLING_TAGS
 from visibility.contract.own_tag import PREFIX, OwnTag
 from visibility.contract.priority import PRIORITY_TAGS
@@ -50,6 +51,7 @@ OWN_TAGS = {
         *SCHEDULE_TAGS,
         *TTL_TAGS,
         *PRIORITY_TAGS,
+        *LENGTH_TAGS,
     )
 }
 """The tags, by key."""

@@ -5,7 +5,8 @@ message may come again, from a leader that did not get the answer, after a consu
 Below an origin's floor everything has been answered, and a late request is ignored.
 
 A message for a part that is closed, gone or purged comes to an open part of its queue in this
-shard; if there is none, its own shard sends it to another one, under a new number.
+shard; if there is none, its own shard sends it to another one, under a new number. A queue that its
+tags limit refuses what does not fit, so that nothing else waits for it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 import msgspec
 from typing_extensions import override
 
+from visibility.contract.errors import OverLimit
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
@@ -34,8 +36,9 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import shares_out
+from visibility.rules.room import Room, takes
 from visibility.rules.transfers import held_there
-from visibility.state.places import count, join_level
+from visibility.state.places import add_size, count, join_level
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -80,6 +83,7 @@ class _Accepting:
         self._now_ms = now_ms
         self._floors: dict[bytes, int] = {}
         self._books: dict[int, GroupBook] = {}
+        self._rooms: dict[int, Room | None] = {}
         self._arrived: dict[int, list[tuple[bytes, int, int, StoredMessage]]] = {}
         self._refused: list[tuple[bytes, int, str]] = []
         self._transferred: set[tuple[bytes, int]] = set()
@@ -111,8 +115,19 @@ class _Accepting:
             return refusal
         if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
             return None
+        if not arrival.transfers and not self._takes(target, arrival.message.size):
+            self._refused.append((arrival.origin, arrival.number, OverLimit.code))
+            return OverLimit.code
         self._arrive(arrival, target)
         return ""
+
+    def _takes(self, target: QueueDefinition, size: int) -> bool:
+        if not target.settings.own_tags:
+            return True
+        if target.queue_id not in self._rooms:
+            queue = self._shard.queue(target.queue_id)
+            self._rooms[target.queue_id] = Room.of(queue, target)
+        return takes(self._rooms[target.queue_id], size)
 
     def _part_of_transfer(self, arrival: Arrival) -> QueueDefinition | None:
         """The part that it was sent to and no other, since handles follow it there. A closed one
@@ -234,6 +249,7 @@ class MessagesArrived(Event, frozen=True):
         for _, _, sequence, message in self.arrivals:
             queue.next_sequence = max(queue.next_sequence, sequence + 1)
             queue.waiting += 1
+            add_size(queue, sequence, message.size)
             if message.level:
                 join_level(queue, message.level, sequence)
             queue.aliases += bool(message.original_sequence)

@@ -14,6 +14,7 @@ from heapq import merge
 from itertools import islice
 
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.groups import GroupBook
 from visibility.rules.order import Candidates
 from visibility.rules.standard_order import Standard
 from visibility.state.in_flight import group_with_consumers
@@ -33,6 +34,17 @@ class Fair(Standard):
         if is_unfair(queue, now_ms):
             return _quiet_first(shard, queue)
         return super().candidates(shard, queue, now_ms)
+
+    def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
+        """See `Order`: those of noisy groups before all others."""
+        given: set[int] = set()
+        for group in queue.fairness.noisy:
+            for candidate in _line(shard, queue, group):
+                given.add(candidate[0])
+                yield candidate
+        for candidate in super().first_to_go(shard, queue, book):
+            if candidate[0] not in given:
+                yield candidate
 
 
 def is_unfair(queue: QueueState, now_ms: int) -> bool:

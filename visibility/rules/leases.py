@@ -22,6 +22,7 @@ def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_m
         message.sent_at_ms,
         expires_ms=message.expires_ms,
         level=message.level,
+        size=message.size,
     )
 
 
@@ -40,6 +41,7 @@ def next_lease(ended: Lease, visible_at_ms: int, now_ms: int) -> Lease:
         ended.sent_at_ms,
         expires_ms=ended.expires_ms,
         level=ended.level,
+        size=ended.size,
     )
 
 
@@ -59,6 +61,7 @@ def no_lease(sequence: int, message: StoredMessage) -> Lease:
         message.sent_at_ms,
         expires_ms=message.expires_ms,
         level=message.level,
+        size=message.size,
     )
 
 

@@ -24,7 +24,7 @@ from visibility.rows.row_places import put_waiting, remove
 from visibility.rules.events import Effects, Event
 from visibility.state import window
 from visibility.state.in_flight import end_flight, group_with_consumers, hide, trim, with_consumers
-from visibility.state.places import count, join_level, join_lines, leave, leave_line
+from visibility.state.places import add_size, count, join_level, join_lines, leave, leave_line
 from visibility.state.queue_state import QueueState, bucket_of
 from visibility.state.shard_state import ShardState
 
@@ -187,18 +187,22 @@ class MessagesDeleted(Event, frozen=True):
 
 
 class MessagesExpired(Event, frozen=True):
-    """Messages exceeded the queue's retention; `leases` are theirs, or placeholders for waiting
-    ones."""
+    """Messages exceeded the queue's retention, or `made_room` for others in a full queue; `leases`
+    are theirs, or placeholders for waiting ones."""
 
     expired_at_ms: int
     leases: list[Lease]
+    made_room: bool = False
 
     @override
     def apply(self, shard: ShardState) -> None:
         queue = shard.queue(self.queue_id)
         for lease in self.leases:
             leave(shard, queue, lease)
-        queue.counts.expired += len(self.leases)
+        if self.made_room:
+            queue.counts.dropped += len(self.leases)
+        else:
+            queue.counts.expired += len(self.leases)
         trim(queue)
 
     @override
@@ -285,6 +289,7 @@ class MessagesMoved(Event, frozen=True):
                 leave(shard, source, move.lease)
             else:
                 source.delayed -= 1
+                add_size(source, move.lease.sequence, -move.lease.size)
                 source.delayed_after = max(source.delayed_after, (move.due_ms, move.lease.sequence))
             target = shard.queue(move.target_queue_id)
             if self.transfers:
@@ -296,6 +301,7 @@ class MessagesMoved(Event, frozen=True):
             sequence = move.target_sequence
             target.next_sequence = max(target.next_sequence, sequence + 1)
             target.waiting += 1
+            add_size(target, sequence, move.message.size)
             if move.message.level:
                 join_level(target, move.message.level, sequence)
             target.aliases += bool(move.message.original_sequence)
@@ -338,12 +344,14 @@ class MessagesMoved(Event, frozen=True):
 
 
 def _count_sent(shard: ShardState, queue: QueueState, messages: list[StoredMessage]) -> None:
-    counts = queue.counts
-    counts.sent += len(messages)
+    counts, size = queue.counts, 0
     for message in messages:
-        counts.sent_bytes += message.size
+        size += message.size
         if message.expires_ms:
             shard.plan_expiry(queue, message.expires_ms)
+    counts.sent += len(messages)
+    counts.sent_bytes += size
+    queue.size += size  # new sequences are not below `sized_from`
 
 
 def record_leases(changes: Changes, queue_id: int, leases: list[Lease]) -> None:

@@ -24,6 +24,7 @@ from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import LEVEL_LINE
 from visibility.rules.events import Event
 from visibility.rules.fair_order import QUIET_GROUPS_MAX, Fair, first_of_line, is_unfair
+from visibility.rules.groups import GroupBook
 from visibility.rules.order import Candidates, Fate, Taking
 from visibility.rules.retention import PASSED_MAX
 from visibility.rules.standard_order import without_room
@@ -62,6 +63,18 @@ class ByPriority(Fair):
         except DamagedRecord as damage:
             queue.has_bad_levels = damage.key[8:9] == LEVEL_LINE
             raise
+
+    @override
+    def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
+        """See `Order`: the oldest of the lowest priority."""
+        if queue.has_bad_levels:
+            yield from super().first_to_go(shard, queue, book)
+            return
+        if not queue.is_by_level:
+            window.read_by_level(shard, queue, is_by_level=True)
+        streams = self._streams(shard, queue)
+        for rank in sorted(streams, reverse=True):
+            yield from streams[rank]
 
     def _choose_by_level(self, taking: Taking) -> tuple[Event, ...]:
         queue = taking.queue

@@ -409,6 +409,8 @@ class MessagesQuarantined(Event, frozen=True):
                 blocked.since_ms, row.count, row.delayed
             )
             shard.plan_pulse(queue, blocked.since_ms + LEAST_RETENTION_MS)
+        if self.spans:  # the sizes of those that were lost are not known
+            queue.size, queue.sized_from = 0, queue.next_sequence
         trim(queue)
 
     @override

@@ -28,12 +28,14 @@ from visibility.contract.time_to_live import expiry
 from visibility.rows.row_values import Remembered
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
+from visibility.rules.length import full, overflow_of
 from visibility.rules.levelling import check_throttled
 from visibility.rules.message_events import MessagesDelayed, MessagesSent
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import check_open
 from visibility.rules.remembered_ids import DeduplicationRecorded
+from visibility.rules.room import has_room
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer, ShortSends
@@ -41,6 +43,8 @@ from visibility.state.stamp import Stamp
 
 _Sent = tuple[str, str | None]
 """Message id and sequence number of one message, as its client is told."""
+_NO_ROOM: _Sent = ("", None)
+"""Takes the place of a message that was refused for want of room."""
 
 
 def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -54,7 +58,11 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         check_open(shard, definition)
     queue = shard.queue(definition.queue_id)
     delay_s = operation.delay_seconds
-    if _is_plain(queue, content) and not (delay_s or definition.settings.delay_ms):
+    if (
+        _is_plain(queue, content)
+        and not (delay_s or definition.settings.delay_ms)
+        and (not definition.settings.own_tags or has_room(queue, definition, content.size))
+    ):
         message_id, number = stamp.message_id(), None
         message = StoredMessage(
             message_id, stamp.now_ms, content.size, content.data, content.sealed
@@ -70,7 +78,11 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         duplicates = 0
     else:
         sending = Sending(shard, queue, definition, stamp, request.parts)
-        message_id, number = sending.send(content, delay_s)
+        try:
+            message_id, number = sending.send(content, delay_s)
+        except OverLimit:
+            check_throttled(shard, request, stamp)  # that is worth another try
+            raise
         if definition.settings.own_tags and not sending.is_empty:
             check_throttled(shard, request, stamp)
         events = sending.events()
@@ -115,7 +127,11 @@ def batch_result(
             assert isinstance(part, QueueError)
             failed.append(batch_failure(entry_id, part))
             continue
-        message_id, number = send(part, entry.delay_seconds)
+        try:
+            message_id, number = send(part, entry.delay_seconds)
+        except OverLimit as refusal:
+            failed.append(batch_failure(entry_id, refusal))
+            continue
         successful.append(
             SendMessageBatchResultEntry(
                 entry_id,
@@ -145,6 +161,7 @@ class Sending:
         "_fresh",
         "_known",
         "_order",
+        "_overflow",
         "_plain",
         "_queue",
         "_settings",
@@ -166,7 +183,9 @@ class Sending:
         self._settings = definition.settings
         self._stamp = stamp
         self._order = order_of(definition.settings)
-        self._book = self._order.book(shard, queue)
+        overflow = overflow_of(shard, queue, definition, stamp)
+        self._overflow = overflow
+        self._book = self._order.book(shard, queue) if overflow is None else overflow.book
         settings = definition.settings
         self._plain = not (queue.ready_groups.total or settings.delay_ms or settings.own_tags)
         """True while a message without a group or delay of its own just joins the line."""
@@ -198,6 +217,8 @@ class Sending:
         if known is not None:
             self.duplicates += 1
             return known.message_id, sequence_number(known.sequence)
+        if self._overflow is not None:
+            self._overflow.admit(content.size)
         now_ms = self._stamp.now_ms
         message_id = self._stamp.message_id()
         group = self._book.group_of(content.group)
@@ -269,7 +290,8 @@ class Sending:
         others."""
         queue_id = self._queue.queue_id
         first = self._queue.next_sequence
-        events: list[Event] = [*self._book.events()]
+        changed = self._book if self._overflow is None else self._overflow
+        events: list[Event] = [*changed.events()]
         if self._waiting:
             events.append(MessagesSent(queue_id, first, self._waiting))
         if self._delayed:
@@ -311,8 +333,15 @@ def _short_send_batch(
         duplicates, result = answer.duplicates, answer.result
         assert isinstance(result, SendMessageBatchResult)
         answer = result
-    sent = answer.successful or ()
-    return ShortSends([(each.message_id, each.sequence_number) for each in sent], duplicates)
+    operation = request.operation
+    assert isinstance(operation, SendMessageBatch)
+    sent = {each.id: (each.message_id, each.sequence_number) for each in answer.successful or ()}
+    messages = [
+        sent.get(entry.id or "", _NO_ROOM)
+        for entry, part in zip(operation.entries or (), request.parts, strict=True)
+        if isinstance(part, Content)
+    ]
+    return ShortSends(messages, duplicates)
 
 
 def _send_batch_again(
@@ -321,7 +350,14 @@ def _send_batch_again(
     operation = request.operation
     assert isinstance(operation, SendMessageBatch)
     messages = iter(short.messages)
-    result = batch_result(operation.entries or (), request.parts, lambda *_: next(messages))
+
+    def again(*_: object) -> _Sent:
+        message = next(messages)
+        if not message[0]:
+            raise full()
+        return message
+
+    result = batch_result(operation.entries or (), request.parts, again)
     return Deduplicated(result, short.duplicates) if short.duplicates else result, ()
 
 

@@ -72,6 +72,10 @@ class Standard(Order):
             window.read_by_level(shard, queue, is_by_level=False)
         return Standard.candidates(self, shard, queue, 0)
 
+    def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
+        """See `Order`: the oldest."""
+        return Standard.in_line(self, shard, queue)
+
     def candidates(self, shard: ShardState, queue: QueueState, now_ms: int) -> Candidates:
         """All visible messages in order. Reads those visible again one by one."""
         position = 0

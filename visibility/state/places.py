@@ -84,8 +84,16 @@ def leave(shard: ShardState, queue: QueueState, lease: Lease) -> Entry | None:
         end_flight(shard, queue, entry.lease)
     if lease.original_sequence:
         queue.aliases -= 1
+    if sequence >= queue.sized_from:
+        queue.size -= lease.size
     uncount(queue, sequence >> SPAN_BITS, 1)
     return entry
+
+
+def add_size(queue: QueueState, sequence: int, size: int) -> None:
+    """Count the bytes of a message that joins the queue; fewer than 0 for one that leaves."""
+    if sequence >= queue.sized_from:
+        queue.size += size
 
 
 def uncount(queue: QueueState, span: int, messages: int) -> None:

@@ -50,6 +50,8 @@ class Counts(msgspec.Struct):
     received: int = 0
     deleted: int = 0
     expired: int = 0
+    dropped: int = 0
+    """Messages that made room for others."""
     purged: int = 0
     moved_in: int = 0
     moved_out: int = 0
@@ -64,8 +66,9 @@ class Counts(msgspec.Struct):
     @property
     def there(self) -> int:
         """Number of messages that the queue must hold."""
-        left = self.deleted + self.expired + self.purged + self.moved_out + self.quarantined
-        return self.restored + self.sent + self.moved_in + self.transferred - left
+        left = self.deleted + self.expired + self.dropped + self.purged + self.moved_out
+        there = self.restored + self.sent + self.moved_in + self.transferred
+        return there - left - self.quarantined
 
 
 SPAN_BITS = 12
@@ -205,6 +208,13 @@ class QueueState:
     """Sequences of messages in flight whose visibility timeout is over: they wait to be received
     again."""
     delayed: int = 0
+    size: int = 0
+    """Bytes of its messages in any state, as AWS counts them, of sequences from `sized_from` on."""
+    sized_from: int = 0
+    """Above 0 if the sizes of messages before it are unknown: a version before 0.2 stored them, or
+    some were lost."""
+    departed_size: int = 0
+    """Bytes of its messages in the outbox."""
     departed: int = 0
     """Messages of this queue in the outbox; they are in no other count."""
     transferring: int = 0
@@ -327,6 +337,8 @@ class QueueState:
             self.first_sequence,
             self.departed,
             [(each.level, each.waiting, each.low_water) for each in self.levels.values()],
+            self.size,
+            self.sized_from,
         )
         spans = {span: self.spans.get(span, 0) for span in self.changed_spans}
         write_queue(changes, self.queue_id, row, spans)
@@ -338,6 +350,8 @@ class QueueState:
         queue = cls(queue_id)
         queue.next_sequence = row.next_sequence
         queue.waiting = row.waiting
+        queue.size = row.size
+        queue.sized_from = row.next_sequence if row.sized_from < 0 else row.sized_from
         queue.continues = row.continues
         queue.first_sequence = row.first_sequence
         queue.delayed = row.delayed

@@ -32,6 +32,10 @@ def test_the_known_tags_take_their_values() -> None:
         {"holdfast:expired": "archive"},
         {"holdfast:priority": "weighted"},
         {"holdfast:priority": "strict"},
+        {"holdfast:overflow": "reject"},
+        {"holdfast:overflow": "drop-oldest"},
+        {"holdfast:overflow": "dead-letter"},
+        {"holdfast:overflow": "archive"},
     ]
     for tags in given:
         assert checked_tags("q", {}, tags) == tags
@@ -60,7 +64,7 @@ def test_the_known_tags_take_their_values() -> None:
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
             "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
-            "holdfast:priority.",
+            "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow.",
         ),
         (
             "Holdfast:archive",
@@ -70,7 +74,7 @@ def test_the_known_tags_take_their_values() -> None:
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
             "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
-            "holdfast:priority.",
+            "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow.",
         ),
     ],
 )
