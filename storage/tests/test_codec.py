@@ -88,7 +88,21 @@ ANSWERS = AnswersRow(
 )
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
 DEPARTURE = Departure(
-    GROUP, 300, 5, MOVED_LEASE, MESSAGE, 2, 7, "arn:d", DEAD_LETTER, True, True, "task", True, HOLD
+    GROUP,
+    300,
+    5,
+    MOVED_LEASE,
+    MESSAGE,
+    2,
+    7,
+    "arn:d",
+    DEAD_LETTER,
+    True,
+    True,
+    "task",
+    True,
+    HOLD,
+    6,
 )
 OLD_DEPARTURE = (
     "0192186c6a9cc410000102030405060708090a0b0c0d0e0fcd012c059ccd012c"
@@ -241,7 +255,7 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "departure": (
         DEPARTURE,
-        "0153b787f09ec410000102030405060708090a0b0c0d0e0fcd012c059ccd012c"
+        "01328eee939fc410000102030405060708090a0b0c0d0e0fcd012c059ccd012c"
         "0002010506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802"
         "ce00011170cf0000018bcfe56803090a9ed92430313233343536372d38396162"
         "2d346465662d383132332d343536373839616263646566cf0000018bcfe56800"
@@ -250,7 +264,7 @@ GOLDEN: dict[str, tuple[object, str]] = {
         "65660105c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302"
         "c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406"
         "08c3c3a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf00"
-        "00018bcfe65260",
+        "00018bcfe6526006",
     ),
     "held": (
         HOLD,
@@ -307,7 +321,7 @@ def test_a_lease_of_before_is_read_with_the_defaults_of_what_was_added() -> None
 
 
 def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
-    before = msgspec.structs.replace(DEPARTURE, transfers=False, hold=None)
+    before = msgspec.structs.replace(DEPARTURE, transfers=False, hold=None, due_ms=-1)
     assert decode_row(Departure, KEY, bytes.fromhex(OLD_DEPARTURE)) == before
 
 

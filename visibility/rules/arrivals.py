@@ -22,7 +22,14 @@ from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessa
 from visibility.contract.time_to_live import expiry
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
-from visibility.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, arrival_key, floor_key
+from visibility.rows.row_keys import (
+    ARRIVAL,
+    ARRIVALS_FLOOR,
+    DELAYED,
+    arrival_key,
+    floor_key,
+    pair_key,
+)
 from visibility.rows.row_places import put_waiting
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD
 from visibility.rules.decided import Outcome
@@ -34,7 +41,7 @@ from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import shares_out
 from visibility.rules.transfers import held_there
-from visibility.state.places import count
+from visibility.state.places import count, join_delayed
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -84,6 +91,7 @@ class _Accepting:
         self._transferred: set[tuple[bytes, int]] = set()
         """The names of those that came from another part of their queue."""
         self._held: dict[int, list[tuple[Hold, Lease]]] = {}
+        self._delayed: dict[int, list[tuple[bytes, int, int, int, StoredMessage]]] = {}
 
     def floor(self, origin: bytes) -> int:
         """The number below which all is answered."""
@@ -149,6 +157,13 @@ class _Accepting:
             queue = self._shard.queue(target.queue_id)
             book = self._books[target.queue_id] = order.book(self._shard, queue)
         sequence = book.allocate()
+        if arrival.due_ms >= 0:
+            if arrival.message.group:
+                book.delay(arrival.message.group)
+            self._delayed.setdefault(target.queue_id, []).append(
+                (arrival.origin, arrival.number, sequence, arrival.due_ms, arrival.message)
+            )
+            return
         group = book.group_of(arrival.message.group)
         if arrival.transfers:
             message = msgspec.structs.replace(arrival.message, group=group)
@@ -170,8 +185,11 @@ class _Accepting:
     def events(self) -> tuple[Event, ...]:
         """All that arrived, and what was refused."""
         events: list[Event] = []
+        for book in self._books.values():
+            events += book.events()
+        for queue_id, delayed in self._delayed.items():
+            events.append(DelayedArrived(queue_id, delayed))
         for queue_id, arrivals in self._arrived.items():
-            events += self._books[queue_id].events()
             transfers = sum(each[:2] in self._transferred for each in arrivals)
             events.append(MessagesArrived(queue_id, self._now_ms, arrivals, transfers))
             if queue_id in self._held:
@@ -246,6 +264,28 @@ class MessagesArrived(Event, frozen=True):
     @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
         return (self.queue_id,)
+
+
+class DelayedArrived(Event, frozen=True):
+    """Delayed messages came from another part of their queue, as (origin, number, sequence, due_ms,
+    message). Their names are remembered like those of others."""
+
+    arrivals: list[tuple[bytes, int, int, int, StoredMessage]]
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        queue = shard.queue(self.queue_id)
+        queue.counts.transferred += len(self.arrivals)
+        for _, _, sequence, due_ms, _ in self.arrivals:
+            queue.next_sequence = max(queue.next_sequence, sequence + 1)
+            join_delayed(shard, queue, due_ms)
+
+    @override
+    def record(self, changes: Changes) -> None:
+        for origin, number, sequence, due_ms, message in self.arrivals:
+            key = pair_key(self.queue_id, DELAYED, due_ms, sequence)
+            changes.put(key, encode_row(message))
+            changes.put(arrival_key(THE_SHARD, ARRIVAL, origin, number), encode_row(""))
 
 
 class ArrivalsRefused(Event, frozen=True):
