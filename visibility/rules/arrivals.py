@@ -116,7 +116,7 @@ class _Accepting:
             refusal = TARGET_GONE if is_gone else TARGET_MOVED
             self._refused.append((arrival.origin, arrival.number, refusal))
             return refusal
-        if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
+        if target.queue_id not in self._books and not self._shard.has_begun(target.queue_id):
             return None
         self._arrive(arrival, target)
         return ""

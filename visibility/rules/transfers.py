@@ -103,7 +103,7 @@ def advance_transfers(
     step = _Step(shard, queue, definition, heir, stamp)
     if step.is_here:
         there = shard.parts.get(heir.queue_id)
-        if (there is not None and there.drained_version) or not shard.is_ready(heir.queue_id):
+        if (there is not None and there.drained_version) or not shard.has_begun(heir.queue_id):
             return (), None
     events = step.events()
     return events, stamp.now_ms + PACE_MS if events else None
