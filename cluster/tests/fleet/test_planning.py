@@ -347,3 +347,13 @@ async def test_the_record_of_a_move_stays_while_one_before_it_does(world: World)
     await world.ticks(2)
     made = (await world.b.manager.read()).made
     assert [each.change.queue for each in made] == [str(home.queue_id)] * 2
+
+
+async def test_no_part_comes_to_a_cluster_that_is_emptied(world: World) -> None:
+    queue = await world.hot_queue()
+    world.b.catalog.draining_shards = lambda: {3, 4, 5}
+    move = a_move(queue, queue, 4)
+    assert "Shard 4 is of a cluster" in not_available(world.b.catalog, move, queue)
+    with pytest.raises(StepRefused, match="being emptied"):
+        await world.b.steps.make(move, "me", {})
+    await world.b.steps.make(a_move(queue, queue, 2), "me", {})
