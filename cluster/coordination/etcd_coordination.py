@@ -44,6 +44,10 @@ T = TypeVar("T")
 
 PAGE = 500
 """Records of one answer: some megabytes even if all carry the longest policies."""
+_PAGES_AT_ONCE = 10
+_ANSWER_BYTES = 1 << 20
+"""As many pages are one answer, up to this size: etcd counts all records for each answer, and a
+longer one may come too late from a busy member."""
 WRITERS = ".writers/"
 _WRITERS = WRITERS.encode()
 _LEASE_ID_BITS = 63
@@ -149,19 +153,27 @@ class EtcdCoordination:
         """
         records: list[Record] = []
         begin, end, revision = self._prefix, etcd_messages.prefix_end(self._prefix), 0
+        limit, most = self._page, self._page * _PAGES_AT_ONCE
         while True:
-            message = etcd_messages.Range(begin, end, limit=self._page, revision=revision)
-            answer = await self._client.ask(
-                etcd_messages.RANGE,
-                message,
-                etcd_messages.RangeAnswer,
-                Deadline(self._deadline_s),
-            )
+            message = etcd_messages.Range(begin, end, limit=limit, revision=revision)
+            try:
+                answer = await self._client.ask(
+                    etcd_messages.RANGE,
+                    message,
+                    etcd_messages.RangeAnswer,
+                    Deadline(self._deadline_s),
+                )
+            except NoAnswer:
+                if limit == self._page:
+                    raise
+                limit = most = self._page  # the records that come now may be much longer
+                continue
             revision = revision or answer.header.revision
             records += self._records(answer.kvs)
             if not answer.more:
                 return Snapshot(revision, records)
             begin = answer.kvs[-1].key + b"\0"
+            limit = max(self._page, min(_fitting(answer.kvs), most))
 
     async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
         """See Coordination. One transaction, so all are of one revision."""
@@ -290,3 +302,8 @@ class EtcdCoordination:
     async def members(self, limit_s: float | None = None) -> list[MemberState]:
         """State of each member; those that take longer than the limit are not reached."""
         return await self._client.states(limit_s or self._deadline_s)
+
+
+def _fitting(found: list[etcd_messages.KeyValue]) -> int:
+    """The records like these that fit into one answer."""
+    return _ANSWER_BYTES * len(found) // sum(len(kv.key) + len(kv.value) for kv in found)
