@@ -7,8 +7,9 @@ no records: `.writers/NAME/NUMBER` (slots, see `etcd_commit.py`) and `.writers/N
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from copy import copy
+from itertools import islice
 from typing import Any, TypeVar
 
 import structlog
@@ -86,6 +87,10 @@ class EtcdCoordination:
         self._process = f"{entropy.bits128():032x}"
         self._owner: EtcdCoordination | None = None
         self._parts: list[EtcdCoordination] = []
+        self._touching: tuple[frozenset[bytes], asyncio.Task[int | NoAnswer | Refused]] | None = (
+            None
+        )
+        """The marks that are being written."""
         self._log = structlog.get_logger("etcd")
 
     def _set_prefix(self, prefix: str) -> None:
@@ -105,7 +110,7 @@ class EtcdCoordination:
         """
         part = copy(self)
         part._set_prefix(self._prefix.decode() + folder)
-        part._owner, part._parts = self, []
+        part._owner, part._parts, part._touching = self, [], None
         self._parts.append(part)
         return part
 
@@ -117,6 +122,7 @@ class EtcdCoordination:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        self._watches.clear()
         if self._owner is None:
             await self._client.close()
 
@@ -257,10 +263,42 @@ class EtcdCoordination:
             part.test_watches()
 
     async def _touch(self) -> int:
-        message = etcd_messages.Put(self._mark, self._process.encode())
-        answer = await self._client.ask(
-            etcd_messages.PUT, message, etcd_messages.PutAnswer, Deadline(self._silence_s)
-        )
+        """Write the marks of all watches of this process at once, since a write of several costs
+        etcd as much as a write of one. Each reports its own, and need not be tested next."""
+        whole = self
+        while whole._owner is not None:
+            whole = whole._owner
+        if whole._touching is None or self._mark not in whole._touching[0]:
+            marks = frozenset({self._mark, *islice(whole._watched_marks(), RECORDS_MAX - 1)})
+            whole._touching = marks, whole._start(whole._write(marks))
+        touching = whole._touching
+        try:
+            written = await asyncio.shield(touching[1])
+        finally:
+            if whole._touching is touching:
+                whole._touching = None
+        if isinstance(written, Exception):
+            raise written
+        return written
+
+    def _watched_marks(self) -> Iterator[bytes]:
+        if self._watches:
+            yield self._mark
+        for part in self._parts:
+            yield from part._watched_marks()
+
+    async def _write(self, marks: Iterable[bytes]) -> int | NoAnswer | Refused:
+        """The revision at which these marks were written."""
+        steps = [
+            etcd_messages.Step(request_put=etcd_messages.Put(mark, self._process.encode()))
+            for mark in sorted(marks)
+        ]
+        message, deadline = etcd_messages.Txn([], steps, []), Deadline(self._silence_s)
+        kind = etcd_messages.TxnAnswer
+        try:
+            answer = await self._client.ask(etcd_messages.TXN, message, kind, deadline)
+        except (NoAnswer, Refused) as error:
+            return error
         return answer.header.revision
 
     # -- leases ------------------------------------------------------------------------------------

@@ -425,3 +425,32 @@ async def test_short_records_come_in_few_answers_and_long_ones_in_many() -> None
     assert wire.limits[:3] == [20, 200, 200]
     assert wire.limits[-1] == 20, "the answer that did not come in time was asked for in pages"
     await hosts.close()
+
+
+# -- many watches ----------------------------------------------------------------------------------
+
+
+@virtual
+async def test_the_silent_watches_of_a_process_are_tested_with_one_write() -> None:
+    world = World(seed=1, hosts=1)
+    whole, wire = world.hosts[0]
+    parts = [whole.below(f"{name}/") for name in "abcdef"]
+    heard: dict[int, list[Change]] = {number: [] for number in range(len(parts))}
+    for number, part in enumerate(parts):
+        await part.watch(EMPTY, heard[number].append)
+        await asyncio.sleep(0.3)
+    await asyncio.sleep(10)
+    before = world.etcd.revision
+
+    await asyncio.sleep(30)
+
+    assert 8 <= world.etcd.revision - before <= 12, "every 3 s, and not 6 times as often"
+    await parts[3].commit(Transaction({}, {"1": b"x"}))
+    await parts[5].close()
+    wire.is_cut = True
+    await parts[0].commit(Transaction({}, {}))
+    await asyncio.sleep(10)
+    wire.is_cut = False
+    await asyncio.sleep(10)
+    assert [change.records for change in heard[3] if change.records] == [{"1": b"x"}]
+    await world.close()
