@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from cluster.coordination.coordination import Conflict, Coordination, Done, Unavailable
-from cluster.fleet.fleet_records import FLEET, Fleet, FleetCluster, NewCluster, adding, read_fleet
+from cluster.fleet.fleet_records import (
+    FIRST,
+    FLEET,
+    Fleet,
+    FleetCluster,
+    NewCluster,
+    adding,
+    place_of,
+    read_fleet,
+)
 from cluster.members.member_records import (
     HOSTS,
     MEMBERS,
+    Members,
     MembershipRefused,
     read_members,
 )
+from cluster.peers.process_names import process_name
 
 _TRIES = 5
 """Attempts while others change the same records."""
+_CROWDED = MembershipRefused("others change the fleet all the time: try again")
 
 
 class Root(Coordination, Protocol):
@@ -26,33 +39,100 @@ class Root(Coordination, Protocol):
         """Those below a prefix."""
 
 
+class Found(NamedTuple):
+    """The records of a fleet, as they are in etcd."""
+
+    fleet: Fleet
+    first: Members
+    """The hosts of the first cluster."""
+    of_fleet: Mapping[str, bytes]
+    """All records below `fleet/`."""
+    revisions: Mapping[str, int]
+    """Of these and of those below `members/`."""
+
+    def members_of(self, cluster: int) -> Members:
+        """The hosts of a cluster. Raises MembershipRefused."""
+        if cluster == FIRST:
+            return self.first
+        prefix = place_of(cluster).removeprefix(FLEET) + MEMBERS
+        return _members(
+            {
+                key.removeprefix(prefix): value
+                for key, value in self.of_fleet.items()
+                if key.startswith(prefix)
+            }
+        )
+
+
+async def find(root: Root) -> Found:
+    """Read the records of the fleet. Raises MembershipRefused."""
+    records: dict[str, dict[str, bytes]] = {}
+    revisions: dict[str, int] = {}
+    for prefix in (MEMBERS, FLEET):
+        part = root.below(prefix)
+        found = await part.read_all()
+        await part.close()
+        if isinstance(found, Unavailable):
+            raise MembershipRefused(f"etcd cannot be read: {found.reason}")
+        records[prefix] = {each.key: each.value for each in found.records}
+        revisions |= {prefix + each.key: each.revision for each in found.records}
+    try:
+        fleet = read_fleet(records[FLEET])
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _unreadable(error) from error
+    return Found(fleet, _members(records[MEMBERS]), records[FLEET], revisions)
+
+
+def _members(records: Mapping[str, bytes]) -> Members:
+    """Raises MembershipRefused."""
+    try:
+        return read_members(records)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> MembershipRefused:
+    return MembershipRefused(f"a record cannot be read: {error}")
+
+
 async def add_cluster(root: Root, seen: Fleet, asked: NewCluster) -> FleetCluster:
     """Add a cluster, whose founding hosts may start then. `seen` is the fleet as this host knew it
     so far. Raises MembershipRefused."""
     for _ in range(_TRIES):
-        records: dict[str, dict[str, bytes]] = {}
-        revisions: dict[str, int] = {}
-        for prefix in (MEMBERS, FLEET):
-            part = root.below(prefix)
-            found = await part.read_all()
-            await part.close()
-            if isinstance(found, Unavailable):
-                raise MembershipRefused(f"etcd cannot be read: {found.reason}")
-            records[prefix] = {each.key: each.value for each in found.records}
-            revisions |= {prefix + each.key: each.revision for each in found.records}
-        try:
-            fleet, members = read_fleet(records[FLEET]), read_members(records[MEMBERS])
-        except (msgspec.MsgspecError, ValueError) as error:
-            raise MembershipRefused(f"a record cannot be read: {error}") from error
-        _check_whole(fleet, seen)
-        taken = {_host_in(key) for key in records[FLEET]} - {""}
-        new, transaction = adding(fleet, members, taken, asked, revisions)
-        outcome = await root.commit(transaction)
-        if isinstance(outcome, Done):
+        found = await find(root)
+        _check_whole(found.fleet, seen)
+        if (new := await _add(root, found, asked)) is not None:
             return new
-        if not isinstance(outcome, Conflict):
-            raise MembershipRefused("etcd did not take the change in time: look at fleet status")
-    raise MembershipRefused("others change the fleet all the time: try again")
+    raise _CROWDED
+
+
+async def cluster_of_workers(root: Root, cluster: int, worker: int) -> FleetCluster | None:
+    """The cluster of the workers with this number of a cluster's hosts, which is added if the fleet
+    has none; None while that cluster has not been founded. Raises MembershipRefused."""
+    for _ in range(_TRIES):
+        found = await find(root)
+        if (known := found.fleet.of_workers(cluster, worker)) is not None:
+            return known
+        members = found.members_of(cluster)
+        if members.cluster is None:
+            return None
+        hosts = tuple(process_name(host, worker) for host in sorted(members.hosts))
+        asked = NewCluster("", hosts, len(members.cluster.numbers), worker, cluster)
+        if (new := await _add(root, found, asked)) is not None:
+            return new
+    raise _CROWDED
+
+
+async def _add(root: Root, found: Found, asked: NewCluster) -> FleetCluster | None:
+    """None if others changed the records. Raises MembershipRefused."""
+    taken = {_host_in(key) for key in found.of_fleet} - {""}
+    new, transaction = adding(found.fleet, found.first, taken, asked, found.revisions)
+    outcome = await root.commit(transaction)
+    if isinstance(outcome, Done):
+        return new
+    if not isinstance(outcome, Conflict):
+        raise MembershipRefused("etcd did not take the change in time: look at fleet status")
+    return None
 
 
 def _check_whole(fleet: Fleet, seen: Fleet) -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cluster.coordination.coordination import Done, Transaction
-from cluster.fleet.fleet_operations import add_cluster
+from cluster.fleet.fleet_operations import add_cluster, cluster_of_workers
 from cluster.fleet.fleet_records import (
     FIRST,
     FLEET,
@@ -94,6 +94,53 @@ async def test_clusters_that_are_added_at_once_share_no_number() -> None:
 
     assert sorted(each.number for each in made) == [2, 3, 4]
     assert sorted(shard for each in made for shard in each.numbers) == list(range(3, 9))
+    await world.close()
+
+
+@virtual
+async def test_the_second_workers_of_a_clusters_hosts_are_a_cluster() -> None:
+    world = SimulatedWorld()
+    early = world.host("a")
+    assert await cluster_of_workers(early.root, FIRST, 1) is None, "there are no hosts yet"
+    hosts = await world.founded()
+
+    made = await asyncio.gather(*[cluster_of_workers(host.root, FIRST, 1) for host in hosts])
+    third = await cluster_of_workers(hosts[0].root, FIRST, 2)
+
+    assert made[0] is not None
+    assert made == [made[0]] * 3, "one of them added it"
+    assert (made[0].number, made[0].founders) == (2, ("a.worker-2", "b.worker-2", "c.worker-2"))
+    assert (list(made[0].numbers), made[0].hosts_in) == ([3, 4, 5], FIRST)
+    assert third is not None
+    assert (third.number, third.founders[0], list(third.numbers)) == (3, "a.worker-3", [6, 7, 8])
+    assert await cluster_of_workers(hosts[1].root, FIRST, 1) == made[0]
+    await world.close()
+
+
+@virtual
+async def test_workers_of_a_further_cluster_bear_its_mark() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    await founded_second(world, hosts)
+    made = await cluster_of_workers(hosts[0].root, 2, 1)
+    assert made is not None
+    assert (made.number, made.founders, made.hosts_in) == (
+        3,
+        ("d.worker-2", "e.worker-2", "f.worker-2"),
+        2,
+    )
+    later = [
+        world.host(
+            name, founders=made.founders, first_shard=made.first_shard, below=place_of(made.number)
+        )
+        for name in made.founders
+    ]
+    founded = await asyncio.gather(*[host.join() for host in later])
+    view = FleetView({key: hosts[0].root.below(key) for key in watched(FIRST)}, FIRST)
+    await view.begin()
+
+    place = view.neighbours["d.worker-2"].place
+    assert place == Place(founded[0].cluster_id, Role.NEIGHBOUR, cluster_mark(2))
     await world.close()
 
 
