@@ -21,6 +21,7 @@ from cluster.fleet.fleet_records import (
     read_fleet,
 )
 from cluster.fleet.fleet_view import FleetLeaders, FleetView, Gateway, watched
+from cluster.fleet.worker_operations import set_host_drained
 from cluster.members.leader_view import LeaderView
 from cluster.members.member_records import MembershipRefused
 from cluster.members.shard_keys import holder_key
@@ -118,10 +119,12 @@ async def test_the_second_workers_of_a_clusters_hosts_are_a_cluster() -> None:
 
 
 @virtual
-async def test_workers_of_a_further_cluster_bear_its_mark() -> None:
+async def test_workers_of_a_further_cluster_bear_its_mark_and_are_drained_with_their_hosts() -> (
+    None
+):
     world = SimulatedWorld()
     hosts = await world.founded()
-    await founded_second(world, hosts)
+    seconds = await founded_second(world, hosts)
     made = await cluster_of_workers(hosts[0].root, 2, 1)
     assert made is not None
     assert (made.number, made.founders, made.hosts_in) == (
@@ -141,6 +144,26 @@ async def test_workers_of_a_further_cluster_bear_its_mark() -> None:
 
     place = view.neighbours["d.worker-2"].place
     assert place == Place(founded[0].cluster_id, Role.NEIGHBOUR, cluster_mark(2))
+
+    def drained() -> list[str]:
+        return [
+            each.name
+            for host in (*seconds, *later)
+            for each in (host.membership.shown.hosts[host.name],)
+            if each.is_drained
+        ]
+
+    root = later[0].root
+    await set_host_drained(root, 2, "d", is_drained=True)
+    await asyncio.sleep(1)
+    assert drained() == ["d", "d.worker-2"], "a host with its workers"
+    await set_host_drained(root, made.number, "d.worker-2", is_drained=False)
+    await set_host_drained(root, made.number, "e", is_drained=True)
+    await asyncio.sleep(1)
+    assert drained() == ["d", "e", "e.worker-2"]
+    for of_another in ("a", "x"):
+        with pytest.raises(MembershipRefused, match=f"there is no host {of_another}"):
+            await set_host_drained(root, made.number, of_another, is_drained=True)
     await world.close()
 
 
