@@ -20,6 +20,7 @@ from visibility.rules import (
     kept_queues,
     queue_parts,
     queues,
+    transactions,
 )
 from visibility.rules.features import OPERATIONS
 
@@ -99,6 +100,8 @@ _FOR_CLIENTS = {
     queue_parts.FindMessages,
     earlier_parts.FindIds,
     earlier_parts.FindAttempt,
+    transactions.TransactMessages,
+    transactions.FindTransaction,
 }
 """Asked by a router to answer a client, besides the client's own operations."""
 

@@ -56,6 +56,7 @@ from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters, Read
 from visibility.rules.resend import ResendMessage
 from visibility.rules.schedules import ChangeSchedule
 from visibility.rules.selected import DeleteSelected
+from visibility.rules.transactions import FindTransaction, TransactMessages
 from visibility.state.short_answers import ShortFailures
 from visibility.tests import prepared
 
@@ -219,6 +220,8 @@ def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
         ReadOutbox,
         AcceptMessages,
         ClearOutbox,
+        TransactMessages,
+        FindTransaction,
     }
 
     assert {kind for kind, row in OPERATIONS.items() if row.replay is None} == repeatable

@@ -80,6 +80,7 @@ class ShardState:
         "rows",
         "sealing",
         "to_wake",
+        "transactions_since_ms",
         "waits",
         "window_bytes",
         "without_room",
@@ -116,6 +117,8 @@ class ShardState:
         """Parts of queues that closed, by queue id; those that are gone stay."""
         self.locking: dict[int, None] = {}
         """Ids of queues with locked groups; some may have none any more."""
+        self.transactions_since_ms = 0
+        """Transactions before this instant were forgotten since the start."""
         self.memory: AnswerMemory | None = None
         """Answers for retries; None if no request is tried again."""
         self.quarantines = True
