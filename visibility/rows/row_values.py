@@ -24,7 +24,8 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A queue's own row: fields as in `visibility.state.queue_state.QueueState`.
 
     `listed` is the number of groups that may give messages, `stamp_ms` is the shard's time at which
-    the row was written. `purged_at_ms` is no longer used.
+    the row was written, `levels` has (level, waiting, low_water) of each line, `sized_from` is -1
+    if a version before 0.2 wrote the row. `purged_at_ms` is no longer used.
     """
 
     next_sequence: int
@@ -40,6 +41,9 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     continues: int = 0
     first_sequence: int = 1
     departed: int = 0
+    levels: list[tuple[int, int, int]] = []
+    size: int = 0
+    sized_from: int = -1
 
 
 class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
