@@ -74,6 +74,10 @@ class KnownParts(KnownQueues):
             queue_id = self.purged[queue_id]
         return self.queues.get(queue_id)
 
+    def draining_shards(self) -> frozenset[int]:
+        """See `QueueView`: no cluster is emptied."""
+        return frozenset()
+
     def when_caught_up(self, then: Callable[[], None]) -> None:
         """See `QueueView`; here it always shows everything."""
         asyncio.get_running_loop().call_soon(then)
