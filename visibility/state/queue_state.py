@@ -191,6 +191,8 @@ class QueueState:
     retrying: set[int] = field(default_factory=set)
     """Sequences of messages in flight whose visibility timeout is over: they wait to be received
     again."""
+    taken: dict[int, None] = field(default_factory=dict)
+    """Sequences of messages in flight that no one receives again, the first received first."""
     delayed: int = 0
     departed: int = 0
     """Messages of this queue in the outbox; they are in no other count."""
