@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
-from cluster.coordination.coordination import Conflict, Coordination, Done, Unavailable
+from cluster.coordination.coordination import (
+    Conflict,
+    Coordination,
+    Done,
+    Transaction,
+    Unavailable,
+)
 from cluster.fleet.fleet_records import (
     FIRST,
     FLEET,
@@ -15,10 +21,12 @@ from cluster.fleet.fleet_records import (
     FleetCluster,
     NewCluster,
     adding,
+    draining,
     place_of,
     read_fleet,
 )
 from cluster.members.member_records import (
+    CLUSTER,
     HOSTS,
     MEMBERS,
     Members,
@@ -29,7 +37,7 @@ from cluster.peers.process_names import process_name
 
 _TRIES = 5
 """Attempts while others change the same records."""
-_CROWDED = MembershipRefused("others change the fleet all the time: try again")
+Changed = TypeVar("Changed")
 
 
 class Root(Coordination, Protocol):
@@ -40,28 +48,84 @@ class Root(Coordination, Protocol):
 
 
 class Found(NamedTuple):
-    """The records of a fleet, as they are in etcd."""
+    """The records of the fleet as of one moment."""
 
     fleet: Fleet
     first: Members
-    """The hosts of the first cluster."""
+    """Members of the first cluster."""
     of_fleet: Mapping[str, bytes]
-    """All records below `fleet/`."""
+    """The records below FLEET."""
     revisions: Mapping[str, int]
-    """Of these and of those below `members/`."""
+    """Of all records, below the fleet's prefix."""
 
     def members_of(self, cluster: int) -> Members:
-        """The hosts of a cluster. Raises MembershipRefused."""
+        """The members of a cluster. Raises MembershipRefused."""
         if cluster == FIRST:
             return self.first
         prefix = place_of(cluster).removeprefix(FLEET) + MEMBERS
+        records = self.of_fleet.items()
         return _members(
-            {
-                key.removeprefix(prefix): value
-                for key, value in self.of_fleet.items()
-                if key.startswith(prefix)
-            }
+            {key.removeprefix(prefix): each for key, each in records if key.startswith(prefix)}
         )
+
+
+async def add_cluster(root: Root, seen: Fleet, asked: NewCluster) -> FleetCluster:
+    """Add a cluster, whose founding hosts may start then. `seen` is the fleet as this host knew it
+    so far. Raises MembershipRefused."""
+
+    def decide(read: Found) -> tuple[FleetCluster, Transaction]:
+        return adding(read.fleet, read.first, _hosts_in(read), asked, read.revisions)
+
+    return await _change(root, seen, decide)
+
+
+async def set_draining(root: Root, seen: Fleet, number: int, *, is_draining: bool) -> FleetCluster:
+    """Let a cluster be emptied, or not any more. Raises MembershipRefused."""
+
+    def decide(read: Found) -> tuple[FleetCluster, Transaction]:
+        founded = {
+            each
+            for each in read.fleet.clusters
+            if each != FIRST and _founding(each) in read.of_fleet
+        }
+        founded |= {FIRST} if read.first.cluster is not None else set()
+        return draining(read.fleet, founded, number, read.revisions, is_draining=is_draining)
+
+    return await _change(root, seen, decide)
+
+
+async def cluster_of_workers(root: Root, cluster: int, worker: int) -> FleetCluster | None:
+    """The cluster of the workers with this number of a cluster's hosts, which is added if the fleet
+    has none; None while that cluster has not been founded. Raises MembershipRefused."""
+
+    def decide(read: Found) -> tuple[FleetCluster | None, Transaction | None]:
+        known = read.fleet.of_workers(cluster, worker)
+        members = read.members_of(cluster)
+        if known is not None or members.cluster is None:
+            return known, None
+        hosts = tuple(process_name(host, worker) for host in sorted(members.hosts))
+        asked = NewCluster("", hosts, len(members.cluster.numbers), worker, cluster)
+        return adding(read.fleet, read.first, _hosts_in(read), asked, read.revisions)
+
+    return await _change(root, Fleet({}, None), decide)
+
+
+async def _change(
+    root: Root, seen: Fleet, decide: Callable[[Found], tuple[Changed, Transaction | None]]
+) -> Changed:
+    """Make a change, unless `decide` says that there is none to make. Raises MembershipRefused."""
+    for _ in range(_TRIES):
+        read = await find(root)
+        _check_whole(read.fleet, seen)
+        changed, transaction = decide(read)
+        if transaction is None:
+            return changed
+        outcome = await root.commit(transaction)
+        if isinstance(outcome, Done):
+            return changed
+        if not isinstance(outcome, Conflict):
+            raise MembershipRefused("etcd did not take the change in time: look at fleet status")
+    raise MembershipRefused("others change the fleet all the time: try again")
 
 
 async def find(root: Root) -> Found:
@@ -95,44 +159,9 @@ def _unreadable(error: Exception) -> MembershipRefused:
     return MembershipRefused(f"a record cannot be read: {error}")
 
 
-async def add_cluster(root: Root, seen: Fleet, asked: NewCluster) -> FleetCluster:
-    """Add a cluster, whose founding hosts may start then. `seen` is the fleet as this host knew it
-    so far. Raises MembershipRefused."""
-    for _ in range(_TRIES):
-        found = await find(root)
-        _check_whole(found.fleet, seen)
-        if (new := await _add(root, found, asked)) is not None:
-            return new
-    raise _CROWDED
-
-
-async def cluster_of_workers(root: Root, cluster: int, worker: int) -> FleetCluster | None:
-    """The cluster of the workers with this number of a cluster's hosts, which is added if the fleet
-    has none; None while that cluster has not been founded. Raises MembershipRefused."""
-    for _ in range(_TRIES):
-        found = await find(root)
-        if (known := found.fleet.of_workers(cluster, worker)) is not None:
-            return known
-        members = found.members_of(cluster)
-        if members.cluster is None:
-            return None
-        hosts = tuple(process_name(host, worker) for host in sorted(members.hosts))
-        asked = NewCluster("", hosts, len(members.cluster.numbers), worker, cluster)
-        if (new := await _add(root, found, asked)) is not None:
-            return new
-    raise _CROWDED
-
-
-async def _add(root: Root, found: Found, asked: NewCluster) -> FleetCluster | None:
-    """None if others changed the records. Raises MembershipRefused."""
-    taken = {_host_in(key) for key in found.of_fleet} - {""}
-    new, transaction = adding(found.fleet, found.first, taken, asked, found.revisions)
-    outcome = await root.commit(transaction)
-    if isinstance(outcome, Done):
-        return new
-    if not isinstance(outcome, Conflict):
-        raise MembershipRefused("etcd did not take the change in time: look at fleet status")
-    return None
+def _founding(number: int) -> str:
+    """The record, below FLEET, that a further cluster has once it is founded."""
+    return f"{number}/{MEMBERS}{CLUSTER}"
 
 
 def _check_whole(fleet: Fleet, seen: Fleet) -> None:
@@ -142,6 +171,11 @@ def _check_whole(fleet: Fleet, seen: Fleet) -> None:
         raise MembershipRefused(
             f"etcd has lost the record of cluster {lost[0]}: restore etcd's data first"
         )
+
+
+def _hosts_in(read: Found) -> set[str]:
+    """The names of all hosts of further clusters."""
+    return {_host_in(key) for key in read.of_fleet} - {""}
 
 
 def _host_in(key: str) -> str:

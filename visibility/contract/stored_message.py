@@ -111,8 +111,9 @@ class SentElsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message in the outbox, as the other shard gets it. `queue_id` is that of the queue with
     this ARN at the departure. One that `transfers` goes to that part of its own queue and to no
-    other, and stays what it is; an operator's `hold` goes with it. One with `sent` is no message
-    yet: its queue decides on it as on a send."""
+    other, and stays what it is; an operator's `hold` goes with it, and so does the end of its
+    delay, `due_ms`, -1 for none. One with `sent` is no message yet: its queue decides on it as on a
+    send."""
 
     origin: bytes
     number: int
@@ -121,6 +122,7 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     message: StoredMessage
     transfers: bool = False
     hold: Hold | None = None
+    due_ms: int = -1
     sent: SentElsewhere | None = None
 
 

@@ -219,6 +219,8 @@ class QueueState:
     """Messages of this queue in the outbox; they are in no other count."""
     transferring: int = 0
     """Those of them that go to another part of the queue, which clients see here."""
+    transferring_delayed: int = 0
+    """Those of them that are delayed."""
     continues: int = 0
     """The purged queue that this one succeeds, 0 for none."""
     first_sequence: int = 1
@@ -316,8 +318,8 @@ class QueueState:
     def counters(self) -> QueueCounters:
         """The three exact counts."""
         waiting = len(self.retrying)
-        delayed = self.delayed - self.quarantined.blocked_delayed
-        visible = self.visible + self.transferring
+        delayed = self.delayed - self.quarantined.blocked_delayed + self.transferring_delayed
+        visible = self.visible + self.transferring - self.transferring_delayed
         return QueueCounters(visible, self.in_flight - waiting, delayed + waiting)
 
     def record(self, changes: Changes, now_ms: int) -> None:
