@@ -112,7 +112,8 @@ class GatewayHost(NamedTuple):
     def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
         """The shard for a new queue."""
         clusters, leader_of = self.fleet.founded, self.fleet.leader_of
-        return [shard_for(name, clusters, leader_of, view.queues_of_shard)]
+        draining = self.fleet.fleet.draining
+        return [shard_for(name, clusters, leader_of, view.queues_of_shard, draining)]
 
     def stores(self, catalog: Catalog) -> _NoStores:
         """There are none."""

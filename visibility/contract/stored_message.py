@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.contract.limits import HELD_UNTIL_MS
+from visibility.contract.limits import HELD_UNTIL_MS, TAKEN_UNTIL_MS
 
 
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -93,6 +93,11 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """True if no consumer but an operator holds the message."""
         return self.visible_at_ms >= HELD_UNTIL_MS
 
+    @property
+    def is_taken(self) -> bool:
+        """True if no one receives the message again, unless its answer did not reach a client."""
+        return self.visible_at_ms == TAKEN_UNTIL_MS
+
 
 class SentElsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The members of a send that a transaction has another shard do, besides the message. Stored
@@ -111,8 +116,9 @@ class SentElsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message in the outbox, as the other shard gets it. `queue_id` is that of the queue with
     this ARN at the departure. One that `transfers` goes to that part of its own queue and to no
-    other, and stays what it is; an operator's `hold` goes with it. One with `sent` is no message
-    yet: its queue decides on it as on a send."""
+    other, and stays what it is; an operator's `hold` goes with it, and so does the end of its
+    delay, `due_ms`, -1 for none. One with `sent` is no message yet: its queue decides on it as on a
+    send."""
 
     origin: bytes
     number: int
@@ -121,6 +127,7 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     message: StoredMessage
     transfers: bool = False
     hold: Hold | None = None
+    due_ms: int = -1
     sent: SentElsewhere | None = None
 
 

@@ -28,7 +28,14 @@ from visibility.contract.stored_message import Arrival, Hold, Lease, SentElsewhe
 from visibility.contract.time_to_live import expiry
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
-from visibility.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, arrival_key, floor_key
+from visibility.rows.row_keys import (
+    ARRIVAL,
+    ARRIVALS_FLOOR,
+    DELAYED,
+    arrival_key,
+    floor_key,
+    pair_key,
+)
 from visibility.rows.row_places import put_waiting
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD
 from visibility.rules.decided import Outcome
@@ -42,7 +49,7 @@ from visibility.rules.queue_parts import shares_out
 from visibility.rules.room import Room, takes
 from visibility.rules.send import Sending
 from visibility.rules.transfers import held_there
-from visibility.state.places import add_size, count, join_level
+from visibility.state.places import add_size, count, join_delayed, join_level
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -100,6 +107,7 @@ class _Accepting:
         self._transferred: set[tuple[bytes, int]] = set()
         """The names of those that came from another part of their queue."""
         self._held: dict[int, list[tuple[Hold, Lease]]] = {}
+        self._delayed: dict[int, list[tuple[bytes, int, int, int, StoredMessage]]] = {}
 
     def floor(self, origin: bytes) -> int:
         """The number below which all is answered."""
@@ -124,7 +132,7 @@ class _Accepting:
             refusal = TARGET_GONE if is_gone else TARGET_MOVED
             self._answered.append((arrival.origin, arrival.number, refusal))
             return refusal
-        if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
+        if target.queue_id not in self._books and not self._shard.has_begun(target.queue_id):
             return None
         others = self._books if arrival.sent is not None else self._sendings
         if target.queue_id in others:
@@ -195,6 +203,13 @@ class _Accepting:
             queue = self._shard.queue(target.queue_id)
             book = self._books[target.queue_id] = order.book(self._shard, queue)
         sequence = book.allocate()
+        if arrival.due_ms >= 0:
+            if arrival.message.group:
+                book.delay(arrival.message.group)
+            self._delayed.setdefault(target.queue_id, []).append(
+                (arrival.origin, arrival.number, sequence, arrival.due_ms, arrival.message)
+            )
+            return
         group = book.group_of(arrival.message.group)
         if arrival.transfers:
             message = msgspec.structs.replace(arrival.message, group=group)
@@ -220,8 +235,11 @@ class _Accepting:
     def events(self) -> tuple[Event, ...]:
         """All that arrived, and what was refused."""
         events: list[Event] = []
+        for book in self._books.values():
+            events += book.events()
+        for queue_id, delayed in self._delayed.items():
+            events.append(DelayedArrived(queue_id, delayed))
         for queue_id, arrivals in self._arrived.items():
-            events += self._books[queue_id].events()
             transfers = sum(each[:2] in self._transferred for each in arrivals)
             events.append(MessagesArrived(queue_id, self._now_ms, arrivals, transfers))
             if queue_id in self._held:
@@ -317,6 +335,29 @@ class MessagesArrived(Event, frozen=True):
     @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
         return (self.queue_id,)
+
+
+class DelayedArrived(Event, frozen=True):
+    """Delayed messages came from another part of their queue, as (origin, number, sequence, due_ms,
+    message). Their names are remembered like those of others."""
+
+    arrivals: list[tuple[bytes, int, int, int, StoredMessage]]
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        queue = shard.queue(self.queue_id)
+        queue.counts.transferred += len(self.arrivals)
+        for _, _, sequence, due_ms, message in self.arrivals:
+            queue.next_sequence = max(queue.next_sequence, sequence + 1)
+            add_size(queue, sequence, message.size)
+            join_delayed(shard, queue, due_ms)
+
+    @override
+    def record(self, changes: Changes) -> None:
+        for origin, number, sequence, due_ms, message in self.arrivals:
+            key = pair_key(self.queue_id, DELAYED, due_ms, sequence)
+            changes.put(key, encode_row(message))
+            changes.put(arrival_key(THE_SHARD, ARRIVAL, origin, number), encode_row(""))
 
 
 class ArrivalsAnswered(Event, frozen=True):

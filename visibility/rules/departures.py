@@ -23,7 +23,15 @@ from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import DEPARTURE, GROUP_LINE, LEASE, group_line_key, row_key
+from visibility.rows.row_keys import (
+    DELAYED,
+    DEPARTURE,
+    GROUP_LINE,
+    LEASE,
+    group_line_key,
+    pair_key,
+    row_key,
+)
 from visibility.rows.row_places import put_message, remove
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD, Departure, OutboxRow
 from visibility.rows.state_rows import write_outbox
@@ -37,7 +45,7 @@ from visibility.rules.quarantine import uncovered
 from visibility.rules.queue_parts import open_part
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
-from visibility.state.places import add_size, count, leave
+from visibility.state.places import add_size, count, join_delayed, leave, leave_delayed
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -113,6 +121,7 @@ class Departures:
         *,
         transfers: bool = False,
         hold: Hold | None = None,
+        due_ms: int = -1,
     ) -> None:
         """Have a message depart; `arriving` is how its destination gets it."""
         resealed = arriving.data is not message.data
@@ -133,6 +142,7 @@ class Departures:
             task,
             transfers,
             hold,
+            due_ms,
         )
         self._departures.append(departure)
         self._size += departure.size
@@ -240,12 +250,19 @@ class _Clearing:
             return (*self._failed_tasks(shard), cleared)
         gone = {number: each for number, (each, reason) in self.settled.items() if not reason}
         back = {number: each for number, (each, reason) in self.settled.items() if reason}
+        delayed = {number: back.pop(number) for number in list(back) if back[number].is_delayed}
         leases = [_returned_lease(each.lease, self._now_ms) for each in back.values()]
         book = self._order.book(shard, shard.queue(self._queue_id))
         book.settle_all([each.lease for each in gone.values()], leases)
+        for each in delayed.values():
+            if each.message.group:
+                book.delay(each.message.group)
         events = [*book.events()]
         if gone:
             events.append(DeparturesCleared(self._queue_id, self._now_ms, list(gone)))
+        if delayed:
+            again = list(delayed.values())
+            events.append(DelayedReturned(self._queue_id, list(delayed), again))
         if back:
             events += self._failed_tasks(shard)
             events += uncovered(shard.queue(self._queue_id), leases)
@@ -261,8 +278,8 @@ class _Clearing:
                 if each.hold is not None
             ]
             if held:
-                marks, again = [mark for mark, _ in held], [lease for _, lease in held]
-                events.append(MessagesHeld(self._queue_id, self._now_ms, marks, again))
+                marks, ends = [mark for mark, _ in held], [lease for _, lease in held]
+                events.append(MessagesHeld(self._queue_id, self._now_ms, marks, ends))
         return tuple(events)
 
     def _failed_tasks(self, shard: ShardState) -> list[Event]:
@@ -325,7 +342,11 @@ class MessagesDeparted(Event, frozen=True):
     def apply(self, shard: ShardState) -> None:
         queue = shard.queue(self.queue_id)
         for number, departure in self.numbered():
-            leave(shard, queue, departure.lease)
+            if departure.is_delayed:
+                leave_delayed(queue, departure.due_ms, departure.lease.sequence)
+                add_size(queue, departure.lease.sequence, -departure.message.size)
+            else:
+                leave(shard, queue, departure.lease)
             if departure.transfers:
                 queue.counts.transferred -= 1
             else:
@@ -337,7 +358,10 @@ class MessagesDeparted(Event, frozen=True):
     @override
     def record(self, changes: Changes) -> None:
         for number, departure in self.numbered():
-            remove(changes, self.queue_id, [departure.lease])
+            if departure.is_delayed:
+                changes.delete(_delayed_key(departure))
+            else:
+                remove(changes, self.queue_id, [departure.lease])
             changes.put(row_key(THE_SHARD, DEPARTURE, number), encode_row(departure))
         next_number = self.first_number + len(self.departures)
         write_outbox(changes, OutboxRow(self.departures[-1].origin, next_number))
@@ -461,6 +485,32 @@ class DeparturesReturned(Event, frozen=True):
         return (self.queue_id,)
 
 
+class DelayedReturned(Event, frozen=True):
+    """The other shards refused these delayed messages: they are back, until the same time."""
+
+    numbers: list[int]
+    departures: list[Departure]
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        queue = shard.queue(self.queue_id)
+        for number in self.numbers:
+            departure = _remove_departure(shard, queue, number)
+            join_delayed(shard, queue, departure.due_ms)
+            add_size(queue, departure.lease.sequence, departure.message.size)
+            queue.counts.transferred += 1
+
+    @override
+    def record(self, changes: Changes) -> None:
+        for number, departure in zip(self.numbers, self.departures, strict=True):
+            changes.delete(row_key(THE_SHARD, DEPARTURE, number))
+            changes.put(_delayed_key(departure), encode_row(departure.message))
+
+
+def _delayed_key(departure: Departure) -> bytes:
+    return pair_key(departure.queue_id, DELAYED, departure.due_ms, departure.lease.sequence)
+
+
 def add_departure(
     shard: ShardState, queue: QueueState | None, number: int, departure: Departure
 ) -> None:
@@ -471,6 +521,7 @@ def add_departure(
     queue.departed += 1
     queue.departed_size += departure.message.size
     queue.transferring += departure.transfers
+    queue.transferring_delayed += departure.is_delayed
     if departure.locked:
         held = queue.in_flight_by_group.setdefault(departure.locked, set())
         held.add(departure.lease.sequence)
@@ -483,6 +534,7 @@ def _remove_departure(shard: ShardState, queue: QueueState | None, number: int) 
     queue.departed -= 1
     queue.departed_size -= departure.message.size
     queue.transferring -= departure.transfers
+    queue.transferring_delayed -= departure.is_delayed
     held = queue.in_flight_by_group.get(departure.locked)
     if held is not None:
         held.discard(departure.lease.sequence)

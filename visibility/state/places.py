@@ -96,6 +96,20 @@ def add_size(queue: QueueState, sequence: int, size: int) -> None:
         queue.size += size
 
 
+def leave_delayed(queue: QueueState, due_ms: int, sequence: int) -> None:
+    """Remove the first delayed message."""
+    queue.delayed -= 1
+    if queue.doubted is None:  # else some before it are still there
+        queue.delayed_after = max(queue.delayed_after, (due_ms, sequence))
+
+
+def join_delayed(shard: ShardState, queue: QueueState, due_ms: int) -> None:
+    """Add a delayed message that came from another place."""
+    queue.delayed += 1
+    queue.delayed_after = min(queue.delayed_after, (due_ms, 0))
+    shard.plan_pulse(queue, due_ms)
+
+
 def uncount(queue: QueueState, span: int, messages: int) -> None:
     """Stop counting messages in this span."""
     queue.changed_spans.add(span)

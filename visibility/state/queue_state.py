@@ -207,6 +207,8 @@ class QueueState:
     retrying: set[int] = field(default_factory=set)
     """Sequences of messages in flight whose visibility timeout is over: they wait to be received
     again."""
+    taken: dict[int, None] = field(default_factory=dict)
+    """Sequences of messages in flight that no one receives again, the first received first."""
     delayed: int = 0
     size: int = 0
     """Bytes of its messages in any state, as AWS counts them, of sequences from `sized_from` on."""
@@ -219,6 +221,8 @@ class QueueState:
     """Messages of this queue in the outbox; they are in no other count."""
     transferring: int = 0
     """Those of them that go to another part of the queue, which clients see here."""
+    transferring_delayed: int = 0
+    """Those of them that are delayed."""
     continues: int = 0
     """The purged queue that this one succeeds, 0 for none."""
     first_sequence: int = 1
@@ -316,8 +320,8 @@ class QueueState:
     def counters(self) -> QueueCounters:
         """The three exact counts."""
         waiting = len(self.retrying)
-        delayed = self.delayed - self.quarantined.blocked_delayed
-        visible = self.visible + self.transferring
+        delayed = self.delayed - self.quarantined.blocked_delayed + self.transferring_delayed
+        visible = self.visible + self.transferring - self.transferring_delayed
         return QueueCounters(visible, self.in_flight - waiting, delayed + waiting)
 
     def record(self, changes: Changes, now_ms: int) -> None:

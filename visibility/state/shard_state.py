@@ -167,12 +167,14 @@ class ShardState:
         return [queue for queue in self.queues.values() if queue.continues == queue_id]
 
     def is_ready(self, queue_id: int) -> bool:
-        """True if messages may move to the queue: not before it continues its purged predecessor.
+        """True if messages may move to the queue."""
+        return not self.is_closed(queue_id) and self.has_begun(queue_id)
+
+    def has_begun(self, queue_id: int) -> bool:
+        """True once the queue continues its purged predecessor, if it has one.
 
         The definitions know of a purge before the shard does.
         """
-        if self.is_closed(queue_id):
-            return False
         state = self.queues.get(queue_id)
         if state is not None and (
             state.continues or state.next_sequence > self._first_sequence(queue_id)
