@@ -219,7 +219,7 @@ def _manager(
         owner.accounting,
         measures,
         transport,
-        host.fleet_pages().status,
+        host.fleet_pages(),
     )
 
 
