@@ -24,7 +24,7 @@ class Left(NamedTuple):
 
 
 def left_on(view: QueueView, shards: Collection[int]) -> Left:
-    """What these shards have."""
+    """All that these shards have."""
     found = [part for part in view.all_queues() if part.shard in shards]
     found.sort(key=lambda part: (not is_open(part), part.queue_id))
     return Left(found, sum(kept.queue.shard in shards for kept in view.kept))
