@@ -168,7 +168,7 @@ class GatewayHost(NamedTuple):
         """Reach the hosts of all clusters from now on."""
         self.fleet.subscribe_neighbours(self.transport.set_neighbours)
         self.transport.set_neighbours(self.fleet.neighbours)
-        if not self.records.is_from_table:  # else the hosts knew it before
+        if not self.records.is_away:  # else the hosts knew it before
             await self._register()
 
     async def leave(self) -> None:

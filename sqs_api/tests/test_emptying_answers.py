@@ -12,6 +12,7 @@ import pytest
 from cluster.coordination.coordination import Done, Transaction
 from cluster.fleet.fleet_records import CLUSTERS, FLEET, FleetCluster, read_fleet
 from cluster.fleet.plan_records import Mode
+from cluster.members.member_records import Cluster
 from cluster.tests.fleet.planned_fleet import CLUSTERS as IN_PLAN
 from cluster.tests.fleet.planned_fleet import World
 from sqs_api.admin.routes import API, Refused
@@ -22,6 +23,8 @@ from sqs_api.operators.emptying_answers import (
     show_emptied_clusters,
 )
 from sqs_api.tests.test_plan_answers import Request, as_documented, pages_of
+
+FOUNDED = Cluster("c2", (b"3", b"4", b"5"), first_shard=3)
 
 
 class Fleet:
@@ -36,7 +39,7 @@ class Fleet:
         self.pages = EmptyingPages(pages, pages_of(world.a, {}), router)
 
     async def begin(self) -> Fleet:
-        records: dict[str, bytes | None] = {"fleet/2/members/cluster": b"founded"}
+        records: dict[str, bytes | None] = {"fleet/2/members/cluster": msgspec.json.encode(FOUNDED)}
         for number, first in ((1, 0), (2, 3)):
             record = FleetCluster(
                 number=number, name=f"c{number}", first_shard=first, shards=3, founders=()
