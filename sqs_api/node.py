@@ -221,7 +221,7 @@ def _manager(
         owner.accounting,
         measures,
         transport,
-        host.fleet_pages().status,
+        host.fleet_pages(),
     )
 
 

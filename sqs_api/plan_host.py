@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from cluster.fleet.fleet_status import FleetStatus
 from cluster.fleet.load_meter import Counters, Figures, LoadMeter
 from cluster.fleet.load_records import LoadBoard
 from cluster.fleet.plan_records import MANAGER, PlanRecords
@@ -16,11 +15,13 @@ from cluster.fleet.planner_key import PlannerHolder, PlannerKey
 from cluster.fleet.planning import TICK_S, Parts, Planning
 from cluster.fleet.steps import Steps
 from cluster.peers.questions import Questions
+from sqs_api.admin.fleet_pages import FleetPages
 from sqs_api.admin.plan_metrics import PlanMetrics
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.measures import Measures
 from sqs_api.http.server import Server
 from sqs_api.joined import Joined
+from sqs_api.operators.emptying_answers import EmptyingPages
 from sqs_api.operators.plan_answers import PlanPages
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
@@ -35,7 +36,7 @@ def manager_feature(
     accounting: Accounting,
     measures: Measures,
     transport: Server,
-    status: Callable[[], FleetStatus],
+    fleet: FleetPages,
 ) -> Feature:
     """The manager's answers, its metrics, and its work each ten seconds; in a fleet of one cluster
     that is a look at one number."""
@@ -61,10 +62,10 @@ def manager_feature(
             now_ms=now_ms,
         )
     )
-    pages = PlanPages(manager, questions, shards.catalog, status)
+    pages = PlanPages(manager, questions, shards.catalog, fleet.status)
     pages.serve()
     return Feature(
-        parts={PlanPages: pages},
+        parts={PlanPages: pages, EmptyingPages: EmptyingPages(fleet, pages, shards.router)},
         metrics=(PlanMetrics(manager),),
         periodic=(Every(TICK_S, manager.tick),),
     )

@@ -4,7 +4,8 @@ Queues are looked up when a rule asks for them: a plan needs few of a hundred th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 
 from typing_extensions import override
 
@@ -73,6 +74,12 @@ def _stays(queue: QueueDefinition) -> str:
     return keeps_whole(queue.settings.own_tags) or ""
 
 
+def _ids_on(view: QueueView, shards: Collection[int]) -> Iterator[str]:
+    for queue in view:
+        if queue.shard in shards or any(part.shard in shards for part in queue.parts):
+            yield str(queue.queue_id)
+
+
 def table_of(view: QueueView, clusters: Sequence[Cluster], made: Sequence[MadeChange]) -> Fleet:
     """As of now; the queues are those that the view shows while the plan is made."""
     return Fleet(
@@ -80,5 +87,6 @@ def table_of(view: QueueView, clusters: Sequence[Cluster], made: Sequence[MadeCh
         queues=QueuesOfCatalog(view),
         parts=sum(view.queues_of_shard.values()),
         split=[str(queue.queue_id) for queue in view.split.values()],
+        find_on=partial(_ids_on, view),
         changes=tuple(Applied(each.at_ms, each.change) for each in made),
     )

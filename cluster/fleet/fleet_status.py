@@ -30,6 +30,8 @@ class ClusterOfFleet(msgspec.Struct, frozen=True):
 
     number: int
     name: str
+    state: str
+    """`open`, or `draining` while it is being emptied."""
     hosts: list[HostOfFleet]
     shards: list[ShardOfFleet]
 
@@ -74,6 +76,7 @@ def status_of(
         ClusterOfFleet(
             seen.cluster.number,
             seen.cluster.name,
+            seen.cluster.state.value,
             [
                 HostOfFleet(name, name in seen.alive)
                 for name in sorted({*seen.hosts, *seen.cluster.founders})

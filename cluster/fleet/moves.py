@@ -3,7 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from cluster.fleet.draft import Draft
@@ -25,7 +25,7 @@ def empty_clusters(draft: Draft) -> None:
             continue
         shards = set(cluster.shards)
         why = reason(Why.CLUSTER_DRAINS, cluster=cluster.name)
-        for queue in _queues_on(draft, shards):
+        for queue in draft.fleet.queues_on(shards):
             if draft.counted.leaving[cluster.name] >= TRANSFERS_MAX:
                 break
             part = next(part for part in queue.open_parts if part.shard in shards)
@@ -33,14 +33,6 @@ def empty_clusters(draft: Draft) -> None:
             hand = draft.hand_of(queue.account)
             names = [name for name in hand if draft.counted.has_room(name, asked)]
             _move(draft, queue, part, asked, why, names)
-
-
-def _queues_on(draft: Draft, shards: Collection[int]) -> Iterable[Queue]:
-    return (
-        queue
-        for queue in draft.fleet.queues.values()
-        if any(part.shard in shards for part in queue.open_parts)
-    )
 
 
 def _asked_of(draft: Draft, queue: Queue, part: Part) -> float:

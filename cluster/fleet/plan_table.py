@@ -7,7 +7,7 @@ no more of the records than a plan needs.
 from __future__ import annotations
 
 import enum
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -141,6 +141,8 @@ class Fleet:
     """Those of the last hour, and older ones with parts that still drain; the oldest first."""
     hand_sizes: Mapping[str, int] = field(default_factory=dict)
     """Accounts whose hand grew."""
+    find_on: Callable[[Collection[int]], Iterable[str]] | None = None
+    """Finds the ids of the queues with parts on shards, faster than a look at each queue."""
 
     @cached_property
     def cluster_of(self) -> dict[int, str]:
@@ -148,6 +150,14 @@ class Fleet:
         return {
             shard: cluster.name for cluster in self.clusters.values() for shard in cluster.shards
         }
+
+    def queues_on(self, shards: Collection[int]) -> Iterator[Queue]:
+        """The queues with an open part on these shards."""
+        found = self.queues if self.find_on is None else self.find_on(shards)
+        for queue_id in found:
+            queue = self.queues[queue_id]
+            if any(part.shard in shards for part in queue.open_parts):
+                yield queue
 
     @cached_property
     def last_changes(self) -> dict[str, list[Applied]]:

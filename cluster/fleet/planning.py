@@ -140,6 +140,11 @@ class Planning:
             raise StepRefused(f"etcd cannot be read: {found.reason}")
         return found
 
+    async def records_or_none(self) -> Seen | None:
+        """The records of now, None if etcd does not answer."""
+        found = await self._parts.records.read()
+        return None if isinstance(found, Unavailable) else found
+
     async def apply(self, change: Change, by: str, seen: Seen) -> MadeChange:
         """Make one change of a plan for an operator. Raises StepRefused, QueueError."""
         if seen.mode is Mode.PAUSED:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sqs_api.commands import plan_commands
+from sqs_api.commands import emptying_commands, plan_commands
 from sqs_api.commands.cluster_command import (
     MACHINES_OF_TRIAL,
     OF_THE_TRIAL,
@@ -31,7 +31,14 @@ def fleet() -> None:
     """Look after several clusters behind one endpoint, and queues in several parts."""
 
 
-for command in (parts, split, shrink, move, *plan_commands.COMMANDS):
+for command in (
+    parts,
+    split,
+    shrink,
+    move,
+    *plan_commands.COMMANDS,
+    *emptying_commands.COMMANDS,
+):
     fleet.add_command(command)
 
 
@@ -54,6 +61,8 @@ def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
     The exit status is 1 if something needs an operator: a host is away, or a shard has no leader.
     """
     found = _ask(url, data, "GET", "fleet")
+    if any(each["state"] != "open" for each in found["clusters"]):
+        found |= {"emptied": _ask(url, data, "GET", f"api/{emptying_commands.EMPTIED}")["clusters"]}
     if as_json:
         click.echo(json.dumps(found, indent=1))
     else:
@@ -61,6 +70,7 @@ def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
         show_table(("cluster", "name", "hosts", "shards", "queues"), _lines(found["clusters"]))
         for gateway in found["gateways"]:
             click.echo(f"gateway {gateway['name']} {gateway['version']}")
+        emptying_commands.show_emptied(found.get("emptied", []))
         for problem in found["problems"]:
             click.echo(f"problem: {problem}")
     if found["problems"]:

@@ -57,8 +57,10 @@ def pages_of(process: Process, others: dict[str, Peers]) -> PlanPages:
         "f",
         process.name,
         [
-            ClusterOfFleet(1, "one", [HostOfFleet("a", True)], [ShardOfFleet(0, "a", 1)]),
-            ClusterOfFleet(2, "two", [HostOfFleet("b", False)], [ShardOfFleet(3, None, 0)]),
+            ClusterOfFleet(1, "one", "open", [HostOfFleet("a", True)], [ShardOfFleet(0, "a", 1)]),
+            ClusterOfFleet(
+                2, "two", "draining", [HostOfFleet("b", False)], [ShardOfFleet(3, None, 0)]
+            ),
         ],
         [],
         [],

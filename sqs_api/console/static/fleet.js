@@ -14,6 +14,8 @@ const CHANGES = [["Change", "name"], ["Queue", "name"], ["Places", ""], ["Reason
 const MADE = [["Time", "wide"], ["Change", "name"], ["Queue", "name"], ["Places", ""], ["By", "name wide"],
   ["Actions", ""]];
 const NOTES = [["Change", "name"], ["Of", "name"], ["Reason", "body"]];
+const LEFT = [["Queue", "name"], ["Part", "number"], ["Shard", "number"], ["State", ""], ["Messages", "number"],
+  ["Waits for", "body"]];
 const HISTORY = [["Time", "wide"], ["Outcome", ""], ...NOTES];
 const MODES = {
   shadow: "shadow: it says what it would do, and changes nothing",
@@ -26,7 +28,10 @@ export async function showFleet({ view, signal, fail }) {
 
   const list = resource({
     what: "The fleet",
-    ask: (mine) => get("fleet/plan", {}, mine),
+    ask: async (mine) => ({
+      ...await get("fleet/plan", {}, mine),
+      emptied: (await get("fleet/emptied", {}, mine)).clusters,
+    }),
     show: shown,
     signal,
     fail,
@@ -48,6 +53,7 @@ export async function showFleet({ view, signal, fail }) {
         ["Planned at", found.at_ms === null ? "not yet, or that host is away" : instant(found.at_ms)]]),
       mayChange && el("p", { class: "actions" }, modeButton(found)),
       table(CLUSTERS, found.clusters.map(clusterRow), "Clusters"),
+      ...found.emptied.flatMap(emptiedCluster),
       el("h2", {}, "The plan"),
       found.changes.length
         ? table(CHANGES, found.changes.map((each) => changeRow(each, found)), "The plan")
@@ -123,6 +129,24 @@ function clusterRow(cluster) {
       shard.leader ?? el("span", { class: "urgent" }, "no leader"), `, ${share(shard.asked)}`])),
     count(queues),
   ]);
+}
+
+/** A cluster that is emptied: how far it is, and what each part waits for. */
+function emptiedCluster(each) {
+  const title = `Cluster ${each.number} is being emptied`;
+  return [
+    el("h2", {}, title),
+    facts([["Parts to move", count(each.to_move)], ["Parts under way", count(each.under_way)],
+      ["Messages", each.messages === null ? "?" : count(each.messages)],
+      ["Deleted queues", count(each.kept)]]),
+    each.blocked && el("p", { class: "urgent" }, `Nothing moves: ${each.blocked}.`),
+    each.parts.length > 0 && table(LEFT, each.parts.map(leftRow), title),
+  ];
+}
+
+function leftRow(each) {
+  return row(LEFT, [link(each.queue, `#/queues/${each.queue}`), count(each.part), count(each.shard),
+    each.state, each.messages === null ? "?" : count(each.messages), each.waits_for]);
 }
 
 /** The load as a bar, with the limits from which nothing is added and from which parts should leave. */

@@ -1,0 +1,61 @@
+"""`holdfast fleet drain-cluster`, and how far clusters that are emptied are."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from sqs_api.commands.operators import OperatorClient, asks, show_json
+from sqs_api.commands.tables import number, plain, show_table
+
+EMPTIED = "fleet/emptied"
+_HEAD = ("queue", "part", "shard", "state", "messages", "waits for")
+
+
+@click.command("drain-cluster")
+@click.argument("cluster", type=click.IntRange(min=1))
+@click.option("--cancel", is_flag=True, help="Empty it no more; what has moved stays where it is.")
+@asks
+def drain_cluster(service: OperatorClient, *, cluster: int, cancel: bool, as_json: bool) -> None:
+    """Move all queues of a cluster to others: it gets no new ones, and the manager moves its parts.
+
+    It returns at once; `fleet status` shows how far it is and what it waits for.
+    """
+    found = service.post("fleet/drain", {"cluster": cluster, "cancel": cancel})
+    if as_json:
+        show_json(found)
+    elif cancel:
+        click.echo(f"cluster {cluster} is not emptied any more")
+    else:
+        show_emptied(found["clusters"])
+
+
+COMMANDS = (drain_cluster,)
+
+
+def show_emptied(clusters: list[dict[str, Any]]) -> None:
+    """Print how far each of these clusters is."""
+    for each in clusters:
+        click.echo(f"\ncluster {each['number']} is being emptied: {_counts(each)}")
+        if each["blocked"]:
+            click.echo(f"nothing moves: {plain(each['blocked'])}")
+        if each["parts"]:
+            show_table(_HEAD, map(_line, each["parts"]))
+
+
+def _counts(cluster: dict[str, Any]) -> str:
+    parts = f"{cluster['to_move']} parts to move, {cluster['under_way']} under way"
+    messages = "?" if cluster["messages"] is None else cluster["messages"]
+    return f"{parts}, {messages} messages, {cluster['kept']} deleted queues"
+
+
+def _line(each: dict[str, Any]) -> tuple[str, ...]:
+    return (
+        plain(each["queue"]),
+        str(each["part"]),
+        str(each["shard"]),
+        each["state"],
+        number(each["messages"]),
+        plain(each["waits_for"]),
+    )

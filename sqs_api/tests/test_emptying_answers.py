@@ -1,0 +1,128 @@
+"""A cluster that is emptied: begun, shown until nothing is left, cancelled."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from cluster.coordination.coordination import Done, Transaction
+from cluster.fleet.fleet_records import CLUSTERS, FLEET, FleetCluster, read_fleet
+from cluster.fleet.plan_records import Mode
+from cluster.members.member_records import Cluster
+from cluster.tests.fleet.planned_fleet import CLUSTERS as IN_PLAN
+from cluster.tests.fleet.planned_fleet import World
+from sqs_api.admin.routes import API, Refused
+from sqs_api.operators.emptying_answers import (
+    AskedEmptying,
+    EmptyingPages,
+    drain_cluster,
+    show_emptied_clusters,
+)
+from sqs_api.tests.test_plan_answers import Request, as_documented, pages_of
+
+FOUNDED = Cluster("c2", (b"3", b"4", b"5"), first_shard=3)
+
+
+class Fleet:
+    """A host's answers; both clusters are founded."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.asked: Any = Request()
+        view = SimpleNamespace(fleet=read_fleet({}))
+        pages: Any = SimpleNamespace(root=world.a.root, view=view, catalog=world.a.catalog)
+        router: Any = world.a.router
+        self.pages = EmptyingPages(pages, pages_of(world.a, {}), router)
+
+    async def begin(self) -> Fleet:
+        records: dict[str, bytes | None] = {"fleet/2/members/cluster": msgspec.json.encode(FOUNDED)}
+        for number, first in ((1, 0), (2, 3)):
+            record = FleetCluster(
+                number=number, name=f"c{number}", first_shard=first, shards=3, founders=()
+            )
+            records[f"{FLEET}{CLUSTERS}{number}"] = msgspec.json.encode(record)
+        assert isinstance(await self.world.a.root.commit(Transaction({}, records)), Done)
+        await self.look()
+        return self
+
+    async def look(self) -> None:
+        """The host hears what the records say."""
+        part = self.world.a.root.below(FLEET)
+        found: Any = await part.read_all()
+        fleet: Any = self.pages.fleet
+        fleet.view.fleet = read_fleet({each.key: each.value for each in found.records})
+        self.world.clusters = [
+            each._replace(is_draining=int(each.name) in fleet.view.fleet.draining)
+            for each in IN_PLAN
+        ]
+        await part.close()
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    world = await World().begin()
+    yield await Fleet(world).begin()
+    await world.hosts.close()
+
+
+async def test_a_cluster_is_emptied_and_shown_until_nothing_is_left(fleet: Fleet) -> None:
+    world = fleet.world
+    queue = await world.hot_queue("q")
+    world.loads.clear()
+    await world.ticks(1)
+
+    begun = await drain_cluster(fleet.pages, fleet.asked, AskedEmptying(1))
+
+    as_documented("POST", API + "fleet/drain", begun)
+    assert fleet.asked.noted == {"cluster": 1, "cancel": False}
+    (shown,) = begun.clusters
+    assert (shown.number, shown.to_move, shown.under_way, shown.messages) == (1, 1, 0, 1)
+    assert "mode shadow" in shown.blocked
+    (part,) = shown.parts
+    assert (part.queue, part.shard, part.state) == ("q", queue.shard, "open")
+    assert part.waits_for.startswith("its turn")
+
+    await fleet.look()
+    await world.a.manager.set_mode(Mode.ON)
+    await world.ticks(1)
+    home = await world.home_of(queue)
+    (shown,) = (await show_emptied_clusters(fleet.pages, fleet.asked)).clusters
+    assert (shown.to_move, shown.under_way, shown.blocked) == (0, 1, "")
+    await world.a.catalog.remove_part(queue.queue_id, home.version)
+    await world.home_of(queue)
+    found = await show_emptied_clusters(fleet.pages, fleet.asked)
+    as_documented("GET", API + "fleet/emptied", found)
+    (shown,) = found.clusters
+    assert (shown.to_move, shown.under_way, shown.messages, shown.parts) == (0, 0, 0, [])
+
+
+async def test_the_reason_why_a_queue_stays_is_shown(fleet: Fleet) -> None:
+    world = fleet.world
+    await world.a.catalog.create_queue(
+        ("000000000000", "us-east-1", "q.fifo"), {"FifoQueue": "true"}, {}
+    )
+    await world.a.manager.set_mode(Mode.ON)
+    await world.ticks(2)
+    await drain_cluster(fleet.pages, fleet.asked, AskedEmptying(1))
+    await fleet.look()
+    await world.ticks(1)
+    (shown,) = (await show_emptied_clusters(fleet.pages, fleet.asked)).clusters
+    assert "FIFO queues cannot be moved" in shown.parts[0].waits_for
+
+
+async def test_emptying_is_cancelled_and_refused(fleet: Fleet) -> None:
+    await drain_cluster(fleet.pages, fleet.asked, AskedEmptying(1))
+    await fleet.look()
+    with pytest.raises(Refused, match="no other cluster could take") as refusal:
+        await drain_cluster(fleet.pages, fleet.asked, AskedEmptying(2))
+    assert refusal.value.status == 409
+    left = await drain_cluster(fleet.pages, fleet.asked, AskedEmptying(1, cancel=True))
+    assert left.clusters == []
+    with pytest.raises(Refused, match="has no cluster 9"):
+        await drain_cluster(fleet.pages, fleet.asked, AskedEmptying(9))
+    with pytest.raises(Refused, match="Only the hosts of a fleet"):
+        await show_emptied_clusters(None, fleet.asked)
