@@ -6,9 +6,8 @@ the view and the request, like those in `queue_rules.py`.
                         known; PARTS_MAX at most
     OPEN      DRAINING  not the home; an open part is its heir  an operator   nothing changed
     OPEN      DRAINING  any; a new part is OPEN in the same     an operator   nothing changed
-                        transaction, its heir, with its groups
-                        if FIFO, and the home if it was; no
-                        purged messages then
+                        transaction, its heir, and the home if
+                        it was; no purged messages then
     OPEN      DRAINING  all parts of a FIFO queue at once; new  an operator   nothing changed
                         parts are OPEN in the same transaction
     DRAINING  removed   its shard recorded that it is empty     the leader    asked again each
@@ -211,13 +210,14 @@ def drain_parts(view: QueueView, queue: QueueDefinition, numbers: Sequence[int])
 
 def move_part(view: QueueView, queue: QueueDefinition, number: int, added: NewParts) -> Decision:
     """One new part in place of an open one, which drains into it. If that was the home, the new
-    part is it, and has the queue's id. In a FIFO queue it gets the groups of the old one.
+    part is it, and has the queue's id.
 
     Raises QueueDoesNotExist, InvalidParameterValue for a part that is unknown or drains,
-    UnsupportedOperation for a home, and for any part of a FIFO queue, into which purged messages
-    can be restored, ServiceUnavailable if there are other parts now than those asked.
+    UnsupportedOperation for a FIFO queue and for a home into which purged messages can be
+    restored, ServiceUnavailable if there are other parts now than those asked.
     """
     current = _current(view, queue)
+    _check_standard(current)
     parts, last = _with_new(view, current, added)
     *before, new = parts
     old = next((part for part in before if part.number == number and part.is_open), None)
@@ -226,19 +226,17 @@ def move_part(view: QueueView, queue: QueueDefinition, number: int, added: NewPa
             f"Queue {current.name} has no part {number} that could be moved."
         )
     _check_gone(current)
-    if old.queue_id == current.queue_id or current.settings.fifo:
+    drains = _closing(old, new.number)
+    if old.queue_id == current.queue_id:
         if any(kept.continued_as == old.queue_id and kept.is_needed for kept in view.kept):
             raise UnsupportedOperation(
                 f"Purged messages of queue {current.name} can be restored: it cannot move until "
                 "they are, or until the time for that is over."
             )
-    drains = _closing(old, new.number)
-    new = msgspec.structs.replace(new, first_hash=old.first_hash, last_hash=old.last_hash)
-    if old.queue_id == current.queue_id:
         parts = [new, drains, *before[1:]]
         current = msgspec.structs.replace(current, queue_id=new.queue_id, shard=new.shard)
     else:
-        parts = [*(drains if part is old else part for part in before), new]
+        parts = [drains if part is old else part for part in parts]
     entries = _with_parts(current, parts, last)
     entries[LAST_ID] = new.queue_id
     return Decision(entries, current.queue_id)

@@ -98,7 +98,7 @@ async def _new_parts(
 
 async def shrink_queue(context: OperatorContext, asked: Asked, given: PartsWanted) -> ShownParts:
     """Let parts of a queue take no messages any more, until so many do. The others get theirs. All
-    of a FIFO queue make room for new ones, which get what they have."""
+    of a FIFO queue make room for new ones, and consumers empty them."""
     asked.noted["parts"] = given.parts
     queue = asked.queue(asked.parts[0])
     count = _open(queue) - given.parts

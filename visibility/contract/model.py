@@ -14,14 +14,7 @@ import msgspec
 from auth.caller import Caller
 from visibility.contract.errors import QueueError
 from visibility.contract.operations import Operation
-from visibility.contract.queue_parts import (
-    GonePart,
-    Part,
-    first_sequence,
-    hash_of,
-    number_in,
-    way_of,
-)
+from visibility.contract.queue_parts import GonePart, Part, first_sequence, hash_of, way_of
 
 
 class RedrivePolicy(msgspec.Struct, frozen=True, gc=False):
@@ -110,18 +103,9 @@ class QueueDefinition(msgspec.Struct, frozen=True):
 
     def way_of(self, sequence: int) -> tuple[QueueDefinition, ...]:
         """The parts that may have the message that a handle calls so, see `queue_parts.way_of`."""
-        return tuple(map(self.of_part, self.parts_of(sequence))) or (self,)
-
-    def parts_of(self, sequence: int) -> tuple[Part, ...]:
-        """The same as `way_of`, without an unsplit queue. A message of a FIFO queue keeps its
-        sequence, and goes to parts with higher numbers only."""
         if not self.parts:
-            return ()
-        if not self.settings.fifo:
-            return way_of(self.parts, self.gone, sequence)
-        number = number_in(sequence)
-        later = [part for part in self.parts if part.number >= number]
-        return tuple(sorted(later, key=lambda part: part.number)) or self.parts[:1]
+            return (self,)
+        return tuple(map(self.of_part, way_of(self.parts, self.gone, sequence)))
 
     def of_part(self, part: Part) -> QueueDefinition:
         """The definition that the shard of a part gets."""
@@ -140,13 +124,6 @@ class QueueDefinition(msgspec.Struct, frozen=True):
         return [
             self.of_part(part) for part in self.parts if part.number < number and part.has(place)
         ]
-
-    def next_part(self, group: bytes) -> QueueDefinition | None:
-        """The part that gets what this closed one of a FIFO queue has of the group: the next one,
-        None while that is closed, too."""
-        place, number = hash_of(group, self.receipt_key), self.part.number
-        later = [part for part in self.parts if part.number > number and part.has(place)]
-        return self.of_part(later[0]) if len(later) == 1 else None
 
     def part_for(self, group: bytes) -> QueueDefinition:
         """The part of a FIFO queue that takes messages of the group; an unsplit queue itself."""

@@ -95,7 +95,7 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message in the outbox, as the other shard gets it. `queue_id` is that of the queue with
     this ARN at the departure. One that `transfers` goes to that part of its own queue and to no
     other, and stays what it is; an operator's `hold` goes with it, and so does the end of its
-    delay, `due_ms`, -1 for none. One of a FIFO queue keeps its `sequence`, 0 for none."""
+    delay, `due_ms`, -1 for none."""
 
     origin: bytes
     number: int
@@ -105,7 +105,6 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     transfers: bool = False
     hold: Hold | None = None
     due_ms: int = -1
-    sequence: int = 0
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True):

@@ -209,5 +209,4 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
             self.transfers,
             self.hold,
             self.due_ms,
-            self.lease.sequence if self.transfers and self.fifo else 0,
         )

@@ -123,15 +123,12 @@ class _Accepting:
 
     def _part_of_transfer(self, arrival: Arrival) -> QueueDefinition | None:
         """The part that it was sent to and no other, since handles follow it there. A closed one
-        passes it on, until it is known to be empty; of a FIFO queue it has said that it has no
-        messages of the group."""
+        passes it on, until it is known to be empty."""
         part = self._shard.definitions.queue_of_id(arrival.queue_id)
         row = self._shard.parts.get(arrival.queue_id)
-        if part is None or part.shard != self._number:
+        if part is None or part.shard != self._number or (row is not None and row.drained_version):
             return None
-        if row is None or not row.closed_version:
-            return part
-        return None if row.drained_version or part.settings.fifo else part
+        return part
 
     def _target(self, arrival: Arrival) -> QueueDefinition | None:
         """The part of this shard that it was sent to, if it takes messages, else another one that
@@ -159,7 +156,7 @@ class _Accepting:
         if book is None:
             queue = self._shard.queue(target.queue_id)
             book = self._books[target.queue_id] = order.book(self._shard, queue)
-        sequence = arrival.sequence or book.allocate()
+        sequence = book.allocate()
         if arrival.due_ms >= 0:
             if arrival.message.group:
                 book.delay(arrival.message.group)
@@ -176,7 +173,6 @@ class _Accepting:
             if expires_ms := expiry(target.settings.own_tags, self._now_ms):
                 message = msgspec.structs.replace(message, expires_ms=expires_ms)
         if arrival.hold is not None:
-            book.arrive_held(group)
             self._held.setdefault(target.queue_id, []).append(
                 held_there(arrival.hold, sequence, message)
             )

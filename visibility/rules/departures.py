@@ -235,10 +235,6 @@ class _Clearing:
         leases = [_returned_lease(each.lease, self._now_ms) for each in back.values()]
         book = self._order.book(shard, shard.queue(self._queue_id))
         book.settle_all([each.lease for each in gone.values()], leases)
-        for each in back.values():
-            if each.hold is not None and each.locked:
-                book.depart(each.locked, each.lease.sequence)
-                book.settle(each.locked, (), [])
         for each in delayed.values():
             if each.message.group:
                 book.delay(each.message.group)
@@ -361,8 +357,6 @@ class DeparturesCleared(Event, frozen=True):
     def apply(self, shard: ShardState) -> None:
         queue = shard.queues.get(self.queue_id)
         gone = [_remove_departure(shard, queue, number) for number in self.numbers]
-        if queue is not None and any(departure.transfers for departure in gone):
-            shard.plan_pulse(queue, self.cleared_at_ms)  # the next ones go
         _go_on(shard, queue, gone, self.cleared_at_ms)
 
     @override

@@ -25,7 +25,6 @@ from visibility.rules.archive_batches import (
     takes_expired,
 )
 from visibility.rules.events import Event
-from visibility.rules.group_transfers import advance_group_transfers
 from visibility.rules.groups import GroupBook
 from visibility.rules.hold_messages import end_holds, needs_release
 from visibility.rules.leases import lease_of, no_lease
@@ -365,7 +364,6 @@ STEPS: tuple[Step, ...] = (
     _send_to_the_back,
     advance_move_tasks,
     advance_transfers,
-    advance_group_transfers,
     end_quarantine,
     end_holds,
     end_times_to_live,

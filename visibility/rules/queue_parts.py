@@ -118,18 +118,13 @@ def blocked_by(queue: QueueState) -> str:
     return ""
 
 
-def gives_nothing(
-    shard: ShardState, definition: QueueDefinition, queue: QueueState, now_ms: int
-) -> bool:
+def gives_nothing(shard: ShardState, queue: QueueState, now_ms: int) -> bool:
     """True for a part that closed long ago: what it has is to leave, not to be received here again
     and again. Where nothing can leave, it is received."""
     row = shard.parts.get(queue.queue_id)
     if row is None or not row.closed_version or now_ms - row.closed_at_ms < GIVES_OUT_MS:
         return False
-    if blocked_by(queue):
-        return False
-    number = definition.part_number
-    return not queue.fifo or all(part.is_open for part in definition.parts if part.number > number)
+    return not queue.fifo and not blocked_by(queue)
 
 
 def unfinished_closings(shard: ShardState, now_ms: int) -> Iterator[PartChanged]:
@@ -185,7 +180,7 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     assert isinstance(operation, FindMessages)
     definition = request.queue
     queue = shard.queue(definition.queue_id)
-    is_over = gives_nothing(shard, definition, queue, stamp.now_ms)
+    is_over = gives_nothing(shard, queue, stamp.now_ms)
     ready = queue.ready_groups.total if queue.fifo else queue.visible
     if ready > 0 and not is_over and queue.in_flight < in_flight_max(definition):
         if not definition.settings.own_tags or receive_room(queue, definition, stamp.now_ms) > 0:

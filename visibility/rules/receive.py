@@ -42,7 +42,7 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
     """Take the next visible messages; park or answer empty if there are none."""
     settings = request.queue.settings
     taking = _Taking(shard, request, stamp)
-    if request.queue.parts and gives_nothing(shard, request.queue, taking.queue, stamp.now_ms):
+    if request.queue.parts and gives_nothing(shard, taking.queue, stamp.now_ms):
         return taking.nothing(), ()
     events = order_of(settings).choose(taking)
     if taking.leases:

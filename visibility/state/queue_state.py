@@ -182,8 +182,8 @@ class QueueState:
     """Heap of sequences that became visible again; those hidden or gone since are skipped."""
     quarantined: Quarantine = field(default_factory=Quarantine)
     """The messages that cannot be served."""
-    locked: dict[bytes, int] = field(default_factory=dict)
-    """FIFO: groups that give out nothing, with the reason, see `group_locks.py`."""
+    locked: dict[bytes, None] = field(default_factory=dict)
+    """FIFO: groups that wait until no earlier part of the queue has messages of them."""
     holds: dict[int, Hold] = field(default_factory=dict)
     """Holds of operators, by sequence; of some, the message is gone."""
     in_flight: int = 0
