@@ -22,7 +22,7 @@ from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.questions import Questions
 from cluster.peers.revision_barrier import RevisionBarrier, spread
-from cluster.peers.roles import Role, cluster_mark
+from cluster.peers.roles import Role
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores
@@ -87,7 +87,8 @@ class ClusterHost(NamedTuple):
         clusters = self._clusters()
         if len(clusters) == 1:
             return self.joined.cluster.numbers
-        return [shard_for(name, clusters, self.joined.leaders.leader_of, view.queues_of_shard)]
+        leader_of, draining = self.joined.leaders.leader_of, self.joined.fleet.fleet.draining
+        return [shard_for(name, clusters, leader_of, view.queues_of_shard, draining)]
 
     def _clusters(self) -> dict[int, range]:
         """The shards of all founded clusters, by number."""
@@ -115,6 +116,7 @@ class ClusterHost(NamedTuple):
         for role in (Role.NEIGHBOUR, Role.GATEWAY):
             self.transport.serve(Channel.REQUESTS, decided.service_for(role), role)
         self.transport.serve(Channel.CATALOG, RevisionBarrier(catalog).service)
+        catalog.draining_shards = lambda: self.joined.fleet.fleet.draining_shards
         self.catalog.set_result(catalog)
         self.ids.set_result(RaisedIds(router.ask))
         return router
@@ -161,7 +163,9 @@ class ClusterHost(NamedTuple):
         )
         return Feature(
             parts={
-                ClusterPages: ClusterPages(status, joined.members),
+                ClusterPages: ClusterPages(
+                    status, joined.members, joined.root, joined.member.number
+                ),
                 FleetPages: self.fleet_pages(),
                 SharedRoutes: SharedRoutes(self.questions, joined.leaders, stores.replicas()),
             },
@@ -217,7 +221,7 @@ def open_cluster_host(
         settings=PEERS,
         clock=clock,
         entropy=entropy,
-        mark=cluster_mark(joined.member.number),
+        mark=joined.member.mark,
     )
     transport.on_lost.append(partial(_peer_lost, joined))
     process.opened.push_async_callback(transport.stop)

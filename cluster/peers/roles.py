@@ -15,11 +15,13 @@ from visibility.contract.operations import Operation
 from visibility.rules import (
     acknowledge,
     archive_batches,
+    at_most_once,
     departures,
     earlier_parts,
     kept_queues,
     queue_parts,
     queues,
+    transactions,
 )
 from visibility.rules.features import OPERATIONS
 
@@ -94,11 +96,14 @@ _OF_THE_CLUSTER = {
 _FOR_CLIENTS = {
     acknowledge.ReturnMessages,
     acknowledge.UndoReceive,
+    at_most_once.RemoveTaken,
     queues.ReadCounters,
     queues.ReadQueues,
     queue_parts.FindMessages,
     earlier_parts.FindIds,
     earlier_parts.FindAttempt,
+    transactions.TransactMessages,
+    transactions.FindTransaction,
 }
 """Asked by a router to answer a client, besides the client's own operations."""
 

@@ -36,6 +36,7 @@ from visibility.rows.row_keys import LEASE, MESSAGE
 from visibility.rules.acknowledge import _all_failures
 from visibility.rules.archive_batches import AcknowledgeArchive, SealArchive, the_shard
 from visibility.rules.arrivals import AcceptMessages
+from visibility.rules.at_most_once import RemoveTaken
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.rules.departures import ClearOutbox, ReadOutbox
@@ -56,6 +57,7 @@ from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters, Read
 from visibility.rules.resend import ResendMessage
 from visibility.rules.schedules import ChangeSchedule
 from visibility.rules.selected import DeleteSelected
+from visibility.rules.transactions import FindTransaction, TransactMessages
 from visibility.state.short_answers import ShortFailures
 from visibility.tests import prepared
 
@@ -97,6 +99,7 @@ CHANGING: dict[str, Make] = {
     "show in order": lambda s, f: prepared.change(FIFO, f[2], 0),
     "show batch": lambda s, f: prepared.change_batch(FIFO, [f[2], REFUSED, f[2]], [0, 1, 5]),
     "return": lambda s, f: prepared.give_back(STANDARD, s),
+    "remove taken": lambda s, f: prepared.prepared(STANDARD, RemoveTaken(), s),
     "start": lambda s, f: prepared.start_move_task(STANDARD, None),
     "move selected": move_selected,
     "resend": resend,
@@ -219,6 +222,8 @@ def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
         ReadOutbox,
         AcceptMessages,
         ClearOutbox,
+        TransactMessages,
+        FindTransaction,
     }
 
     assert {kind for kind, row in OPERATIONS.items() if row.replay is None} == repeatable

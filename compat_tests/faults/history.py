@@ -45,6 +45,12 @@ class Queue:
     in_flight_max: int = 0
     """Messages that consumers may have at a time, 0 if nothing limits them."""
 
+    messages_max: int = 0
+    """Messages that the queue holds at most, 0 if nothing limits it."""
+
+    is_strict: bool = False
+    """Messages of a higher priority are received before all others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -66,6 +72,8 @@ class Send:
     delay_s: float = 0.0
     request_id: str = ""
     """Of the answer, where the client tells."""
+
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -104,6 +112,16 @@ class Delete:
     delivery: Delivery
     begun: float
     ended: float
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction: names of what it sent, and the delivery that it consumed, if any."""
+
+    sent: tuple[str, ...]
+    consumed: Delivery | None
+    begun: float
     outcome: Outcome
 
 
@@ -154,6 +172,7 @@ class History:
     changes: list[Change] = field(default_factory=list)
     deletes: list[Delete] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
     restorations: list[Removal] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)

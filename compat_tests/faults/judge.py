@@ -28,6 +28,8 @@ MARGIN_S = 0.5
 """Tolerance between two clocks, and for a slow machine: leases are treated as this much shorter."""
 
 DEDUPLICATION_S = 300.0
+_RECEIVE_MAX = 10
+"""Messages that a receive takes at most, and its client may not know of."""
 
 
 class Violation(NamedTuple):
@@ -202,6 +204,46 @@ def _returned(evidence: Evidence) -> Iterator[Finding]:
                 yield name, f"came back {after:.3f} s after its delete, from {delivery.queue}"
 
 
+def _half_done(evidence: Evidence) -> Iterator[Finding]:
+    """Transactions of which some was done and some was not, or which were cancelled and did
+    something."""
+    for transaction in evidence.history.transactions:
+        came = [each for each in transaction.sent if evidence.deliveries.get(each)]
+        if not came:
+            continue
+        if transaction.outcome is Outcome.REFUSED:
+            yield came[0], "came from a transaction that was cancelled"
+        for name in transaction.sent:
+            queue = evidence.sends[name][0].queue
+            if name not in came and not evidence.removal(queue, transaction.begun, float("inf")):
+                yield name, f"did not come, but {came[0]} of its transaction did"
+        consumed = transaction.consumed
+        if consumed is not None:
+            done = min(each.ended for name in came for each in evidence.deliveries[name])
+            for delivery in evidence.deliveries[consumed.name]:
+                if delivery.begun > done:
+                    yield consumed.name, f"came back after {came[0]} was made of it"
+
+
+def _consumed_twice(evidence: Evidence) -> Iterator[Finding]:
+    """Messages that two transactions consumed, or one after they were deleted."""
+    consumers = Counter[tuple[str, str]]()
+    for transaction in evidence.history.transactions:
+        consumed = transaction.consumed
+        if consumed is None or transaction.outcome is not Outcome.DONE:
+            continue
+        consumers[consumed.name, consumed.message_id] += 1
+        if consumers[consumed.name, consumed.message_id] == 2:
+            yield consumed.name, "was consumed by two transactions"
+        deleted = evidence.deleted.get(consumed.name, transaction.begun)
+        if deleted < transaction.begun and consumed.message_id in {
+            each.delivery.message_id
+            for each in evidence.deletes[consumed.name]
+            if each.ended == deleted
+        }:
+            yield consumed.name, "was consumed by a transaction after its delete"
+
+
 def _served_after_removal(evidence: Evidence) -> Iterator[Finding]:
     """Messages delivered after a purge that was not undone."""
     for name, sends in evidence.sends.items():
@@ -259,6 +301,26 @@ def _over_the_limit(evidence: Evidence) -> Iterator[Finding]:
                 break
 
 
+def _over_length(evidence: Evidence) -> Iterator[Finding]:
+    """More messages in a queue at one instant than its limit allows."""
+    limits = {queue.name: queue.messages_max for queue in evidence.history.queues.values()}
+    steps: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for name, sends in evidence.sends.items():
+        for send in sends:
+            if limits[send.queue] and send.outcome is Outcome.DONE:
+                ends = [each.begun for each in evidence.deletes.get(name, ())]
+                removal = evidence.removal(send.queue, send.begun, float("inf"))
+                ends += [] if removal is None else [removal.begun]
+                steps[send.queue] += [(send.ended, 1), *((end, -1) for end in sorted(ends)[:1])]
+    for queue, changes in steps.items():
+        held = 0
+        for at, step in sorted(changes):
+            held += step
+            if held > limits[queue]:
+                yield queue, f"held {held} messages at {at:.3f}"
+                break
+
+
 def _comes_before(first: Delivery, second: Delivery) -> bool:
     if first.message_id == second.message_id:
         return first.count < second.count and second.ended > first.begun  # else see `_wrong_count`
@@ -308,6 +370,33 @@ def _served_too_old(evidence: Evidence) -> Iterator[Finding]:
             over_s = age_s - history.queues[delivery.queue].retention_s
             if over_s > 0:
                 yield name, f"was served by {delivery.queue} {over_s:.3f} s after its retention"
+
+
+def _higher_waited(evidence: Evidence) -> Iterator[Finding]:
+    """Messages served while others of a higher priority waited that nobody had received so far."""
+    history = evidence.history
+    strict = {queue.name for queue in history.queues.values() if queue.is_strict}
+    waiting = [
+        each
+        for name, sends in evidence.sends.items()
+        for each in sends
+        if each.queue in strict and len(sends) == 1 and each.outcome is Outcome.DONE
+    ]
+    firsts = {name: min(each.begun for each in of) for name, of in evidence.deliveries.items()}
+    for name, deliveries in evidence.deliveries.items():
+        for delivery in deliveries:
+            higher = [
+                send.name
+                for send in waiting
+                if send.queue == delivery.queue
+                and send.priority > evidence.sends[name][0].priority
+                and send.ended + MARGIN_S < delivery.begun
+                and firsts.get(send.name, float("inf")) > delivery.ended
+                and evidence.removal(send.queue, send.begun, delivery.ended) is None
+            ]
+            hidden = _RECEIVE_MAX * history.unknown_receives[delivery.queue]
+            if len(higher) > hidden:
+                yield name, f"was served by {delivery.queue} before {', '.join(higher)}"
 
 
 def _out_of_order(evidence: Evidence) -> Iterator[Finding]:
@@ -406,12 +495,16 @@ Rule = Callable[[Evidence], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
     _wrong_message,
     _returned,
+    _half_done,
+    _consumed_twice,
     _served_after_removal,
     _hidden_but_served,
     _over_the_limit,
+    _over_length,
     _wrong_count,
     _early,
     _served_too_old,
+    _higher_waited,
     _out_of_order,
     _duplicate,
     _two_places,

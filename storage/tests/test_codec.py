@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
-from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.contract.stored_message import Hold, Lease, SentElsewhere, StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_values import (
     ArchivedMessage,
@@ -19,6 +19,7 @@ from visibility.rows.row_values import (
     QueueRow,
     Remembered,
     SealedBatch,
+    TransactionRow,
 )
 from visibility.state.short_answers import AnswersRow, ShortFailures, ShortReceive, ShortSends
 
@@ -26,13 +27,32 @@ MESSAGE_ID = "01234567-89ab-4def-8123-456789abcdef"
 GROUP = bytes(range(16))
 MESSAGE = StoredMessage(MESSAGE_ID, 1_700_000_000_000, 5, b"hello")
 DEAD_LETTER = StoredMessage(
-    MESSAGE_ID, 1, 5, b"hello", 7, "arn:aws:sqs:r:0:q", 3, 2, GROUP, 1_700_000_000_001, 300, 4, 6, 8
+    MESSAGE_ID,
+    1,
+    5,
+    b"hello",
+    7,
+    "arn:aws:sqs:r:0:q",
+    3,
+    2,
+    GROUP,
+    1_700_000_000_001,
+    300,
+    4,
+    6,
+    8,
+    10,
 )
 LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001)
-MOVED_LEASE = Lease(300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003, 9, 10)
+MOVED_LEASE = Lease(
+    300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003, 9, 10, 5, 70_000
+)
 QUEUE = QueueRow(70_000, 12, 9, 0)
 FIFO_QUEUE = QueueRow(
-    70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001, 7, 60_000, 300
+    *(70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001, 7, 60_000, 300),
+    levels=[(5, 9, 300)],
+    size=70_000,
+    sized_from=7,
 )
 HOLD = Hold(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
@@ -87,6 +107,7 @@ ANSWERS = AnswersRow(
     ],
 )
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
+SENT_ELSEWHERE = SentElsewhere(GROUP, 5, GROUP, 1_700_000_000_000, 60_000)
 DEPARTURE = Departure(
     GROUP,
     300,
@@ -103,6 +124,7 @@ DEPARTURE = Departure(
     True,
     HOLD,
     6,
+    SENT_ELSEWHERE,
 )
 OLD_DEPARTURE = (
     "0192186c6a9cc410000102030405060708090a0b0c0d0e0fcd012c059ccd012c"
@@ -117,6 +139,7 @@ OLD_DEPARTURE = (
 )
 """As written before messages went from part to part of a queue."""
 OUTBOX = OutboxRow(GROUP, 70_000)
+TRANSACTION = TransactionRow(1_700_000_000_000, GROUP, [(MESSAGE_ID, "1"), (None, None)])
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
 """As written before leases knew when their message was sent, and for how long it waits."""
 OLD_QUEUE = "012eb396179cce000111700c090000000000c2000001"
@@ -153,41 +176,44 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "message": (
         MESSAGE,
         "01"
-        "3c5e8a74"
-        "9ed92430313233343536372d383961622d346465662d383132332d3435363738"
+        "e06b9c00"
+        "9fd92430313233343536372d383961622d346465662d383132332d3435363738"
         "39616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c4000000"
-        "000000",
+        "00000000",
     ),
     "dead letter": (
         DEAD_LETTER,
         "01"
-        "4ae52521"
-        "9ed92430313233343536372d383961622d346465662d383132332d3435363738"
+        "762f2623"
+        "9fd92430313233343536372d383961622d346465662d383132332d3435363738"
         "396162636465660105c40568656c6c6f07b161726e3a6177733a7371733a723a"
         "303a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801"
-        "cd012c040608",
+        "cd012c0406080a",
     ),
     "lease": (
         LEASE,
         "01"
-        "bfc298b9"
-        "9ccd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe568"
-        "01c4000000000000",
+        "1308ac27"
+        "9ecd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe568"
+        "01c40000000000000000",
     ),
     "moved lease": (
         MOVED_LEASE,
         "01"
-        "f456b5b7"
-        "9ccd012c0002010506c410000102030405060708090a0b0c0d0e0fcf0000018b"
-        "cfe56802ce00011170cf0000018bcfe56803090a",
+        "a3f96e4c"
+        "9ecd012c0002010506c410000102030405060708090a0b0c0d0e0fcf0000018b"
+        "cfe56802ce00011170cf0000018bcfe56803090a05ce00011170",
     ),
     "queue": (
         QUEUE,
-        "01bead6f3d9dce000111700c090000000000c200000100",
+        "01efeeedb9dc0010ce000111700c090000000000c2000001009000ff",
     ),
     "FIFO queue": (
         FIFO_QUEUE,
-        "01064709ff9dce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe5680107cdea60cd012c",
+        "01"
+        "c88ac3c2"
+        "dc0010ce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe568"
+        "0107cdea60cd012c91930509cd012cce0001117007",
     ),
     "group": (
         GROUP_ROW,
@@ -229,10 +255,11 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "archived": (
         ARCHIVED,
         "01"
-        "5dec9b07"
-        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c02059ed924"
+        "29060e97"
+        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c02059fd924"
         "30313233343536372d383961622d346465662d383132332d3435363738396162"
-        "63646566cf0000018bcfe5680005c40568656c6c6f00c00000c4000000000000",
+        "63646566cf0000018bcfe5680005c40568656c6c6f00c00000c4000000000000"
+        "00",
     ),
     "batch": (
         BATCH,
@@ -255,20 +282,31 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "departure": (
         DEPARTURE,
-        "01328eee939fc410000102030405060708090a0b0c0d0e0fcd012c059ccd012c"
-        "0002010506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802"
-        "ce00011170cf0000018bcfe56803090a9ed92430313233343536372d38396162"
-        "2d346465662d383132332d343536373839616263646566cf0000018bcfe56800"
-        "05c40568656c6c6f00c00000c40000000000000207a561726e3a649ed9243031"
-        "3233343536372d383961622d346465662d383132332d34353637383961626364"
-        "65660105c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302"
-        "c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406"
-        "08c3c3a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf00"
-        "00018bcfe6526006",
+        "01"
+        "c7a3de70"
+        "dc0010c410000102030405060708090a0b0c0d0e0fcd012c059ecd012c000201"
+        "0506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802ce0001"
+        "1170cf0000018bcfe56803090a05ce000111709fd92430313233343536372d38"
+        "3961622d346465662d383132332d343536373839616263646566cf0000018bcf"
+        "e5680005c40568656c6c6f00c00000c4000000000000000207a561726e3a649f"
+        "d92430313233343536372d383961622d346465662d383132332d343536373839"
+        "6162636465660105c40568656c6c6f07b161726e3a6177733a7371733a723a30"
+        "3a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd"
+        "012c0406080ac3c3a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3"
+        "542d31cf0000018bcfe652600695c410000102030405060708090a0b0c0d0e0f"
+        "05c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56800cdea60",
     ),
     "held": (
         HOLD,
         "019453281095cd012ccf0000018bcfe56800a3616e6ea3542d31cf0000018bcfe65260",
+    ),
+    "transaction": (
+        TRANSACTION,
+        "01"
+        "aedeb750"
+        "93cf0000018bcfe56800c410000102030405060708090a0b0c0d0e0f9292d924"
+        "30313233343536372d383961622d346465662d383132332d3435363738396162"
+        "63646566a13192c0c0",
     ),
     "outbox": (
         OUTBOX,
@@ -289,6 +327,7 @@ KINDS = (
     AnswersRow,
     Departure,
     OutboxRow,
+    TransactionRow,
     Hold,
     int,
 )
@@ -312,7 +351,7 @@ def test_no_field_can_be_added_or_change_its_place_unseen(kind: type[msgspec.Str
 
     for field in msgspec.structs.fields(kind):
         values = [getattr(row, field.name) for row in of_kind]
-        default = [] if field.name == "deliveries" else field.default
+        default = [] if field.name in ("deliveries", "levels") else field.default
         assert any(value != default for value in values), field.name
 
 
@@ -321,7 +360,15 @@ def test_a_lease_of_before_is_read_with_the_defaults_of_what_was_added() -> None
 
 
 def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
-    before = msgspec.structs.replace(DEPARTURE, transfers=False, hold=None, due_ms=-1)
+    before = msgspec.structs.replace(
+        DEPARTURE,
+        transfers=False,
+        hold=None,
+        sent=None,
+        due_ms=-1,
+        lease=msgspec.structs.replace(MOVED_LEASE, level=0, size=0),
+        arriving=msgspec.structs.replace(DEAD_LETTER, level=0),
+    )
     assert decode_row(Departure, KEY, bytes.fromhex(OLD_DEPARTURE)) == before
 
 

@@ -14,6 +14,7 @@ values are in `visibility/rows/row_codec.py`.
     0x12   clock_ms, sequence  a message that is out of order of age             empty
     0x13   expires_ms, sequence  a message with a time to live                   empty
     0x14   due_ms, sequence    a delayed message; due_ms is 0 in FIFO queues     StoredMessage
+    0x15   level, sequence     a waiting message with a priority                 empty
     0x18   group               a group's numbers; group is a digest of 16 bytes  GroupRow
     0x19   group, sequence     a waiting message of the group                    empty or a Lease
     0x1a   order               a group that may give messages                    the group's digest
@@ -37,8 +38,9 @@ values are in `visibility/rows/row_codec.py`.
     0x68   origin, number      a message of another shard's outbox               reason or ""
     0x69   origin              the number below which those are answered         number
     0x70   queue_id            a part of a queue that closed                     PartRow
+    0x72   bucket_ms, token    a transaction and its answer                      TransactionRow
 
-The last ten have the queue id 0: they belong to the shard and do not depend on its queues.
+The last eleven have the queue id 0: they belong to the shard and do not depend on its queues.
 
 Every key begins with the queue, so one range delete removes a queue. A queue's own row precedes the
 rows that churn, so finding all queues never walks over deleted messages. Numbers between these
@@ -56,6 +58,7 @@ MESSAGE = b"\x10"
 CLOCK = b"\x12"
 EXPIRY = b"\x13"
 DELAYED = b"\x14"
+LEVEL_LINE = b"\x15"
 GROUP = b"\x18"
 GROUP_LINE = b"\x19"
 HEAD = b"\x1a"
@@ -78,6 +81,7 @@ OUTBOX = b"\x67"
 ARRIVAL = b"\x68"
 ARRIVALS_FLOOR = b"\x69"
 PART = b"\x70"
+TRANSACTION = b"\x72"
 
 _NUMBER = Struct(">Q")
 _PAIR = Struct(">QQ")
@@ -91,6 +95,8 @@ group_line_key = Struct(">Qc16sQ").pack
 """The key of (queue_id, table, group, sequence)."""
 remembered_key = Struct(">QcQ16s").pack
 """The key of (queue_id, table, bucket_ms, digest)."""
+transaction_key = remembered_key
+"""The key of (0, table, bucket_ms, token)."""
 arrival_key = group_line_key
 """The key of (0, table, origin, number)."""
 floor_key = group_key

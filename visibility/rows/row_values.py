@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
+from visibility.contract.stored_message import Arrival, Hold, Lease, SentElsewhere, StoredMessage
 
 NOWHERE = 1 << 52
 """Takes the place of a span for quarantined messages of unknown sequence; spans are lower."""
@@ -24,7 +24,8 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A queue's own row: fields as in `visibility.state.queue_state.QueueState`.
 
     `listed` is the number of groups that may give messages, `stamp_ms` is the shard's time at which
-    the row was written. `purged_at_ms` is no longer used.
+    the row was written, `levels` has (level, waiting, low_water) of each line, `sized_from` is -1
+    if a version before 0.2 wrote the row. `purged_at_ms` is no longer used.
     """
 
     next_sequence: int
@@ -40,6 +41,9 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     continues: int = 0
     first_sequence: int = 1
     departed: int = 0
+    levels: list[tuple[int, int, int]] = []
+    size: int = 0
+    sized_from: int = -1
 
 
 class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -156,7 +160,8 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     is the message at its destination, without its content unless `resealed`. `fifo` locks its
     group meanwhile; `task` is the id of the move task that moves it, empty for none. One that
     `transfers` goes to another part of its queue, with an operator's `hold`, and if it is delayed
-    with its key among the delayed ones, `due_ms`, else -1.
+    with its key among the delayed ones, `due_ms`, else -1. One that a transaction `sent` was in no
+    queue: `queue_id` is THE_SHARD, and it does not return.
     """
 
     origin: bytes
@@ -174,6 +179,7 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     transfers: bool = False
     hold: Hold | None = None
     due_ms: int = -1
+    sent: SentElsewhere | None = None
 
     @property
     def is_delayed(self) -> bool:
@@ -209,4 +215,17 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
             self.transfers,
             self.hold,
             self.due_ms,
+            self.sent,
         )
+
+
+class TransactionRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A transaction that was accepted. Invariant: never changes once written.
+
+    `digest` is that of its entries; `sent` has the MessageId and the SequenceNumber of each entry,
+    None for one without.
+    """
+
+    at_ms: int
+    digest: bytes
+    sent: list[tuple[str | None, str | None]]

@@ -9,13 +9,12 @@ queue departs again, to another part.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 
 import msgspec
 from typing_extensions import override
 
-from visibility.contract.errors import QueueDoesNotExist
+from visibility.contract.errors import OverLimit, QueueDoesNotExist
 from visibility.contract.limits import HELD_UNTIL_MS
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
@@ -46,7 +45,7 @@ from visibility.rules.quarantine import uncovered
 from visibility.rules.queue_parts import open_part
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
-from visibility.state.places import count, join_delayed, leave, leave_delayed
+from visibility.state.places import add_size, count, join_delayed, leave, leave_delayed
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -54,6 +53,9 @@ from visibility.state.stamp import Stamp
 PAGE_MESSAGES = 100
 """Messages that are delivered in one request."""
 _PAGE_BYTES = 512 << 10
+RESTORED_MS = 3_600_000
+"""Time for which the sends of transactions wait for a deleted queue, which can be restored for an
+hour by default."""
 
 
 class ReadOutbox(Operation, frozen=True):
@@ -190,15 +192,32 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
                 renewed[number] = other
                 continue
             reason = QueueDoesNotExist.code
+        if reason and departure.sent is not None and _may_be_restored(departure, stamp):
+            renewed[number] = departure
+            continue
         clearing = by_queue.setdefault(departure.queue_id, _Clearing(departure, stamp.now_ms))
         clearing.settled[number] = departure, reason
     events = [event for each in by_queue.values() for event in each.events(shard)]
+    full = [
+        each.target_queue_id
+        for clearing in by_queue.values()
+        for each, reason in clearing.settled.values()
+        if reason == OverLimit.code
+    ]
+    if full:
+        events.append(TargetsFull(THE_SHARD, stamp.now_ms, list(dict.fromkeys(full))))
     if renewed:
         origin = shard.outbox.origin or stamp.bits128().to_bytes(16)
         again = [msgspec.structs.replace(each, origin=origin) for each in renewed.values()]
         first = shard.outbox.next_number
         events.append(DeparturesRenewed(THE_SHARD, list(renewed), first, again))
     return None, tuple(events)
+
+
+def _may_be_restored(departure: Departure, stamp: Stamp) -> bool:
+    """True if the queue that a transaction sent to may come back with its messages; then this one
+    is to be among them."""
+    return stamp.now_ms - departure.departed_at_ms < RESTORED_MS
 
 
 def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:
@@ -265,18 +284,17 @@ class _Clearing:
 
     def _failed_tasks(self, shard: ShardState) -> list[Event]:
         """The move tasks of the returned messages, with their numbers."""
-        failed = [(each.task, reason) for each, reason in self.settled.values() if reason]
-        counts = Counter(task_id for task_id, _ in failed if task_id)
-        if not counts:
+        returned: dict[str, list[tuple[int, str]]] = {}
+        for each, reason in self.settled.values():
+            if reason and each.task:
+                returned.setdefault(each.task, []).append((each.lease.sequence, reason))
+        if not returned:
             return []
-        reasons = dict(reversed(failed))
         return [
-            MoveTaskChanged(
-                queue.queue_id, _with_returned(task, counts[task.task_id], reasons[task.task_id])
-            )
-            for queue in self._queues_of(shard, counts.keys())
+            MoveTaskChanged(queue.queue_id, _with_returned(task, returned[task.task_id]))
+            for queue in self._queues_of(shard, returned.keys())
             for task in queue.tasks.values()
-            if task.task_id in counts
+            if task.task_id in returned
         ]
 
     def _queues_of(self, shard: ShardState, task_ids: Set[str]) -> Iterable[QueueState]:
@@ -288,12 +306,22 @@ class _Clearing:
         return shard.queues.values()
 
 
-def _with_returned(task: MoveTask, messages: int, reason: str) -> MoveTask:
+def _with_returned(task: MoveTask, returned: list[tuple[int, str]]) -> MoveTask:
+    """The task, some of whose messages came back as (sequence, reason). It looks again at those for
+    which there was no room."""
+    again = [sequence for sequence, reason in returned if reason == OverLimit.code]
+    reasons = [reason for _, reason in returned if reason != OverLimit.code]
+    cursor = task.cursor
+    if again and task.is_active:
+        places = again if task.picked is None else map(task.picked.index, again)
+        cursor = min(cursor, *places)
     return msgspec.structs.replace(
         task,
-        moved=task.moved - messages,
-        stayed=task.stayed + messages,
-        failure_reason=task.failure_reason or reason,
+        moved=task.moved - len(returned),
+        stayed=task.stayed + len(reasons),
+        looked_at=task.looked_at - len(again),
+        cursor=cursor,
+        failure_reason=task.failure_reason or next(iter(reasons), None),
     )
 
 
@@ -316,6 +344,7 @@ class MessagesDeparted(Event, frozen=True):
         for number, departure in self.numbered():
             if departure.is_delayed:
                 leave_delayed(queue, departure.due_ms, departure.lease.sequence)
+                add_size(queue, departure.lease.sequence, -departure.message.size)
             else:
                 leave(shard, queue, departure.lease)
             if departure.transfers:
@@ -357,6 +386,9 @@ class DeparturesCleared(Event, frozen=True):
     def apply(self, shard: ShardState) -> None:
         queue = shard.queues.get(self.queue_id)
         gone = [_remove_departure(shard, queue, number) for number in self.numbers]
+        if shard.full_targets:
+            for departure in gone:
+                shard.full_targets.pop(departure.target_queue_id, None)
         _go_on(shard, queue, gone, self.cleared_at_ms)
 
     @override
@@ -365,9 +397,27 @@ class DeparturesCleared(Event, frozen=True):
             changes.delete(row_key(THE_SHARD, DEPARTURE, number))
 
 
+class TargetsFull(Event, frozen=True):
+    """Queues of other shards refused messages, as their tags leave no room: for a while nothing
+    departs for them. Kept in memory only. The queue is THE_SHARD."""
+
+    refused_at_ms: int
+    targets: list[int]
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        for target in self.targets:
+            shard.note_full(target, self.refused_at_ms)
+
+    @override
+    def record(self, changes: Changes) -> None:
+        """No row: a new leader finds out."""
+
+
 class DeparturesRenewed(Event, frozen=True):
-    """Messages in the outbox go to other parts of their queues, under new numbers. The queue is
-    THE_SHARD."""
+    """Messages that are in no queue here join the outbox under new numbers: the sends of a
+    transaction, and those of the outbox that go to other parts of their queues, whose earlier
+    `numbers` end. The queue is THE_SHARD."""
 
     numbers: list[int]
     first_number: int
@@ -447,6 +497,7 @@ class DelayedReturned(Event, frozen=True):
         for number in self.numbers:
             departure = _remove_departure(shard, queue, number)
             join_delayed(shard, queue, departure.due_ms)
+            add_size(queue, departure.lease.sequence, departure.message.size)
             queue.counts.transferred += 1
 
     @override
@@ -468,6 +519,7 @@ def add_departure(
     if queue is None:
         return
     queue.departed += 1
+    queue.departed_size += departure.message.size
     queue.transferring += departure.transfers
     queue.transferring_delayed += departure.is_delayed
     if departure.locked:
@@ -480,6 +532,7 @@ def _remove_departure(shard: ShardState, queue: QueueState | None, number: int) 
     if queue is None:
         return departure
     queue.departed -= 1
+    queue.departed_size -= departure.message.size
     queue.transferring -= departure.transfers
     queue.transferring_delayed -= departure.is_delayed
     held = queue.in_flight_by_group.get(departure.locked)
@@ -506,6 +559,7 @@ def _put_back(
         queue.counts.transferred += 1
     else:
         queue.counts.moved_in += 1
+    add_size(queue, lease.sequence, message.size)
     queue.aliases += bool(message.original_sequence)
     if message.clock_ms:
         queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))

@@ -10,6 +10,7 @@ from visibility.rules import (
     acknowledge,
     archive_batches,
     arrivals,
+    at_most_once,
     browse,
     departures,
     earlier_parts,
@@ -28,6 +29,7 @@ from visibility.rules import (
     schedules,
     selected,
     send,
+    transactions,
 )
 from visibility.rules.archive_tables import ARCHIVE_TABLES
 from visibility.rules.operation_kinds import Operations
@@ -54,6 +56,7 @@ OPERATIONS = _combined(
     send.OPERATIONS,
     receive.OPERATIONS,
     acknowledge.OPERATIONS,
+    at_most_once.OPERATIONS,
     move_tasks.OPERATIONS,
     move_plans.OPERATIONS,
     browse.OPERATIONS,
@@ -68,6 +71,7 @@ OPERATIONS = _combined(
     archive_batches.OPERATIONS,
     departures.OPERATIONS,
     arrivals.OPERATIONS,
+    transactions.OPERATIONS,
 )
 
 
@@ -80,7 +84,7 @@ def tables_by_prefix(*features: Tables) -> dict[bytes, Table[Any]]:
     return tables
 
 
-SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES, queue_parts.CLOSED_PARTS)
+SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES, queue_parts.CLOSED_PARTS, transactions.TRANSACTIONS)
 TABLES = tables_by_prefix(
     queue_tables.TABLES,
     hold_messages.TABLES,

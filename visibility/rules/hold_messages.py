@@ -27,11 +27,11 @@ from visibility.contract.outcomes import SelectedChanged
 from visibility.contract.stored_message import Hold, Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import GROUP_LINE, HOLD, LEASE, group_line_key, row_key
+from visibility.rows.row_keys import HOLD, row_key
 from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
-from visibility.rules.message_events import MessagesDeleted
+from visibility.rules.message_events import MessagesDeleted, record_leases
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
 from visibility.rules.selected import selected, waiting
@@ -172,7 +172,7 @@ def end_holds(
     leases = [there[mark] for mark in due[:_STEP_MESSAGES]]
     events: tuple[Event, ...] = ()
     if leases:
-        leases, events = _deleted(shard, queue, definition, leases, now_ms)
+        leases, events = delete_in_flight(shard, queue, definition, leases, now_ms)
     gone = [lease.sequence for lease in leases]
     gone += queue.holds.keys() - {mark.sequence for mark in there}
     if gone:
@@ -185,15 +185,15 @@ def end_holds(
     return events, min([now_ms + LOOK_MS, *next_ms])
 
 
-def _deleted(
+def delete_in_flight(
     shard: ShardState,
     queue: QueueState,
     definition: QueueDefinition,
     leases: list[Lease],
     now_ms: int,
 ) -> tuple[list[Lease], tuple[Event, ...]]:
-    """Delete messages as their consumer would have: all, or the first for the archive. Raises
-    DamagedRecord."""
+    """Delete messages in flight as their consumer would have: all, or the first for the archive.
+    Raises DamagedRecord."""
     archived: tuple[Event, ...] = ()
     if takes_deleted(shard, definition.settings):
         messages: dict[int, StoredMessage] = {}
@@ -227,7 +227,7 @@ class MessagesHeld(Event, frozen=True):
         queue = shard.queue(self.queue_id)
         for lease in self.leases:
             if lease.sequence not in queue.entries:
-                leave_line(shard, queue, lease.sequence)
+                leave_line(shard, queue, lease)
             hide(shard, queue, lease, self.held_at_ms)
         for mark in self.marks:
             queue.holds[mark.sequence] = mark
@@ -236,13 +236,9 @@ class MessagesHeld(Event, frozen=True):
 
     @override
     def record(self, changes: Changes) -> None:
-        queue_id = self.queue_id
-        for lease in self.leases:
-            changes.put(row_key(queue_id, LEASE, lease.sequence), encode_row(lease))
-            if lease.group:
-                changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
+        record_leases(changes, self.queue_id, self.leases)
         for mark in self.marks:
-            changes.put(row_key(queue_id, HOLD, mark.sequence), encode_row(mark))
+            changes.put(row_key(self.queue_id, HOLD, mark.sequence), encode_row(mark))
 
 
 class HoldsEnded(Event, frozen=True):

@@ -28,7 +28,7 @@ from visibility.rules.events import Effects, Event
 from visibility.rules.leases import no_lease
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
-from visibility.state.places import join_delayed, leave_delayed
+from visibility.state.places import add_size, join_delayed, leave_delayed
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer
@@ -86,7 +86,8 @@ def decide_change_schedule(shard: ShardState, request: Request, stamp: Stamp) ->
         archived = hand_over(
             shard, definition, leases, messages, reason=DELETED, now_ms=stamp.now_ms
         )
-    canceled = MessagesCanceled(queue.queue_id, [each[:2] for each in found])
+    sizes = [message.size for *_, message in found]
+    canceled = MessagesCanceled(queue.queue_id, [each[:2] for each in found], sizes)
     return answer, (*archived, *book.events(), canceled)
 
 
@@ -182,6 +183,8 @@ class MessagesRescheduled(Event, frozen=True):
         source = shard.queue(self.queue_id)
         for move in self.moves:
             target = shard.queue(move.target_queue_id)
+            add_size(source, move.sequence, -move.message.size)
+            add_size(target, move.target_sequence, move.message.size)
             if self.transfers:
                 leave_delayed(source, move.due_ms, move.sequence)
                 source.counts.transferred -= 1
@@ -216,15 +219,18 @@ class MessagesRescheduled(Event, frozen=True):
 
 
 class MessagesCanceled(Event, frozen=True):
-    """Delayed messages, (due_ms, sequence), were deleted before their time."""
+    """Delayed messages, (due_ms, sequence), were deleted before their time; `sizes` are theirs."""
 
     places: list[tuple[int, int]]
+    sizes: list[int]
 
     @override
     def apply(self, shard: ShardState) -> None:
         queue = shard.queue(self.queue_id)
         queue.delayed -= len(self.places)
         queue.counts.deleted += len(self.places)
+        for (_, sequence), size in zip(self.places, self.sizes, strict=True):
+            add_size(queue, sequence, -size)
 
     @override
     def record(self, changes: Changes) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
+from visibility.contract.limits import TAKEN_UNTIL_MS
 from visibility.contract.stored_message import Lease
 from visibility.state.queue_state import Entry, QueueState
 from visibility.state.shard_state import ShardState
 
 OVER_RECEIVED_FROM = 3
 """Receives after which a message of a standard queue goes to the back once it is visible."""
+TAKEN_MS = 60_000
+"""Time for which a message that no one receives again can be given back."""
 _VISIBLE_AGAIN_SLACK = 4096
 _NONE: frozenset[int] = frozenset()
 
@@ -34,6 +37,9 @@ def hide(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None
             queue.in_flight_by_group.setdefault(lease.group, set()).add(sequence)
         if lease.retry_ms and lease.visible_at_ms <= at_ms:
             wait(shard, queue, lease)
+        elif lease.visible_at_ms == TAKEN_UNTIL_MS:
+            queue.taken[sequence] = None
+            shard.plan_pulse(queue, lease.received_at_ms + TAKEN_MS)
         else:
             shard.deadlines.push(lease.visible_at_ms, queue.queue_id, sequence)
     else:
@@ -52,6 +58,8 @@ def end_flight(shard: ShardState, queue: QueueState, lease: Lease) -> None:
     queue.in_flight -= 1
     if queue.retrying:
         queue.retrying.discard(lease.sequence)
+    if queue.taken:
+        queue.taken.pop(lease.sequence, None)
     if lease.group:
         sequences = queue.in_flight_by_group[lease.group]
         sequences.discard(lease.sequence)
@@ -85,18 +93,24 @@ def _queue_again(shard: ShardState, queue: QueueState, entry: Entry) -> None:
     sequence = entry.lease.sequence
     if not entry.queued:
         entry.queued = True
-        heappush(queue.visible_again, sequence)
+        heappush(queue.visible_again.setdefault(entry.lease.level, []), sequence)
     if entry.lease.receive_count >= OVER_RECEIVED_FROM:
         queue.over_received.append(sequence)
         shard.plan_pulse(queue, entry.lease.visible_at_ms)
 
 
 def trim(queue: QueueState) -> None:
-    """Drop hidden and removed messages from the top of the heap."""
-    returned = queue.visible_again
+    """Drop hidden and removed messages from the tops of the heaps."""
+    for level, returned in list(queue.visible_again.items()):
+        if len(returned) > 2 * len(queue.entries) + _VISIBLE_AGAIN_SLACK:
+            _drop_removed(queue, returned)
+        _trim(queue, returned)
+        if not returned:
+            del queue.visible_again[level]
+
+
+def _trim(queue: QueueState, returned: list[int]) -> None:
     entries = queue.entries
-    if len(returned) > 2 * len(entries) + _VISIBLE_AGAIN_SLACK:
-        drop_removed(queue)
     while returned:
         entry = entries.get(returned[0])
         if entry is not None:
@@ -108,12 +122,19 @@ def trim(queue: QueueState) -> None:
 
 def drop_removed(queue: QueueState) -> None:
     """Drop hidden and removed ones everywhere, even behind a damaged or noisy first one. O(n)."""
+    for level, returned in list(queue.visible_again.items()):
+        _drop_removed(queue, returned)
+        if not returned:
+            del queue.visible_again[level]
+
+
+def _drop_removed(queue: QueueState, returned: list[int]) -> None:
     kept = []
-    for sequence in queue.visible_again:
+    for sequence in returned:
         entry = queue.entries.get(sequence)
         if entry is not None:
             entry.queued = not entry.hidden
             if entry.queued:
                 kept.append(sequence)
     heapify(kept)
-    queue.visible_again[:] = kept
+    returned[:] = kept
