@@ -20,6 +20,7 @@ from visibility.rules import (
     kept_queues,
     queue_parts,
     queues,
+    shared_moves,
 )
 from visibility.rules.features import OPERATIONS
 
@@ -85,6 +86,7 @@ _OF_THE_CLUSTER = {
     queue_parts.PartsAdded,
     earlier_parts.ReadLockedGroups,
     earlier_parts.UnlockGroups,
+    shared_moves.AdvanceMoveTask,
     kept_queues.ContinueQueue,
     kept_queues.RestoreMessages,
     kept_queues.DropQueue,

@@ -28,6 +28,7 @@ from visibility.rules import (
     schedules,
     selected,
     send,
+    shared_moves,
 )
 from visibility.rules.archive_tables import ARCHIVE_TABLES
 from visibility.rules.operation_kinds import Operations
@@ -55,6 +56,7 @@ OPERATIONS = _combined(
     receive.OPERATIONS,
     acknowledge.OPERATIONS,
     move_tasks.OPERATIONS,
+    shared_moves.OPERATIONS,
     move_plans.OPERATIONS,
     browse.OPERATIONS,
     selected.OPERATIONS,

@@ -79,6 +79,7 @@ class ShardState:
         "queues",
         "rows",
         "sealing",
+        "sharing",
         "to_wake",
         "waits",
         "window_bytes",
@@ -116,6 +117,9 @@ class ShardState:
         """Parts of queues that closed, by queue id; those that are gone stay."""
         self.locking: dict[int, None] = {}
         """Ids of queues with locked groups; some may have none any more."""
+        self.sharing: dict[int, None] = {}
+        """Ids of queues with a move task of which other parts do shares; some may have none any
+        more."""
         self.memory: AnswerMemory | None = None
         """Answers for retries; None if no request is tried again."""
         self.quarantines = True
