@@ -14,6 +14,7 @@ from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
+from compat_tests.node_process import run_command
 
 pytestmark = [
     pytest.mark.slow,
@@ -102,6 +103,49 @@ def test_dead_letters_and_redrives_go_between_clusters(fleet: FleetProcess) -> N
         for shard in each["shards"]
     }
     assert sum(shards.values()) >= 16
+
+
+def test_a_redrive_of_a_queue_in_both_clusters_survives_its_leaders(fleet: FleetProcess) -> None:
+    """One task, started through the gateway; hosts of both clusters are restarted meanwhile."""
+    gateway, host = fleet.client(GATEWAY), fleet.client("a")
+    letters, rescued = made(gateway, "shared-letters"), made(gateway, "rescued")
+    policy = {"deadLetterTargetArn": arn_of(gateway, letters), "maxReceiveCount": 1}
+    made(gateway, "shared-source", RedrivePolicy=json.dumps(policy))
+    place = ("--data", str(fleet.data / "a"))
+    for change in (("split", "--parts", "4"), ("move", "--part", "16", "--shard", "4")):
+        action, *options = change
+        done = run_command("fleet", action, "shared-letters", *options, "--json", *place)
+        assert done.returncode == 0, done.stderr
+    parts = json.loads(done.stdout)["parts"]
+    shards = [part["shard"] for part in parts]
+    assert min(shards) < 3 <= max(shards), "in both clusters"
+    sent = [f"{number}" for number in range(200)]
+    for begin in range(0, 200, 10):
+        entries = [{"Id": body, "MessageBody": body} for body in sent[begin : begin + 10]]
+        gateway.call("SendMessageBatch", QueueUrl=letters, Entries=entries)
+    source = arn_of(gateway, letters)
+
+    gateway.call(
+        "StartMessageMoveTask",
+        SourceArn=source,
+        DestinationArn=arn_of(gateway, rescued),
+        MaxNumberOfMessagesPerSecond=20,
+    )
+    fleet.restart("b")
+    fleet.restart("e")
+
+    def task(client: Boto3Client) -> dict[str, Any]:
+        answer = client.call("ListMessageMoveTasks", SourceArn=source)
+        return dict(answer["Results"][0])
+
+    eventually(lambda: task(gateway)["Status"] == "COMPLETED", within=60)
+    seen = task(host)
+    assert seen["ApproximateNumberOfMessagesMoved"] == 200
+    assert seen["ApproximateNumberOfMessagesToMove"] == 200
+    found: list[str] = []
+    while some := bodies(gateway, rescued, WaitTimeSeconds=2):
+        found += some
+    assert sorted(found) == sorted(sent), "each once"
 
 
 def test_a_cluster_that_is_away_costs_only_its_queues(fleet: FleetProcess) -> None:
