@@ -11,6 +11,7 @@ import boto3
 import pytest
 
 from compat_tests.facade import Credentials
+from compat_tests.test_transactions import transacting
 
 _DOCUMENT = Path(__file__).parents[1] / "visibility" / "POLICIES.md"
 _EXAMPLES = re.findall(r"^## ([^\n]+)\n\n```python\n(.*?)```", _DOCUMENT.read_text(), re.M | re.S)
@@ -23,6 +24,8 @@ def test_an_example_runs(
     endpoint: str,
     credentials: Credentials,
     make_queue: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sqs = boto3.client(
         "sqs",
@@ -32,10 +35,15 @@ def test_an_example_runs(
         aws_secret_access_key=credentials.secret_access_key,
     )
     url = make_queue()
+    given = {"sqs": sqs, "url": url, "time": time}
+    if "holdfast.transact" in code:
+        sqs.send_message(QueueUrl=url, MessageBody="order")
+        given["holdfast"] = transacting(endpoint, credentials, tmp_path, monkeypatch)
+        given["message"] = sqs.receive_message(QueueUrl=url)["Messages"][0]
 
-    exec(code, {"sqs": sqs, "url": url, "time": time})
+    exec(code, given)
 
-    assert sqs.list_queue_tags(QueueUrl=url)["Tags"]
+    assert "message" in given or sqs.list_queue_tags(QueueUrl=url)["Tags"]
     assert len(code.splitlines()) <= 3
 
 

@@ -13,6 +13,7 @@ from botocore.exceptions import ClientError
 from compat_tests.clients.boto3_client import connect
 from compat_tests.facade import Credentials, eventually
 from compat_tests.node_process import NodeProcess, run_command
+from compat_tests.test_transactions import transacting
 
 _EXPORT = re.compile(r"export (AWS_\w+)=(\S+)")
 _ALLOW = {"Effect": "Allow", "Action": ["sqs:SendMessage", "sqs:GetQueueUrl"], "Resource": "*"}
@@ -103,6 +104,29 @@ def test_an_account_lets_another_in_by_its_queues_policy(node: NodeProcess, url:
     )
 
     assert _outcome(node, other, url) == "sent"
+
+
+def test_each_entry_of_a_transaction_needs_the_permission_of_its_action(
+    node: NodeProcess, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = connect(node.url, node.credentials)
+    owner.add_permission(
+        QueueUrl=url, Label="senders", AWSAccountIds=["333333333333"], Actions=["SendMessage"]
+    )
+    owner.send_message(QueueUrl=url, MessageBody="x")
+    handle = owner.receive_message(QueueUrl=url)["Messages"][0]["ReceiptHandle"]
+    other = _key(node, _run(node, "credentials", "add", "--account", "333333333333"))
+    holdfast = transacting(node.url, other, tmp_path, monkeypatch)
+    send = {"Send": {"QueueUrl": url, "MessageBody": "y"}}
+    delete = {"Delete": {"QueueUrl": url, "ReceiptHandle": handle}}
+
+    holdfast.transact_messages(TransactItems=[send])
+    with pytest.raises(ClientError) as refused:
+        holdfast.transact_messages(TransactItems=[send, delete])
+
+    assert refused.value.response["Error"]["Code"] == "AccessDeniedException"
+    (message,) = owner.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+    assert message["Body"] == "y"
 
 
 def test_sender_id_is_the_account_of_its_root_and_the_id_of_a_user(

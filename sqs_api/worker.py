@@ -34,6 +34,7 @@ from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.gateway.request_memory import RequestMemory
+from sqs_api.gateway.transactions import Transactions
 from sqs_api.gateway.used_keys import UsedKeys
 from sqs_api.host_metrics import host_metrics
 from sqs_api.http.fallback import OtherPages
@@ -159,6 +160,15 @@ class Worker:
         self.queue_actions = QueueActions(
             catalog, router, shards.split, owner.deletions, shards.queue_watch
         )
+        transactions = Transactions(
+            authentication(settings, self.verifier),
+            self.access,
+            self.payloads,
+            router,
+            rates,
+            clock,
+            entropy,
+        )
         self.gateway = Gateway(
             authenticate=authentication(settings, self.verifier),
             queues=self.queue_actions,
@@ -178,7 +188,10 @@ class Worker:
             origins=AllowedOrigins(settings.browser_origins),
             rates=rates,
             recheck_refusal=RecheckRefusal(self.queue_actions, shards.sealer, owner.catch_up),
-            services=[service for feature in self.features for service in feature.services],
+            services=[
+                *(service for feature in self.features for service in feature.services),
+                transactions,
+            ],
         )
         sources = [source for feature in self.features for source in feature.metrics]
         self.metrics = Metrics(owner.accounting, sources)

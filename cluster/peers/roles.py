@@ -21,6 +21,7 @@ from visibility.rules import (
     queue_parts,
     queues,
     shared_moves,
+    transactions,
 )
 from visibility.rules.features import OPERATIONS
 
@@ -101,6 +102,8 @@ _FOR_CLIENTS = {
     queue_parts.FindMessages,
     earlier_parts.FindIds,
     earlier_parts.FindAttempt,
+    transactions.TransactMessages,
+    transactions.FindTransaction,
 }
 """Asked by a router to answer a client, besides the client's own operations."""
 

@@ -25,7 +25,6 @@ from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
-from visibility.rows.row_values import TARGET_MOVED
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.departures import ClearOutbox, ReadOutbox
@@ -151,8 +150,8 @@ class Deliveries:
         if not accepted.outcomes:
             return None
         await self._ask(source, ClearOutbox(accepted.outcomes))
-        if all(reason == TARGET_MOVED for _, _, reason in accepted.outcomes):
-            return None  # they go on when this host knows to where
+        if all(reason for _, _, reason in accepted.outcomes):
+            return None  # they go on when this host knows to where, or when their queue is back
         return False
 
     async def _forget(self, pair: tuple[int, int], floors: Floors) -> None:

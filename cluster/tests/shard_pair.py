@@ -112,8 +112,15 @@ class ShardPair:
     def deliver(self, source: int = 0) -> None:
         """All steps, until the outbox is empty and the other shard has forgotten."""
         while (page := self.read(source)).arrivals:
-            self.clear(self.accept(page.arrivals, page.floors, at=1 - source), source)
+            self._deliver(page, source)
         self.accept([], page.floors, at=1 - source)
+
+    def deliver_once(self, source: int = 0) -> None:
+        """The steps for one page."""
+        self._deliver(self.read(source), source)
+
+    def _deliver(self, page: OutboxPage, source: int) -> None:
+        self.clear(self.accept(page.arrivals, page.floors, at=1 - source), source)
 
     def _ask(self, number: int, operation: Operation) -> Answer:
         answer = self.shards[number].submit(prepared.prepared(the_shard(number), operation)).answer

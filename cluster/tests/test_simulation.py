@@ -22,6 +22,7 @@ from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
 from cluster.tests.simulation.retention_planted import BRIEF_PLANTS, SCHEDULE_PLANTS
 from cluster.tests.simulation.retention_planted import PLANTS as RETENTION_PLANTS
 from cluster.tests.simulation.run import Shape, simulate
+from cluster.tests.simulation.transaction_planted import PLANTS as TRANSACTION_PLANTS
 from cluster.tests.test_outbox import test_a_group_is_locked_until_the_clear as locked_until_cleared
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200"))
@@ -46,6 +47,7 @@ _PLANTED: list[tuple[Plant, Shape]] = [
     *((plant, Shape(has_short=True)) for plant in RETENTION_PLANTS),
     *((plant, Shape(has_brief=True)) for plant in BRIEF_PLANTS),
     *((plant, Shape(has_schedules=True)) for plant in SCHEDULE_PLANTS),
+    *((plant, Shape(shards=3, has_transactions=True)) for plant in TRANSACTION_PLANTS),
     *((plant, Shape(has_sole=True)) for plant in REFUSED_PLANTS),
     *((plant, Shape(shards=2, has_parts=True)) for plant in (*PARTS_PLANTS, *FIFO_PLANTS)),
 ]

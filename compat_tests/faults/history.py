@@ -107,6 +107,16 @@ class Delete:
     outcome: Outcome
 
 
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """A transaction: names of what it sent, and the delivery that it consumed, if any."""
+
+    sent: tuple[str, ...]
+    consumed: Delivery | None
+    begun: float
+    outcome: Outcome
+
+
 @dataclass(slots=True)
 class Hold:
     """An operator's hold on a message, from an answer until a release was asked for."""
@@ -154,6 +164,7 @@ class History:
     changes: list[Change] = field(default_factory=list)
     deletes: list[Delete] = field(default_factory=list)
     removals: list[Removal] = field(default_factory=list)
+    transactions: list[Transaction] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
     restorations: list[Removal] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)

@@ -202,6 +202,46 @@ def _returned(evidence: Evidence) -> Iterator[Finding]:
                 yield name, f"came back {after:.3f} s after its delete, from {delivery.queue}"
 
 
+def _half_done(evidence: Evidence) -> Iterator[Finding]:
+    """Transactions of which some was done and some was not, or which were cancelled and did
+    something."""
+    for transaction in evidence.history.transactions:
+        came = [each for each in transaction.sent if evidence.deliveries.get(each)]
+        if not came:
+            continue
+        if transaction.outcome is Outcome.REFUSED:
+            yield came[0], "came from a transaction that was cancelled"
+        for name in transaction.sent:
+            queue = evidence.sends[name][0].queue
+            if name not in came and not evidence.removal(queue, transaction.begun, float("inf")):
+                yield name, f"did not come, but {came[0]} of its transaction did"
+        consumed = transaction.consumed
+        if consumed is not None:
+            done = min(each.ended for name in came for each in evidence.deliveries[name])
+            for delivery in evidence.deliveries[consumed.name]:
+                if delivery.begun > done:
+                    yield consumed.name, f"came back after {came[0]} was made of it"
+
+
+def _consumed_twice(evidence: Evidence) -> Iterator[Finding]:
+    """Messages that two transactions consumed, or one after they were deleted."""
+    consumers = Counter[tuple[str, str]]()
+    for transaction in evidence.history.transactions:
+        consumed = transaction.consumed
+        if consumed is None or transaction.outcome is not Outcome.DONE:
+            continue
+        consumers[consumed.name, consumed.message_id] += 1
+        if consumers[consumed.name, consumed.message_id] == 2:
+            yield consumed.name, "was consumed by two transactions"
+        deleted = evidence.deleted.get(consumed.name, transaction.begun)
+        if deleted < transaction.begun and consumed.message_id in {
+            each.delivery.message_id
+            for each in evidence.deletes[consumed.name]
+            if each.ended == deleted
+        }:
+            yield consumed.name, "was consumed by a transaction after its delete"
+
+
 def _served_after_removal(evidence: Evidence) -> Iterator[Finding]:
     """Messages delivered after a purge that was not undone."""
     for name, sends in evidence.sends.items():
@@ -406,6 +446,8 @@ Rule = Callable[[Evidence], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
     _wrong_message,
     _returned,
+    _half_done,
+    _consumed_twice,
     _served_after_removal,
     _hidden_but_served,
     _over_the_limit,

@@ -28,6 +28,7 @@ from sqs_api.commands.queues_command import queues
 from sqs_api.commands.redrive import redrive
 from sqs_api.commands.remove_queue import delete_queue, purge_queue
 from sqs_api.commands.restore_queue import restore_queue
+from sqs_api.commands.sdk_model_command import sdk_model_command
 from sqs_api.commands.serve import check_config, example_config, serve, serve_worker
 from sqs_api.commands.usage_command import metrics, usage
 from sqs_api.commands.users import users
@@ -79,6 +80,7 @@ for command in (
     fleet,
     audit,
     archive,
+    sdk_model_command,
 ):
     cli.add_command(command)
 

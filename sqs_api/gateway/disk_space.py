@@ -17,6 +17,7 @@ from visibility.contract.operations import CreateQueue, Operation
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.move_tasks import MoveSelected
 from visibility.rules.resend import ResendMessage
+from visibility.rules.transactions import TransactMessages
 
 _DISK_SHORT = "The service has no space for more messages. Please try again."
 _TAKE_SPACE = frozenset(
@@ -24,6 +25,7 @@ _TAKE_SPACE = frozenset(
         *(action.request for action in ACTIONS.values() if action.takes_space),
         MoveSelected,
         ResendMessage,
+        TransactMessages,
     }
 )
 _ENOUGH_AGAIN = 1.1

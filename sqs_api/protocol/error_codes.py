@@ -72,6 +72,9 @@ TABLE: dict[type[Exception], ErrorRow] = {
     queue_errors.InvalidBatchEntryId: _service("InvalidBatchEntryId"),
     queue_errors.TooManyEntriesInBatchRequest: _service("TooManyEntriesInBatchRequest"),
     queue_errors.UnsupportedOperation: _service("UnsupportedOperation"),
+    queue_errors.TransactionConflict: _service("TransactionConflictException"),
+    queue_errors.TransactionCanceled: _service("TransactionCanceledException"),
+    queue_errors.IdempotentParameterMismatch: _service("IdempotentParameterMismatchException"),
     queue_errors.ResourceNotFound: _service("ResourceNotFoundException", 404),
     # Recorded: JSON names an unknown action UnknownOperationException, with InvalidAction in the
     # header.

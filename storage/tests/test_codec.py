@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace, Share
-from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.contract.stored_message import Hold, Lease, SentElsewhere, StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_values import (
     ArchivedMessage,
@@ -19,6 +19,7 @@ from visibility.rows.row_values import (
     QueueRow,
     Remembered,
     SealedBatch,
+    TransactionRow,
 )
 from visibility.state.short_answers import AnswersRow, ShortFailures, ShortReceive, ShortSends
 
@@ -92,8 +93,23 @@ ANSWERS = AnswersRow(
     ],
 )
 ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
+SENT_ELSEWHERE = SentElsewhere(GROUP, 5, GROUP, 1_700_000_000_000, 60_000)
 DEPARTURE = Departure(
-    GROUP, 300, 5, MOVED_LEASE, MESSAGE, 2, 7, "arn:d", DEAD_LETTER, True, True, "task", True, HOLD
+    GROUP,
+    300,
+    5,
+    MOVED_LEASE,
+    MESSAGE,
+    2,
+    7,
+    "arn:d",
+    DEAD_LETTER,
+    True,
+    True,
+    "task",
+    True,
+    HOLD,
+    SENT_ELSEWHERE,
 )
 OLD_DEPARTURE = (
     "0192186c6a9cc410000102030405060708090a0b0c0d0e0fcd012c059ccd012c"
@@ -108,6 +124,7 @@ OLD_DEPARTURE = (
 )
 """As written before messages went from part to part of a queue."""
 OUTBOX = OutboxRow(GROUP, 70_000)
+TRANSACTION = TransactionRow(1_700_000_000_000, GROUP, [(MESSAGE_ID, "1"), (None, None)])
 OLD_LEASE = "01f092953c99cd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe56801c4000000"
 """As written before leases knew when their message was sent, and for how long it waits."""
 OLD_QUEUE = "012eb396179cce000111700c090000000000c2000001"
@@ -255,20 +272,31 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "departure": (
         DEPARTURE,
-        "0153b787f09ec410000102030405060708090a0b0c0d0e0fcd012c059ccd012c"
-        "0002010506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802"
-        "ce00011170cf0000018bcfe56803090a9ed92430313233343536372d38396162"
-        "2d346465662d383132332d343536373839616263646566cf0000018bcfe56800"
-        "05c40568656c6c6f00c00000c40000000000000207a561726e3a649ed9243031"
-        "3233343536372d383961622d346465662d383132332d34353637383961626364"
-        "65660105c40568656c6c6f07b161726e3a6177733a7371733a723a303a710302"
-        "c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c0406"
-        "08c3c3a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf00"
-        "00018bcfe65260",
+        "01"
+        "ef67d0d2"
+        "9fc410000102030405060708090a0b0c0d0e0fcd012c059ccd012c0002010506"
+        "c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802ce00011170"
+        "cf0000018bcfe56803090a9ed92430313233343536372d383961622d34646566"
+        "2d383132332d343536373839616263646566cf0000018bcfe5680005c4056865"
+        "6c6c6f00c00000c40000000000000207a561726e3a649ed92430313233343536"
+        "372d383961622d346465662d383132332d3435363738396162636465660105c4"
+        "0568656c6c6f07b161726e3a6177733a7371733a723a303a710302c410000102"
+        "030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c040608c3c3a474"
+        "61736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf0000018bcfe6"
+        "526095c410000102030405060708090a0b0c0d0e0f05c4100001020304050607"
+        "08090a0b0c0d0e0fcf0000018bcfe56800cdea60",
     ),
     "held": (
         HOLD,
         "019453281095cd012ccf0000018bcfe56800a3616e6ea3542d31cf0000018bcfe65260",
+    ),
+    "transaction": (
+        TRANSACTION,
+        "01"
+        "aedeb750"
+        "93cf0000018bcfe56800c410000102030405060708090a0b0c0d0e0f9292d924"
+        "30313233343536372d383961622d346465662d383132332d3435363738396162"
+        "63646566a13192c0c0",
     ),
     "outbox": (
         OUTBOX,
@@ -289,6 +317,7 @@ KINDS = (
     AnswersRow,
     Departure,
     OutboxRow,
+    TransactionRow,
     Hold,
     int,
 )
@@ -321,7 +350,7 @@ def test_a_lease_of_before_is_read_with_the_defaults_of_what_was_added() -> None
 
 
 def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
-    before = msgspec.structs.replace(DEPARTURE, transfers=False, hold=None)
+    before = msgspec.structs.replace(DEPARTURE, transfers=False, hold=None, sent=None)
     assert decode_row(Departure, KEY, bytes.fromhex(OLD_DEPARTURE)) == before
 
 

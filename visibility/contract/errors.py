@@ -145,6 +145,31 @@ class UnsupportedOperation(QueueError):
     code = "AWS.SimpleQueueService.UnsupportedOperation"
 
 
+class TransactionConflict(QueueError):
+    """A handle of a transaction is not that of its message's latest receive, or the message is
+    gone. Named after DynamoDB's reason of a cancelled transaction."""
+
+    code = "TransactionConflict"
+    default_message = (
+        "The receipt handle is not that of the latest receive, or its message is gone."
+    )
+
+
+class TransactionCanceled(QueueError):
+    """A transaction had no effect; DynamoDB's name."""
+
+    code = "TransactionCanceledException"
+
+
+class IdempotentParameterMismatch(QueueError):
+    """A ClientRequestToken was used with other content; DynamoDB's name."""
+
+    code = "IdempotentParameterMismatchException"
+    default_message = (
+        "The ClientRequestToken was used before, for a transaction with other entries."
+    )
+
+
 class ResourceNotFound(QueueError):
     """A move task, or a queue named by ARN, does not exist."""
 

@@ -200,6 +200,16 @@ class Accepted(msgspec.Struct, frozen=True):
     outcomes: list[tuple[bytes, int, str]]
 
 
+class Transacted(msgspec.Struct, frozen=True):
+    """The outcome of a transaction: `sent` has the MessageId and the SequenceNumber of each entry,
+    None for one without. `reasons` has (code, text) for each entry, empty for one that was not
+    refused; with a reason nothing was done. `is_settled`: all that was sent is in its queue."""
+
+    sent: list[tuple[str | None, str | None]]
+    reasons: list[tuple[str, str]] = []
+    is_settled: bool = True
+
+
 class Deduplicated(msgspec.Struct, frozen=True):
     """The answer to a send; `duplicates` of its messages were sent before and are not stored
     again."""
@@ -228,6 +238,7 @@ Answer = (
     | AttemptKnown
     | OutboxPage
     | Accepted
+    | Transacted
     | None
 )
 """The answer to an accepted request."""

@@ -91,10 +91,25 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.visible_at_ms >= HELD_UNTIL_MS
 
 
+class SentElsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The members of a send that a transaction has another shard do, besides the message. Stored
+    form: only append.
+
+    `transaction` is its token; the others are as in `model.Content`, `delay_s` as in SendMessage.
+    """
+
+    transaction: bytes
+    delay_s: int | None = None
+    deduplication: bytes = b""
+    deliver_at_ms: int = 0
+    ttl_ms: int = 0
+
+
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message in the outbox, as the other shard gets it. `queue_id` is that of the queue with
     this ARN at the departure. One that `transfers` goes to that part of its own queue and to no
-    other, and stays what it is; an operator's `hold` goes with it."""
+    other, and stays what it is; an operator's `hold` goes with it. One with `sent` is no message
+    yet: its queue decides on it as on a send."""
 
     origin: bytes
     number: int
@@ -103,6 +118,7 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     message: StoredMessage
     transfers: bool = False
     hold: Hold | None = None
+    sent: SentElsewhere | None = None
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True):

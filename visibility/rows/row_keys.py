@@ -37,8 +37,9 @@ values are in `visibility/rows/row_codec.py`.
     0x68   origin, number      a message of another shard's outbox               reason or ""
     0x69   origin              the number below which those are answered         number
     0x70   queue_id            a part of a queue that closed                     PartRow
+    0x72   bucket_ms, token    a transaction and its answer                      TransactionRow
 
-The last ten have the queue id 0: they belong to the shard and do not depend on its queues.
+The last eleven have the queue id 0: they belong to the shard and do not depend on its queues.
 
 Every key begins with the queue, so one range delete removes a queue. A queue's own row precedes the
 rows that churn, so finding all queues never walks over deleted messages. Numbers between these
@@ -78,6 +79,7 @@ OUTBOX = b"\x67"
 ARRIVAL = b"\x68"
 ARRIVALS_FLOOR = b"\x69"
 PART = b"\x70"
+TRANSACTION = b"\x72"
 
 _NUMBER = Struct(">Q")
 _PAIR = Struct(">QQ")
@@ -91,6 +93,8 @@ group_line_key = Struct(">Qc16sQ").pack
 """The key of (queue_id, table, group, sequence)."""
 remembered_key = Struct(">QcQ16s").pack
 """The key of (queue_id, table, bucket_ms, digest)."""
+transaction_key = remembered_key
+"""The key of (0, table, bucket_ms, token)."""
 arrival_key = group_line_key
 """The key of (0, table, origin, number)."""
 floor_key = group_key

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
+from visibility.contract.stored_message import Arrival, Hold, Lease, SentElsewhere, StoredMessage
 
 NOWHERE = 1 << 52
 """Takes the place of a span for quarantined messages of unknown sequence; spans are lower."""
@@ -155,7 +155,8 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `lease` and `message` are those of its place, to which it returns if it is refused; `arriving`
     is the message at its destination, without its content unless `resealed`. `fifo` locks its
     group meanwhile; `task` is the id of the move task that moves it, empty for none. One that
-    `transfers` goes to another part of its queue, with an operator's `hold`.
+    `transfers` goes to another part of its queue, with an operator's `hold`. One that a
+    transaction `sent` was in no queue: `queue_id` is THE_SHARD, and it does not return.
     """
 
     origin: bytes
@@ -172,6 +173,7 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     task: str = ""
     transfers: bool = False
     hold: Hold | None = None
+    sent: SentElsewhere | None = None
 
     @property
     def handle(self) -> int:
@@ -201,4 +203,17 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
             message,
             self.transfers,
             self.hold,
+            self.sent,
         )
+
+
+class TransactionRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A transaction that was accepted. Invariant: never changes once written.
+
+    `digest` is that of its entries; `sent` has the MessageId and the SequenceNumber of each entry,
+    None for one without.
+    """
+
+    at_ms: int
+    digest: bytes
+    sent: list[tuple[str | None, str | None]]

@@ -19,6 +19,7 @@ from visibility.contract.errors import (
     Moved,
     QueueError,
     ServiceUnavailable,
+    TransactionConflict,
 )
 from visibility.contract.model import Receipt, Request
 from visibility.contract.operations import (
@@ -40,6 +41,7 @@ from visibility.contract.stored_message import Lease
 from visibility.rules.archive_batches import DECISION_BYTES_MAX, hand_over_deleted, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
+from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
 from visibility.rules.levelling import paced
 from visibility.rules.message_events import MessagesDeleted, VisibilityChanged
@@ -71,7 +73,7 @@ def _newest_lease(queue: QueueState, order: Order, receipt: Receipt) -> Lease | 
     """The lease of a message, if it is in memory, the receipt its newest, and the order asks no
     more.
 
-    Most deletes need no more; through `_Acknowledging` a single one took 1.5 times as long.
+    Most deletes need no more; through `Acknowledging` a single one took 1.5 times as long.
     """
     entry = queue.entries.get(receipt.sequence)
     if entry is None or order.handles_expire or entry.lease.receive_count != receipt.delivery:
@@ -79,7 +81,7 @@ def _newest_lease(queue: QueueState, order: Order, receipt: Receipt) -> Lease | 
     return entry.lease
 
 
-class _Acknowledging:
+class Acknowledging:
     """The changes of one request, collected."""
 
     __slots__ = (
@@ -101,7 +103,7 @@ class _Acknowledging:
         self._request = request
         self._stamp = stamp
         self._queue = shard.queue(request.queue.queue_id)
-        self._purged: dict[int, _Acknowledging] = {}
+        self._purged: dict[int, Acknowledging] = {}
         """Changes to messages received before a purge, by the queue that has them."""
         self._order = order_of(request.queue.settings)
         self._now_ms = stamp.now_ms
@@ -136,7 +138,23 @@ class _Acknowledging:
         if is_newest or (not in_flight and lease.receive_count > receipt.delivery):
             self._take(lease, self)
 
-    def _take(self, lease: Lease, place: _Acknowledging) -> None:
+    def delete_latest(self, receipt: Receipt) -> None:
+        """Delete the message of a handle if the handle is that of its latest receive, and no one
+        else has the message. Raises TransactionConflict, Moved, Departing."""
+        lease = self._find(receipt)
+        if lease is None:
+            check_here(self._shard, self._request.queue, receipt.sequence)
+        if (
+            lease is None
+            or lease.sequence in self.deleted
+            or lease.is_held
+            or lease.receive_count != receipt.delivery
+            or (self._order.handles_expire and not self._is_in_flight(lease))
+        ):
+            raise TransactionConflict()
+        self._take(lease, self)
+
+    def _take(self, lease: Lease, place: Acknowledging) -> None:
         """Note that a message is deleted, in `place`: this queue's changes, or a purged one's."""
         if takes_deleted(self._shard, self._request.queue.settings):
             found = self._shard.rows.unless_quarantined(place._queue, [lease.sequence])
@@ -166,15 +184,13 @@ class _Acknowledging:
             return True
         return False
 
-    def _place(self, purged: QueueState) -> _Acknowledging:
+    def _place(self, purged: QueueState) -> Acknowledging:
         """The changes of this request in a purged queue."""
         place = self._purged.get(purged.queue_id)
         if place is None:
             queue = msgspec.structs.replace(self._request.queue, queue_id=purged.queue_id)
             request = msgspec.structs.replace(self._request, queue=queue)
-            place = self._purged[purged.queue_id] = _Acknowledging(
-                self._shard, request, self._stamp
-            )
+            place = self._purged[purged.queue_id] = Acknowledging(self._shard, request, self._stamp)
         return place
 
     def change(self, receipt: Receipt, timeout_s: int, handle: str) -> None:
@@ -246,8 +262,9 @@ class _Acknowledging:
     def _is_in_flight(self, lease: Lease) -> bool:
         return self._now_ms < lease.visible_at_ms < limits.HELD_UNTIL_MS
 
-    def events(self) -> tuple[Event, ...]:
-        """The events of the request."""
+    def events(self, shared_book: GroupBook | None = None) -> tuple[Event, ...]:
+        """The events of the request. The changes of a book that is shared with other changes to
+        the queue are not among them."""
         queue, now_ms = self._queue, self._now_ms
         deleted = list(self.deleted.values())
         changed = [lease for lease in self.changed.values() if lease.sequence not in self.deleted]
@@ -256,12 +273,12 @@ class _Acknowledging:
         if deleted and takes_deleted(self._shard, self._request.queue.settings):
             events += hand_over_deleted(self._shard, self._request, deleted, now_ms)
         if self._order.may_wait_again(queue):
-            book = self._order.book(self._shard, queue)
+            book = shared_book or self._order.book(self._shard, queue)
             for lease in deleted:
                 if lease.group and lease.sequence not in queue.entries:
                     book.leave(lease.group, lease.sequence)
             book.settle_all(deleted, ended)
-            events += book.events()
+            events += book.events() if shared_book is None else ()
         if deleted:
             events.append(MessagesDeleted(queue.queue_id, now_ms, deleted))
         if changed:
@@ -283,7 +300,7 @@ def decide_delete_message(shard: ShardState, request: Request, stamp: Stamp) -> 
     lease = _newest_lease(queue, order_of(request.queue.settings), receipt)
     if lease is not None and not takes_deleted(shard, request.queue.settings):
         return None, (MessagesDeleted(queue.queue_id, stamp.now_ms, [lease]),)
-    acknowledging = _Acknowledging(shard, request, stamp)
+    acknowledging = Acknowledging(shard, request, stamp)
     acknowledging.delete(receipt, operation.receipt_handle or "")
     return None, acknowledging.events()
 
@@ -293,7 +310,7 @@ def decide_delete_message_batch(shard: ShardState, request: Request, stamp: Stam
     operation = request.operation
     assert isinstance(operation, DeleteMessageBatch)
     assert operation.entries is not None
-    acknowledging = _Acknowledging(shard, request, stamp)
+    acknowledging = Acknowledging(shard, request, stamp)
     successful: list[DeleteMessageBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
     for entry, part in zip(operation.entries, request.parts, strict=True):
@@ -322,7 +339,7 @@ def decide_change_message_visibility(shard: ShardState, request: Request, stamp:
     receipt = request.parts[0]
     assert isinstance(operation, ChangeMessageVisibility)
     assert isinstance(receipt, Receipt)
-    acknowledging = _Acknowledging(shard, request, stamp)
+    acknowledging = Acknowledging(shard, request, stamp)
     acknowledging.change(receipt, operation.visibility_timeout or 0, operation.receipt_handle or "")
     return None, acknowledging.events()
 
@@ -334,7 +351,7 @@ def decide_change_message_visibility_batch(
     operation = request.operation
     assert isinstance(operation, ChangeMessageVisibilityBatch)
     assert operation.entries is not None
-    acknowledging = _Acknowledging(shard, request, stamp)
+    acknowledging = Acknowledging(shard, request, stamp)
     successful: list[ChangeMessageVisibilityBatchResultEntry] = []
     failed: list[BatchResultErrorEntry] = []
     for entry, part in zip(operation.entries, request.parts, strict=True):
@@ -368,7 +385,7 @@ def give_back(
     shard: ShardState, request: Request, stamp: Stamp, receipts: Iterable[Receipt]
 ) -> Outcome:
     """Make the messages of these receipts visible again, as if they had not been received."""
-    acknowledging = _Acknowledging(shard, request, stamp)
+    acknowledging = Acknowledging(shard, request, stamp)
     for receipt in receipts:
         acknowledging.give_back(receipt)
     queue, definition = shard.queue(request.queue.queue_id), request.queue

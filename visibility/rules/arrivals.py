@@ -6,6 +6,9 @@ Below an origin's floor everything has been answered, and a late request is igno
 
 A message for a part that is closed, gone or purged comes to an open part of its queue in this
 shard; if there is none, its own shard sends it to another one, under a new number.
+
+The sends of a transaction come the same way. They were accepted where it was decided, so here they
+are delayed and deduplicated as any send, and refused only if their queue is gone.
 """
 
 from __future__ import annotations
@@ -15,10 +18,10 @@ from collections.abc import Iterable
 import msgspec
 from typing_extensions import override
 
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import Content, QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
-from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
+from visibility.contract.stored_message import Arrival, Hold, Lease, SentElsewhere, StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
@@ -33,6 +36,7 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import shares_out
+from visibility.rules.send import Sending
 from visibility.rules.transfers import held_there
 from visibility.state.places import count
 from visibility.state.rows import Rows
@@ -56,7 +60,7 @@ def decide_accept_messages(shard: ShardState, request: Request, stamp: Stamp) ->
     """Add messages to their queues. Those behind one that must wait are not answered."""
     operation = request.operation
     assert isinstance(operation, AcceptMessages)
-    accepting = _Accepting(shard, request.queue.shard, stamp.now_ms)
+    accepting = _Accepting(shard, request.queue.shard, operation.arrivals, stamp)
     outcomes: list[tuple[bytes, int, str]] = []
     for arrival in operation.arrivals:
         reason = accepting.reason(arrival)
@@ -73,14 +77,21 @@ def decide_accept_messages(shard: ShardState, request: Request, stamp: Stamp) ->
 class _Accepting:
     """The messages of one request."""
 
-    def __init__(self, shard: ShardState, number: int, now_ms: int) -> None:
+    def __init__(
+        self, shard: ShardState, number: int, arrivals: list[Arrival], stamp: Stamp
+    ) -> None:
         self._shard = shard
         self._number = number
-        self._now_ms = now_ms
+        self._stamp = stamp
+        self._now_ms = stamp.now_ms
+        self._contents = [content_of(each, each.sent) for each in arrivals if each.sent is not None]
         self._floors: dict[bytes, int] = {}
         self._books: dict[int, GroupBook] = {}
         self._arrived: dict[int, list[tuple[bytes, int, int, StoredMessage]]] = {}
-        self._refused: list[tuple[bytes, int, str]] = []
+        self._sendings: dict[int, Sending] = {}
+        """Sends of transactions, by queue; not to one of `_books` in the same request, since both
+        give out numbers."""
+        self._answered: list[tuple[bytes, int, str]] = []
         self._transferred: set[tuple[bytes, int]] = set()
         """The names of those that came from another part of their queue."""
         self._held: dict[int, list[tuple[Hold, Lease]]] = {}
@@ -106,12 +117,31 @@ class _Accepting:
                 return None  # it is not known here yet
             is_gone = arrival.transfers or definitions.queue_of_arn(arrival.arn) is None
             refusal = TARGET_GONE if is_gone else TARGET_MOVED
-            self._refused.append((arrival.origin, arrival.number, refusal))
+            self._answered.append((arrival.origin, arrival.number, refusal))
             return refusal
         if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
             return None
-        self._arrive(arrival, target)
+        others = self._books if arrival.sent is not None else self._sendings
+        if target.queue_id in others:
+            return None
+        if arrival.sent is not None:
+            self._send(arrival, arrival.sent, target)
+        else:
+            self._arrive(arrival, target)
         return ""
+
+    def _send(self, arrival: Arrival, sent: SentElsewhere, target: QueueDefinition) -> None:
+        sending = self._sendings.get(target.queue_id)
+        if sending is None:
+            sending = self._sendings[target.queue_id] = Sending(
+                self._shard,
+                self._shard.queue(target.queue_id),
+                target,
+                self._stamp,
+                self._contents,
+            )
+        sending.send(content_of(arrival, sent), sent.delay_s, arrival.message.message_id)
+        self._answered.append((arrival.origin, arrival.number, ""))
 
     def _part_of_transfer(self, arrival: Arrival) -> QueueDefinition | None:
         """The part that it was sent to and no other, since handles follow it there. A closed one
@@ -177,9 +207,26 @@ class _Accepting:
             if queue_id in self._held:
                 marks, leases = zip(*self._held[queue_id], strict=True)
                 events.append(MessagesHeld(queue_id, self._now_ms, list(marks), list(leases)))
-        if self._refused:
-            events.append(ArrivalsRefused(THE_SHARD, self._refused))
+        for sending in self._sendings.values():
+            events += sending.events()
+        if self._answered:
+            events.append(ArrivalsAnswered(THE_SHARD, self._answered))
         return tuple(events)
+
+
+def content_of(arrival: Arrival, sent: SentElsewhere) -> Content:
+    """The content of a send of a transaction; nobody asks for its checksums."""
+    message = arrival.message
+    return Content(
+        message.data,
+        message.size,
+        "",
+        group=message.group,
+        deduplication=sent.deduplication,
+        sealed=message.sealed,
+        deliver_at_ms=sent.deliver_at_ms,
+        ttl_ms=sent.ttl_ms,
+    )
 
 
 def _arrived(order: Order, message: StoredMessage, group: bytes, now_ms: int) -> StoredMessage:
@@ -248,18 +295,18 @@ class MessagesArrived(Event, frozen=True):
         return (self.queue_id,)
 
 
-class ArrivalsRefused(Event, frozen=True):
-    """Messages of other shards, as (origin, number, reason), had no queue here. The queue is
-    THE_SHARD."""
+class ArrivalsAnswered(Event, frozen=True):
+    """Messages of other shards, as (origin, number, reason), had no queue here, or were sends of
+    transactions. The queue is THE_SHARD."""
 
-    refusals: list[tuple[bytes, int, str]]
+    answers: list[tuple[bytes, int, str]]
 
     def apply(self, shard: ShardState) -> None:
-        """Memory knows nothing of what was refused or forgotten."""
+        """Memory knows nothing of what was answered or forgotten."""
 
     @override
     def record(self, changes: Changes) -> None:
-        for origin, number, reason in self.refusals:
+        for origin, number, reason in self.answers:
             changes.put(arrival_key(THE_SHARD, ARRIVAL, origin, number), encode_row(reason))
 
 

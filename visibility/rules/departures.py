@@ -46,6 +46,9 @@ from visibility.state.stamp import Stamp
 PAGE_MESSAGES = 100
 """Messages that are delivered in one request."""
 _PAGE_BYTES = 512 << 10
+RESTORED_MS = 3_600_000
+"""Time for which the sends of transactions wait for a deleted queue, which can be restored for an
+hour by default."""
 
 
 class ReadOutbox(Operation, frozen=True):
@@ -180,6 +183,9 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
                 renewed[number] = other
                 continue
             reason = QueueDoesNotExist.code
+        if reason and departure.sent is not None and _may_be_restored(departure, stamp):
+            renewed[number] = departure
+            continue
         clearing = by_queue.setdefault(departure.queue_id, _Clearing(departure, stamp.now_ms))
         clearing.settled[number] = departure, reason
     events = [event for each in by_queue.values() for event in each.events(shard)]
@@ -189,6 +195,12 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         first = shard.outbox.next_number
         events.append(DeparturesRenewed(THE_SHARD, list(renewed), first, again))
     return None, tuple(events)
+
+
+def _may_be_restored(departure: Departure, stamp: Stamp) -> bool:
+    """True if the queue that a transaction sent to may come back with its messages; then this one
+    is to be among them."""
+    return stamp.now_ms - departure.departed_at_ms < RESTORED_MS
 
 
 def _to_another_part(shard: ShardState, departure: Departure, stamp: Stamp) -> Departure | None:
@@ -343,8 +355,9 @@ class DeparturesCleared(Event, frozen=True):
 
 
 class DeparturesRenewed(Event, frozen=True):
-    """Messages in the outbox go to other parts of their queues, under new numbers. The queue is
-    THE_SHARD."""
+    """Messages that are in no queue here join the outbox under new numbers: the sends of a
+    transaction, and those of the outbox that go to other parts of their queues, whose earlier
+    `numbers` end. The queue is THE_SHARD."""
 
     numbers: list[int]
     first_number: int

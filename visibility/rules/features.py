@@ -29,6 +29,7 @@ from visibility.rules import (
     selected,
     send,
     shared_moves,
+    transactions,
 )
 from visibility.rules.archive_tables import ARCHIVE_TABLES
 from visibility.rules.operation_kinds import Operations
@@ -70,6 +71,7 @@ OPERATIONS = _combined(
     archive_batches.OPERATIONS,
     departures.OPERATIONS,
     arrivals.OPERATIONS,
+    transactions.OPERATIONS,
 )
 
 
@@ -82,7 +84,7 @@ def tables_by_prefix(*features: Tables) -> dict[bytes, Table[Any]]:
     return tables
 
 
-SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES, queue_parts.CLOSED_PARTS)
+SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES, queue_parts.CLOSED_PARTS, transactions.TRANSACTIONS)
 TABLES = tables_by_prefix(
     queue_tables.TABLES,
     hold_messages.TABLES,

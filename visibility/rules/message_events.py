@@ -53,7 +53,9 @@ class MessagesSent(Event, frozen=True):
     def apply(self, shard: ShardState) -> None:
         queue = shard.queue(self.queue_id)
         first, messages = self.first_sequence, self.messages
-        after = queue.next_sequence = first + len(messages)
+        after = first + len(messages)
+        if after > queue.next_sequence:  # else a group was listed anew by the same decision
+            queue.next_sequence = after
         queue.waiting += len(messages)
         if not queue.spans:  # else a pulse is planned for the oldest message
             queue.fresh_until_ms = messages[0].sent_at_ms + LEAST_RETENTION_MS
@@ -103,7 +105,7 @@ class MessagesDelayed(Event, frozen=True):
         queue.delayed_after = min(queue.delayed_after, (min(self.due_ms), 0))
         if queue.head == self.first_sequence:
             queue.head += len(self.messages)
-        queue.next_sequence = self.first_sequence + len(self.messages)
+        queue.next_sequence = max(queue.next_sequence, self.first_sequence + len(self.messages))
         queue.delayed += len(self.messages)
         _count_sent(shard, queue, self.messages)
 

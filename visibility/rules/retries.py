@@ -10,6 +10,7 @@ id of their own, since the service makes them:
     SealArchive                       seals what has come since as a batch of its own
     AcknowledgeArchive                names the last batch; earlier ones stay forgotten
     AcceptMessages, ClearOutbox       name messages, which arrive or leave once
+    TransactMessages                  is remembered under its token, for longer than answers are
 
 So may requests that changed nothing: nothing was sent or received.
 """

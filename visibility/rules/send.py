@@ -27,6 +27,7 @@ from visibility.contract.time_to_live import expiry
 from visibility.rows.row_values import Remembered
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
+from visibility.rules.groups import GroupBook
 from visibility.rules.levelling import check_throttled
 from visibility.rules.message_events import MessagesDelayed, MessagesSent
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
@@ -179,11 +180,11 @@ class Sending:
             digests = [part.deduplication for part in parts if isinstance(part, Content)]
             self._known = shard.rows.remembered(queue.queue_id, digests, stamp.now_ms)
 
-    def send(self, content: Content, delay_s: int | None) -> _Sent:
-        """Append a message, or return the original of a duplicate. Raises DamagedRecord,
-        OverLimit."""
+    def send(self, content: Content, delay_s: int | None, accepted_as: str | None = None) -> _Sent:
+        """Append a message, or return the original of a duplicate. One that a transaction accepted
+        before, under this MessageId, meets no limit. Raises DamagedRecord, OverLimit."""
         if self._plain and not (content.group or delay_s or content.deliver_at_ms):
-            stamp, message_id = self._stamp, self._stamp.message_id()
+            stamp, message_id = self._stamp, accepted_as or self._stamp.message_id()
             self._waiting.append(
                 StoredMessage(message_id, stamp.now_ms, content.size, content.data, content.sealed)
             )
@@ -195,9 +196,9 @@ class Sending:
             self.duplicates += 1
             return known.message_id, sequence_number(known.sequence)
         now_ms = self._stamp.now_ms
-        message_id = self._stamp.message_id()
+        message_id = accepted_as or self._stamp.message_id()
         group = self._book.group_of(content.group)
-        due_ms, clock_ms = self._due_ms(content, delay_s)
+        due_ms, clock_ms = self._due_ms(content, delay_s, is_accepted=accepted_as is not None)
         message = StoredMessage(
             message_id,
             now_ms,
@@ -225,7 +226,9 @@ class Sending:
         self._fresh[deduplication] = self._known[deduplication] = remembered
         return message_id, sequence_number(sequence)
 
-    def _due_ms(self, content: Content, delay_s: int | None) -> tuple[int | None, int]:
+    def _due_ms(
+        self, content: Content, delay_s: int | None, *, is_accepted: bool = False
+    ) -> tuple[int | None, int]:
         """The end of a message's delay, None for none, and the clock of a scheduled message, from
         which its retention counts. Raises OverLimit."""
         now_ms, at_ms = self._stamp.now_ms, content.deliver_at_ms
@@ -233,7 +236,7 @@ class Sending:
             return self._order.due_ms(self._queue, self._settings, delay_s, now_ms), 0
         if at_ms <= now_ms:
             return None, 0
-        if self._queue.delayed + len(self._delayed) >= SCHEDULED_MAX:
+        if self._queue.delayed + len(self._delayed) >= SCHEDULED_MAX and not is_accepted:
             raise OverLimit(
                 f"The queue has {SCHEDULED_MAX} delayed messages, so none is scheduled."
             )
@@ -252,6 +255,12 @@ class Sending:
     def is_empty(self) -> bool:
         """True if all messages were duplicates."""
         return not (self._waiting or self._delayed)
+
+    def book_behind(self) -> GroupBook:
+        """The book of groups, for other changes to the queue in the same step. All was sent."""
+        first_free = self._queue.next_sequence + len(self._waiting) + len(self._delayed)
+        self._book.next_number = max(self._book.next_number, first_free)
+        return self._book
 
     def withdraw(self, lease: Lease) -> None:
         """Remove a waiting message of the same queue in the same step."""

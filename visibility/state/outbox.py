@@ -71,6 +71,13 @@ class Outbox:
         """When the oldest message departed, 0 for none."""
         return next((each.departed_at_ms for each in self.departures.values()), 0)
 
+    def has_of_transaction(self, token: bytes) -> bool:
+        """True if sends of the transaction with this token are under way."""
+        return any(
+            each.sent is not None and each.sent.transaction == token
+            for each in self.departures.values()
+        )
+
     def has_of_task(self, task: str) -> bool:
         """True if messages of the move task with this id are under way."""
         return any(departure.task == task for departure in self.departures.values())

@@ -81,6 +81,7 @@ class ShardState:
         "sealing",
         "sharing",
         "to_wake",
+        "transactions_since_ms",
         "waits",
         "window_bytes",
         "without_room",
@@ -120,6 +121,8 @@ class ShardState:
         self.sharing: dict[int, None] = {}
         """Ids of queues with a move task of which other parts do shares; some may have none any
         more."""
+        self.transactions_since_ms = 0
+        """Transactions before this instant were forgotten since the start."""
         self.memory: AnswerMemory | None = None
         """Answers for retries; None if no request is tried again."""
         self.quarantines = True

@@ -27,11 +27,13 @@ from cluster.tests.simulation.roles import (
     drawn_operator,
     drawn_parts,
     drawn_sole,
+    drawn_transactions,
     hold_messages,
     mixed_roles,
     work,
 )
 from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_steps, told, watched_log
+from cluster.tests.simulation.transacting import transact
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from cluster.tests.world import state_of
@@ -66,6 +68,8 @@ class Shape(NamedTuple):
     """A consumer works alone."""
     has_parts: bool = False
     """Queues are split and shrunk."""
+    has_transactions: bool = False
+    """Messages are consumed and produced at once."""
     is_fleet: bool = False
     """Each shard is that of a cluster, and requests go through hosts of any."""
 
@@ -87,6 +91,7 @@ def simulate(
         has_operator=drawn_operator(seed),
         has_sole=drawn_sole(seed),
         has_parts=drawn_parts(seed) and replication is Replication.SYNC,
+        has_transactions=drawn_transactions(seed) and replication is Replication.SYNC,
     )
     machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
     machine.part_seed = seed
@@ -119,7 +124,7 @@ def simulate(
             chance = Random(random.getrandbits(64))
             roles = mixed_roles(chance, crosses=shape.shards > 1)
             roles += [hold_messages] * shape.has_operator + [consume_alone] * shape.has_sole
-            roles += [resize] * shape.has_parts
+            roles += [resize] * shape.has_parts + [transact] * shape.has_transactions
             clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
             try:
@@ -162,6 +167,7 @@ def fleet_shape(seed: int) -> Shape:
         has_operator=drawn_operator(seed),
         has_sole=drawn_sole(seed),
         has_parts=drawn_parts(seed),
+        has_transactions=drawn_transactions(seed),
         is_fleet=True,
     )
 

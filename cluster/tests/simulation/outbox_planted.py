@@ -16,8 +16,8 @@ from visibility.contract.outcomes import Accepted, OutboxPage
 from visibility.rules import arrivals
 from visibility.rules.arrivals import (
     AcceptMessages,
+    ArrivalsAnswered,
     ArrivalsForgotten,
-    ArrivalsRefused,
     MessagesArrived,
 )
 from visibility.rules.decided import Decided, Outcome
@@ -138,8 +138,8 @@ def forget_names_at_a_failover(patch: pytest.MonkeyPatch) -> None:
         known = own.setdefault(self.state.rows, {})
         if isinstance(event, MessagesArrived):
             known |= {(origin, number): "" for origin, number, *_ in event.arrivals}
-        elif isinstance(event, ArrivalsRefused):
-            known |= {(origin, number): reason for origin, number, reason in event.refusals}
+        elif isinstance(event, ArrivalsAnswered):
+            known |= {(origin, number): reason for origin, number, reason in event.answers}
         elif isinstance(event, ArrivalsForgotten):
             known |= dict(event.floors)
         do(self, event)

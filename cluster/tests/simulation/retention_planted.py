@@ -73,8 +73,12 @@ def deliver_at_once(patch: pytest.MonkeyPatch) -> None:
     """A scheduled message is received as soon as it is sent."""
     due_ms = Sending._due_ms
 
-    def none(sending: Sending, content: Content, delay_s: int | None) -> tuple[int | None, int]:
-        return (None, 0) if content.deliver_at_ms else due_ms(sending, content, delay_s)
+    def none(
+        sending: Sending, content: Content, delay_s: int | None, *, is_accepted: bool = False
+    ) -> tuple[int | None, int]:
+        if content.deliver_at_ms:
+            return None, 0
+        return due_ms(sending, content, delay_s, is_accepted=is_accepted)
 
     patch.setattr(Sending, "_due_ms", none)
 

@@ -282,6 +282,11 @@ def drawn_brief(seed: int) -> bool:
     return Random(f"times to live {seed}").random() < 0.25
 
 
+def drawn_transactions(seed: int) -> bool:
+    """True in a third of the seeds: a client makes transactions in this one."""
+    return Random(f"transactions {seed}").random() < 0.33
+
+
 def drawn_parts(seed: int) -> bool:
     """True in a third of the seeds: queues get parts in this one."""
     return Random(f"parts {seed}").random() < 0.33

@@ -26,6 +26,7 @@ from cluster.tests.simulation.roles import (
     drawn_schedules,
     drawn_short,
     drawn_sole,
+    drawn_transactions,
     hold_messages,
     let_expire,
     let_times_to_live_end,
@@ -34,6 +35,7 @@ from cluster.tests.simulation.roles import (
     work,
 )
 from cluster.tests.simulation.simulation import Simulation
+from cluster.tests.simulation.transacting import transact
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
@@ -84,6 +86,8 @@ class Shape(NamedTuple):
     """Messages have a time to live."""
     has_schedules: bool = False
     """Messages are scheduled for an instant."""
+    has_transactions: bool = False
+    """Messages are consumed and produced at once."""
 
 
 class Outcome(NamedTuple):
@@ -114,6 +118,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_parts=drawn_parts(seed),
         has_schedules=drawn_schedules(seed),
         has_brief=drawn_brief(seed),
+        has_transactions=drawn_transactions(seed),
     )
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
@@ -139,6 +144,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             roles += [consume_alone] * shape.has_sole + [resize] * shape.has_parts
             roles += [schedule] * shape.has_schedules
             roles += [let_times_to_live_end] * shape.has_brief
+            roles += [transact] * shape.has_transactions
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)

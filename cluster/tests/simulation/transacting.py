@@ -1,0 +1,120 @@
+"""A client's transactions: what it received is deleted, and others are sent, all or none."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+
+import msgspec
+
+from cluster.parts.transacting import Entry, Token, Transacting
+from cluster.tests.simulation import queues
+from cluster.tests.simulation.client import Client, Held, name_of
+from compat_tests.faults.history import Delete, Outcome, Send, Transaction
+from visibility.contract.errors import Departing, Moved, QueueError, ServiceUnavailable
+from visibility.contract.model import Request
+from visibility.contract.outcomes import Answer, Transacted
+from visibility.tests import prepared
+
+_AGAIN_S = 0.2
+_RETRIED_S_MAX = 200.0
+_SENT_TO = (queues.PLAIN, queues.RESCUED, queues.FAIR, queues.ORDER)
+
+
+async def transact(client: Client, steps: int) -> None:
+    """Consume and produce, or produce only, over all queues."""
+    for step in range(steps):
+        consumed = None
+        if client.random.random() < 0.8:
+            found = await client.receive(
+                client.random.choice((queues.PLAIN, queues.RESCUED, queues.FAIR)), 1
+            )
+            consumed = found[0] if found else None
+            await asyncio.sleep(client.random.choice((0.0, 0.0, 0.0, 4.0, 8.0)))
+        names = [client.random.choice(_SENT_TO) for _ in range(client.random.choice((1, 2, 3)))]
+        await _Transaction(client, consumed, names, step).run()
+        await asyncio.sleep(client.random.choice((0.0, 0.001, 0.05, 2.0)))
+
+
+class _Transaction:
+    """One transaction, repeated under its token until its outcome is known."""
+
+    def __init__(self, client: Client, consumed: Held | None, names: list[str], step: int) -> None:
+        self._client = client
+        self._simulation = client.simulation
+        self._consumed = consumed
+        self._names = names
+        self._groups = [
+            f"{client.name}t{step}.{place}" if name == queues.ORDER else ""
+            for place, name in enumerate(names)
+        ]
+        self._bodies = [client.new_body() for _ in names]
+        self._token = Token(client.random.randbytes(16), bytes(16))
+
+    async def run(self) -> None:
+        """Do it, and note the outcome."""
+        simulation = self._simulation
+        await simulation.connected()
+        begun = simulation.time.read()
+        outcome, done = Outcome.UNKNOWN, None
+        transacting = Transacting(self._ask, lambda: self._client.random.getrandbits(128))
+        attempt = 0
+        while simulation.time.read() < begun + _RETRIED_S_MAX:
+            with suppress(Moved, Departing, ServiceUnavailable):
+                done, shard = await transacting.decide(
+                    self._entries(), self._token, prepared.CALLER, attempt
+                )
+                is_cancelled = any(code for code, _ in done.reasons)
+                outcome = Outcome.REFUSED if is_cancelled else Outcome.DONE
+                if is_cancelled or done.is_settled:
+                    break
+                if await transacting.is_settled(self._token, shard, prepared.CALLER):
+                    break
+            attempt += 1
+            await asyncio.sleep(self._client.random.uniform(0, _AGAIN_S))
+            await simulation.connected()
+        self._note(begun, simulation.time.read(), outcome, done)
+
+    async def _ask(self, request: Request) -> Answer:
+        request = msgspec.structs.replace(request, request_id=self._simulation.new_id())
+        reply = await self._client.ask(request, f"transact {self._bodies[0][:12]}")
+        if reply.outcome is Outcome.UNKNOWN:
+            raise ServiceUnavailable()
+        if isinstance(reply.answer, QueueError):
+            raise reply.answer
+        return reply.answer
+
+    def _entries(self) -> list[Entry]:
+        entries: list[Entry] = []
+        if self._consumed is not None:
+            queue = self._client.queue(self._consumed.delivery.queue)
+            entries.append(Entry(queue, self._consumed.receipt))
+        for name, body, group in zip(self._names, self._bodies, self._groups, strict=True):
+            queue = self._client.queue(name)
+            entries.append(Entry(queue, prepared.content(body, queue, group=group or None)))
+        return entries
+
+    def _note(self, begun: float, ended: float, outcome: Outcome, done: Transacted | None) -> None:
+        history = self._simulation.history
+        sent = done.sent[-len(self._names) :] if done is not None and done.sent else []
+        for place, name in enumerate(self._names):
+            body, group = self._bodies[place], self._groups[place]
+            message_id = sent[place][0] or "" if sent else ""
+            history.sends.append(
+                Send(
+                    name_of(body),
+                    name,
+                    body,
+                    begun,
+                    ended,
+                    outcome,
+                    message_id,
+                    group,
+                    1 if group else 0,
+                )
+            )
+        consumed = None if self._consumed is None else self._consumed.delivery
+        if consumed is not None:
+            history.deletes.append(Delete(consumed, begun, ended, outcome))
+        names = tuple(map(name_of, self._bodies))
+        history.transactions.append(Transaction(names, consumed, begun, outcome))

@@ -1,0 +1,391 @@
+"""Transactions: sends and deletes of several queues, all or none.
+
+One shard decides: that of the deletes, else that of the first send. Its Entry has all that the
+transaction does: messages that are gone, messages that are sent here, and those sent to queues of
+other shards, which are in the outbox from then on and arrive once (`arrivals.py`). So nothing is
+prepared, and nothing is undecided after a crash: the Entry is there or not.
+
+A delete is refused unless its handle is that of the latest receive. That makes "consume and
+produce" happen once: who repeats it deletes nothing, so sends nothing. For transactions that only
+send, a token is remembered with the answer for ten minutes at least.
+
+Accepted is not yet visible: whoever asks again for the token hears if sends are still on their way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+from typing_extensions import override
+
+from visibility.contract.errors import (
+    Departing,
+    IdempotentParameterMismatch,
+    Moved,
+    QueueError,
+    ServiceUnavailable,
+    UnsupportedOperation,
+)
+from visibility.contract.model import Content, QueueDefinition, Receipt, Request
+from visibility.contract.operations import Operation
+from visibility.contract.outcomes import Transacted
+from visibility.contract.stored_message import SentElsewhere, StoredMessage
+from visibility.rows.overlay import RowReader
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import decode_row, encode_row
+from visibility.rows.row_keys import TRANSACTION, number_of, row_key, table_range, transaction_key
+from visibility.rows.row_values import THE_SHARD, Departure, TransactionRow
+from visibility.rules.acknowledge import Acknowledging
+from visibility.rules.decided import Outcome
+from visibility.rules.departures import DeparturesRenewed
+from visibility.rules.events import Event
+from visibility.rules.leases import no_lease
+from visibility.rules.levelling import check_throttled
+from visibility.rules.operation_kinds import OperationKind, Operations
+from visibility.rules.queue_parts import open_part, shares_out
+from visibility.rules.send import Sending
+from visibility.rules.tables import GROUP_LINE_KEY, Kept, Put, ShardTables, SoundRows, Table
+from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
+from visibility.state.rows import Rows
+from visibility.state.shard_state import ShardState
+from visibility.state.stamp import Stamp
+
+BUCKET_MS = 600_000
+"""A token is remembered for this time at least, and for twice as long at most."""
+_OUTBOX_SHARE = 4
+"""Transactions fill up to this part of an outbox, a quarter: the rest is for dead letters."""
+
+
+class TransactedEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """One entry: the queue or, of a delete, the part that the handle names, and its version as the
+    gateway knows it. `delay_s` is the DelaySeconds of a send."""
+
+    queue_id: int
+    version: int
+    delay_s: int | None = None
+
+
+class TransactMessages(Operation, frozen=True):
+    """Do all entries or none; answers `outcomes.Transacted`.
+
+    The request's queue is `the_shard`; its parts are a Content for each send and a Receipt for each
+    delete. `token` and `digest`, that of the entries, have 16 bytes.
+    """
+
+    entries: list[TransactedEntry]
+    token: bytes
+    digest: bytes
+
+
+class FindTransaction(Operation, frozen=True):
+    """Say how far the transaction with this token is; answers `outcomes.Transacted`, None for one
+    that was not accepted here. The request's queue is `the_shard`.
+
+    A shard that knows `queue_id` in this version only, or in a later one, accepts no transaction
+    any more that belongs to the queue's home of then.
+    """
+
+    token: bytes
+    digest: bytes
+    queue_id: int
+    version: int
+
+
+def decide_find_transaction(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Find an earlier answer. Raises IdempotentParameterMismatch; Moved while an older version of
+    the queue is known here."""
+    operation = request.operation
+    assert isinstance(operation, FindTransaction)
+    queue = shard.definitions.queue_of_id(operation.queue_id)
+    if queue is not None and queue.version < operation.version:
+        raise Moved()
+    return _earlier_answer(shard, operation.token, operation.digest, stamp), ()
+
+
+def decide_transact_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Accept or cancel a transaction, or give the earlier answer again.
+
+    Raises IdempotentParameterMismatch, ServiceUnavailable; Moved and Departing if the gateway is
+    to look again where its messages are.
+    """
+    operation = request.operation
+    assert isinstance(operation, TransactMessages)
+    earlier = _earlier_answer(shard, operation.token, operation.digest, stamp)
+    if earlier is not None:
+        return earlier, ()
+    transaction = _Transaction(shard, request, stamp)
+    transaction.delete_all()
+    transaction.send_all()
+    if any(code for code, _ in transaction.reasons):
+        return Transacted([], transaction.reasons), ()
+    return transaction.accepted(operation)
+
+
+def _earlier_answer(
+    shard: ShardState, token: bytes, digest: bytes, stamp: Stamp
+) -> Transacted | None:
+    """The answer to an accepted transaction. Raises IdempotentParameterMismatch, DamagedRecord."""
+    known = _remembered(shard.rows, token, stamp.now_ms)
+    if known is None:
+        return None
+    if known.digest != digest:
+        raise IdempotentParameterMismatch()
+    return Transacted(known.sent, is_settled=not shard.outbox.has_of_transaction(token))
+
+
+def _remembered(rows: Rows, token: bytes, now_ms: int) -> TransactionRow | None:
+    """The transaction with this token. Raises DamagedRecord."""
+    bucket_ms = _bucket_ms(now_ms)
+    for begin_ms in (bucket_ms, bucket_ms - BUCKET_MS):
+        key = transaction_key(THE_SHARD, TRANSACTION, begin_ms, token)
+        value = rows.store.get(key)
+        if value is not None:
+            return decode_row(TransactionRow, key, value)
+    return None
+
+
+def _bucket_ms(now_ms: int) -> int:
+    return now_ms // BUCKET_MS * BUCKET_MS
+
+
+class _Transaction:
+    """The effect of one transaction, before anything is applied."""
+
+    def __init__(self, shard: ShardState, request: Request, stamp: Stamp) -> None:
+        operation = request.operation
+        assert isinstance(operation, TransactMessages)
+        self._shard = shard
+        self._request = request
+        self._number = request.queue.shard
+        self._stamp = stamp
+        self._entries = operation.entries
+        self.reasons: list[tuple[str, str]] = [("", "")] * len(operation.entries)
+        """Code and text for each entry that cancels the transaction, empty for the others."""
+        self._sent: list[tuple[str | None, str | None]] = [(None, None)] * len(operation.entries)
+        self._token = operation.token
+        self._deletes: dict[int, Acknowledging] = {}
+        self._sendings: dict[int, Sending] = {}
+        self._departures: list[Departure] = []
+
+    def delete_all(self) -> None:
+        """Decide on the deletes, which come before the sends. Raises DamagedRecord, Moved,
+        Departing."""
+        for place, entry, part in self._each():
+            if isinstance(part, Receipt):
+                definition = self._definition(entry)
+                if definition.shard != self._number:
+                    raise Moved()
+                deletes = self._deletes.get(definition.queue_id)
+                if deletes is None:
+                    request = msgspec.structs.replace(self._request, queue=definition)
+                    deletes = Acknowledging(self._shard, request, self._stamp)
+                    self._deletes[definition.queue_id] = deletes
+                with _Refusing(self.reasons, place):
+                    deletes.delete_latest(part)
+
+    def send_all(self) -> None:
+        """Decide on the sends. Raises DamagedRecord, Moved, ServiceUnavailable.
+
+        Without deletes, the first queue's home decides and nobody else, so that a repeated token
+        comes to the shard that remembers it.
+        """
+        if not self._deletes and self._definition(self._entries[0]).shard != self._number:
+            raise Moved()
+        by_queue: dict[int, tuple[QueueDefinition, list[int]]] = {}
+        for place, entry, part in self._each():
+            if isinstance(part, Content):
+                target = self._part_for(self._definition(entry), part.group)
+                by_queue.setdefault(target.queue_id, (target, []))[1].append(place)
+        for target, places in by_queue.values():
+            if target.shard == self._number:
+                self._send_here(target, places)
+            else:
+                for place in places:
+                    self._send_elsewhere(target, place)
+
+    def _each(self) -> Iterator[tuple[int, TransactedEntry, object]]:
+        parts = self._request.parts
+        return ((place, entry, parts[place]) for place, entry in enumerate(self._entries))
+
+    def _definition(self, entry: TransactedEntry) -> QueueDefinition:
+        """The present definition of an entry's queue. Raises Moved if it is gone, or not known here
+        yet: then the gateway looks again."""
+        queue = self._shard.definitions.queue_of_id(entry.queue_id)
+        if queue is None or queue.version < entry.version:
+            raise Moved()
+        return queue
+
+    def _part_for(self, queue: QueueDefinition, group: bytes) -> QueueDefinition:
+        """The part of a queue that takes a send: one of this shard, if it may be."""
+        if not queue.parts:
+            return queue
+        if shares_out(queue):
+            return queue.part_for(group)
+        for part in queue.all_parts():
+            is_here = part.shard == self._number and part.part.is_open
+            if is_here and not self._shard.is_closed(part.queue_id):
+                return part
+        other = open_part(self._shard, queue, self._stamp, group)
+        if other is None:
+            raise Moved()
+        return other
+
+    def _send_here(self, target: QueueDefinition, places: list[int]) -> None:
+        if self._shard.is_closed(target.queue_id):
+            raise Moved()
+        contents = [self._content(place) for place in places]
+        queue = self._shard.queue(target.queue_id)
+        sending = Sending(self._shard, queue, target, self._stamp, contents)
+        self._sendings[target.queue_id] = sending
+        for place, content in zip(places, contents, strict=True):
+            with _Refusing(self.reasons, place):
+                self._check(target, content)
+                self._sent[place] = sending.send(content, self._entries[place].delay_s)
+
+    def _send_elsewhere(self, target: QueueDefinition, place: int) -> None:
+        content, outbox = self._content(place), self._shard.outbox
+        size = outbox.size + sum(each.size for each in self._departures) + len(content.data)
+        if (
+            len(outbox.departures) + len(self._departures) >= OUTBOX_MESSAGES_MAX // _OUTBOX_SHARE
+            or size > OUTBOX_BYTES_MAX // _OUTBOX_SHARE
+        ):
+            raise ServiceUnavailable()
+        with _Refusing(self.reasons, place):
+            self._check(target, content)
+        message = StoredMessage(
+            self._stamp.message_id(),
+            self._stamp.now_ms,
+            content.size,
+            content.data,
+            content.sealed,
+            group=content.group,
+        )
+        self._sent[place] = message.message_id, None
+        sent = SentElsewhere(
+            self._token,
+            self._entries[place].delay_s,
+            content.deduplication,
+            content.deliver_at_ms,
+            content.ttl_ms,
+        )
+        departure = Departure(
+            self._origin(),
+            THE_SHARD,
+            self._stamp.now_ms,
+            no_lease(0, message),
+            message,
+            target.shard,
+            target.queue_id,
+            target.arn,
+            msgspec.structs.replace(message, data=b""),
+            sent=sent,
+        )
+        self._departures.append(departure)
+
+    def _content(self, place: int) -> Content:
+        content = self._request.parts[place]
+        assert isinstance(content, Content)
+        return content
+
+    def _check(self, target: QueueDefinition, content: Content) -> None:
+        """Raises UnsupportedOperation, RequestThrottled."""
+        if content.deduplication and target.parts and target.earlier_parts(content.group):
+            raise UnsupportedOperation(
+                f"The parts of queue {target.name} are being replaced. Until that is over, its "
+                "messages cannot be deduplicated in a transaction."
+            )
+        if target.shard == self._number and target.settings.own_tags:
+            request = msgspec.structs.replace(self._request, queue=target)
+            check_throttled(self._shard, request, self._stamp)
+
+    def _origin(self) -> bytes:
+        if self._departures:
+            return self._departures[0].origin
+        return self._shard.outbox.origin or self._stamp.bits128().to_bytes(16)
+
+    def accepted(self, operation: TransactMessages) -> Outcome:
+        """The answer of a transaction without a reason against it, and its changes."""
+        shard, now_ms = self._shard, self._stamp.now_ms
+        events: list[Event] = []
+        for queue_id, deletes in self._deletes.items():
+            sending = self._sendings.get(queue_id)
+            events += deletes.events(None if sending is None else sending.book_behind())
+        sends = [event for sending in self._sendings.values() for event in sending.events()]
+        if self._departures:
+            first = shard.outbox.next_number
+            sends.append(DeparturesRenewed(THE_SHARD, [], first, self._departures))
+        row = TransactionRow(now_ms, operation.digest, self._sent)
+        forgotten_ms = _bucket_ms(now_ms) - BUCKET_MS
+        has_old = shard.transactions_since_ms < forgotten_ms
+        recorded = TransactionRecorded(THE_SHARD, self._token, row, forgotten_ms if has_old else 0)
+        is_settled = not self._departures
+        return Transacted(self._sent, is_settled=is_settled), (*sends, *events, recorded)
+
+
+class _Refusing:
+    """Notes what refuses an entry, unless the gateway is to look again."""
+
+    def __init__(self, reasons: list[tuple[str, str]], place: int) -> None:
+        self._reasons = reasons
+        self._place = place
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
+        if not isinstance(error, QueueError) or isinstance(error, Moved | Departing):
+            return False
+        self._reasons[self._place] = error.code, error.message
+        return True
+
+
+class TransactionRecorded(Event, frozen=True):
+    """A transaction was accepted under this token. Those before `forgotten_ms`, if it is not 0, are
+    forgotten. The queue is THE_SHARD."""
+
+    token: bytes
+    row: TransactionRow
+    forgotten_ms: int
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        shard.transactions_since_ms = max(shard.transactions_since_ms, self.forgotten_ms)
+
+    @override
+    def record(self, changes: Changes) -> None:
+        key = transaction_key(THE_SHARD, TRANSACTION, _bucket_ms(self.row.at_ms), self.token)
+        changes.put(key, encode_row(self.row))
+        if self.forgotten_ms:
+            begin, _ = table_range(THE_SHARD, TRANSACTION)
+            changes.delete_range(begin, row_key(THE_SHARD, TRANSACTION, self.forgotten_ms))
+
+
+OPERATIONS: Operations = {
+    TransactMessages: OperationKind(decide_transact_messages, Transacted),
+    FindTransaction: OperationKind(decide_find_transaction, Transacted),
+}
+
+
+# -- rows ------------------------------------------------------------------------------------------
+
+
+def _load(shard: ShardState, rows: RowReader) -> None:
+    """Memory has no transactions."""
+
+
+def _salvage(rows: SoundRows, put: Put) -> Kept:
+    for key, row in rows.table(THE_SHARD, TRANSACTION, TransactionRow):
+        put(key, encode_row(row))
+    return Kept()
+
+
+def _is_own(key: bytes, row: TransactionRow) -> bool:
+    return _bucket_ms(row.at_ms) == number_of(key)
+
+
+TRANSACTIONS = ShardTables(
+    (Table(TRANSACTION, "transaction", GROUP_LINE_KEY, TransactionRow, names_itself=_is_own),),
+    load=_load,
+    salvage=_salvage,
+)
