@@ -15,6 +15,8 @@ from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import run_command
+from compat_tests.pages import ask
+from compat_tests.test_cloudwatch import client_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -146,6 +148,40 @@ def test_a_redrive_of_a_queue_in_both_clusters_survives_its_leaders(fleet: Fleet
     while some := bodies(gateway, rescued, WaitTimeSeconds=2):
         found += some
     assert sorted(found) == sorted(sent), "each once"
+
+
+def test_any_host_shows_usage_metrics_and_changes_of_all_clusters(fleet: FleetProcess) -> None:
+    names = [f"measured{number}" for number in range(8)]
+    clients = {host: fleet.client(host) for host in ("a", "e")}
+    for number, name in enumerate(names):
+        client = clients["ae"[number % 2]]
+        url = made(client, name)
+        client.call("SendMessage", QueueUrl=url, MessageBody="x")
+        client.call("TagQueue", QueueUrl=url, Tags={"team": "t"})
+
+    def said(host: str, page: str) -> tuple[str, Any]:
+        status, answer = ask(fleet.parts.cluster().hosts[host], fleet.credentials, page)
+        assert status == 200, answer
+        return json.dumps(answer), answer
+
+    for host in clients:
+        usage, lines = said(host, "usage"), said(host, "api/audit?limit=100")
+        assert [name for name in names if name not in usage[0]] == []
+        assert [name for name in names if name not in lines[0]] == []
+        assert (usage[1]["hosts"], usage[1]["missing"]) == ([*HOSTS, *SECOND], [])
+        metrics = client_of(fleet.parts.cluster().hosts[host], fleet.credentials)
+
+        def are_listed(metrics: Any = metrics) -> bool:
+            pages = metrics.get_paginator("list_metrics").paginate(Namespace="AWS/SQS")
+            found = {each["Dimensions"][0]["Value"] for page in pages for each in page["Metrics"]}
+            return found >= set(names)
+
+        eventually(are_listed, within=90)
+        metrics.close()
+    with fleet.stopped(*SECOND):
+        usage = said("a", "usage")
+        assert "measured0" in usage[0]
+        assert usage[1]["missing"] == list(SECOND)
 
 
 def test_a_cluster_that_is_away_costs_only_its_queues(fleet: FleetProcess) -> None:
