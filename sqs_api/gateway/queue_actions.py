@@ -18,7 +18,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.parts.split_moves import SplitMoves
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.queue_watch import QueueWatch
-from cluster.shards.router import Router
+from cluster.shards.router import Router, answer_to
 from sqs_api.gateway.deletions import Deletions
 from visibility.contract import operations as op
 from visibility.contract import results
@@ -176,6 +176,10 @@ class QueueActions:
         answer = await self._router.ask(request)
         assert isinstance(answer, QueueCounters)
         return answer
+
+    async def send(self, request: Request) -> Answer:
+        """Send to a queue of several parts, as its clients do. Raises QueueError."""
+        return await answer_to(self._split.submit, request)
 
     async def _set_queue_attributes(
         self, operation: op.SetQueueAttributes, caller: Caller, base_url: str, request_id: str

@@ -21,7 +21,7 @@ from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings
 from sqs_api.operators.user_admin import UserAdmin
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import Operation
+from visibility.contract.operations import Operation, SendMessage
 from visibility.contract.outcomes import Answer
 
 
@@ -56,12 +56,14 @@ class OperatorContext(NamedTuple):
         self, asked: Asked, operation: Operation, queue: QueueDefinition, **more: Any
     ) -> Answer:
         """Have the shard of a queue decide, or that of a part, on whichever host leads it; a queue
-        of several parts is its home. Of move tasks the queue is the whole one. Raises
+        of several parts is its home. For sends and move tasks the queue is the whole one. Raises
         QueueError."""
         request_id = asked.request_id(operation, queue) or f"{self.bits128():032x}"
         request = Request(operation, queue, asked.caller, request_id, **more)
         if isinstance(operation, OF_TASKS):
             return await self.actions.moves.ask(request, asked.age_ms)
+        if queue.parts and isinstance(operation, SendMessage):
+            return await self.actions.send(request)
         if queue.parts:
             request = to_part(request, queue)
         return await self.router.ask(request, asked.age_ms)
