@@ -1,4 +1,4 @@
-"""The judge finds messages served after their retention, and excuses those that expired."""
+"""The judge finds messages served too late or too early, and excuses those that expired."""
 
 from __future__ import annotations
 
@@ -40,3 +40,30 @@ def test_time_that_was_set_back_makes_no_message_older() -> None:
     story.receive("a", 64)
 
     assert story.rules == []
+
+
+def test_a_queue_must_not_hold_more_than_its_limit() -> None:
+    story = Story()
+    story.history.queues["q"] = replace(story.history.queues["q"], messages_max=1)
+    story.send("a", 1)
+    story.delete(story.receive("a", 2), 3, Outcome.UNKNOWN)
+    story.send("b", 3)
+    story.send("c", 4, Outcome.UNKNOWN)
+
+    assert story.rules == []
+    story.send("d", 5)
+    assert story.rules == ["over length"], "a may be deleted, and c not sent"
+
+
+def test_message_must_not_come_before_one_of_a_higher_priority_that_waits() -> None:
+    story = Story()
+    story.history.queues["q"] = replace(story.history.queues["q"], is_strict=True)
+    for name, priority, at in (("low", 1, 1), ("high", 8, 2), ("late", 9, 3)):
+        story.send(name, at, priority=priority)
+    story.receive("low", 3)
+    story.receive("high", 6)
+    story.receive("late", 6)
+
+    assert story.rules == ["higher waited"], "late was sent while low was received"
+    story.history.unknown_receives["q"] = 1
+    assert story.rules == [], "a receive of unknown outcome may have got it"

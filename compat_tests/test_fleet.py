@@ -209,7 +209,7 @@ def test_a_cluster_that_is_away_costs_only_its_queues(fleet: FleetProcess) -> No
 def test_a_gateway_starts_and_serves_without_etcd(fleet: FleetProcess) -> None:
     gateway = fleet.client(GATEWAY)
     urls = [made(gateway, f"lasting{number}") for number in range(6)]
-    table = fleet.data / GATEWAY / "records.table"
+    table = fleet.data / GATEWAY / "records" / "catalog.table"
     eventually(lambda: b"lasting5" in table.read_bytes())
     eventually(lambda: (fleet.data / GATEWAY / "spare-blocks.json").exists())
     with fleet.stopped(*MEMBERS):

@@ -87,7 +87,8 @@ class ClusterHost(NamedTuple):
         clusters = self._clusters()
         if len(clusters) == 1:
             return self.joined.cluster.numbers
-        return [shard_for(name, clusters, self.joined.leaders.leader_of, view.queues_of_shard)]
+        leader_of, draining = self.joined.leaders.leader_of, self.joined.fleet.fleet.draining
+        return [shard_for(name, clusters, leader_of, view.queues_of_shard, draining)]
 
     def _clusters(self) -> dict[int, range]:
         """The shards of all founded clusters, by number."""
@@ -115,6 +116,7 @@ class ClusterHost(NamedTuple):
         for role in (Role.NEIGHBOUR, Role.GATEWAY):
             self.transport.serve(Channel.REQUESTS, decided.service_for(role), role)
         self.transport.serve(Channel.CATALOG, RevisionBarrier(catalog).service)
+        catalog.draining_shards = lambda: self.joined.fleet.fleet.draining_shards
         self.catalog.set_result(catalog)
         self.ids.set_result(RaisedIds(router.ask))
         return router

@@ -112,7 +112,8 @@ class GatewayHost(NamedTuple):
     def choose(self, view: QueueView, name: QueueName) -> Sequence[int]:
         """The shard for a new queue."""
         clusters, leader_of = self.fleet.founded, self.fleet.leader_of
-        return [shard_for(name, clusters, leader_of, view.queues_of_shard)]
+        draining = self.fleet.fleet.draining
+        return [shard_for(name, clusters, leader_of, view.queues_of_shard, draining)]
 
     def stores(self, catalog: Catalog) -> _NoStores:
         """There are none."""
@@ -167,7 +168,7 @@ class GatewayHost(NamedTuple):
         """Reach the hosts of all clusters from now on."""
         self.fleet.subscribe_neighbours(self.transport.set_neighbours)
         self.transport.set_neighbours(self.fleet.neighbours)
-        if not self.records.is_from_table:  # else the hosts knew it before
+        if not self.records.is_away:  # else the hosts knew it before
             await self._register()
 
     async def leave(self) -> None:

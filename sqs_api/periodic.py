@@ -33,10 +33,10 @@ class Every(NamedTuple):
 
 
 class Periodic:
-    """The repeated work of a node."""
+    """The repeated work of a node. Belongs to the running event loop."""
 
     def __init__(self) -> None:
-        self._stopping = asyncio.Event()
+        self._stopping = asyncio.get_running_loop().create_future()
         self._tasks: list[asyncio.Task[None]] = []
         self._log = structlog.get_logger("watches")
 
@@ -58,15 +58,13 @@ class Periodic:
 
     async def _stops_within(self, wait_s: float) -> bool:
         """Wait; whether the node began to stop before the time was over."""
-        try:
-            await asyncio.wait_for(self._stopping.wait(), wait_s)
-        except TimeoutError:
-            return False
-        return True
+        await asyncio.wait((self._stopping,), timeout=wait_s)  # without a task for each wait
+        return self._stopping.done()
 
     def begin_to_stop(self) -> None:
         """Begin no more work."""
-        self._stopping.set()
+        if not self._stopping.done():
+            self._stopping.set_result(None)
 
     async def stop(self, patience_s: float) -> None:
         """Wait until all have ended; those that take longer are cancelled."""

@@ -78,7 +78,11 @@ def _clusters(joined: Joined) -> list[Cluster]:
     hosts = {number: len(fleet.hosts_of(number)) for number in fleet.founded}
     hosts[own] = len(joined.membership.shown.hosts)
     shards = fleet.founded | {own: joined.cluster.numbers}
-    return [Cluster(str(number), tuple(shards[number]), hosts[number]) for number in sorted(shards)]
+    draining = fleet.fleet.draining
+    return [
+        Cluster(str(number), tuple(shards[number]), hosts[number], is_draining=number in draining)
+        for number in sorted(shards)
+    ]
 
 
 def _counters(

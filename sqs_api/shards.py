@@ -33,7 +33,7 @@ from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Store
 
 _DISK_CHECK_S = 0.05
-"""A client alone may write 200 MB a second: the reserve must not be used up between two looks."""
+"""Interval of looks at a disk that has little space."""
 _GIVE_BACK_S = 5.0
 """Interval of flushes on a disk that is short."""
 _DATA_KEY_CHECK_S = 15.0
@@ -105,7 +105,7 @@ class Shards(NamedTuple):
 
     def look_at_disk(self) -> None:
         """Notice that space is short, or is there again."""
-        self.disk.look(can_grow=self.stores.can_grow())
+        self.disk.look_if_due(_DISK_CHECK_S, can_grow=self.stores.can_grow())
 
     def _give_back_space(self) -> None:
         if self.disk.is_short:

@@ -7,7 +7,7 @@ The catalog's watch alone changes it, a transaction at a time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
@@ -70,6 +70,8 @@ class QueueView:
         """Time of the last purge, by the id of the queue that continues."""
         self.queues_of_shard: Counter[int] = Counter()
         """The number of queues of each shard."""
+        self.draining_shards: Callable[[], Collection[int]] = tuple
+        """Shards of clusters that are being emptied: no part comes to them."""
         self._queues: dict[QueueName, QueueDefinition] = {}
         self._by_id: dict[int, QueueDefinition] = {}
         self.split: dict[QueueName, QueueDefinition] = {}

@@ -7,8 +7,9 @@ no records: `.writers/NAME/NUMBER` (slots, see `etcd_commit.py`) and `.writers/N
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator
 from copy import copy
+from itertools import islice
 from typing import Any, TypeVar
 
 import structlog
@@ -44,6 +45,10 @@ T = TypeVar("T")
 
 PAGE = 500
 """Records of one answer: some megabytes even if all carry the longest policies."""
+_PAGES_AT_ONCE = 10
+_ANSWER_BYTES = 1 << 20
+"""As many pages are one answer, up to this size: etcd counts all records for each answer, and a
+longer one may come too late from a busy member."""
 WRITERS = ".writers/"
 _WRITERS = WRITERS.encode()
 _LEASE_ID_BITS = 63
@@ -82,6 +87,10 @@ class EtcdCoordination:
         self._process = f"{entropy.bits128():032x}"
         self._owner: EtcdCoordination | None = None
         self._parts: list[EtcdCoordination] = []
+        self._touching: tuple[frozenset[bytes], asyncio.Task[int | NoAnswer | Refused]] | None = (
+            None
+        )
+        """The marks that are being written."""
         self._log = structlog.get_logger("etcd")
 
     def _set_prefix(self, prefix: str) -> None:
@@ -101,7 +110,7 @@ class EtcdCoordination:
         """
         part = copy(self)
         part._set_prefix(self._prefix.decode() + folder)
-        part._owner, part._parts = self, []
+        part._owner, part._parts, part._touching = self, [], None
         self._parts.append(part)
         return part
 
@@ -113,6 +122,7 @@ class EtcdCoordination:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        self._watches.clear()
         if self._owner is None:
             await self._client.close()
 
@@ -149,19 +159,27 @@ class EtcdCoordination:
         """
         records: list[Record] = []
         begin, end, revision = self._prefix, etcd_messages.prefix_end(self._prefix), 0
+        limit, most = self._page, self._page * _PAGES_AT_ONCE
         while True:
-            message = etcd_messages.Range(begin, end, limit=self._page, revision=revision)
-            answer = await self._client.ask(
-                etcd_messages.RANGE,
-                message,
-                etcd_messages.RangeAnswer,
-                Deadline(self._deadline_s),
-            )
+            message = etcd_messages.Range(begin, end, limit=limit, revision=revision)
+            try:
+                answer = await self._client.ask(
+                    etcd_messages.RANGE,
+                    message,
+                    etcd_messages.RangeAnswer,
+                    Deadline(self._deadline_s),
+                )
+            except NoAnswer:
+                if limit == self._page:
+                    raise
+                limit = most = self._page  # the records that come now may be much longer
+                continue
             revision = revision or answer.header.revision
             records += self._records(answer.kvs)
             if not answer.more:
                 return Snapshot(revision, records)
             begin = answer.kvs[-1].key + b"\0"
+            limit = max(self._page, min(_fitting(answer.kvs), most))
 
     async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
         """See Coordination. One transaction, so all are of one revision."""
@@ -245,10 +263,42 @@ class EtcdCoordination:
             part.test_watches()
 
     async def _touch(self) -> int:
-        message = etcd_messages.Put(self._mark, self._process.encode())
-        answer = await self._client.ask(
-            etcd_messages.PUT, message, etcd_messages.PutAnswer, Deadline(self._silence_s)
-        )
+        """Write the marks of all watches of this process at once, since a write of several costs
+        etcd as much as a write of one. Each reports its own, and need not be tested next."""
+        whole = self
+        while whole._owner is not None:
+            whole = whole._owner
+        if whole._touching is None or self._mark not in whole._touching[0]:
+            marks = frozenset({self._mark, *islice(whole._watched_marks(), RECORDS_MAX - 1)})
+            whole._touching = marks, whole._start(whole._write(marks))
+        touching = whole._touching
+        try:
+            written = await asyncio.shield(touching[1])
+        finally:
+            if whole._touching is touching:
+                whole._touching = None
+        if isinstance(written, Exception):
+            raise written
+        return written
+
+    def _watched_marks(self) -> Iterator[bytes]:
+        if self._watches:
+            yield self._mark
+        for part in self._parts:
+            yield from part._watched_marks()
+
+    async def _write(self, marks: Iterable[bytes]) -> int | NoAnswer | Refused:
+        """The revision at which these marks were written."""
+        steps = [
+            etcd_messages.Step(request_put=etcd_messages.Put(mark, self._process.encode()))
+            for mark in sorted(marks)
+        ]
+        message, deadline = etcd_messages.Txn([], steps, []), Deadline(self._silence_s)
+        kind = etcd_messages.TxnAnswer
+        try:
+            answer = await self._client.ask(etcd_messages.TXN, message, kind, deadline)
+        except (NoAnswer, Refused) as error:
+            return error
         return answer.header.revision
 
     # -- leases ------------------------------------------------------------------------------------
@@ -290,3 +340,8 @@ class EtcdCoordination:
     async def members(self, limit_s: float | None = None) -> list[MemberState]:
         """State of each member; those that take longer than the limit are not reached."""
         return await self._client.states(limit_s or self._deadline_s)
+
+
+def _fitting(found: list[etcd_messages.KeyValue]) -> int:
+    """The records like these that fit into one answer."""
+    return _ANSWER_BYTES * len(found) // sum(len(kv.key) + len(kv.value) for kv in found)

@@ -47,23 +47,30 @@ class QueuesOfCatalog(Mapping[str, Queue]):
                 part.first_hash,
                 part.last_hash + 1,
             )
-            for part in found.parts
+            for part in sorted(found.parts, key=lambda part: part.number)
         )
         return Queue(
             str(found.queue_id),
             found.account,
             found.version,
-            parts or (Part(0, found.shard, PartState.OPEN, 0, RANGE_END),),
+            parts or (Part(found.number, found.shard, PartState.OPEN, 0, RANGE_END),),
             is_fifo=settings.fifo,
             can_split=_can_split(found),
             has_task=any(part.queue_id in self._purged for part in found.all_parts()),
-            home=parts[0].number if parts else 0,
+            stays=_stays(found),
+            home=found.part_number,
         )
 
 
 def _can_split(queue: QueueDefinition) -> bool:
     by_group = queue.attributes.get("DeduplicationScope") == "messageGroup"
     return keeps_whole(queue.settings.own_tags) is None and (by_group or not queue.settings.fifo)
+
+
+def _stays(queue: QueueDefinition) -> str:
+    if queue.settings.fifo:
+        return "FIFO queues cannot be moved yet"
+    return keeps_whole(queue.settings.own_tags) or ""
 
 
 def table_of(view: QueueView, clusters: Sequence[Cluster], made: Sequence[MadeChange]) -> Fleet:

@@ -2,7 +2,7 @@
 Pure.
 
 fleet/next               the numbers that the next cluster and its first shard get
-fleet/clusters/NUMBER    a cluster: its name, its shards, its founding hosts
+fleet/clusters/NUMBER    a cluster: its name, its shards, its founding hosts, its state
 fleet/NUMBER/members/    the hosts of a further cluster, as `members/` has those of the first one
 fleet/NUMBER/leaders/    the leaders of its shards, as `leaders/` has those of the first one
 
@@ -12,6 +12,7 @@ record. The first cluster that is added writes the record of that one, too.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
@@ -36,8 +37,16 @@ SHARDS_MAX = 16
 """Of one cluster, as `shards` of the settings."""
 
 
-class FleetCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster as its fleet knows it; nothing of it ever changes."""
+class ClusterState(enum.Enum):
+    """The state of a cluster."""
+
+    OPEN = "open"
+    DRAINING = "draining"
+    """It gets no queues and parts, and those that it has go to others."""
+
+
+class FleetCluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A cluster as its fleet knows it; only its state ever changes."""
 
     number: int
     name: str
@@ -46,6 +55,7 @@ class FleetCluster(msgspec.Struct, frozen=True, kw_only=True):
     """Their count; they are numbered from `first_shard` on."""
     founders: tuple[str, ...]
     """Names of its founding hosts; empty of the first cluster."""
+    state: ClusterState = ClusterState.OPEN
 
     @property
     def numbers(self) -> range:
@@ -69,6 +79,19 @@ class Fleet(NamedTuple):
     def cluster_of(self, shard: int) -> FleetCluster | None:
         """The cluster that keeps a shard, None if none does."""
         return next((each for each in self.clusters.values() if shard in each.numbers), None)
+
+    @property
+    def draining(self) -> frozenset[int]:
+        """The numbers of the clusters that are being emptied."""
+        return frozenset(
+            number for number, each in self.clusters.items() if each.state is ClusterState.DRAINING
+        )
+
+    @property
+    def draining_shards(self) -> frozenset[int]:
+        """Their shards."""
+        found = (self.clusters[number].numbers for number in self.draining)
+        return frozenset(shard for numbers in found for shard in numbers)
 
 
 def place_of(number: int) -> str:
@@ -130,6 +153,31 @@ def adding(
     of_first = [MEMBERS + CLUSTER, *(MEMBERS + HOSTS + host for host in asked.hosts)]
     conditions = {key: revisions.get(key, 0) for key in (*changes, *of_first)}
     return new, Transaction(conditions, changes)
+
+
+def draining(
+    fleet: Fleet,
+    founded: Collection[int],
+    number: int,
+    revisions: Mapping[str, int],
+    *,
+    is_draining: bool,
+) -> tuple[FleetCluster, Transaction]:
+    """A cluster that is emptied from now on, or no more, and its transaction. `founded` are the
+    numbers of the founded clusters. Raises MembershipRefused."""
+    cluster = fleet.clusters.get(number)
+    if cluster is None:
+        raise MembershipRefused(f"the fleet has no cluster {number}, or only one")
+    others = sorted({*founded} - fleet.draining - {number})
+    if is_draining and not others:
+        raise MembershipRefused(f"no other cluster could take the queues of cluster {number}")
+    state = ClusterState.DRAINING if is_draining else ClusterState.OPEN
+    changed = msgspec.structs.replace(cluster, state=state)
+    key = f"{FLEET}{CLUSTERS}{number}"
+    # Of two clusters that are emptied at the same moment one must see the other.
+    read = {key, *(f"{FLEET}{CLUSTERS}{other}" for other in others[:1])}
+    conditions = {each: revisions.get(each, 0) for each in read}
+    return changed, Transaction(conditions, {key: msgspec.json.encode(changed)})
 
 
 def _first(members: Members) -> FleetCluster:

@@ -130,12 +130,10 @@ class LoadMeter:
             if queue is None or queue.shard != shard.number:
                 continue
             share = sample.get(queue_id)
-            whole, number = str(queue_id), 0
-            if queue.parts:
-                whole, number = str(queue.parts[0].queue_id), queue.part.number
+            whole = queue.parts[0].queue_id if queue.parts else queue_id
             found[queue_id] = PartLoad(
-                whole,
-                number,
+                str(whole),
+                queue.part_number,
                 asked * share.seconds / total_s if share is not None and total_s else 0.0,
                 share.top_group if share is not None else 0.0,
             )

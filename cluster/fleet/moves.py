@@ -107,6 +107,8 @@ def _move(
     if draft.is_changed(queue.queue_id):
         return
     refused = draft.hindrance(Kind.MOVE, queue, (part,))
+    if queue.stays:
+        refused = reason(Why.STAYS, means=queue.stays)
     if refused is None and not names:
         draft.grow_hand(queue.account)
     if refused is None:

@@ -6,6 +6,7 @@ See `choices.py`: the queues that clusters have stand for loads where none are r
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 
 from cluster.fleet.choices import choose_shard
 from cluster.fleet.plan_table import Cluster
@@ -38,14 +39,18 @@ def shard_for(
     clusters: Mapping[int, range],
     leader_of: Callable[[int], str | None],
     queues: Mapping[int, int],
+    draining: AbstractSet[int] = frozenset(),
 ) -> int:
     """The shard of a new queue, by its account, region and name. `clusters` are the founded ones
-    with their shards, `queues` are counted by shard.
+    with their shards, `queues` are counted by shard. Those that are `draining` get none, unless all
+    are so.
 
     A cluster of which a shard has no leader gets none, unless all are so: its ids are not known.
     """
     known = {
-        str(number): Cluster(str(number), tuple(shards), 1) for number, shards in clusters.items()
+        str(number): Cluster(str(number), tuple(shards), 1)
+        for number, shards in clusters.items()
+        if number not in draining or draining >= clusters.keys()
     }
     led = {
         name

@@ -123,12 +123,18 @@ class Cleaned(NamedTuple):
 
 def clean(fleet: Fleet, now_ms: int) -> Cleaned:
     """Sort the records of changes: one goes after an hour, but never while a part still drains
-    because of it."""
+    because of it, or an older one of its queue stays: it may say which id the queue has now."""
     kept: list[Applied] = []
     gone: list[Applied] = []
+    queues: set[str] = set()
     for applied in fleet.changes:
-        is_kept = now_ms - applied.at_ms < UNDO_MS or _is_under_way(fleet, applied.change)
-        (kept if is_kept else gone).append(applied)
+        change = applied.change
+        is_kept = now_ms - applied.at_ms < UNDO_MS or _is_under_way(fleet, change)
+        if is_kept or change.queue in queues:
+            kept.append(applied)
+            queues.add(change.queue)
+        else:
+            gone.append(applied)
     return Cleaned(tuple(kept), tuple(gone))
 
 

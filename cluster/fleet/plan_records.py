@@ -5,13 +5,13 @@ planner        the host that plans, bound to its lease, see `planner_key.py`
 mode           the mode; without it, shadow
 load/HOST      a host's report, bound to its lease, see `load_records.py`
 changes/ID     a change that was made, in the transaction that made it; kept for an hour, and as
-               long as a part drains because of it
+               long as a part drains because of it or an older one of the queue is kept
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -56,6 +56,8 @@ class MadeChange(msgspec.Struct, frozen=True):
     change: Change
     added: tuple[int, ...] = ()
     """Numbers of the parts that were added."""
+    home: str = ""
+    """The queue's id from then on, if its home moved; else empty."""
 
 
 class Seen(NamedTuple):
@@ -65,7 +67,7 @@ class Seen(NamedTuple):
     mode_revision: int = 0
     holder: PlannerHolder | None = None
     made: tuple[MadeChange, ...] = ()
-    """The oldest first."""
+    """The oldest first; each names its queue by its present id."""
     loads: tuple[HostLoad, ...] = ()
     unreadable: tuple[str, ...] = ()
 
@@ -124,4 +126,18 @@ def seen_in(records: Iterable[Record]) -> Seen:
                 mode = Mode.PAUSED
     loads, silent = decode_loads(of_loads)
     made.sort(key=lambda each: (each.at_ms, each.change_id))
-    return Seen(mode, revision, holder, tuple(made), tuple(loads), (*unreadable, *silent))
+    present = tuple(_by_present_ids(made))
+    return Seen(mode, revision, holder, present, tuple(loads), (*unreadable, *silent))
+
+
+def _by_present_ids(made: Sequence[MadeChange]) -> Iterator[MadeChange]:
+    """The changes of a queue whose home moved later are changes of the queue under its new id."""
+    moved = {each.change.queue: each.home for each in made if each.home}
+    for each in made:
+        queue = each.change.queue
+        while queue in moved:
+            queue = moved[queue]
+        if queue != each.change.queue:
+            change = msgspec.structs.replace(each.change, queue=queue)
+            each = msgspec.structs.replace(each, change=change)
+        yield each

@@ -53,6 +53,8 @@ class Queue(NamedTuple):
     """False for a queue that stays whole."""
     has_task: bool = False
     """A move task, a redrive or a restore reads it, or a purge keeps messages of it."""
+    stays: str = ""
+    """The reason why its parts cannot move; empty if they can."""
     home: int | None = None
     """Number of the part that cannot be drained; None if each can."""
 

@@ -60,7 +60,7 @@ class Planning:
             self._read_fleet,
             self._read_loads,
             self._apply,
-            lambda change: not_available(change, parts.steps.queue_of(change)),
+            lambda change: not_available(parts.catalog, change, parts.steps.queue_of(change)),
         )
         self.planner = Planner(parts.key, sources, parts.now_ms)
         self._log = structlog.get_logger("manager")
@@ -103,7 +103,7 @@ class Planning:
         if self._table is not None:
             gone = clean(self._table, self._parts.now_ms()).gone
             ids = {change_id_of(each.change) for each in gone}
-            old = [each for each in self._seen.made if each.change_id in ids]
+            old = [each for each in self._seen.made if change_id_of(each.change) in ids]
             await self._parts.records.forget(old, self._parts.key.conditions)
 
     # -- sources of the planner --------------------------------------------------------------------

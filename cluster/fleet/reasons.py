@@ -38,6 +38,7 @@ class Why(enum.Enum):
     BACKLOG = "backlog"
     UNSEEN = "unseen"
     TOO_FEW = "too-few"
+    STAYS = "stays"
     # refusals of the whole plan
     MANY_ILL = "many-ill"
     RECORDS_LOST = "records-lost"
@@ -71,6 +72,7 @@ SENTENCES = {
     Why.BACKLOG: "part {part} still has {messages} messages",
     Why.UNSEEN: "part {part} was reported for {minutes} of 30 minutes",
     Why.TOO_FEW: "it would leave the queue without an open part",
+    Why.STAYS: "the queue stays where it is: {means}",
     Why.MANY_ILL: "{ill} of {clusters} clusters look ill at once: the link may be what is ill",
     Why.RECORDS_LOST: "{parts} parts are recorded where there were {before}",
     Why.TAKES_TOO_MUCH: "it would drain {drains} of {parts} parts at once",

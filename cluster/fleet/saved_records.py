@@ -1,13 +1,16 @@
-"""SavedRecords: the records of a fleet, of which a gateway keeps a table on its disk, so that it
+"""SavedRecords: the records of a fleet, of which a gateway keeps tables on its disk, so that it
 starts while etcd is away.
 
-What it reads at a start comes from etcd, else from the table; the watches go on from there, and
-report all that changed since. Secrets among the records are under the master key, in the table too.
+What it reads at a start comes from etcd, else from the tables; the watches go on from there, and
+report all that changed since. Secrets among the records are under the master key, in a table too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import asyncio
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 from zlib import crc32
@@ -20,22 +23,31 @@ from cluster.coordination.coordination import (
     Coordination,
     OnChange,
     Outcome,
+    Record,
     Snapshot,
     Transaction,
     Unavailable,
 )
 from storage.files.copying import replace_file
 
-FILE_NAME = "records.table"
+FOLDER = "records"
+_CRC_BYTES = 4
+_PATIENCE_S = 3.0
+"""Time that etcd has for the first answer, where there is a table."""
+_AWAY = Unavailable("etcd did not answer at the start")
+
+
+InThread = Callable[[Callable[[], None]], Awaitable[None]]
+"""Does work beside the event loop."""
 
 
 class _Table(msgspec.Struct, frozen=True):
     fleet: str
-    parts: dict[str, Snapshot]
-    """By the beginning of their keys."""
+    found: Snapshot
 
 
-_CRC_BYTES = 4
+class _NoTable(Exception):
+    """There is none, or none that can be read."""
 
 
 class Root(Protocol):
@@ -48,103 +60,145 @@ class Root(Protocol):
 class SavedRecords:
     """Belongs to one event loop. `below` before the first read; `save` is due every few seconds."""
 
-    def __init__(self, root: Root, folder: Path, fleet: str) -> None:
+    def __init__(
+        self, root: Root, folder: Path, fleet: str, in_thread: InThread = asyncio.to_thread
+    ) -> None:
         """`fleet` is the name under which etcd has the records. A table of another fleet, or one
         that is damaged, counts as none."""
         self._root = root
-        self._file = folder / FILE_NAME
+        self._folder = folder / FOLDER
         self._fleet = fleet
+        self._in_thread = in_thread
         self._parts: dict[str, SavedPart] = {}
-        self._saved = self._read()
-        self.is_from_table = False
-        """True once a part was read from the table: etcd did not answer."""
-        self._log = structlog.get_logger("records")
-
-    def _read(self) -> dict[str, Snapshot]:
-        try:
-            content = self._file.read_bytes()
-            if crc32(content[_CRC_BYTES:]) != int.from_bytes(content[:_CRC_BYTES], "big"):
-                return {}
-            table = msgspec.msgpack.decode(content[_CRC_BYTES:], type=_Table)
-        except (OSError, msgspec.MsgspecError):
-            return {}
-        return table.parts if table.fleet == self._fleet else {}
+        self.is_away = False
+        """True since etcd left the first question without an answer, until it is heard again."""
+        self.was_heard = False
+        """True once it was."""
 
     def below(self, folder: str) -> SavedPart:
         """The records below a prefix."""
-        part = self._parts[folder] = SavedPart(self, self._root.below(folder), folder)
+        file = self._folder / f"{folder.strip('/')}.table"
+        part = self._parts[folder] = SavedPart(self, self._root.below(folder), file, self._fleet)
         return part
 
-    def saved(self, folder: str) -> Snapshot | None:
-        """The records of the table."""
-        return self._saved.get(folder)
+    def heard(self) -> None:
+        """Etcd answered."""
+        self.is_away, self.was_heard = False, True
 
     async def save(self) -> None:
         """Write what changed since the last call to the disk."""
-        changed = [part for part in self._parts.values() if part.is_changed]
-        if not changed:
-            return
-        saved = self._read()
-        for part in changed:
-            part.is_changed = False
-            found = await part.records.read_all()
-            if isinstance(found, Unavailable):
-                part.is_changed = True
-                return
-            saved[part.folder] = found
-        body = msgspec.msgpack.encode(_Table(self._fleet, saved))
-        try:
-            replace_file(self._file, crc32(body).to_bytes(_CRC_BYTES, "big") + body)
-        except OSError as error:
-            self._log.error("records_not_saved", reason=error.strerror or str(error))
-        # Of use at a start only: the table would be in memory for nothing.
-        self._saved = {}
+        for part in self._parts.values():
+            await part.save(self._in_thread)
 
 
 class SavedPart:
     """See Coordination."""
 
-    def __init__(self, whole: SavedRecords, records: Coordination, folder: str) -> None:
+    def __init__(self, whole: SavedRecords, records: Coordination, file: Path, fleet: str) -> None:
         self._whole = whole
-        self.records = records
-        self.folder = folder
-        self.is_changed = True
+        self._records = records
+        self._file = file
+        self._fleet = fleet
+        self._begun: Snapshot | None = None
+        """The records that the watch goes on from, until they are in the table."""
+        self._changes: dict[str, Record | None] = {}
+        """Reported by the watch since the table was written; None for a record that is gone."""
+        self._revision = 0
+        """The revision of the watch; records that are read anew may be later, and are reported
+        again."""
+        self._log = structlog.get_logger("records")
 
     async def read_all(self) -> Snapshot | Unavailable:
         """See Coordination. From the table while etcd is away."""
-        saved = self._whole.saved(self.folder)
-        if self._whole.is_from_table and saved is not None:
+        whole = self._whole
+        if whole.is_away and (saved := self._read()) is not None:
             return saved  # not another wait for etcd
-        found = await self.records.read_all()
-        if isinstance(found, Unavailable) and saved is not None:
-            self._whole.is_from_table = True
+        found: Snapshot | Unavailable = _AWAY
+        is_patient = whole.was_heard or not self._file.exists()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if is_patient else _PATIENCE_S):
+                found = await self._records.read_all()
+        if isinstance(found, Snapshot):
+            whole.heard()
+        elif (saved := self._read()) is not None:
+            whole.is_away = True
             return saved
         return found
 
     async def read(self, keys: Collection[str]) -> Snapshot | Unavailable:
         """See Coordination. The same."""
-        saved = self._whole.saved(self.folder)
-        if not self._whole.is_from_table or saved is None:
-            return await self.records.read(keys)
+        saved = self._read() if self._whole.is_away else None
+        if saved is None:
+            return await self._records.read(keys)
         return Snapshot(saved.revision, [each for each in saved.records if each.key in keys])
 
     async def commit(self, transaction: Transaction) -> Outcome:
         """See Coordination."""
-        return await self.records.commit(transaction)
+        return _AWAY if self._whole.is_away else await self._records.commit(transaction)
 
     async def watch(self, after: Snapshot, on_change: OnChange) -> None:
         """See Coordination."""
+        self._begun, self._changes, self._revision = after, {}, after.revision
 
         def report(change: Change) -> None:
-            self.is_changed = self.is_changed or bool(change.records)
+            self._whole.heard()
+            self._revision = change.revision
+            for key, value in change.records.items():
+                at = change.revision_of(key)
+                self._changes[key] = None if value is None else Record(key, value, at)
             on_change(change)
 
-        await self.records.watch(after, report)
+        await self._records.watch(after, report)
 
     def expect(self, revision: int) -> None:
         """See Coordination."""
-        self.records.expect(revision)
+        self._records.expect(revision)
 
     async def close(self) -> None:
         """See Coordination."""
-        await self.records.close()
+        await self._records.close()
+
+    # -- the table ---------------------------------------------------------------------------------
+
+    async def save(self, in_thread: InThread) -> None:
+        """Bring the table up to date. It is of use at a start only, so it is not kept in memory."""
+        if self._begun is None and not self._changes:
+            return
+        begun, changes = self._begun, self._changes
+        self._begun, self._changes = None, {}
+        try:
+            await in_thread(partial(self._write, begun, changes, self._revision))
+        except _NoTable:
+            found = await self._records.read_all()
+            self._begun = None if isinstance(found, Unavailable) else found
+            self._changes = changes | self._changes
+        except OSError as error:
+            self._begun, self._changes = begun, changes | self._changes
+            self._log.error("records_not_saved", reason=error.strerror or str(error))
+
+    def _write(
+        self, begun: Snapshot | None, changes: dict[str, Record | None], revision: int
+    ) -> None:
+        """Raises OSError, and _NoTable if there is nothing that changed."""
+        table = self._read()
+        before = begun or table
+        if before is None:
+            raise _NoTable
+        if table is not None and table.records == before.records and not changes:
+            return
+        records = {each.key: each for each in before.records} | changes
+        found = Snapshot(revision, sorted(filter(None, records.values())))
+        body = msgspec.msgpack.encode(_Table(self._fleet, found))
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self._file, crc32(body).to_bytes(_CRC_BYTES, "big") + body)
+
+    def _read(self) -> Snapshot | None:
+        try:
+            content = self._file.read_bytes()
+            body = memoryview(content)[_CRC_BYTES:]
+            if crc32(body) != int.from_bytes(content[:_CRC_BYTES], "big"):
+                return None
+            table = msgspec.msgpack.decode(body, type=_Table)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        return table.found if table.fleet == self._fleet else None

@@ -13,8 +13,10 @@ import msgspec
 
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
-from cluster.catalog.part_rules import NewParts, add_parts, drain_parts
+from cluster.catalog.catalog_records import name_of
+from cluster.catalog.part_rules import NewParts, add_parts, drain_parts, move_part
 from cluster.catalog.queue_rules import Commit, Decision
+from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import (
     Conflict,
     Coordination,
@@ -24,48 +26,69 @@ from cluster.coordination.coordination import (
 from cluster.fleet.plan_records import CHANGES, MANAGER, MadeChange, change_id_of
 from cluster.fleet.plan_table import Change, Kind
 from cluster.fleet.reasons import Why, reason
-from cluster.parts.part_readings import read_parts, too_many_in_flight
+from cluster.parts.part_readings import next_sequences, read_all_parts, too_many_in_flight
 from cluster.shards.queue_watch import PRINCIPAL
 from cluster.shards.router import Router
+from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition
-from visibility.contract.queue_parts import PARTS_MAX
 
 CATALOG = "catalog/"
+
+
+_CHANGED = "the queue has changed since this plan: look at the plan again"
+_UNDONE_BY = {Kind.SPLIT: Kind.SHRINK, Kind.SHRINK: Kind.SPLIT, Kind.MOVE: Kind.MOVE}
 
 
 class StepRefused(Exception):
     """The change cannot be made; the text says why."""
 
 
-def not_available(change: Change, queue: QueueDefinition | None) -> str:
-    """The reason why this release cannot make a change; empty if it can."""
+def not_available(view: QueueView, change: Change, queue: QueueDefinition | None) -> str:
+    """The reason why a change cannot be made; empty if it can, as far as it is known without a look
+    at the parts."""
     if change.kind is Kind.GROW_HAND:
         return "new queues go to four clusters of an account, and to no fifth one yet"
-    if change.kind is Kind.MOVE:
-        return "parts cannot be moved yet"
     if queue is None:
         return "the queue is gone"
     if queue.settings.fifo:
-        return "a FIFO queue cannot be split or shrunk by the manager yet"
-    if len(queue.parts) + len(change.opens) > PARTS_MAX:
-        return f"the queue would have more than {PARTS_MAX} parts, those that drain included"
-    home = queue.parts[0].number if queue.parts else 0
-    return "the home of a queue cannot be drained yet" if home in change.drains else ""
+        return "the parts of a FIFO queue cannot be changed by the manager yet"
+    if change.kind is not Kind.MOVE and queue.part_number in change.drains:
+        return "the home of a queue cannot be drained: it can move"
+    issued = {part.queue_id: part.first_sequence for part in queue.all_parts()}
+    try:
+        decided(view, queue, change, issued)
+    except QueueError as error:
+        return error.message.rstrip(".")
+    return ""
+
+
+def decided(
+    view: QueueView, queue: QueueDefinition, change: Change, next_sequences: Mapping[int, int]
+) -> Decision:
+    """The new state of the queue. Raises the errors of the rules of parts."""
+    new = NewParts(change.opens, next_sequences)
+    if change.kind is Kind.MOVE:
+        return move_part(view, queue, change.drains[0], new)
+    return add_parts(view, queue, new) if change.opens else drain_parts(view, queue, change.drains)
 
 
 def undoing(made: MadeChange, queue: QueueDefinition | None) -> Change:
-    """The change that undoes one: parts that were added drain, or as many are added as drain. What
-    closed is never opened again. Raises StepRefused."""
+    """The change that undoes one: parts that were added drain, or as many are added as drain, or a
+    part moves back. What closed is never opened again. Raises StepRefused."""
     change = made.change
     if queue is None:
         raise StepRefused("the queue is gone")
-    open_now = {part.number: part.shard for part in queue.parts if part.is_open}
+    open_now = {
+        part.part_number: part.shard
+        for part in queue.all_parts()
+        if not part.parts or part.part.is_open
+    }
     drains = tuple(number for number in made.added if number in open_now)
     if made.added and not drains:
         raise StepRefused(f"the parts that change {made.change_id} added drain, or are gone")
-    kind = Kind.SHRINK if made.added else Kind.SPLIT
+    kind = _UNDONE_BY[change.kind]
     leaves = tuple(open_now[number] for number in drains)
-    opens = () if made.added else change.leaves
+    opens = () if kind is Kind.SHRINK else change.leaves
     return Change(
         kind=kind,
         reason=reason(Why.UNDO, undone=made.change_id),
@@ -100,53 +123,51 @@ class Steps:
 
     def queue_of(self, change: Change) -> QueueDefinition | None:
         """The queue of a change, None if it is gone, or for a change of no queue."""
-        queue = self._catalog.queue_of_id(int(change.queue)) if change.queue else None
-        return queue if queue is not None and queue.is_home else None
+        found = self._catalog.queue_of_id(int(change.queue)) if change.queue else None
+        return found and self._catalog.find(name_of(found))
 
     async def make(self, change: Change, by: str, conditions: Mapping[str, int]) -> MadeChange:
         """Make a change that this release can make. `conditions` are revisions of records below
         MANAGER. Raises StepRefused, ServiceUnavailable, and errors of the rules of parts."""
         queue = self.queue_of(change)
-        refusal = not_available(change, queue)
+        if queue is not None and queue.version != change.version:
+            raise StepRefused(_CHANGED)
+        refusal = not_available(self._catalog, change, queue)
         if refusal or queue is None:
             raise StepRefused(refusal)
-        sequences = await self._sequences(queue, len(change.opens)) if change.opens else {}
+        sequences = await self._sequences(queue, change) if change.opens else {}
         known: list[MadeChange] = []
 
         def decide() -> Decision:
             current = self._catalog.queue_of_id(queue.queue_id)
             if current is None or current.version != change.version:
-                raise StepRefused("the queue has changed since this plan: look at the plan again")
-            if change.opens:
-                decision = add_parts(self._catalog, current, NewParts(change.opens, sequences))
-            else:
-                decision = drain_parts(self._catalog, current, change.drains)
+                raise StepRefused(_CHANGED)
+            decision = decided(self._catalog, current, change, sequences)
             known[:] = [self._made(change, by, current, decision)]
             return decision._replace(commit=self._committing(known[0], conditions))
 
         await self._catalog.change_parts(decide)
         return known[0]
 
-    async def _sequences(self, queue: QueueDefinition, count: int) -> dict[int, int]:
+    async def _sequences(self, queue: QueueDefinition, change: Change) -> dict[int, int]:
         caller = Caller(queue.account, queue.region, PRINCIPAL)
         request_id = f"{self._bits128():032x}"
-        readings = await read_parts(self._router, queue, caller, request_id)
-        found = {queue_id: each for queue_id, each in readings.items() if each is not None}
-        if len(found) < len(readings):
-            raise StepRefused("a part of the queue does not answer: try again")
-        if refusal := too_many_in_flight(queue, found, count):
+        readings = await read_all_parts(self._router, queue, caller, request_id)
+        if change.kind is not Kind.MOVE and (
+            refusal := too_many_in_flight(queue, readings, len(change.opens))
+        ):
             raise StepRefused(refusal)
-        return {queue_id: each.next_sequence for queue_id, each in found.items()}
+        return next_sequences(readings)
 
     def _made(
         self, change: Change, by: str, before: QueueDefinition, decision: Decision
     ) -> MadeChange:
-        had = {part.number for part in before.parts} | {0}
-        after = (each for each in decision.entries.values() if isinstance(each, QueueDefinition))
-        added = tuple(
-            part.number for queue in after for part in queue.parts if part.number not in had
-        )
-        return MadeChange(change_id_of(change), self._now_ms(), by, change, added)
+        """The record of a change, with what it made of the queue."""
+        (after,) = (each for each in decision.entries.values() if isinstance(each, QueueDefinition))
+        had = {part.part_number for part in before.all_parts()}
+        added = tuple(part.number for part in after.parts if part.number not in had)
+        home = str(after.queue_id) if after.queue_id != before.queue_id else ""
+        return MadeChange(change_id_of(change), self._now_ms(), by, change, added, home)
 
     def _committing(self, made: MadeChange, conditions: Mapping[str, int]) -> Commit:
         key = MANAGER + CHANGES + made.change_id

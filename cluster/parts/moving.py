@@ -5,7 +5,7 @@ from __future__ import annotations
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.part_rules import NewParts
-from cluster.parts.part_readings import read_parts
+from cluster.parts.part_readings import next_sequences, read_all_parts
 from cluster.shards.router import Router
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
@@ -28,8 +28,6 @@ async def move_part(
     if not (router.leads(shard) or router.is_led_elsewhere(shard)):
         raise ServiceUnavailable(f"Shard {shard} has no leader.")
     queue = catalog.queue(part.account, part.region, part.name)
-    readings = await read_parts(router, queue, caller, request_id)
-    known = {queue_id: each.next_sequence for queue_id, each in readings.items() if each}
-    if len(known) < len(readings):
-        raise ServiceUnavailable(f"A part of queue {queue.name} does not answer. Try again.")
-    return await catalog.move_part(queue, part.part_number, NewParts([shard], known))
+    readings = await read_all_parts(router, queue, caller, request_id)
+    new = NewParts([shard], next_sequences(readings))
+    return await catalog.move_part(queue, part.part_number, new)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from auth.caller import Caller
 from cluster.parts.part_requests import to_part
 from cluster.shards.router import Router
-from visibility.contract.errors import QueueError, UnsupportedOperation
+from visibility.contract.errors import QueueError, ServiceUnavailable, UnsupportedOperation
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import PartReading
 from visibility.rules.queue_parts import CheckPart, in_flight_max
@@ -34,6 +34,23 @@ async def read_parts(
     parts = queue.all_parts()
     found = await asyncio.gather(*map(reading, parts))
     return {part.queue_id: each for part, each in zip(parts, found, strict=True)}
+
+
+async def read_all_parts(
+    router: Router, queue: QueueDefinition, caller: Caller, request_id: str
+) -> dict[int, PartReading]:
+    """The readings of all parts by queue id. Raises ServiceUnavailable if a part does not answer,
+    UnsupportedOperation on a gateway."""
+    found = await read_parts(router, queue, caller, request_id)
+    readings = {queue_id: each for queue_id, each in found.items() if each is not None}
+    if len(readings) < len(found):
+        raise ServiceUnavailable(f"A part of queue {queue.name} does not answer. Try again.")
+    return readings
+
+
+def next_sequences(readings: Mapping[int, PartReading]) -> dict[int, int]:
+    """The next sequence of each part, as `NewParts` wants them."""
+    return {queue_id: each.next_sequence for queue_id, each in readings.items()}
 
 
 def too_many_in_flight(

@@ -37,9 +37,11 @@ class Timing(NamedTuple):
     """Without a leader's word for so long, the key is read."""
     read_s: float = 0.5
     """Between two looks at the key."""
+    look_s: float = 6.0
+    """A follower that hears a leader looks at the key this often, in case a watch that should
+    report a free one does not."""
     unheld_s: float = 2.0
-    """A follower that hears a leader looks at the key this often, and campaigns once the key was
-    free for so long."""
+    """It campaigns once the key was free for so long."""
     ask_s: float = 1.0
     """Time that a candidate waits for a majority."""
     gather_s: float = 0.05

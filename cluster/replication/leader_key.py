@@ -97,7 +97,7 @@ class LeaderKey:
             is_due = since_s >= timing.read_s or self._read_at < fell_silent_at
         else:
             is_free = self._unheld_since is not None
-            is_due = since_s >= (timing.read_s if is_free else timing.unheld_s)
+            is_due = since_s >= (timing.read_s if is_free else timing.look_s)
         return is_due or self._is_invited
 
     def read(self, done: Callable[[Seen], None]) -> None:

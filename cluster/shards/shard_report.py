@@ -122,6 +122,7 @@ class QueueReport(msgspec.Struct, frozen=True):
     received: int
     deleted: int
     expired: int
+    dropped: int
     purged: int
     moved_in: int
     moved_out: int
@@ -152,6 +153,7 @@ COUNTS = (
     "received",
     "deleted",
     "expired",
+    "dropped",
     "purged",
     "moved_in",
     "moved_out",
@@ -278,6 +280,7 @@ def _report(queue: QueueState) -> QueueReport:
         counts.received,
         counts.deleted,
         counts.expired,
+        counts.dropped,
         counts.purged,
         counts.moved_in,
         counts.moved_out,

@@ -232,7 +232,7 @@ async def test_memory_does_not_grow_beside_a_returned_message_that_cannot_be_rea
     assert queue is not None
 
     assert (queue.visible, quarantined(world, Q)) == (0, 1)
-    assert len(queue.visible_again) < 4200, "they came back and were deleted"
+    assert sum(map(len, queue.visible_again.values())) < 4200, "they came back and were deleted"
 
 
 # -- FIFO queues -----------------------------------------------------------------------------------

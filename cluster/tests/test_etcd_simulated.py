@@ -4,10 +4,12 @@ elections, compactions and a replaced etcd."""
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from random import Random
 
 import pytest
 
@@ -22,11 +24,15 @@ from cluster.coordination.coordination import (
     Unavailable,
     Unknown,
 )
+from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_coordination import EtcdCoordination
-from cluster.coordination.etcd_wire import Reply
+from cluster.coordination.etcd_messages import RANGE
+from cluster.coordination.etcd_wire import NoAnswer, Reply
+from cluster.tests.coordinations import Hosts
 from cluster.tests.etcd_world import Host, World
-from cluster.tests.simulated_etcd import ELECTION_S, SWEEP_S
-from cluster.tests.virtual_time import virtual
+from cluster.tests.simulated_etcd import ELECTION_S, SWEEP_S, SimulatedEtcd
+from cluster.tests.simulated_wire import SimulatedWire
+from cluster.tests.virtual_time import LoopClock, virtual
 
 TTL_S = 3
 SEEDS = range(int(os.environ.get("COORDINATION_SEEDS", "5")))
@@ -370,14 +376,81 @@ async def test_a_leader_change_extends_a_lease_within_bounds() -> None:
 async def test_a_read_of_many_pages_may_take_longer_than_an_answer() -> None:
     world = World(seed=1, hosts=1)
     host = world.hosts[0]
-    for number in range(140):
-        await host.coordination.commit(Transaction({}, {f"{number:03}": b"x"}))
+    for begin in range(0, 1400, 100):
+        values = {f"{number:04}": b"x" for number in range(begin, begin + 100)}
+        await host.coordination.commit(Transaction({}, values))
     host.wire.delay_s = 0.5
     begun_s = world.now_s()
 
-    assert len(await world.read()) == 140
+    assert len(await world.read()) == 1400
 
     assert world.now_s() - begun_s > 6.0
     host.wire.is_cut = True
     assert isinstance(await host.coordination.read_all(), Unavailable)
+    await world.close()
+
+
+class SlowWithMany(SimulatedWire):
+    """An answer with more than 20 records that is longer than 200 kB comes too late."""
+
+    limits: list[int]
+
+    async def post(
+        self, endpoint: str, path: str, body: bytes, headers: Mapping[str, str], limit_s: float
+    ) -> Reply:
+        reply = await super().post(endpoint, path, body, headers, limit_s)
+        if path == RANGE:
+            self.limits.append(int(json.loads(body)["limit"]))
+            if self.limits[-1] > 20 and len(reply.body) > 200_000:
+                await asyncio.sleep(limit_s)
+                raise NoAnswer("too late", was_sent=True)
+        return reply
+
+
+@virtual
+async def test_short_records_come_in_few_answers_and_long_ones_in_many() -> None:
+    random = Random(1)
+    etcd = SimulatedEtcd(random)
+    wire = SlowWithMany(etcd, random)
+    wire.limits = []
+    hosts = Hosts(Access(etcd.endpoints), lambda: wire, LoopClock())
+    writer, reader = hosts.host(SimulatedWire(etcd, random)), hosts.host(page=20)
+    names = [f"{number:04}" for number in range(700)]
+    for begin in range(0, len(names), 100):
+        value = b"x" * (1 if begin < 500 else 2000)
+        await writer.commit(Transaction({}, dict.fromkeys(names[begin : begin + 100], value)))
+    found = await reader.read_all()
+    assert isinstance(found, Snapshot)
+    assert [each.key for each in found.records] == names
+    assert wire.limits[:3] == [20, 200, 200]
+    assert wire.limits[-1] == 20, "the answer that did not come in time was asked for in pages"
+    await hosts.close()
+
+
+# -- many watches ----------------------------------------------------------------------------------
+
+
+@virtual
+async def test_the_silent_watches_of_a_process_are_tested_with_one_write() -> None:
+    world = World(seed=1, hosts=1)
+    whole, wire = world.hosts[0]
+    parts = [whole.below(f"{name}/") for name in "abcdef"]
+    heard: dict[int, list[Change]] = {number: [] for number in range(len(parts))}
+    for number, part in enumerate(parts):
+        await part.watch(EMPTY, heard[number].append)
+        await asyncio.sleep(0.3)
+    await asyncio.sleep(10)
+    before = world.etcd.revision
+
+    await asyncio.sleep(30)
+
+    assert 8 <= world.etcd.revision - before <= 12, "every 3 s, and not 6 times as often"
+    await parts[3].commit(Transaction({}, {"1": b"x"}))
+    await parts[5].close()
+    wire.is_cut = True
+    await parts[0].commit(Transaction({}, {}))
+    await asyncio.sleep(10)
+    wire.is_cut = False
+    await asyncio.sleep(10)
+    assert [change.records for change in heard[3] if change.records] == [{"1": b"x"}]
     await world.close()

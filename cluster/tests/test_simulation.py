@@ -16,8 +16,11 @@ from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
 from cluster.tests.simulation.outbox_planted import PLANTS as OUTBOX_PLANTS
 from cluster.tests.simulation.outbox_planted import UNLOCKING
 from cluster.tests.simulation.parts_planted import PLANTS as PARTS_PLANTS
+from cluster.tests.simulation.parts_planted import SCHEDULE_PLANTS as MOVED_SCHEDULE_PLANTS
 from cluster.tests.simulation.planted import PLANTS
 from cluster.tests.simulation.planting import Plant
+from cluster.tests.simulation.priority_planted import LENGTH_PLANTS
+from cluster.tests.simulation.priority_planted import PLANTS as PRIORITY_PLANTS
 from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
 from cluster.tests.simulation.retention_planted import BRIEF_PLANTS, SCHEDULE_PLANTS
 from cluster.tests.simulation.retention_planted import PLANTS as RETENTION_PLANTS
@@ -46,8 +49,14 @@ _PLANTED: list[tuple[Plant, Shape]] = [
     *((plant, Shape(has_operator=True)) for plant in HOLD_PLANTS),
     *((plant, Shape(has_short=True)) for plant in RETENTION_PLANTS),
     *((plant, Shape(has_brief=True)) for plant in BRIEF_PLANTS),
+    *((plant, Shape(has_ranked=True)) for plant in PRIORITY_PLANTS),
+    *((plant, Shape(has_full=True)) for plant in LENGTH_PLANTS),
     *((plant, Shape(has_schedules=True)) for plant in SCHEDULE_PLANTS),
     *((plant, Shape(shards=3, has_transactions=True)) for plant in TRANSACTION_PLANTS),
+    *(
+        (plant, Shape(shards=2, has_parts=True, has_schedules=True))
+        for plant in MOVED_SCHEDULE_PLANTS
+    ),
     *((plant, Shape(has_sole=True)) for plant in REFUSED_PLANTS),
     *((plant, Shape(shards=2, has_parts=True)) for plant in (*PARTS_PLANTS, *FIFO_PLANTS)),
 ]

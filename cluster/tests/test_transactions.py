@@ -406,3 +406,36 @@ def test_a_throttled_queue_cancels() -> None:
     entries = (other, _content(other, "here")), (throttled, _content(throttled, "more"))
     assert _cancelled(pair, *entries) == ["", "RequestThrottled"]
     assert _visible(pair, other) == 0
+
+
+def test_a_full_queue_cancels_and_pushes_nothing_out() -> None:
+    pair = _pair()
+    tags = {"holdfast:max-messages": "10", "holdfast:overflow": "drop-oldest"}
+    full = pair.queues.define(prepared.queue_named("full", 14, tags=tags))
+    pair.send(*map(str, range(9)), to=full)
+    ((_, receipt),) = pair.received(full, 1)
+    two = (full, _content(full, "x")), (full, _content(full, "y"))
+    assert _cancelled(pair, *two) == ["", "OverLimit"]
+    _accepted(pair, (full, receipt), *two)
+    assert pair.counters(full).stored == 10
+
+
+def test_what_was_accepted_elsewhere_passes_a_limit() -> None:
+    pair = _pair()
+    tags = {"holdfast:max-messages": "10"}
+    full = pair.queues.define(in_shard(1, prepared.queue_named("full", 14, tags=tags)))
+    pair.send(*map(str, range(10)), to=full)
+    _accepted(pair, _here(pair), (full, _content(full, "x")))
+    pair.deliver()
+    assert _visible(pair, full) == 11
+
+
+def test_a_priority_goes_along() -> None:
+    pair = _pair()
+    tags = {"holdfast:priority": "strict"}
+    ranked = pair.queues.define(in_shard(1, prepared.queue_named("ranked", 14, tags=tags)))
+    pair.send("low", to=ranked)
+    high = msgspec.structs.replace(_content(ranked, "high"), level=10)
+    _accepted(pair, _here(pair), (ranked, high))
+    pair.deliver()
+    assert pair.receive(ranked) == ["high", "low"]

@@ -266,3 +266,31 @@ def test_the_way_of_a_handle_goes_from_heir_to_heir() -> None:
     assert way(0) == way(16) == [16, 48]
     assert way(32) == way(64) == [64]
     assert way(112) == way(48) == [48]
+
+
+def test_a_closed_heir_takes_what_is_on_its_way_and_passes_it_on() -> None:
+    pair = PartPair()
+    pair.send("a")
+    ((_, receipt),) = pair.received(pair.source)
+    pair.pass_time(6_000)
+    pair.send("b", to=pair.heir)
+    ((_, other),) = pair.received(pair.heir)
+    pair.close()
+    pair.pass_time(100)
+    draining = Part(16, 12, 1, PartState.DRAINING, heir=32)
+    pair.define(Part(32, 13, 0), draining, Part(0, 11, 0, PartState.DRAINING, heir=16))
+    last, heir, source = (pair.queues.queues[queue_id] for queue_id in (13, 12, 11))
+    pair.shards[1].submit(prepared.prepared(heir, CheckPart()))
+
+    outcomes = pair.accept(pair.read().arrivals)
+    assert [reason for *_, reason in outcomes] == [""]
+    pair.clear(outcomes)
+    assert type(pair.shards[0].submit(prepared.delete(source, receipt)).refusal) is Moved
+    pair.shards[1].submit(prepared.prepared(heir, CheckPart()))
+    pair.pass_time(100)
+    pair.deliver(1)
+
+    pair.delete(heir, other)
+    pair.delete(last, receipt)
+    assert pair.counters(last) == pair.counters(heir) == pair.counters(source) == NONE
+    assert pair.receive(last) == []

@@ -76,7 +76,7 @@ def gateway(fleet: FleetProcess) -> list[Figure]:
     last = f"copy-{_QUEUES - 2}"
     asked = {"QueueUrl": _url(fleet.parts.cluster().hosts[GATEWAY], client, "first", last)}
     _until(lambda: client.call("GetQueueAttributes", **asked), 120.0)
-    table = fleet.data / GATEWAY / "records.table"
+    table = fleet.data / GATEWAY / "records" / "catalog.table"
     _until(lambda: _assert(last.encode() in table.read_bytes()), 180.0)
     figures = _start(fleet, "with etcd", lambda: client.call("GetQueueAttributes", **asked))
     with fleet.stopped(*MEMBERS):

@@ -45,6 +45,12 @@ class Queue:
     in_flight_max: int = 0
     """Messages that consumers may have at a time, 0 if nothing limits them."""
 
+    messages_max: int = 0
+    """Messages that the queue holds at most, 0 if nothing limits it."""
+
+    is_strict: bool = False
+    """Messages of a higher priority are received before all others."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -66,6 +72,8 @@ class Send:
     delay_s: float = 0.0
     request_id: str = ""
     """Of the answer, where the client tells."""
+
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)

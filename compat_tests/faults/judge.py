@@ -28,6 +28,8 @@ MARGIN_S = 0.5
 """Tolerance between two clocks, and for a slow machine: leases are treated as this much shorter."""
 
 DEDUPLICATION_S = 300.0
+_RECEIVE_MAX = 10
+"""Messages that a receive takes at most, and its client may not know of."""
 
 
 class Violation(NamedTuple):
@@ -299,6 +301,26 @@ def _over_the_limit(evidence: Evidence) -> Iterator[Finding]:
                 break
 
 
+def _over_length(evidence: Evidence) -> Iterator[Finding]:
+    """More messages in a queue at one instant than its limit allows."""
+    limits = {queue.name: queue.messages_max for queue in evidence.history.queues.values()}
+    steps: dict[str, list[tuple[float, int]]] = defaultdict(list)
+    for name, sends in evidence.sends.items():
+        for send in sends:
+            if limits[send.queue] and send.outcome is Outcome.DONE:
+                ends = [each.begun for each in evidence.deletes.get(name, ())]
+                removal = evidence.removal(send.queue, send.begun, float("inf"))
+                ends += [] if removal is None else [removal.begun]
+                steps[send.queue] += [(send.ended, 1), *((end, -1) for end in sorted(ends)[:1])]
+    for queue, changes in steps.items():
+        held = 0
+        for at, step in sorted(changes):
+            held += step
+            if held > limits[queue]:
+                yield queue, f"held {held} messages at {at:.3f}"
+                break
+
+
 def _comes_before(first: Delivery, second: Delivery) -> bool:
     if first.message_id == second.message_id:
         return first.count < second.count and second.ended > first.begun  # else see `_wrong_count`
@@ -348,6 +370,33 @@ def _served_too_old(evidence: Evidence) -> Iterator[Finding]:
             over_s = age_s - history.queues[delivery.queue].retention_s
             if over_s > 0:
                 yield name, f"was served by {delivery.queue} {over_s:.3f} s after its retention"
+
+
+def _higher_waited(evidence: Evidence) -> Iterator[Finding]:
+    """Messages served while others of a higher priority waited that nobody had received so far."""
+    history = evidence.history
+    strict = {queue.name for queue in history.queues.values() if queue.is_strict}
+    waiting = [
+        each
+        for name, sends in evidence.sends.items()
+        for each in sends
+        if each.queue in strict and len(sends) == 1 and each.outcome is Outcome.DONE
+    ]
+    firsts = {name: min(each.begun for each in of) for name, of in evidence.deliveries.items()}
+    for name, deliveries in evidence.deliveries.items():
+        for delivery in deliveries:
+            higher = [
+                send.name
+                for send in waiting
+                if send.queue == delivery.queue
+                and send.priority > evidence.sends[name][0].priority
+                and send.ended + MARGIN_S < delivery.begun
+                and firsts.get(send.name, float("inf")) > delivery.ended
+                and evidence.removal(send.queue, send.begun, delivery.ended) is None
+            ]
+            hidden = _RECEIVE_MAX * history.unknown_receives[delivery.queue]
+            if len(higher) > hidden:
+                yield name, f"was served by {delivery.queue} before {', '.join(higher)}"
 
 
 def _out_of_order(evidence: Evidence) -> Iterator[Finding]:
@@ -451,9 +500,11 @@ RULES: tuple[Rule, ...] = (
     _served_after_removal,
     _hidden_but_served,
     _over_the_limit,
+    _over_length,
     _wrong_count,
     _early,
     _served_too_old,
+    _higher_waited,
     _out_of_order,
     _duplicate,
     _two_places,

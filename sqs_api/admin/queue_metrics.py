@@ -73,6 +73,7 @@ _COUNTERS = {
     "received": ("messages_received", "Messages that were handed out (NumberOfMessagesReceived)."),
     "deleted": ("messages_deleted", "Messages that were deleted (NumberOfMessagesDeleted)."),
     "expired": ("messages_expired", "Messages that were older than the retention period."),
+    "dropped": ("messages_dropped", "Messages that made room for others in a full queue."),
     "purged": ("messages_purged", "Messages that a purge removed."),
     "moved_in": (
         "messages_moved_in",

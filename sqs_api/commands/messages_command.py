@@ -108,7 +108,7 @@ def print_message(message: dict[str, Any]) -> None:
     lines = [
         (name, instant(value) if name.endswith("_at_ms") else plain(str(value)))
         for name, value in message.items()
-        if value not in (None, False, 0)
+        if value not in (None, False, 0) or (name == "priority" and value is not None)
     ]
     lines += [
         (

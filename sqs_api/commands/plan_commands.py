@@ -47,7 +47,8 @@ def apply(service: OperatorClient, *, change: str, as_json: bool) -> None:
 def undo(service: OperatorClient, *, change: str, as_json: bool) -> None:
     """Undo a change of the last hour, by its id, or the last one.
 
-    That is a new change: parts that were added drain, and for those that drain new ones are added.
+    That is a new change: parts that were added drain, for those that drain new ones are added, and
+    a part that moved moves back.
     """
     _show_made(service.post(f"{_PLAN}/undo", {"id": change}), as_json=as_json)
 

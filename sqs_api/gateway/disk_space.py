@@ -30,6 +30,11 @@ _TAKE_SPACE = frozenset(
 )
 _ENOUGH_AGAIN = 1.1
 """Multiple of the reserve that must be free before sends are accepted again, to avoid flapping."""
+_FILLED_BYTES_S = 5 << 30
+"""No host writes faster, with all that other programs write to the disk; a client alone may write
+200 MB a second."""
+_UNSEEN_S = 1.0
+"""Bound of the time between two looks."""
 
 
 def _takes_space(operation: Operation) -> bool:
@@ -50,6 +55,8 @@ class DiskSpace:
         """True while less than the reserve is free."""
         self.free_bytes = 0
         self._is_half_free = True
+        self._safe_s = 0.0
+        """Time in which the free space cannot go down to the reserve."""
         self.refused = 0
         """Requests that were refused for lack of space."""
 
@@ -80,6 +87,13 @@ class DiskSpace:
         """True while at least half of the file system is free."""
         return self._is_half_free
 
+    def look_if_due(self, interval_s: float, *, can_grow: bool = True) -> None:
+        """Called at this interval: look, unless nobody could have filled the disk since the last
+        look."""
+        self._safe_s -= interval_s
+        if self._safe_s < interval_s or not can_grow:
+            self.look(can_grow=can_grow)
+
     def look(self, *, can_grow: bool = True) -> None:
         """Read the free space: some microseconds. `can_grow` is False when a log finds no space to
         grow."""
@@ -91,6 +105,7 @@ class DiskSpace:
         self.free_bytes = there.f_bavail * there.f_frsize
         self._is_half_free = 2 * there.f_bavail >= there.f_blocks
         needed = self._reserve_bytes * (_ENOUGH_AGAIN if self.is_short else 1.0)
+        self._safe_s = min((self.free_bytes - needed) / _FILLED_BYTES_S, _UNSEEN_S)
         is_short = self.free_bytes < needed or not can_grow
         if is_short is not self.is_short:
             self.is_short = is_short

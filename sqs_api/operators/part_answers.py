@@ -8,7 +8,12 @@ import msgspec
 
 from cluster.catalog.part_rules import NewParts, shards_for
 from cluster.parts.moving import move_part
-from cluster.parts.part_readings import read_parts, too_many_in_flight
+from cluster.parts.part_readings import (
+    next_sequences,
+    read_all_parts,
+    read_parts,
+    too_many_in_flight,
+)
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import CHANGE_PARTS, GET_QUEUE, QUEUE, Refused, Route
 from sqs_api.operators.operator_context import OperatorContext
@@ -85,15 +90,13 @@ async def _replaced(
 async def _new_parts(
     context: OperatorContext, asked: Asked, queue: QueueDefinition, count: int
 ) -> NewParts:
-    """So many more parts, on the shards with the fewest. Raises Refused."""
-    readings = await _readings(context, asked, queue)
-    known = {name: each for name, each in readings.items() if each is not None}
-    if len(known) < len(readings):
-        raise Refused(503, f"A part of queue {queue.name} does not answer. Try again.")
-    if reason := too_many_in_flight(queue, known, count):
+    """So many more parts, on the shards with the fewest. Raises Refused, ServiceUnavailable."""
+    request_id = f"{context.bits128():032x}"
+    readings = await read_all_parts(context.router, queue, asked.caller, request_id)
+    if reason := too_many_in_flight(queue, readings, count):
         raise Refused(409, reason)
     shards = shards_for(queue, context.catalog.shards, count)
-    return NewParts(shards, {queue_id: each.next_sequence for queue_id, each in known.items()})
+    return NewParts(shards, next_sequences(readings))
 
 
 async def shrink_queue(context: OperatorContext, asked: Asked, given: PartsWanted) -> ShownParts:
@@ -134,15 +137,9 @@ def _open(queue: QueueDefinition) -> int:
     return sum(part.is_open for part in queue.parts) or 1
 
 
-async def _readings(
-    context: OperatorContext, asked: Asked, queue: QueueDefinition
-) -> dict[int, PartReading | None]:
-    request_id = f"{context.bits128():032x}"
-    return await read_parts(context.router, queue, asked.caller, request_id)
-
-
 async def _shown(context: OperatorContext, asked: Asked, queue: QueueDefinition) -> ShownParts:
-    readings = await _readings(context, asked, queue)
+    request_id = f"{context.bits128():032x}"
+    readings = await read_parts(context.router, queue, asked.caller, request_id)
     parts = [_part(each, readings[each.queue_id]) for each in queue.all_parts()]
     return {"name": queue.name, "version": queue.version, "parts": parts}
 

@@ -303,7 +303,7 @@ def _shown_change(queues: QueueView, change: Change) -> ShownChange:
         list(change.opens),
         list(change.drains),
         _reason(change.reason),
-        not_available(change, found),
+        not_available(queues, change, found),
     )
 
 

@@ -12,6 +12,7 @@ from visibility.content.content import Extras, unpack
 from visibility.content.receipts import sequence_number
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Browsed
+from visibility.contract.priority import priority_of
 from visibility.contract.stored_message import Hold, StoredMessage
 
 
@@ -50,7 +51,8 @@ class ShownHold(TypedDict):
 
 
 class ShownMessage(TypedDict):
-    """A message. A body is cut in lists, and null if it is masked or cannot be read."""
+    """A message. A body is cut in lists, and null if it is masked or cannot be read; `priority` is
+    null for a message without one."""
 
     sequence: int
     message_id: str
@@ -59,6 +61,7 @@ class ShownMessage(TypedDict):
     hold: ShownHold | None
     sent_at_ms: int
     expires_at_ms: int
+    priority: int | None
     size: int
     receive_count: int
     first_received_at_ms: int
@@ -92,6 +95,7 @@ def shown_message(
         "hold": _hold(found.hold),
         "sent_at_ms": stored.sent_at_ms,
         "expires_at_ms": _lost_at_ms(stored, queue),
+        "priority": priority_of(stored.level) if stored.level else None,
         "size": stored.size,
         "receive_count": stored.receive_count if lease is None else lease.receive_count,
         "first_received_at_ms": (

@@ -27,8 +27,10 @@ class Disk:
     """A disk whose free space a test sets."""
 
     free = 0
+    asked = 0
 
     def statvfs(self, folder: Path) -> SimpleNamespace:
+        self.asked += 1
         if self.free < 0:
             raise OSError("gone")
         return SimpleNamespace(f_bavail=self.free, f_frsize=1, f_blocks=3000)
@@ -69,6 +71,25 @@ def test_it_knows_if_half_of_the_disk_is_free(disk: Disk) -> None:
         halves.append(space.has_much_space())
 
     assert halves == [True, False, True]
+
+
+def test_it_looks_less_often_the_more_is_free(disk: Disk) -> None:
+    space = DiskSpace(Path("/"), 1000)
+
+    def looks(free: int, count: int = 40) -> int:
+        disk.free, before = free, disk.asked
+        for _ in range(count):
+            space.look_if_due(0.05)
+        return disk.asked - before
+
+    assert looks(2000) == 40, "it may be full at the next moment"
+    assert looks(500) == 40, "it is short"
+    assert looks(1 << 40) <= 3, "once a second"
+    assert looks(2000) >= 20, "seen within a second"
+    disk.free = 1 << 40
+    space.look()
+    space.look_if_due(0.05, can_grow=False)
+    assert space.is_short, "seen at once"
 
 
 def test_a_disk_that_cannot_be_asked_changes_nothing(disk: Disk) -> None:

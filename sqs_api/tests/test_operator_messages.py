@@ -127,6 +127,18 @@ async def test_a_message_shows_everything_but_its_handle(operators: Operators) -
     assert not [name for name in found if "handle" in name]
 
 
+async def test_a_message_shows_its_priority(operators: Operators) -> None:
+    await operators.served.send("without")
+    tags = {"holdfast:priority": "weighted"}
+    await operators.served.call("TagQueue", QueueUrl="q", Tags=tags)
+    lowest = {"holdfast.priority": {"DataType": "Number", "StringValue": "0"}}
+    sent = {"MessageBody": "lowest", "MessageAttributes": lowest}
+    await operators.served.call("SendMessage", QueueUrl="q", **sent)
+    await operators.served.send("default")
+
+    assert [found["priority"] for found in await browse(operators)] == [None, 0, 4]
+
+
 async def test_sealed_messages_are_opened(operators: Operators) -> None:
     sealed = {"KmsMasterKeyId": "orders"}
     await operators.served.call("SetQueueAttributes", QueueUrl="q", Attributes=sealed)

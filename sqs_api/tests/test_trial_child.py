@@ -99,6 +99,17 @@ async def test_wrong_settings_are_reported_once(tmp_path: Path) -> None:
     await watched.child.stop(LIMIT_S)
 
 
+async def test_a_process_that_ran_is_started_again_whatever_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "_STABLE_S", 0.0)
+    watched = Watched(tmp_path, "echo begun; exit 2")
+    watched.child.start()
+    await watched.begun(2)
+    assert "ended with status 2" in watched.said[0]
+    await watched.child.stop(LIMIT_S)
+
+
 async def test_a_process_that_is_stopped_by_a_signal_ends_all_the_same(tmp_path: Path) -> None:
     watched = Watched(tmp_path, WAITS)
     watched.child.start()

@@ -89,10 +89,12 @@ class Child:
             assert process is not None
             self.pid = None
             self._on_change()
-            if process.returncode == WRONG_USE:
+            is_stable = self._clock.monotonic_s() - begun_s > _STABLE_S
+            # etcd ends so after a fault of its own, too.
+            if process.returncode == WRONG_USE and not is_stable:
                 self._say(f"{self.name} cannot run: {self.last_lines()}")
                 return
-            if self._clock.monotonic_s() - begun_s > _STABLE_S:
+            if is_stable:
                 pause_s = _PAUSE_S
             self._say(
                 f"{self.name} ended with {_shown(process.returncode)} and is started again in "

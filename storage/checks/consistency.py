@@ -28,6 +28,7 @@ from visibility.rows.row_keys import (
     GROUP_LINE,
     HEAD,
     LEASE,
+    LEVEL_LINE,
     LOCKED,
     MESSAGE,
     QUARANTINED,
@@ -45,7 +46,7 @@ from visibility.rules.tables import Finding
 from visibility.state.queue_state import SPAN_BITS, is_passed_by
 
 _T = TypeVar("_T")
-_OF_MESSAGES = (CLOCK, EXPIRY, ALIAS, GROUP_LINE)
+_OF_MESSAGES = (CLOCK, EXPIRY, LEVEL_LINE, ALIAS, GROUP_LINE)
 """Tables with a row for each message that needs one."""
 _OTHERS = (LEASE, GROUP, HEAD, SPAN)
 
@@ -117,12 +118,13 @@ class _QueueCheck:
             if not self._is_quarantined(sequence):
                 yield sequence, decode_row(StoredMessage, key, value)
 
-    def _delayed(self) -> Iterator[tuple[int, bytes]]:
+    def _delayed(self) -> Iterator[tuple[int, bytes, int]]:
         record = self._quarantined.get(NOWHERE)
         lost = record.delayed if record is not None else []
         for key, value in self._table(DELAYED):
             if not is_between(key, lost):
-                yield last_number_of(key), decode_row(StoredMessage, key, value).group
+                message = decode_row(StoredMessage, key, value)
+                yield last_number_of(key), message.group, message.size
 
     def _is_quarantined(self, sequence: int) -> bool:
         """A message in flight may be damaged; it leaves later."""

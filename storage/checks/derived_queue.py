@@ -22,6 +22,7 @@ from visibility.rows.row_keys import (
     GROUP_LINE,
     HEAD,
     LEASE,
+    LEVEL_LINE,
     SPAN,
     group_key,
     group_line_key,
@@ -68,6 +69,8 @@ def references(queue_id: int, sequence: int, message: StoredMessage, *, waits: b
         yield pair_key(queue_id, EXPIRY, message.expires_ms, sequence), _NOTHING
     if message.original_sequence:
         yield row_key(queue_id, ALIAS, message.original_sequence), sequence
+    if message.level and waits:
+        yield pair_key(queue_id, LEVEL_LINE, message.level, sequence), _NOTHING
     if message.group and waits:
         yield group_line_key(queue_id, GROUP_LINE, message.group, sequence), AS_STORED
 
@@ -91,7 +94,7 @@ class DerivedQueue:
         in the outbox."""
         self._id = queue_id
         self._has_own = own is not None
-        self.own = msgspec.structs.replace(own or QueueRow(1, 1, 0, 0), fifo=fifo)
+        self.own = msgspec.structs.replace(own or QueueRow(1, 1, 0, 0, sized_from=0), fifo=fifo)
         """The queue's own row, from which the fields are taken that do not follow."""
         self.lost = {lease.sequence: lease for lease in leases}
         """Leases whose message was not there so far."""
@@ -100,13 +103,16 @@ class DerivedQueue:
         self._departures = departures
         self._groups: dict[bytes, _Group] = {}
         self._spans: dict[int, int] = {}
+        self._levels: dict[int, tuple[int, int]] = {}
+        """Number of waiting messages and the first one, by level."""
         self._lowest_waiting = self._highest = 0
-        self._waiting = self._delayed = self._aliases = 0
+        self._waiting = self._delayed = self._aliases = self._size = 0
 
     def of_messages(self, messages: Iterable[tuple[int, StoredMessage]]) -> Derived:
         """The rows of each message, and its lease; (sequence, message) in order."""
         for sequence, message in messages:
             self._count(sequence)
+            self._add_size(sequence, message.size)
             lease = self.lost.pop(sequence, None)
             if message.original_sequence:
                 self._aliases += 1
@@ -118,6 +124,9 @@ class DerivedQueue:
                 continue
             self._waiting += 1
             self._lowest_waiting = self._lowest_waiting or sequence
+            if message.level:
+                waiting, first = self._levels.get(message.level, (0, sequence))
+                self._levels[message.level] = waiting + 1, first
             if message.group:
                 self._group(message.group).add(sequence)
 
@@ -129,6 +138,7 @@ class DerivedQueue:
             group=message.group,
             clock_ms=message.clock_ms,
             expires_ms=message.expires_ms,
+            level=message.level,
             original_sequence=message.original_sequence,
         )
         return row_key(self._id, LEASE, lease.sequence), own
@@ -149,11 +159,12 @@ class DerivedQueue:
         elif key[8:9] == GROUP_LINE:
             self._group(key[9:25]).add(last_number_of(key))
 
-    def of_queue(self, delayed: Iterable[tuple[int, bytes]]) -> Derived:
+    def of_queue(self, delayed: Iterable[tuple[int, bytes, int]]) -> Derived:
         """The rows of groups and spans, and last the queue's own, after those of its messages;
-        `delayed` has (sequence, group) of the delayed ones."""
-        for sequence, name in delayed:
+        `delayed` has (sequence, group, size) of the delayed ones."""
+        for sequence, name, size in delayed:
             self._delayed += 1
+            self._add_size(sequence, size)
             self._highest = max(self._highest, sequence)
             if name:
                 self._group(name).delayed += 1
@@ -177,6 +188,10 @@ class DerivedQueue:
 
     def _group(self, name: bytes) -> _Group:
         return self._groups.setdefault(name, _Group())
+
+    def _add_size(self, sequence: int, size: int) -> None:
+        if sequence >= self.own.sized_from >= 0:
+            self._size += size
 
     def _count(self, sequence: int) -> None:
         self._highest = max(self._highest, sequence)
@@ -205,6 +220,16 @@ class DerivedQueue:
             first = known.first
         return GroupRow(group.count, first, order, group.delayed)
 
+    def _of_levels(self) -> list[tuple[int, int, int]]:
+        """The known bounds below messages stay, and the order of known levels."""
+        known = {level: low_water for level, _, low_water in self.own.levels}
+        order = [*(each for each in known if each in self._levels), *sorted(self._levels)]
+        return [
+            (level, waiting, min(known.get(level, first), first))
+            for level in dict.fromkeys(order)
+            for waiting, first in (self._levels[level],)
+        ]
+
     def _own_row(self, next_number: int, listed: int) -> QueueRow:
         low_water, lowest = self.own.low_water, self._lowest_waiting or next_number
         if not self._has_own:
@@ -219,5 +244,7 @@ class DerivedQueue:
             delayed=self._delayed,
             listed=listed,
             aliases=self._aliases,
+            levels=self._of_levels(),
+            size=self._size,
             departed=len(self._departures),
         )

@@ -121,11 +121,11 @@ class QueueCopy:
             self._put(key, message)
             yield number_of(key), message
 
-    def _delayed(self) -> Iterator[tuple[int, bytes]]:
+    def _delayed(self) -> Iterator[tuple[int, bytes, int]]:
         """The delayed messages, likewise."""
         for key, message in self._table(DELAYED, StoredMessage):
             self._put(key, message)
-            yield last_number_of(key), message.group
+            yield last_number_of(key), message.group, message.size
 
     def _table(self, table: bytes, kind: type[_T]) -> Iterator[tuple[bytes, _T]]:
         return self._rows.table(self._id, table, kind)

@@ -34,6 +34,7 @@ REPORTS = "reports"
 
 EXPIRED = "expired"
 DELETED = "deleted"
+OVER_LENGTH = "over-length"
 
 Columns = dict[str, str]
 """Names and types of columns, in order; the types are keys of `_TYPES`."""

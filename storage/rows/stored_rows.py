@@ -21,6 +21,7 @@ from visibility.rows.row_keys import (
     GROUP_LINE,
     HEAD,
     LEASE,
+    LEVEL_LINE,
     MESSAGE,
     PAIRS_END,
     REMEMBERED,
@@ -50,7 +51,7 @@ from visibility.rows.row_values import (
     Remembered,
 )
 from visibility.state.queue_state import Quarantine, QueueState
-from visibility.state.rows import DamagedPlace, DelayedSurvey, Page, Survey
+from visibility.state.rows import DamagedPlace, DelayedSurvey, MessagesMissing, Page, Survey
 
 CHANGES_MAX = 5_000
 """Row changes at which a Turn stops deciding, so that its Entry stays bounded."""
@@ -59,6 +60,8 @@ CHANGED_BYTES_MAX = 4 << 20
 _DELAYED_PAGE_BYTES = 1 << 20
 _REMEMBERED_MS = DEDUPLICATION_WINDOW_SECONDS * 1000
 _NO_END = (1 << 64) - 1
+_AT_ONCE = 16
+"""Messages of a level that are read at once."""
 _NOTHING = Quarantine()
 
 
@@ -202,6 +205,33 @@ class StoredRows:
             message = decode_row(StoredMessage, key, value)
             found.append((sequence, message))
             size -= len(message.data)
+        return Page(found, None)
+
+    def level_line(
+        self, queue: QueueState, level: int, from_sequence: int, *, messages: int, size: int
+    ) -> Page:
+        """See `Rows.level_line`."""
+        begin = pair_key(queue.queue_id, LEVEL_LINE, level, from_sequence)
+        rows = walk_rows(self.store, begin, pair_key(queue.queue_id, LEVEL_LINE, level, _NO_END))
+        sequences: list[int] = []
+        for row in islice(rows, messages + 1):
+            if isinstance(row, UnreadableRows):
+                raise DamagedRecord(begin, "the index of levels cannot be read")
+            sequences.append(last_number_of(row[0]))
+        found: list[tuple[int, StoredMessage]] = []
+        for first in range(0, len(sequences), _AT_ONCE):
+            if size <= 0 or first >= messages:
+                return Page(found, sequences[first])
+            sound = [
+                sequence
+                for sequence in sequences[first : first + _AT_ONCE]
+                if sequence not in queue.quarantined
+            ]
+            for sequence, message in zip(sound, self.messages(queue.queue_id, sound), strict=True):
+                if message is None:
+                    raise MessagesMissing(queue.queue_id, sequence)
+                found.append((sequence, message))
+                size -= len(message.data)
         return Page(found, None)
 
     def delayed(

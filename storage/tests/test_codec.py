@@ -27,13 +27,32 @@ MESSAGE_ID = "01234567-89ab-4def-8123-456789abcdef"
 GROUP = bytes(range(16))
 MESSAGE = StoredMessage(MESSAGE_ID, 1_700_000_000_000, 5, b"hello")
 DEAD_LETTER = StoredMessage(
-    MESSAGE_ID, 1, 5, b"hello", 7, "arn:aws:sqs:r:0:q", 3, 2, GROUP, 1_700_000_000_001, 300, 4, 6, 8
+    MESSAGE_ID,
+    1,
+    5,
+    b"hello",
+    7,
+    "arn:aws:sqs:r:0:q",
+    3,
+    2,
+    GROUP,
+    1_700_000_000_001,
+    300,
+    4,
+    6,
+    8,
+    10,
 )
 LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001)
-MOVED_LEASE = Lease(300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003, 9, 10)
+MOVED_LEASE = Lease(
+    300, 0, 2, 1, 5, 6, GROUP, 1_700_000_000_002, 70_000, 1_700_000_000_003, 9, 10, 5, 70_000
+)
 QUEUE = QueueRow(70_000, 12, 9, 0)
 FIFO_QUEUE = QueueRow(
-    70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001, 7, 60_000, 300
+    *(70_000, 12, 9, 4, 3, 2, 1, 1_700_000_000_000, True, 1_700_000_000_001, 7, 60_000, 300),
+    levels=[(5, 9, 300)],
+    size=70_000,
+    sized_from=7,
 )
 HOLD = Hold(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
@@ -109,6 +128,7 @@ DEPARTURE = Departure(
     "task",
     True,
     HOLD,
+    6,
     SENT_ELSEWHERE,
 )
 OLD_DEPARTURE = (
@@ -169,41 +189,44 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "message": (
         MESSAGE,
         "01"
-        "3c5e8a74"
-        "9ed92430313233343536372d383961622d346465662d383132332d3435363738"
+        "e06b9c00"
+        "9fd92430313233343536372d383961622d346465662d383132332d3435363738"
         "39616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c4000000"
-        "000000",
+        "00000000",
     ),
     "dead letter": (
         DEAD_LETTER,
         "01"
-        "4ae52521"
-        "9ed92430313233343536372d383961622d346465662d383132332d3435363738"
+        "762f2623"
+        "9fd92430313233343536372d383961622d346465662d383132332d3435363738"
         "396162636465660105c40568656c6c6f07b161726e3a6177733a7371733a723a"
         "303a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801"
-        "cd012c040608",
+        "cd012c0406080a",
     ),
     "lease": (
         LEASE,
         "01"
-        "bfc298b9"
-        "9ccd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe568"
-        "01c4000000000000",
+        "1308ac27"
+        "9ecd012ccf0000018bcfe5dd300201cf0000018bcfe56800cf0000018bcfe568"
+        "01c40000000000000000",
     ),
     "moved lease": (
         MOVED_LEASE,
         "01"
-        "f456b5b7"
-        "9ccd012c0002010506c410000102030405060708090a0b0c0d0e0fcf0000018b"
-        "cfe56802ce00011170cf0000018bcfe56803090a",
+        "a3f96e4c"
+        "9ecd012c0002010506c410000102030405060708090a0b0c0d0e0fcf0000018b"
+        "cfe56802ce00011170cf0000018bcfe56803090a05ce00011170",
     ),
     "queue": (
         QUEUE,
-        "01bead6f3d9dce000111700c090000000000c200000100",
+        "01efeeedb9dc0010ce000111700c090000000000c2000001009000ff",
     ),
     "FIFO queue": (
         FIFO_QUEUE,
-        "01064709ff9dce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe5680107cdea60cd012c",
+        "01"
+        "c88ac3c2"
+        "dc0010ce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe568"
+        "0107cdea60cd012c91930509cd012cce0001117007",
     ),
     "group": (
         GROUP_ROW,
@@ -246,10 +269,11 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "archived": (
         ARCHIVED,
         "01"
-        "5dec9b07"
-        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c02059ed924"
+        "29060e97"
+        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c02059fd924"
         "30313233343536372d383961622d346465662d383132332d3435363738396162"
-        "63646566cf0000018bcfe5680005c40568656c6c6f00c00000c4000000000000",
+        "63646566cf0000018bcfe5680005c40568656c6c6f00c00000c4000000000000"
+        "00",
     ),
     "batch": (
         BATCH,
@@ -273,18 +297,18 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "departure": (
         DEPARTURE,
         "01"
-        "ef67d0d2"
-        "9fc410000102030405060708090a0b0c0d0e0fcd012c059ccd012c0002010506"
-        "c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802ce00011170"
-        "cf0000018bcfe56803090a9ed92430313233343536372d383961622d34646566"
-        "2d383132332d343536373839616263646566cf0000018bcfe5680005c4056865"
-        "6c6c6f00c00000c40000000000000207a561726e3a649ed92430313233343536"
-        "372d383961622d346465662d383132332d3435363738396162636465660105c4"
-        "0568656c6c6f07b161726e3a6177733a7371733a723a303a710302c410000102"
-        "030405060708090a0b0c0d0e0fcf0000018bcfe56801cd012c040608c3c3a474"
-        "61736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf0000018bcfe6"
-        "526095c410000102030405060708090a0b0c0d0e0f05c4100001020304050607"
-        "08090a0b0c0d0e0fcf0000018bcfe56800cdea60",
+        "c7a3de70"
+        "dc0010c410000102030405060708090a0b0c0d0e0fcd012c059ecd012c000201"
+        "0506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802ce0001"
+        "1170cf0000018bcfe56803090a05ce000111709fd92430313233343536372d38"
+        "3961622d346465662d383132332d343536373839616263646566cf0000018bcf"
+        "e5680005c40568656c6c6f00c00000c4000000000000000207a561726e3a649f"
+        "d92430313233343536372d383961622d346465662d383132332d343536373839"
+        "6162636465660105c40568656c6c6f07b161726e3a6177733a7371733a723a30"
+        "3a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd"
+        "012c0406080ac3c3a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3"
+        "542d31cf0000018bcfe652600695c410000102030405060708090a0b0c0d0e0f"
+        "05c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56800cdea60",
     ),
     "held": (
         HOLD,
@@ -341,7 +365,7 @@ def test_no_field_can_be_added_or_change_its_place_unseen(kind: type[msgspec.Str
 
     for field in msgspec.structs.fields(kind):
         values = [getattr(row, field.name) for row in of_kind]
-        default = [] if field.name == "deliveries" else field.default
+        default = [] if field.name in ("deliveries", "levels") else field.default
         assert any(value != default for value in values), field.name
 
 
@@ -350,7 +374,15 @@ def test_a_lease_of_before_is_read_with_the_defaults_of_what_was_added() -> None
 
 
 def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> None:
-    before = msgspec.structs.replace(DEPARTURE, transfers=False, hold=None, sent=None)
+    before = msgspec.structs.replace(
+        DEPARTURE,
+        transfers=False,
+        hold=None,
+        sent=None,
+        due_ms=-1,
+        lease=msgspec.structs.replace(MOVED_LEASE, level=0, size=0),
+        arriving=msgspec.structs.replace(DEAD_LETTER, level=0),
+    )
     assert decode_row(Departure, KEY, bytes.fromhex(OLD_DEPARTURE)) == before
 
 

@@ -40,6 +40,7 @@ from visibility.contract.operations import (
     SendMessageBatch,
     SendMessageBatchRequestEntry,
 )
+from visibility.contract.priority import level_of
 from visibility.contract.results import Message, ReceivedAttributeValue
 from visibility.contract.schedule import deliver_at_ms
 from visibility.contract.time_to_live import ttl_of
@@ -59,7 +60,7 @@ _ENTRY_TOO_LONG = (
 )
 
 _Sent = SendMessage | SendMessageBatchRequestEntry
-_Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int, int]
+_Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int, int, int]
 """The fields of a Content that is not sealed yet."""
 _AS_STORED = AsStored()
 
@@ -128,12 +129,22 @@ def contents_of(
 
 
 def _content(packed: _Packed, key: SealingKey | None) -> Content:
-    data, size, md5, attributes_md5, system_md5, group, deduplication, at_ms, ttl_ms = packed
+    data, size, md5, attributes_md5, system_md5, group, deduplication, at_ms, ttl_ms, level = packed
     number = 0
     if key is not None:
         data, number = key.seal(data), key.number
     return Content(
-        data, size, md5, attributes_md5, system_md5, group, deduplication, number, at_ms, ttl_ms
+        data,
+        size,
+        md5,
+        attributes_md5,
+        system_md5,
+        group,
+        deduplication,
+        number,
+        at_ms,
+        ttl_ms,
+        level,
     )
 
 
@@ -194,7 +205,7 @@ def _pack(
     size = len(body)
     attributes_md5 = system_md5 = None
     group = deduplication = b""
-    at_ms = ttl_ms = 0
+    at_ms = ttl_ms = level = 0
     if (
         trace is None
         and message.message_group_id is None
@@ -211,6 +222,7 @@ def _pack(
             own_tags = queue.settings.own_tags
             at_ms = deliver_at_ms(attributes, message.delay_seconds, own_tags)
             ttl_ms = ttl_of(attributes, own_tags)
+            level = level_of(attributes, own_tags)
         if system:
             system_md5 = md5_of_attributes(system)
             trace = system[TRACE_HEADER][1].decode()
@@ -230,7 +242,19 @@ def _pack(
     md5 = md5_of_body(body)
     # The first of the four bytes is the version of the layout, 0.
     data = b"".join((md5, len(body).to_bytes(4, "big"), body, extras))
-    return data, size, md5.hex(), attributes_md5, system_md5, group, deduplication, at_ms, ttl_ms
+    md5_text = md5.hex()
+    return (
+        data,
+        size,
+        md5_text,
+        attributes_md5,
+        system_md5,
+        group,
+        deduplication,
+        at_ms,
+        ttl_ms,
+        level,
+    )
 
 
 def _remembered_extras(sender: str) -> bytes:

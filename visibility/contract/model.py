@@ -159,7 +159,8 @@ class Content(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     `size` is the one AWS counts: UTF-8 bytes of the body plus names, types and values of the
     attributes. `group` and `deduplication` are digests (see `id_digests.py`), empty where the
     message has no group or is not deduplicated. `deliver_at_ms` is the instant from which a
-    scheduled message can be received, `ttl_ms` its own time to live; 0 for others.
+    scheduled message can be received, `ttl_ms` its own time to live, `level` its priority (see
+    `priority.py`); 0 for others.
     """
 
     data: bytes
@@ -172,6 +173,7 @@ class Content(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     sealed: int = 0
     deliver_at_ms: int = 0
     ttl_ms: int = 0
+    level: int = 0
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):

@@ -11,7 +11,7 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import Range
 
 PREFIX = "holdfast:"
-_DIGITS_MAX = 10
+_DIGITS_MAX = 13
 
 
 class OwnTag(NamedTuple):

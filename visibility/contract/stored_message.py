@@ -18,7 +18,7 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     age, else 0. `original_sequence` is the sequence in receipt handles, 0 if it is the message's
     own. `joined_at_ms` is the instant at which it came from another queue, 0 if it was sent to this
     queue or moved to it by a version before 0.2. `expires_ms` is the end of its time to live, 0 for
-    none.
+    none. `level` tells its priority, see `priority.py`.
     """
 
     message_id: str
@@ -35,6 +35,7 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     received_here: int = 0
     joined_at_ms: int = 0
     expires_ms: int = 0
+    level: int = 0
 
     @property
     def retained_from_ms(self) -> int:
@@ -47,9 +48,9 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `base_count` is the part of `receive_count` from other queues. `received_at_ms` is the latest
     receive (0: none), from which the 12 hours of visibility are counted. `group`, `clock_ms`,
-    `original_sequence`, `sent_at_ms` and `expires_ms` are the message's. `retry_ms` is the time for
-    which the message waits when its visibility timeout is over: it counts as delayed then, and is
-    to receipt handles like a visible one.
+    `original_sequence`, `sent_at_ms`, `expires_ms`, `level` and `size` are the message's; a `size`
+    of 0 is not known. `retry_ms` is the time for which the message waits when its visibility
+    timeout is over: it counts as delayed then, and is to receipt handles like a visible one.
     """
 
     sequence: int
@@ -64,6 +65,8 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sent_at_ms: int = 0
     retry_ms: int = 0
     expires_ms: int = 0
+    level: int = 0
+    size: int = 0
 
     @property
     def retained_from_ms(self) -> int:
@@ -108,8 +111,9 @@ class SentElsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message in the outbox, as the other shard gets it. `queue_id` is that of the queue with
     this ARN at the departure. One that `transfers` goes to that part of its own queue and to no
-    other, and stays what it is; an operator's `hold` goes with it. One with `sent` is no message
-    yet: its queue decides on it as on a send."""
+    other, and stays what it is; an operator's `hold` goes with it, and so does the end of its
+    delay, `due_ms`, -1 for none. One with `sent` is no message yet: its queue decides on it as on a
+    send."""
 
     origin: bytes
     number: int
@@ -118,6 +122,7 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     message: StoredMessage
     transfers: bool = False
     hold: Hold | None = None
+    due_ms: int = -1
     sent: SentElsewhere | None = None
 
 

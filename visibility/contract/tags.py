@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.length import LENGTH_TAGS
 from visibility.contract.levelling import LEVELLING_TAGS
 from visibility.contract.own_tag import PREFIX, OwnTag
+from visibility.contract.priority import PRIORITY_TAGS
 from visibility.contract.retry_backoff import RETRY_TAGS
 from visibility.contract.schedule import SCHEDULE_TAGS
 from visibility.contract.time_to_live import TTL_TAGS
@@ -48,6 +50,8 @@ OWN_TAGS = {
         *LEVELLING_TAGS,
         *SCHEDULE_TAGS,
         *TTL_TAGS,
+        *PRIORITY_TAGS,
+        *LENGTH_TAGS,
     )
 }
 """The tags, by key."""

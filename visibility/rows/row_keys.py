@@ -14,6 +14,7 @@ values are in `visibility/rows/row_codec.py`.
     0x12   clock_ms, sequence  a message that is out of order of age             empty
     0x13   expires_ms, sequence  a message with a time to live                   empty
     0x14   due_ms, sequence    a delayed message; due_ms is 0 in FIFO queues     StoredMessage
+    0x15   level, sequence     a waiting message with a priority                 empty
     0x18   group               a group's numbers; group is a digest of 16 bytes  GroupRow
     0x19   group, sequence     a waiting message of the group                    empty or a Lease
     0x1a   order               a group that may give messages                    the group's digest
@@ -57,6 +58,7 @@ MESSAGE = b"\x10"
 CLOCK = b"\x12"
 EXPIRY = b"\x13"
 DELAYED = b"\x14"
+LEVEL_LINE = b"\x15"
 GROUP = b"\x18"
 GROUP_LINE = b"\x19"
 HEAD = b"\x1a"

@@ -13,6 +13,7 @@ from visibility.rows.row_keys import (
     EXPIRY,
     GROUP_LINE,
     LEASE,
+    LEVEL_LINE,
     MESSAGE,
     group_line_key,
     pair_key,
@@ -27,10 +28,12 @@ def put_waiting(changes: Changes, queue_id: int, sequence: int, message: StoredM
     put_message(changes, queue_id, sequence, message)
     if message.group:
         changes.put(group_line_key(queue_id, GROUP_LINE, message.group, sequence), _NOTHING)
+    if message.level:
+        changes.put(pair_key(queue_id, LEVEL_LINE, message.level, sequence), _NOTHING)
 
 
 def put_message(changes: Changes, queue_id: int, sequence: int, message: StoredMessage) -> None:
-    """Add a message with its rows in other tables, but not to the line of its group."""
+    """Add a message with its rows in other tables, but not to the lines of its group and level."""
     changes.put(row_key(queue_id, MESSAGE, sequence), encode_row(message))
     if message.clock_ms:
         changes.put(pair_key(queue_id, CLOCK, message.clock_ms, sequence), _NOTHING)
@@ -58,5 +61,7 @@ def remove_references(changes: Changes, queue_id: int, leases: Sequence[Lease]) 
             changes.delete(pair_key(queue_id, CLOCK, lease.clock_ms, lease.sequence))
         if lease.expires_ms:
             changes.delete(pair_key(queue_id, EXPIRY, lease.expires_ms, lease.sequence))
+        if lease.level:
+            changes.delete(pair_key(queue_id, LEVEL_LINE, lease.level, lease.sequence))
         if lease.original_sequence:
             changes.delete(row_key(queue_id, ALIAS, lease.original_sequence))

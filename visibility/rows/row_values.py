@@ -24,7 +24,8 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A queue's own row: fields as in `visibility.state.queue_state.QueueState`.
 
     `listed` is the number of groups that may give messages, `stamp_ms` is the shard's time at which
-    the row was written. `purged_at_ms` is no longer used.
+    the row was written, `levels` has (level, waiting, low_water) of each line, `sized_from` is -1
+    if a version before 0.2 wrote the row. `purged_at_ms` is no longer used.
     """
 
     next_sequence: int
@@ -40,6 +41,9 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     continues: int = 0
     first_sequence: int = 1
     departed: int = 0
+    levels: list[tuple[int, int, int]] = []
+    size: int = 0
+    sized_from: int = -1
 
 
 class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -155,8 +159,9 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `lease` and `message` are those of its place, to which it returns if it is refused; `arriving`
     is the message at its destination, without its content unless `resealed`. `fifo` locks its
     group meanwhile; `task` is the id of the move task that moves it, empty for none. One that
-    `transfers` goes to another part of its queue, with an operator's `hold`. One that a
-    transaction `sent` was in no queue: `queue_id` is THE_SHARD, and it does not return.
+    `transfers` goes to another part of its queue, with an operator's `hold`, and if it is delayed
+    with its key among the delayed ones, `due_ms`, else -1. One that a transaction `sent` was in no
+    queue: `queue_id` is THE_SHARD, and it does not return.
     """
 
     origin: bytes
@@ -173,7 +178,13 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     task: str = ""
     transfers: bool = False
     hold: Hold | None = None
+    due_ms: int = -1
     sent: SentElsewhere | None = None
+
+    @property
+    def is_delayed(self) -> bool:
+        """True for a message that waited for the end of its delay."""
+        return self.due_ms >= 0
 
     @property
     def handle(self) -> int:
@@ -203,6 +214,7 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
             message,
             self.transfers,
             self.hold,
+            self.due_ms,
             self.sent,
         )
 

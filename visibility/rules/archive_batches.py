@@ -29,6 +29,7 @@ from visibility.state.stamp import Stamp
 
 EXPIRED = "expired"
 DELETED = "deleted"
+OVER_LENGTH = "over-length"
 ROW_BYTES = 200
 """Approximate size of a message on disk without its content."""
 DECISION_BYTES_MAX = 3 << 20

@@ -5,7 +5,8 @@ message may come again, from a leader that did not get the answer, after a consu
 Below an origin's floor everything has been answered, and a late request is ignored.
 
 A message for a part that is closed, gone or purged comes to an open part of its queue in this
-shard; if there is none, its own shard sends it to another one, under a new number.
+shard; if there is none, its own shard sends it to another one, under a new number. A queue that its
+tags limit refuses what does not fit, so that nothing else waits for it.
 
 The sends of a transaction come the same way. They were accepted where it was decided, so here they
 are delayed and deduplicated as any send, and refused only if their queue is gone.
@@ -18,14 +19,23 @@ from collections.abc import Iterable
 import msgspec
 from typing_extensions import override
 
+from visibility.contract.errors import OverLimit
 from visibility.contract.model import Content, QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
+from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import Arrival, Hold, Lease, SentElsewhere, StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
-from visibility.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, arrival_key, floor_key
+from visibility.rows.row_keys import (
+    ARRIVAL,
+    ARRIVALS_FLOOR,
+    DELAYED,
+    arrival_key,
+    floor_key,
+    pair_key,
+)
 from visibility.rows.row_places import put_waiting
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD
 from visibility.rules.decided import Outcome
@@ -36,9 +46,10 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import shares_out
+from visibility.rules.room import Room, takes
 from visibility.rules.send import Sending
 from visibility.rules.transfers import held_there
-from visibility.state.places import count
+from visibility.state.places import add_size, count, join_delayed, join_level
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -87,6 +98,7 @@ class _Accepting:
         self._contents = [content_of(each, each.sent) for each in arrivals if each.sent is not None]
         self._floors: dict[bytes, int] = {}
         self._books: dict[int, GroupBook] = {}
+        self._rooms: dict[int, Room | None] = {}
         self._arrived: dict[int, list[tuple[bytes, int, int, StoredMessage]]] = {}
         self._sendings: dict[int, Sending] = {}
         """Sends of transactions, by queue; not to one of `_books` in the same request, since both
@@ -95,6 +107,7 @@ class _Accepting:
         self._transferred: set[tuple[bytes, int]] = set()
         """The names of those that came from another part of their queue."""
         self._held: dict[int, list[tuple[Hold, Lease]]] = {}
+        self._delayed: dict[int, list[tuple[bytes, int, int, int, StoredMessage]]] = {}
 
     def floor(self, origin: bytes) -> int:
         """The number below which all is answered."""
@@ -119,13 +132,16 @@ class _Accepting:
             refusal = TARGET_GONE if is_gone else TARGET_MOVED
             self._answered.append((arrival.origin, arrival.number, refusal))
             return refusal
-        if target.queue_id not in self._books and not self._shard.is_ready(target.queue_id):
+        if target.queue_id not in self._books and not self._shard.has_begun(target.queue_id):
             return None
         others = self._books if arrival.sent is not None else self._sendings
         if target.queue_id in others:
             return None
         if arrival.sent is not None:
             self._send(arrival, arrival.sent, target)
+        elif not arrival.transfers and not self._takes(target, arrival.message.size):
+            self._answered.append((arrival.origin, arrival.number, OverLimit.code))
+            return OverLimit.code
         else:
             self._arrive(arrival, target)
         return ""
@@ -142,6 +158,14 @@ class _Accepting:
             )
         sending.send(content_of(arrival, sent), sent.delay_s, arrival.message.message_id)
         self._answered.append((arrival.origin, arrival.number, ""))
+
+    def _takes(self, target: QueueDefinition, size: int) -> bool:
+        if not target.settings.own_tags:
+            return True
+        if target.queue_id not in self._rooms:
+            queue = self._shard.queue(target.queue_id)
+            self._rooms[target.queue_id] = Room.of(queue, target)
+        return takes(self._rooms[target.queue_id], size)
 
     def _part_of_transfer(self, arrival: Arrival) -> QueueDefinition | None:
         """The part that it was sent to and no other, since handles follow it there. A closed one
@@ -179,14 +203,25 @@ class _Accepting:
             queue = self._shard.queue(target.queue_id)
             book = self._books[target.queue_id] = order.book(self._shard, queue)
         sequence = book.allocate()
+        if arrival.due_ms >= 0:
+            if arrival.message.group:
+                book.delay(arrival.message.group)
+            self._delayed.setdefault(target.queue_id, []).append(
+                (arrival.origin, arrival.number, sequence, arrival.due_ms, arrival.message)
+            )
+            return
         group = book.group_of(arrival.message.group)
         if arrival.transfers:
             message = msgspec.structs.replace(arrival.message, group=group)
             self._transferred.add((arrival.origin, arrival.number))
         else:
             message = _arrived(order, arrival.message, group, self._now_ms)
-            if expires_ms := expiry(target.settings.own_tags, self._now_ms):
-                message = msgspec.structs.replace(message, expires_ms=expires_ms)
+            if own_tags := target.settings.own_tags:
+                message = msgspec.structs.replace(
+                    message,
+                    expires_ms=expiry(own_tags, self._now_ms) or message.expires_ms,
+                    level=joining_level(own_tags, message.level),
+                )
         if arrival.hold is not None:
             self._held.setdefault(target.queue_id, []).append(
                 held_there(arrival.hold, sequence, message)
@@ -200,8 +235,11 @@ class _Accepting:
     def events(self) -> tuple[Event, ...]:
         """All that arrived, and what was refused."""
         events: list[Event] = []
+        for book in self._books.values():
+            events += book.events()
+        for queue_id, delayed in self._delayed.items():
+            events.append(DelayedArrived(queue_id, delayed))
         for queue_id, arrivals in self._arrived.items():
-            events += self._books[queue_id].events()
             transfers = sum(each[:2] in self._transferred for each in arrivals)
             events.append(MessagesArrived(queue_id, self._now_ms, arrivals, transfers))
             if queue_id in self._held:
@@ -226,6 +264,7 @@ def content_of(arrival: Arrival, sent: SentElsewhere) -> Content:
         sealed=message.sealed,
         deliver_at_ms=sent.deliver_at_ms,
         ttl_ms=sent.ttl_ms,
+        level=message.level,
     )
 
 
@@ -276,6 +315,9 @@ class MessagesArrived(Event, frozen=True):
         for _, _, sequence, message in self.arrivals:
             queue.next_sequence = max(queue.next_sequence, sequence + 1)
             queue.waiting += 1
+            add_size(queue, sequence, message.size)
+            if message.level:
+                join_level(queue, message.level, sequence)
             queue.aliases += bool(message.original_sequence)
             if message.clock_ms:
                 queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))
@@ -293,6 +335,29 @@ class MessagesArrived(Event, frozen=True):
     @override
     def shown_in(self, shard: ShardState) -> Iterable[int]:
         return (self.queue_id,)
+
+
+class DelayedArrived(Event, frozen=True):
+    """Delayed messages came from another part of their queue, as (origin, number, sequence, due_ms,
+    message). Their names are remembered like those of others."""
+
+    arrivals: list[tuple[bytes, int, int, int, StoredMessage]]
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        queue = shard.queue(self.queue_id)
+        queue.counts.transferred += len(self.arrivals)
+        for _, _, sequence, due_ms, message in self.arrivals:
+            queue.next_sequence = max(queue.next_sequence, sequence + 1)
+            add_size(queue, sequence, message.size)
+            join_delayed(shard, queue, due_ms)
+
+    @override
+    def record(self, changes: Changes) -> None:
+        for origin, number, sequence, due_ms, message in self.arrivals:
+            key = pair_key(self.queue_id, DELAYED, due_ms, sequence)
+            changes.put(key, encode_row(message))
+            changes.put(arrival_key(THE_SHARD, ARRIVAL, origin, number), encode_row(""))
 
 
 class ArrivalsAnswered(Event, frozen=True):

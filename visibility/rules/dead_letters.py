@@ -16,6 +16,7 @@ import msgspec
 from visibility.content.sealing import KEY_AGAIN_MS
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
+from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rules.departures import Departures
@@ -23,6 +24,7 @@ from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import open_part, shares_out
+from visibility.rules.room import Room, takes
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -43,6 +45,7 @@ class DeadLetters:
         "_departures",
         "_now_ms",
         "_queue",
+        "_room",
         "_shard",
         "_size",
         "_target",
@@ -76,6 +79,10 @@ class DeadLetters:
         elif target is not None and target.queue_id != source.queue_id:
             there = shard.queue(target.queue_id)
             self._book = order_of(target.settings).book(shard, there)
+        self._room: Room | None = None
+        if target is not None and target.settings.own_tags and self._departures is None:
+            if not self.goes_back:
+                self._room = Room.of(shard.queue(target.queue_id), target)
         self.moves: list[Move] = []
         self._waiting: list[bytes] = []
         """Groups of the messages that wait for a key."""
@@ -84,6 +91,11 @@ class DeadLetters:
     def has_target(self) -> bool:
         """True if there is a queue, or a part of one, that takes messages."""
         return self._target is not None
+
+    @property
+    def goes_back(self) -> bool:
+        """True if the queue is its own dead-letter queue."""
+        return self._target is not None and self._target.queue_id == self._queue.queue_id
 
     @property
     def moved(self) -> int:
@@ -111,7 +123,7 @@ class DeadLetters:
 
     def move(self, lease: Lease, message: StoredMessage, *, waits: bool) -> bool:
         """Move a message, or leave it until its key is there; False if it cannot be sealed for its
-        target, and is to be received.
+        target, or that is full, and it is to be received.
 
         `lease` is the one that ended; `waits` means that the message is in its group's line.
         """
@@ -126,6 +138,10 @@ class DeadLetters:
             self._keep(message)
             return True
         except QueueError:
+            return False
+        if self._shard.is_full(target.queue_id, self._now_ms) or not takes(
+            self._room, message.size
+        ):
             return False
         if self._departures is not None:
             return self._depart(self._departures, lease, message, sealed, waits=waits)
@@ -177,6 +193,7 @@ class DeadLetters:
             message,
             dead_letter_source_arn=self._queue.arn,
             expires_ms=expiry(target.settings.own_tags, self._now_ms),
+            level=joining_level(target.settings.own_tags, message.level),
             receive_count=lease.receive_count,
             first_received_at_ms=lease.first_received_at_ms,
             group=message.group

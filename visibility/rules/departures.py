@@ -9,13 +9,12 @@ queue departs again, to another part.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Set
 
 import msgspec
 from typing_extensions import override
 
-from visibility.contract.errors import QueueDoesNotExist
+from visibility.contract.errors import OverLimit, QueueDoesNotExist
 from visibility.contract.limits import HELD_UNTIL_MS
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
@@ -24,7 +23,15 @@ from visibility.contract.outcomes import OutboxPage
 from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import DEPARTURE, GROUP_LINE, LEASE, group_line_key, row_key
+from visibility.rows.row_keys import (
+    DELAYED,
+    DEPARTURE,
+    GROUP_LINE,
+    LEASE,
+    group_line_key,
+    pair_key,
+    row_key,
+)
 from visibility.rows.row_places import put_message, remove
 from visibility.rows.row_values import TARGET_MOVED, THE_SHARD, Departure, OutboxRow
 from visibility.rows.state_rows import write_outbox
@@ -38,7 +45,7 @@ from visibility.rules.quarantine import uncovered
 from visibility.rules.queue_parts import open_part
 from visibility.state.in_flight import drop_removed, hide, trim
 from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
-from visibility.state.places import count, leave
+from visibility.state.places import add_size, count, join_delayed, leave, leave_delayed
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -114,6 +121,7 @@ class Departures:
         *,
         transfers: bool = False,
         hold: Hold | None = None,
+        due_ms: int = -1,
     ) -> None:
         """Have a message depart; `arriving` is how its destination gets it."""
         resealed = arriving.data is not message.data
@@ -134,6 +142,7 @@ class Departures:
             task,
             transfers,
             hold,
+            due_ms,
         )
         self._departures.append(departure)
         self._size += departure.size
@@ -189,6 +198,14 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         clearing = by_queue.setdefault(departure.queue_id, _Clearing(departure, stamp.now_ms))
         clearing.settled[number] = departure, reason
     events = [event for each in by_queue.values() for event in each.events(shard)]
+    full = [
+        each.target_queue_id
+        for clearing in by_queue.values()
+        for each, reason in clearing.settled.values()
+        if reason == OverLimit.code
+    ]
+    if full:
+        events.append(TargetsFull(THE_SHARD, stamp.now_ms, list(dict.fromkeys(full))))
     if renewed:
         origin = shard.outbox.origin or stamp.bits128().to_bytes(16)
         again = [msgspec.structs.replace(each, origin=origin) for each in renewed.values()]
@@ -233,12 +250,19 @@ class _Clearing:
             return (*self._failed_tasks(shard), cleared)
         gone = {number: each for number, (each, reason) in self.settled.items() if not reason}
         back = {number: each for number, (each, reason) in self.settled.items() if reason}
+        delayed = {number: back.pop(number) for number in list(back) if back[number].is_delayed}
         leases = [_returned_lease(each.lease, self._now_ms) for each in back.values()]
         book = self._order.book(shard, shard.queue(self._queue_id))
         book.settle_all([each.lease for each in gone.values()], leases)
+        for each in delayed.values():
+            if each.message.group:
+                book.delay(each.message.group)
         events = [*book.events()]
         if gone:
             events.append(DeparturesCleared(self._queue_id, self._now_ms, list(gone)))
+        if delayed:
+            again = list(delayed.values())
+            events.append(DelayedReturned(self._queue_id, list(delayed), again))
         if back:
             events += self._failed_tasks(shard)
             events += uncovered(shard.queue(self._queue_id), leases)
@@ -254,24 +278,23 @@ class _Clearing:
                 if each.hold is not None
             ]
             if held:
-                marks, again = [mark for mark, _ in held], [lease for _, lease in held]
-                events.append(MessagesHeld(self._queue_id, self._now_ms, marks, again))
+                marks, ends = [mark for mark, _ in held], [lease for _, lease in held]
+                events.append(MessagesHeld(self._queue_id, self._now_ms, marks, ends))
         return tuple(events)
 
     def _failed_tasks(self, shard: ShardState) -> list[Event]:
         """The move tasks of the returned messages, with their numbers."""
-        failed = [(each.task, reason) for each, reason in self.settled.values() if reason]
-        counts = Counter(task_id for task_id, _ in failed if task_id)
-        if not counts:
+        returned: dict[str, list[tuple[int, str]]] = {}
+        for each, reason in self.settled.values():
+            if reason and each.task:
+                returned.setdefault(each.task, []).append((each.lease.sequence, reason))
+        if not returned:
             return []
-        reasons = dict(reversed(failed))
         return [
-            MoveTaskChanged(
-                queue.queue_id, _with_returned(task, counts[task.task_id], reasons[task.task_id])
-            )
-            for queue in self._queues_of(shard, counts.keys())
+            MoveTaskChanged(queue.queue_id, _with_returned(task, returned[task.task_id]))
+            for queue in self._queues_of(shard, returned.keys())
             for task in queue.tasks.values()
-            if task.task_id in counts
+            if task.task_id in returned
         ]
 
     def _queues_of(self, shard: ShardState, task_ids: Set[str]) -> Iterable[QueueState]:
@@ -283,12 +306,22 @@ class _Clearing:
         return shard.queues.values()
 
 
-def _with_returned(task: MoveTask, messages: int, reason: str) -> MoveTask:
+def _with_returned(task: MoveTask, returned: list[tuple[int, str]]) -> MoveTask:
+    """The task, some of whose messages came back as (sequence, reason). It looks again at those for
+    which there was no room."""
+    again = [sequence for sequence, reason in returned if reason == OverLimit.code]
+    reasons = [reason for _, reason in returned if reason != OverLimit.code]
+    cursor = task.cursor
+    if again and task.is_active:
+        places = again if task.picked is None else map(task.picked.index, again)
+        cursor = min(cursor, *places)
     return msgspec.structs.replace(
         task,
-        moved=task.moved - messages,
-        stayed=task.stayed + messages,
-        failure_reason=task.failure_reason or reason,
+        moved=task.moved - len(returned),
+        stayed=task.stayed + len(reasons),
+        looked_at=task.looked_at - len(again),
+        cursor=cursor,
+        failure_reason=task.failure_reason or next(iter(reasons), None),
     )
 
 
@@ -309,7 +342,11 @@ class MessagesDeparted(Event, frozen=True):
     def apply(self, shard: ShardState) -> None:
         queue = shard.queue(self.queue_id)
         for number, departure in self.numbered():
-            leave(shard, queue, departure.lease)
+            if departure.is_delayed:
+                leave_delayed(queue, departure.due_ms, departure.lease.sequence)
+                add_size(queue, departure.lease.sequence, -departure.message.size)
+            else:
+                leave(shard, queue, departure.lease)
             if departure.transfers:
                 queue.counts.transferred -= 1
             else:
@@ -321,7 +358,10 @@ class MessagesDeparted(Event, frozen=True):
     @override
     def record(self, changes: Changes) -> None:
         for number, departure in self.numbered():
-            remove(changes, self.queue_id, [departure.lease])
+            if departure.is_delayed:
+                changes.delete(_delayed_key(departure))
+            else:
+                remove(changes, self.queue_id, [departure.lease])
             changes.put(row_key(THE_SHARD, DEPARTURE, number), encode_row(departure))
         next_number = self.first_number + len(self.departures)
         write_outbox(changes, OutboxRow(self.departures[-1].origin, next_number))
@@ -346,12 +386,32 @@ class DeparturesCleared(Event, frozen=True):
     def apply(self, shard: ShardState) -> None:
         queue = shard.queues.get(self.queue_id)
         gone = [_remove_departure(shard, queue, number) for number in self.numbers]
+        if shard.full_targets:
+            for departure in gone:
+                shard.full_targets.pop(departure.target_queue_id, None)
         _go_on(shard, queue, gone, self.cleared_at_ms)
 
     @override
     def record(self, changes: Changes) -> None:
         for number in self.numbers:
             changes.delete(row_key(THE_SHARD, DEPARTURE, number))
+
+
+class TargetsFull(Event, frozen=True):
+    """Queues of other shards refused messages, as their tags leave no room: for a while nothing
+    departs for them. Kept in memory only. The queue is THE_SHARD."""
+
+    refused_at_ms: int
+    targets: list[int]
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        for target in self.targets:
+            shard.note_full(target, self.refused_at_ms)
+
+    @override
+    def record(self, changes: Changes) -> None:
+        """No row: a new leader finds out."""
 
 
 class DeparturesRenewed(Event, frozen=True):
@@ -425,6 +485,32 @@ class DeparturesReturned(Event, frozen=True):
         return (self.queue_id,)
 
 
+class DelayedReturned(Event, frozen=True):
+    """The other shards refused these delayed messages: they are back, until the same time."""
+
+    numbers: list[int]
+    departures: list[Departure]
+
+    @override
+    def apply(self, shard: ShardState) -> None:
+        queue = shard.queue(self.queue_id)
+        for number in self.numbers:
+            departure = _remove_departure(shard, queue, number)
+            join_delayed(shard, queue, departure.due_ms)
+            add_size(queue, departure.lease.sequence, departure.message.size)
+            queue.counts.transferred += 1
+
+    @override
+    def record(self, changes: Changes) -> None:
+        for number, departure in zip(self.numbers, self.departures, strict=True):
+            changes.delete(row_key(THE_SHARD, DEPARTURE, number))
+            changes.put(_delayed_key(departure), encode_row(departure.message))
+
+
+def _delayed_key(departure: Departure) -> bytes:
+    return pair_key(departure.queue_id, DELAYED, departure.due_ms, departure.lease.sequence)
+
+
 def add_departure(
     shard: ShardState, queue: QueueState | None, number: int, departure: Departure
 ) -> None:
@@ -433,7 +519,9 @@ def add_departure(
     if queue is None:
         return
     queue.departed += 1
+    queue.departed_size += departure.message.size
     queue.transferring += departure.transfers
+    queue.transferring_delayed += departure.is_delayed
     if departure.locked:
         held = queue.in_flight_by_group.setdefault(departure.locked, set())
         held.add(departure.lease.sequence)
@@ -444,7 +532,9 @@ def _remove_departure(shard: ShardState, queue: QueueState | None, number: int) 
     if queue is None:
         return departure
     queue.departed -= 1
+    queue.departed_size -= departure.message.size
     queue.transferring -= departure.transfers
+    queue.transferring_delayed -= departure.is_delayed
     held = queue.in_flight_by_group.get(departure.locked)
     if held is not None:
         held.discard(departure.lease.sequence)
@@ -469,6 +559,7 @@ def _put_back(
         queue.counts.transferred += 1
     else:
         queue.counts.moved_in += 1
+    add_size(queue, lease.sequence, message.size)
     queue.aliases += bool(message.original_sequence)
     if message.clock_ms:
         queue.clocks_after = min(queue.clocks_after, (message.clock_ms, 0))

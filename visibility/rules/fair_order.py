@@ -14,6 +14,7 @@ from heapq import merge
 from itertools import islice
 
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.groups import GroupBook
 from visibility.rules.order import Candidates
 from visibility.rules.standard_order import Standard
 from visibility.state.in_flight import group_with_consumers
@@ -21,7 +22,7 @@ from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
 _PAGE = 10
-_QUIET_GROUPS_MAX = 64
+QUIET_GROUPS_MAX = 64
 """Quiet groups that one receive looks at, in the order of their oldest messages."""
 
 
@@ -30,12 +31,23 @@ class Fair(Standard):
 
     def candidates(self, shard: ShardState, queue: QueueState, now_ms: int) -> Candidates:
         """See `Standard`."""
-        if _is_unfair(queue, now_ms):
+        if is_unfair(queue, now_ms):
             return _quiet_first(shard, queue)
         return super().candidates(shard, queue, now_ms)
 
+    def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
+        """See `Order`: those of noisy groups before all others."""
+        given: set[int] = set()
+        for group in queue.fairness.noisy:
+            for candidate in _line(shard, queue, group):
+                given.add(candidate[0])
+                yield candidate
+        for candidate in super().first_to_go(shard, queue, book):
+            if candidate[0] not in given:
+                yield candidate
 
-def _is_unfair(queue: QueueState, now_ms: int) -> bool:
+
+def is_unfair(queue: QueueState, now_ms: int) -> bool:
     """True if a group is noisy while others have messages, too."""
     noisy = queue.fairness.noisy_now(now_ms)
     if not noisy:
@@ -47,12 +59,12 @@ def _is_unfair(queue: QueueState, now_ms: int) -> bool:
 def _quiet_first(shard: ShardState, queue: QueueState) -> Candidates:
     """All visible messages in the order of a fair queue."""
     noisy = queue.fairness.noisy
-    returned = [entry.lease for entry in islice(queue.visible_again_in_order(), _QUIET_GROUPS_MAX)]
+    returned = [entry.lease for entry in islice(queue.visible_again_in_order(), QUIET_GROUPS_MAX)]
     read_ready_groups = partial(shard.rows.ready_groups, queue.queue_id)
     heads = (
         group for _, group in queue.ready_groups.in_order(read_ready_groups) if group not in noisy
     )
-    quiet = list(islice(heads, _QUIET_GROUPS_MAX))
+    quiet = list(islice(heads, QUIET_GROUPS_MAX))
     again = [(lease.sequence, None, lease) for lease in returned if lease.group not in noisy]
     lines = [_line(shard, queue, group) for group in quiet]
     yield from merge(again, _before_index(queue), *lines, key=_sequence)
@@ -60,7 +72,7 @@ def _quiet_first(shard: ShardState, queue: QueueState) -> Candidates:
         again = [(lease.sequence, None, lease) for lease in returned if lease.group == group]
         yield from merge(again, _line(shard, queue, group), key=_sequence)
     # A receive gets here after most of its candidates went to the dead-letter queue.
-    for entry in islice(queue.visible_again_in_order(), _QUIET_GROUPS_MAX, None):
+    for entry in islice(queue.visible_again_in_order(), QUIET_GROUPS_MAX, None):
         yield entry.lease.sequence, None, entry.lease
     for group in heads:
         yield from _line(shard, queue, group)
@@ -76,6 +88,15 @@ def _before_index(queue: QueueState) -> Candidates:
         if message.group:
             return
         yield sequence, message, None
+
+
+def first_of_line(
+    shard: ShardState, queue: QueueState, group: bytes
+) -> list[tuple[int, StoredMessage]]:
+    """The first few of a group's waiting messages."""
+    row = queue.groups.get(group) or shard.rows.group(queue.queue_id, group)
+    page = shard.rows.group_line(queue.queue_id, group, row.first if row else 0, _PAGE)
+    return shard.rows.unless_quarantined(queue, [sequence for sequence, _ in page])
 
 
 def _line(shard: ShardState, queue: QueueState, group: bytes) -> Candidates:

@@ -22,13 +22,16 @@ from visibility.rows.row_values import Remembered
 from visibility.rules.events import Event
 from visibility.rules.groups import FifoBook, GroupBook
 from visibility.rules.message_events import LeasesEnded, VisibilityChanged
-from visibility.rules.order import Fate, Order, Taking
+from visibility.rules.order import Candidates, Fate, Order, Taking
 from visibility.rules.remembered_ids import DeduplicationRecorded
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing, Rows
 from visibility.state.shard_state import ShardState
 
 _NO_END = 1 << 63
+_LOOKED_AT_TO_GO = 100
+"""Messages that are looked at to make room for others."""
+_BYTES_TO_GO = 1 << 20
 
 
 class Fifo(Order):
@@ -58,6 +61,27 @@ class Fifo(Order):
                 events = (self.ended(queue, over, now_ms),)
             events += self.attempt(queue, taking.operation, taking.leases, now_ms)
         return (*taking.events(), *events)
+
+    def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
+        """See `Order`: the oldest, unless an earlier one of its group is in flight, on its way or
+        delayed. Few are looked at."""
+        page = shard.rows.line(
+            queue.queue_id,
+            queue.floor,
+            queue.next_sequence,
+            messages=_LOOKED_AT_TO_GO,
+            size=_BYTES_TO_GO,
+            quarantined=queue.quarantined,
+            spans=queue.spans,
+        )
+        waits = {*queue.quarantined.groups, *queue.locked}
+        for sequence, message in page.messages:
+            group = message.group
+            held = queue.in_flight_by_group.get(group)
+            if (held is not None and min(held) <= sequence) or book.departed(group):
+                waits.add(group)
+            if group not in waits and not book.row(group).delayed:
+                yield sequence, message, None
 
     def book(
         self, shard: ShardState, queue: QueueState, blocked: Collection[bytes] | None = None

@@ -27,11 +27,11 @@ from visibility.contract.outcomes import SelectedChanged
 from visibility.contract.stored_message import Hold, Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import GROUP_LINE, HOLD, LEASE, group_line_key, row_key
+from visibility.rows.row_keys import HOLD, row_key
 from visibility.rules.archive_batches import DELETED, hand_over, takes_deleted
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
-from visibility.rules.message_events import MessagesDeleted
+from visibility.rules.message_events import MessagesDeleted, record_leases
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
 from visibility.rules.selected import selected, waiting
@@ -227,7 +227,7 @@ class MessagesHeld(Event, frozen=True):
         queue = shard.queue(self.queue_id)
         for lease in self.leases:
             if lease.sequence not in queue.entries:
-                leave_line(shard, queue, lease.sequence)
+                leave_line(shard, queue, lease)
             hide(shard, queue, lease, self.held_at_ms)
         for mark in self.marks:
             queue.holds[mark.sequence] = mark
@@ -236,13 +236,9 @@ class MessagesHeld(Event, frozen=True):
 
     @override
     def record(self, changes: Changes) -> None:
-        queue_id = self.queue_id
-        for lease in self.leases:
-            changes.put(row_key(queue_id, LEASE, lease.sequence), encode_row(lease))
-            if lease.group:
-                changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
+        record_leases(changes, self.queue_id, self.leases)
         for mark in self.marks:
-            changes.put(row_key(queue_id, HOLD, mark.sequence), encode_row(mark))
+            changes.put(row_key(self.queue_id, HOLD, mark.sequence), encode_row(mark))
 
 
 class HoldsEnded(Event, frozen=True):

@@ -30,6 +30,7 @@ from visibility.rules.leases import lease_of, no_lease
 from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
+from visibility.rules.room import Room, takes
 from visibility.rules.schedules import MessagesRescheduled, Reschedule
 from visibility.state import window
 from visibility.state.queue_state import Counts, Quarantine, QueueState
@@ -41,6 +42,8 @@ STEP_MESSAGES = 250
 STEP_BYTES = 512 << 10
 _ARCHIVED_BYTES = 128 << 10
 """Content that one step hands over to the archive, which writes it again."""
+_FULL_AGAIN_MS = 1_000
+"""Pause of a restoration while its destination is full."""
 _NO_ROOM_AGAIN_MS = 15_000
 """Interval at which messages are offered again to an archive that had no room for them."""
 
@@ -156,11 +159,13 @@ def decide_restore_messages(shard: ShardState, request: Request, stamp: Stamp) -
     queue = shard.queue(request.queue.queue_id)
     restoring = _Restoring(shard, queue, destination, request.queue, stamp, operation.blocked)
     next_sequence = restoring.move_line(operation.from_sequence)
-    if not next_sequence:
+    if not next_sequence and not restoring.is_full:
         # Last: the delayed messages of a FIFO group are its last ones.
         restoring.move_delayed()
         if queue.delayed > restoring.moved_delayed > 0:
             next_sequence = queue.next_sequence
+    if restoring.is_full:
+        return Progress(is_done=False, again_in_ms=_FULL_AGAIN_MS), restoring.events()
     if next_sequence:
         step = Progress(is_done=False, next_sequence=next_sequence, blocked=restoring.blocked)
         return step, restoring.events()
@@ -189,6 +194,9 @@ class _Restoring:
         self._order = order_of(definition.settings)
         self._from = self._order.book(shard, queue)
         self._to = self._order.book(shard, shard.queue(destination.queue_id))
+        self._room = Room.of(shard.queue(destination.queue_id), destination)
+        self.is_full = False
+        """True if the destination's tags leave no room for more: it goes on when there is some."""
         self._moves: list[Move] = []
         self._schedules: list[Reschedule] = []
         self.again_in_ms = 0
@@ -225,6 +233,8 @@ class _Restoring:
         ):
             if message.group in self.blocked:
                 continue
+            if not self._takes(message):
+                return
             if message.group:
                 self._from.end_delay(message.group)
             self.moved_delayed += 1
@@ -247,11 +257,17 @@ class _Restoring:
         for sequence, message in found:
             if message.group in self.blocked or self._waits({sequence}):
                 continue
+            if not self._takes(message):
+                break
             lease = self._lease(sequence, message)
             leases.append(lease)
             self._move(lease, -1, message)
         self._from.leave_all(leases)
         return next_sequence
+
+    def _takes(self, message: StoredMessage) -> bool:
+        self.is_full = self.is_full or not takes(self._room, message.size)
+        return not self.is_full
 
     def _lease(self, sequence: int, message: StoredMessage) -> Lease:
         """The message's lease or history, which a blocked group may have lost."""
@@ -390,11 +406,13 @@ class QueueDropped(Event, frozen=True, gc=False):
 
 def _empty(shard: ShardState, queue: QueueState) -> None:
     shard.hidden -= queue.in_flight
-    window.empty(shard, queue)
+    for line in queue.lines:
+        window.empty(shard, line)
     queue.changed_spans.update(queue.spans)
     emptied: Iterable[Any] = (
         queue.entries,
         queue.visible_again,
+        queue.levels,
         queue.spans,
         queue.ready_groups,
         queue.groups,
@@ -406,7 +424,8 @@ def _empty(shard: ShardState, queue: QueueState) -> None:
     for part in emptied:
         part.clear()
     queue.quarantined = Quarantine()
-    queue.in_flight = queue.delayed = queue.waiting = queue.aliases = 0
+    queue.in_flight = queue.delayed = queue.waiting = queue.aliases = queue.in_levels = 0
+    queue.size = 0
     queue.low_water = queue.head = queue.next_sequence
 
 

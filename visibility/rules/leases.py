@@ -21,6 +21,8 @@ def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_m
         message.original_sequence,
         message.sent_at_ms,
         expires_ms=message.expires_ms,
+        level=message.level,
+        size=message.size,
     )
 
 
@@ -38,6 +40,8 @@ def next_lease(ended: Lease, visible_at_ms: int, now_ms: int) -> Lease:
         ended.original_sequence,
         ended.sent_at_ms,
         expires_ms=ended.expires_ms,
+        level=ended.level,
+        size=ended.size,
     )
 
 
@@ -56,6 +60,8 @@ def no_lease(sequence: int, message: StoredMessage) -> Lease:
         message.original_sequence,
         message.sent_at_ms,
         expires_ms=message.expires_ms,
+        level=message.level,
+        size=message.size,
     )
 
 

@@ -11,12 +11,20 @@ from visibility.contract.limits import IN_FLIGHT_MAX, MESSAGE_RETENTION_PERIOD
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import DELAYED, GROUP_LINE, LEASE, group_line_key, pair_key, row_key
+from visibility.rows.row_keys import (
+    DELAYED,
+    GROUP_LINE,
+    LEASE,
+    LEVEL_LINE,
+    group_line_key,
+    pair_key,
+    row_key,
+)
 from visibility.rows.row_places import put_waiting, remove
 from visibility.rules.events import Effects, Event
 from visibility.state import window
 from visibility.state.in_flight import end_flight, group_with_consumers, hide, trim, with_consumers
-from visibility.state.places import count, leave, leave_line
+from visibility.state.places import add_size, count, join_level, join_lines, leave, leave_line
 from visibility.state.queue_state import QueueState, bucket_of
 from visibility.state.shard_state import ShardState
 
@@ -62,7 +70,9 @@ class MessagesSent(Event, frozen=True):
             shard.plan_pulse(queue, queue.fresh_until_ms)
         _count_sent(shard, queue, messages)
         count(queue, first, after)
-        if not queue.fifo and queue.head == first:
+        if queue.is_by_level or messages[0].level:
+            join_lines(shard, queue, first, messages)
+        elif not queue.fifo and queue.head == first:
             queue.head = window.extend(shard, queue, first, messages)
         if queue.fairness.noisy:
             for message in messages:
@@ -129,7 +139,7 @@ class MessagesReceived(Event, frozen=True):
         at_ms = self.received_at_ms
         for lease in self.leases:
             if lease.sequence not in entries:
-                leave_line(shard, queue, lease.sequence)
+                leave_line(shard, queue, lease)
             hide(shard, queue, lease, at_ms)
             if lease.group and not queue.fifo:
                 held = group_with_consumers(queue, lease.group)
@@ -179,18 +189,22 @@ class MessagesDeleted(Event, frozen=True):
 
 
 class MessagesExpired(Event, frozen=True):
-    """Messages exceeded the queue's retention; `leases` are theirs, or placeholders for waiting
-    ones."""
+    """Messages exceeded the queue's retention, or `made_room` for others in a full queue; `leases`
+    are theirs, or placeholders for waiting ones."""
 
     expired_at_ms: int
     leases: list[Lease]
+    made_room: bool = False
 
     @override
     def apply(self, shard: ShardState) -> None:
         queue = shard.queue(self.queue_id)
         for lease in self.leases:
             leave(shard, queue, lease)
-        queue.counts.expired += len(self.leases)
+        if self.made_room:
+            queue.counts.dropped += len(self.leases)
+        else:
+            queue.counts.expired += len(self.leases)
         trim(queue)
 
     @override
@@ -277,6 +291,7 @@ class MessagesMoved(Event, frozen=True):
                 leave(shard, source, move.lease)
             else:
                 source.delayed -= 1
+                add_size(source, move.lease.sequence, -move.lease.size)
                 source.delayed_after = max(source.delayed_after, (move.due_ms, move.lease.sequence))
             target = shard.queue(move.target_queue_id)
             if self.transfers:
@@ -288,6 +303,9 @@ class MessagesMoved(Event, frozen=True):
             sequence = move.target_sequence
             target.next_sequence = max(target.next_sequence, sequence + 1)
             target.waiting += 1
+            add_size(target, sequence, move.message.size)
+            if move.message.level:
+                join_level(target, move.message.level, sequence)
             target.aliases += bool(move.message.original_sequence)
             clock_ms = move.message.clock_ms
             if clock_ms:
@@ -328,20 +346,24 @@ class MessagesMoved(Event, frozen=True):
 
 
 def _count_sent(shard: ShardState, queue: QueueState, messages: list[StoredMessage]) -> None:
-    counts = queue.counts
-    counts.sent += len(messages)
+    counts, size = queue.counts, 0
     for message in messages:
-        counts.sent_bytes += message.size
+        size += message.size
         if message.expires_ms:
             shard.plan_expiry(queue, message.expires_ms)
+    counts.sent += len(messages)
+    counts.sent_bytes += size
+    queue.size += size  # new sequences are not below `sized_from`
 
 
 def record_leases(changes: Changes, queue_id: int, leases: list[Lease]) -> None:
-    """Record messages in flight, which are no longer in the line of their group."""
+    """Record messages in flight, which are no longer in the lines of their group and level."""
     for lease in leases:
         changes.put(row_key(queue_id, LEASE, lease.sequence), encode_row(lease))
         if lease.group:
             changes.delete(group_line_key(queue_id, GROUP_LINE, lease.group, lease.sequence))
+        if lease.level:
+            changes.delete(pair_key(queue_id, LEVEL_LINE, lease.level, lease.sequence))
 
 
 def _room_again(shard: ShardState, queue_id: int, left: int) -> Iterable[int]:

@@ -23,6 +23,7 @@ from visibility.contract.errors import InternalError, QueueError, ServiceUnavail
 from visibility.contract.limits import MOVE_TASK_SECONDS_MAX
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask, whole
+from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rules.arrivals import TARGET_GONE
@@ -46,6 +47,7 @@ from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.retention import TooOld
+from visibility.rules.room import Room, takes
 from visibility.rules.selected import is_hidden
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -65,7 +67,7 @@ _DENIED = "AccessDenied"
 _TOO_LONG = "TaskTimedOut"
 _END_LOST = "TaskEndLost"
 _NO_ROOM_AGAIN_MS = 1_000
-"""Pause of a task while the outbox is full with messages of others."""
+"""Pause of a task while the outbox is full with messages of others, or its destination is full."""
 
 
 def advance_move_tasks(
@@ -142,6 +144,7 @@ class _Moving:
         self._stamp = stamp
         self._task = task
         self._books: dict[int, GroupBook] = {}
+        self._rooms: dict[int, Room | None] = {}
         self._drawn: dict[int, QueueDefinition | None] = {}
         """Parts of destinations by the id of the whole queue."""
         self._moves: list[Move] = []
@@ -191,6 +194,9 @@ class _Moving:
                     target.queue_id
                 ):
                     return (), self._stamp.now_ms + 1
+                if not self._takes(target, message.size):
+                    self._looked_at -= 1
+                    return self._events(self._cursor_at(sequence), is_last=False)
                 self._move(sequence, message, target)
                 continue
             self._stay(target)
@@ -199,6 +205,16 @@ class _Moving:
         if is_last and self._are_under_way():
             return self._waiting(cursor)
         return self._events(cursor, is_last=is_last)
+
+    def _takes(self, target: QueueDefinition, size: int) -> bool:
+        """Take room for a message in a queue that its tags limit; False if there is none now."""
+        if target.shard != self._definition.shard:
+            return not self._shard.is_full(target.queue_id, self._stamp.now_ms)
+        if not target.settings.own_tags or target.queue_id == self._queue.queue_id:
+            return True
+        if target.queue_id not in self._rooms:
+            self._rooms[target.queue_id] = Room.of(self._shard.queue(target.queue_id), target)
+        return takes(self._rooms[target.queue_id], size)
 
     def _part_of(self, target: QueueDefinition, group: bytes) -> QueueDefinition | str:
         """The part that takes the messages of this step, or of a FIFO queue those of the group, or
@@ -397,6 +413,7 @@ class _Moving:
             group=group,
             clock_ms=clock_ms,
             expires_ms=expiry(target.settings.own_tags, self._stamp.now_ms),
+            level=joining_level(target.settings.own_tags, message.level),
             original_sequence=0,
             received_here=0,
         )

@@ -118,6 +118,11 @@ class Order(ABC):
         raise NotImplementedError
 
     @abstractmethod
+    def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
+        """The waiting messages that may make room for others, the first ones first; `book` is that
+        of the decision. Raises DamagedRecord, MessagesMissing."""
+
+    @abstractmethod
     def book(
         self, shard: ShardState, queue: QueueState, blocked: Collection[bytes] | None = None
     ) -> GroupBook:

@@ -7,7 +7,7 @@ standard lease is not here: it only makes a message visible (`advance.py`).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
 
@@ -16,6 +16,7 @@ import msgspec
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.limits import MESSAGE_RETENTION_PERIOD
 from visibility.contract.model import QueueDefinition
+from visibility.contract.priority import joining_level, level_at_the_back
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_keys import CLOCK
 from visibility.rules.archive_batches import (
@@ -107,7 +108,8 @@ def _end_delays(
             after = (due_ms, sequence)
             if doubted.passes(after, message):
                 continue
-            moves.append(_ended_delay(queue, book, due_ms, sequence, message, stamp.now_ms))
+            ended = _ended_delay(queue, book, due_ms, sequence, message, stamp.now_ms)
+            moves.append(_with_level(ended, joining_level, definition))
             size += len(message.data)
         wanted = STEP_MESSAGES
     if again is None and queue.delayed > len(moves) and queue.doubted is None:
@@ -163,7 +165,8 @@ def _send_to_the_back(
             continue
         (message,) = shard.rows.messages(queue.queue_id, [sequence])
         if message is not None:
-            moves[sequence] = _to_the_back(queue, book, entry.lease, message)
+            back = _to_the_back(queue, book, entry.lease, message)
+            moves[sequence] = _with_level(back, level_at_the_back, definition)
             size += len(message.data)
     again = _done(queue.over_received, looked_at, stamp)
     if not moves:
@@ -210,6 +213,17 @@ def _to_the_back(queue: QueueState, book: GroupBook, lease: Lease, message: Stor
         received_here=lease.receive_count - lease.base_count,
     )
     return Move(lease, -1, queue.queue_id, to, moved)
+
+
+def _with_level(
+    move: Move, new_level: Callable[[Mapping[str, str], int], int], definition: QueueDefinition
+) -> Move:
+    """The move, to the line of the level that the message has by the queue's tags."""
+    own_tags, message = definition.settings.own_tags, move.message
+    if not own_tags:
+        return move
+    message = msgspec.structs.replace(message, level=new_level(own_tags, message.level))
+    return msgspec.structs.replace(move, message=message)
 
 
 def _expire(

@@ -25,6 +25,7 @@ from visibility.rows.row_codec import DamagedRecord, encode_row
 from visibility.rows.row_keys import (
     BLOCKED,
     DELAYED,
+    LEVEL_LINE,
     QUARANTINED,
     group_key,
     message_key,
@@ -170,6 +171,7 @@ class _Spans:
         for group, sequence in self._waiting.get(span, ()):
             if sequence not in sound:
                 leases.append(Lease(sequence, 0, 0, 0, 0, 0, group))
+        leases += self._in_levels(begin, until, sound, leases)
         lost = max(len(leases), queue.spans.get(span, 0) - len(sound) - in_flight)
         before = queue.quarantined.spans.get(span) or Quarantined(span, 0, self._now_ms)
         known = {lease.sequence for lease in leases}
@@ -187,6 +189,20 @@ class _Spans:
             return None
         self._leases += leases
         return after
+
+    def _in_levels(
+        self, first: int, until: int, sound: set[int], known: list[Lease]
+    ) -> list[Lease]:
+        """Placeholders for lost messages that wait in the lines of levels."""
+        queue, found = self._queue, {lease.sequence for lease in known}
+        return [
+            Lease(sequence, 0, 0, 0, 0, 0, level=level)
+            for level in queue.levels
+            for named, sequence in self._rows.instants(
+                LEVEL_LINE, queue.queue_id, until - first, after=(level, first - 1)
+            )
+            if named == level and sequence < until and sequence not in {*sound, *found}
+        ]
 
 
 def _delayed(
@@ -383,14 +399,18 @@ class MessagesQuarantined(Event, frozen=True):
             shard.plan_pulse(queue, record.since_ms + LEAST_RETENTION_MS)
         if queue.passed:  # some of them may be among the lost
             window.read_again(shard, queue)
-        for sequence in [sequence for sequence, _ in queue.window if sequence in queue.quarantined]:
-            window.discard(shard, queue, sequence)
+        for line in queue.lines:
+            damaged = [each[0] for each in line.window if each[0] in queue.quarantined]
+            for sequence in damaged:
+                window.discard(shard, line, sequence)
         for blocked in self.groups:
             row = queue.groups[blocked.group]
             queue.quarantined.groups[blocked.group] = Blocked(
                 blocked.since_ms, row.count, row.delayed
             )
             shard.plan_pulse(queue, blocked.since_ms + LEAST_RETENTION_MS)
+        if self.spans:  # the sizes of those that were lost are not known
+            queue.size, queue.sized_from = 0, queue.next_sequence
         trim(queue)
 
     @override

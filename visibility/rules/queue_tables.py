@@ -14,6 +14,7 @@ from visibility.rows.row_keys import (
     GROUP_LINE,
     HEAD,
     LEASE,
+    LEVEL_LINE,
     MESSAGE,
     QUEUE,
     SPAN,
@@ -49,6 +50,7 @@ TABLES: Tables = (
     ),
     Table(CLOCK, "clock", PAIR_KEY, None, may_be_empty=True),
     Table(EXPIRY, "expiry", PAIR_KEY, None, may_be_empty=True),
+    Table(LEVEL_LINE, "level line", PAIR_KEY, None, may_be_empty=True),
     Table(DELAYED, "delayed", PAIR_KEY, StoredMessage, message=_itself),
     Table(GROUP, "group", GROUP_KEY, GroupRow),
     Table(

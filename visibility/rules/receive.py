@@ -26,7 +26,7 @@ from visibility.rules.levelling import hold_back, paced, receive_room, without_m
 from visibility.rules.message_events import MessagesReceived, VisibilityChanged
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.order import Fate
-from visibility.rules.orders import order_of
+from visibility.rules.orders import order_of, receiving_order
 from visibility.rules.queue_parts import FindMessages, gives_nothing, in_flight_max
 from visibility.rules.retention import TooOld
 from visibility.state.queue_state import QueueState
@@ -44,7 +44,7 @@ def decide_receive_message(shard: ShardState, request: Request, stamp: Stamp) ->
     taking = _Taking(shard, request, stamp)
     if request.queue.parts and gives_nothing(shard, taking.queue, stamp.now_ms):
         return taking.nothing(), ()
-    events = order_of(settings).choose(taking)
+    events = receiving_order(settings).choose(taking)
     if taking.leases:
         return Deliveries(taking.leases, taking.messages), events
     return taking.nothing(), events

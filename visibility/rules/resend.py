@@ -101,7 +101,13 @@ def _replace_elsewhere(
         book.settle(lease.group, (), [])
     message_id = stamp.message_id()
     copy = StoredMessage(
-        message_id, stamp.now_ms, content.size, content.data, content.sealed, group=content.group
+        message_id,
+        stamp.now_ms,
+        content.size,
+        content.data,
+        content.sealed,
+        group=content.group,
+        level=content.level,
     )
     departures.add(lease, message, target, copy)
     result = SendMessageResult(

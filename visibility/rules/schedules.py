@@ -28,6 +28,7 @@ from visibility.rules.events import Effects, Event
 from visibility.rules.leases import no_lease
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
+from visibility.state.places import add_size, join_delayed, leave_delayed
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer
@@ -85,7 +86,8 @@ def decide_change_schedule(shard: ShardState, request: Request, stamp: Stamp) ->
         archived = hand_over(
             shard, definition, leases, messages, reason=DELETED, now_ms=stamp.now_ms
         )
-    canceled = MessagesCanceled(queue.queue_id, [each[:2] for each in found])
+    sizes = [message.size for *_, message in found]
+    canceled = MessagesCanceled(queue.queue_id, [each[:2] for each in found], sizes)
     return answer, (*archived, *book.events(), canceled)
 
 
@@ -170,30 +172,39 @@ class Reschedule(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class MessagesRescheduled(Event, frozen=True):
-    """Delayed messages are scheduled for another time, or in the queue that takes them over."""
+    """Delayed messages are scheduled for another time, or in the queue that takes them over; or
+    they stay what they are in another part of their queue (`transfers`)."""
 
     moves: list[Reschedule]
+    transfers: bool = False
 
     @override
     def apply(self, shard: ShardState) -> None:
         source = shard.queue(self.queue_id)
         for move in self.moves:
             target = shard.queue(move.target_queue_id)
-            source.delayed -= 1
-            target.delayed += 1
-            if target is not source:
+            add_size(source, move.sequence, -move.message.size)
+            add_size(target, move.target_sequence, move.message.size)
+            if self.transfers:
+                leave_delayed(source, move.due_ms, move.sequence)
+                source.counts.transferred -= 1
+                target.counts.transferred += 1
+            else:
+                source.delayed -= 1
+            if target is not source and not self.transfers:
                 source.counts.moved_out += 1
                 target.counts.moved_in += 1
+            if target is not source:
                 target.next_sequence = max(target.next_sequence, move.target_sequence + 1)
-            target.delayed_after = min(target.delayed_after, (move.target_due_ms, 0))
-            shard.plan_pulse(target, move.target_due_ms)
+            join_delayed(shard, target, move.target_due_ms)
 
     @override
     def record(self, changes: Changes) -> None:
         for move in self.moves:
             changes.delete(pair_key(self.queue_id, DELAYED, move.due_ms, move.sequence))
             key = pair_key(move.target_queue_id, DELAYED, move.target_due_ms, move.target_sequence)
-            message = msgspec.structs.replace(move.message, clock_ms=move.target_due_ms)
+            clock_ms = move.message.clock_ms if self.transfers else move.target_due_ms
+            message = msgspec.structs.replace(move.message, clock_ms=clock_ms)
             changes.put(key, encode_row(message))
 
     @override
@@ -208,15 +219,18 @@ class MessagesRescheduled(Event, frozen=True):
 
 
 class MessagesCanceled(Event, frozen=True):
-    """Delayed messages, (due_ms, sequence), were deleted before their time."""
+    """Delayed messages, (due_ms, sequence), were deleted before their time; `sizes` are theirs."""
 
     places: list[tuple[int, int]]
+    sizes: list[int]
 
     @override
     def apply(self, shard: ShardState) -> None:
         queue = shard.queue(self.queue_id)
         queue.delayed -= len(self.places)
         queue.counts.deleted += len(self.places)
+        for (_, sequence), size in zip(self.places, self.sizes, strict=True):
+            add_size(queue, sequence, -size)
 
     @override
     def record(self, changes: Changes) -> None:

@@ -15,6 +15,7 @@ from visibility.contract.operations import (
     SendMessageBatchRequestEntry,
 )
 from visibility.contract.outcomes import Deduplicated, batch_failure
+from visibility.contract.priority import joining_level
 from visibility.contract.results import (
     BatchResultErrorEntry,
     SendMessageBatchResult,
@@ -28,12 +29,14 @@ from visibility.rows.row_values import Remembered
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
+from visibility.rules.length import full, overflow_of
 from visibility.rules.levelling import check_throttled
 from visibility.rules.message_events import MessagesDelayed, MessagesSent
 from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import check_open
 from visibility.rules.remembered_ids import DeduplicationRecorded
+from visibility.rules.room import Room, has_room, takes
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer, ShortSends
@@ -41,6 +44,8 @@ from visibility.state.stamp import Stamp
 
 _Sent = tuple[str, str | None]
 """Message id and sequence number of one message, as its client is told."""
+_NO_ROOM: _Sent = ("", None)
+"""Takes the place of a message that was refused for want of room."""
 
 
 def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -54,20 +59,31 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         check_open(shard, definition)
     queue = shard.queue(definition.queue_id)
     delay_s = operation.delay_seconds
-    if _is_plain(queue, content) and not (delay_s or definition.settings.delay_ms):
+    if (
+        _is_plain(queue, content)
+        and not (delay_s or definition.settings.delay_ms)
+        and (not definition.settings.own_tags or has_room(queue, definition, content.size))
+    ):
         message_id, number = stamp.message_id(), None
         message = StoredMessage(
             message_id, stamp.now_ms, content.size, content.data, content.sealed
         )
         if own_tags := definition.settings.own_tags:
             check_throttled(shard, request, stamp)
-            if expires_ms := expiry(own_tags, stamp.now_ms, content.ttl_ms):
-                message = msgspec.structs.replace(message, expires_ms=expires_ms)
+            message = msgspec.structs.replace(
+                message,
+                expires_ms=expiry(own_tags, stamp.now_ms, content.ttl_ms),
+                level=joining_level(own_tags, content.level),
+            )
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
         duplicates = 0
     else:
         sending = Sending(shard, queue, definition, stamp, request.parts)
-        message_id, number = sending.send(content, delay_s)
+        try:
+            message_id, number = sending.send(content, delay_s)
+        except OverLimit:
+            check_throttled(shard, request, stamp)  # that is worth another try
+            raise
         if definition.settings.own_tags and not sending.is_empty:
             check_throttled(shard, request, stamp)
         events = sending.events()
@@ -112,7 +128,11 @@ def batch_result(
             assert isinstance(part, QueueError)
             failed.append(batch_failure(entry_id, part))
             continue
-        message_id, number = send(part, entry.delay_seconds)
+        try:
+            message_id, number = send(part, entry.delay_seconds)
+        except OverLimit as refusal:
+            failed.append(batch_failure(entry_id, refusal))
+            continue
         successful.append(
             SendMessageBatchResultEntry(
                 entry_id,
@@ -142,8 +162,10 @@ class Sending:
         "_fresh",
         "_known",
         "_order",
+        "_overflow",
         "_plain",
         "_queue",
+        "_room",
         "_settings",
         "_stamp",
         "_waiting",
@@ -157,13 +179,19 @@ class Sending:
         definition: QueueDefinition,
         stamp: Stamp,
         parts: Sequence[object],
+        *,
+        makes_room: bool = True,
     ) -> None:
-        """`parts` includes the contents to send. Raises DamagedRecord."""
+        """`parts` includes the contents to send; what is above a limit of the queue may push out
+        others if it `makes_room`. Raises DamagedRecord."""
         self._queue = queue
         self._settings = definition.settings
         self._stamp = stamp
         self._order = order_of(definition.settings)
-        self._book = self._order.book(shard, queue)
+        overflow = overflow_of(shard, queue, definition, stamp) if makes_room else None
+        self._overflow = overflow
+        self._room = None if makes_room else Room.of(queue, definition)
+        self._book = self._order.book(shard, queue) if overflow is None else overflow.book
         settings = definition.settings
         self._plain = not (queue.ready_groups.total or settings.delay_ms or settings.own_tags)
         """True while a message without a group or delay of its own just joins the line."""
@@ -195,6 +223,11 @@ class Sending:
         if known is not None:
             self.duplicates += 1
             return known.message_id, sequence_number(known.sequence)
+        if accepted_as is None:
+            if self._overflow is not None:
+                self._overflow.admit(content.size)
+            elif self._room is not None and not takes(self._room, content.size):
+                raise full()
         now_ms = self._stamp.now_ms
         message_id = accepted_as or self._stamp.message_id()
         group = self._book.group_of(content.group)
@@ -208,6 +241,7 @@ class Sending:
             group=group,
             clock_ms=clock_ms,
             expires_ms=self._expires_ms(content, due_ms),
+            level=joining_level(self._settings.own_tags, content.level),
         )
         if due_ms is None:
             sequence = self._queue.next_sequence + len(self._waiting)
@@ -256,6 +290,11 @@ class Sending:
         """True if all messages were duplicates."""
         return not (self._waiting or self._delayed)
 
+    def free(self, deleted: Lease) -> None:
+        """Count the room of a message that is deleted in the same step."""
+        if self._room is not None:
+            self._room.give_back(deleted.size)
+
     def book_behind(self) -> GroupBook:
         """The book of groups, for other changes to the queue in the same step. All was sent."""
         first_free = self._queue.next_sequence + len(self._waiting) + len(self._delayed)
@@ -273,7 +312,8 @@ class Sending:
         others."""
         queue_id = self._queue.queue_id
         first = self._queue.next_sequence
-        events: list[Event] = [*self._book.events()]
+        changed = self._book if self._overflow is None else self._overflow
+        events: list[Event] = [*changed.events()]
         if self._waiting:
             events.append(MessagesSent(queue_id, first, self._waiting))
         if self._delayed:
@@ -315,8 +355,15 @@ def _short_send_batch(
         duplicates, result = answer.duplicates, answer.result
         assert isinstance(result, SendMessageBatchResult)
         answer = result
-    sent = answer.successful or ()
-    return ShortSends([(each.message_id, each.sequence_number) for each in sent], duplicates)
+    operation = request.operation
+    assert isinstance(operation, SendMessageBatch)
+    sent = {each.id: (each.message_id, each.sequence_number) for each in answer.successful or ()}
+    messages = [
+        sent.get(entry.id or "", _NO_ROOM)
+        for entry, part in zip(operation.entries or (), request.parts, strict=True)
+        if isinstance(part, Content)
+    ]
+    return ShortSends(messages, duplicates)
 
 
 def _send_batch_again(
@@ -325,7 +372,14 @@ def _send_batch_again(
     operation = request.operation
     assert isinstance(operation, SendMessageBatch)
     messages = iter(short.messages)
-    result = batch_result(operation.entries or (), request.parts, lambda *_: next(messages))
+
+    def again(*_: object) -> _Sent:
+        message = next(messages)
+        if not message[0]:
+            raise full()
+        return message
+
+    result = batch_result(operation.entries or (), request.parts, again)
     return Deduplicated(result, short.duplicates) if short.duplicates else result, ()
 
 

@@ -35,12 +35,9 @@ class Standard(Order):
         """See `Order`. Raises OverLimit, for short polls only, as AWS does."""
         shard, queue, limit = taking.shard, taking.queue, taking.limit
         if limit <= 0:
-            if taking.waits or taking.is_held_back:
-                return ()
-            raise OverLimit(
-                "Too many messages have been received and not deleted from this queue: "
-                f"at most {IN_FLIGHT_MAX} messages may be in flight."
-            )
+            return without_room(taking)
+        if queue.is_by_level:  # the tag was removed
+            window.read_by_level(shard, queue, is_by_level=False)
         now_ms = taking.stamp.now_ms
         if now_ms >= queue.fresh_until_ms:
             too_old_ms = now_ms - taking.request.queue.settings.retention_ms
@@ -71,7 +68,13 @@ class Standard(Order):
 
     def in_line(self, shard: ShardState, queue: QueueState) -> Candidates:
         """See `Order`."""
+        if queue.is_by_level:
+            window.read_by_level(shard, queue, is_by_level=False)
         return Standard.candidates(self, shard, queue, 0)
+
+    def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
+        """See `Order`: the oldest."""
+        return Standard.in_line(self, shard, queue)
 
     def candidates(self, shard: ShardState, queue: QueueState, now_ms: int) -> Candidates:
         """All visible messages in order. Reads those visible again one by one."""
@@ -126,3 +129,14 @@ class Standard(Order):
     def ended(self, queue: QueueState, leases: list[Lease], now_ms: int) -> Event:
         """See `Order`."""
         return VisibilityChanged(queue.queue_id, now_ms, leases)
+
+
+def without_room(taking: Taking) -> tuple[Event, ...]:
+    """No messages, as too many are in flight. Raises OverLimit, for short polls only, as AWS
+    does."""
+    if taking.waits or taking.is_held_back:
+        return ()
+    raise OverLimit(
+        "Too many messages have been received and not deleted from this queue: "
+        f"at most {IN_FLIGHT_MAX} messages may be in flight."
+    )

@@ -236,8 +236,11 @@ class _Transaction:
             raise Moved()
         contents = [self._content(place) for place in places]
         queue = self._shard.queue(target.queue_id)
-        sending = Sending(self._shard, queue, target, self._stamp, contents)
+        sending = Sending(self._shard, queue, target, self._stamp, contents, makes_room=False)
         self._sendings[target.queue_id] = sending
+        deletes = self._deletes.get(target.queue_id)
+        for lease in () if deletes is None else deletes.deleted.values():
+            sending.free(lease)
         for place, content in zip(places, contents, strict=True):
             with _Refusing(self.reasons, place):
                 self._check(target, content)
@@ -260,6 +263,7 @@ class _Transaction:
             content.data,
             content.sealed,
             group=content.group,
+            level=content.level,
         )
         self._sent[place] = message.message_id, None
         sent = SentElsewhere(

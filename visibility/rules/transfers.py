@@ -3,8 +3,8 @@
 A transferred message stays what it is: its id, age, receive count, dead-letter source and content.
 It gets a sequence of its new part; if it was received, its receipt handles keep the old one, as
 those of a message that went to the back do. Messages in flight, and those that wait before they
-are received again, stay until that is over; delayed ones until they are due. Messages that an
-operator holds go with their hold.
+are received again, stay until that is over. Delayed and scheduled ones go with their time, and
+messages that an operator holds with their hold.
 
 To a part of another shard they go through the outbox, of which transfers leave most to dead
 letters. Nothing is transferred while a move task reads the part, or while purged messages can be
@@ -14,6 +14,7 @@ restored into it.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import msgspec
@@ -32,6 +33,7 @@ from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import blocked_by
 from visibility.rules.retention import TooOld
+from visibility.rules.schedules import MessagesRescheduled, Reschedule
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
@@ -44,6 +46,8 @@ PACE_MS = 20
 OUTBOX_SHARE = 4
 """Transfers fill up to this part of an outbox, a quarter."""
 _STEP_BYTES = 512 << 10
+_PAGE = 16
+"""Delayed messages that are read at once."""
 
 
 def check_here(shard: ShardState, definition: QueueDefinition, sequence: int) -> None:
@@ -99,7 +103,7 @@ def advance_transfers(
     step = _Step(shard, queue, definition, heir, stamp)
     if step.is_here:
         there = shard.parts.get(heir.queue_id)
-        if (there is not None and there.drained_version) or not shard.is_ready(heir.queue_id):
+        if (there is not None and there.drained_version) or not shard.has_begun(heir.queue_id):
             return (), None
     events = step.events()
     return events, stamp.now_ms + PACE_MS if events else None
@@ -140,22 +144,29 @@ class _Step:
         self._marks: list[Hold] = []
         self._held: list[Lease] = []
         self._unmarked: list[int] = []
+        self._delayed: list[Reschedule] = []
+        self._size = 0
 
     def events(self) -> tuple[Event, ...]:
         """The transfer. Raises DamagedRecord, MessagesMissing."""
         book = self._order.book(self._shard, self._queue)
         there = self._book_there()
-        size = 0
         for leaving in self._leaving():
-            if size >= _STEP_BYTES or not self._departures.has_room_in(OUTBOX_SHARE):
-                break
-            if len(self._moves) + len(self._departures) >= STEP_MESSAGES:
+            if self._is_full:
                 break
             self._leave(leaving, book, there)
-            size += len(leaving.message.data)
+            self._size += len(leaving.message.data)
+        for due_ms, sequence, message in self._leaving_delayed():
+            if self._is_full:
+                break
+            self._leave_delayed(due_ms, sequence, message, book, there)
+            self._size += len(message.data)
         events = book.events()
+        events += there.events() if there is not None else ()
+        if self._delayed:
+            delayed = MessagesRescheduled(self._queue.queue_id, self._delayed, transfers=True)
+            events += (delayed,)
         if self._moves:
-            events += there.events() if there is not None else ()
             moved = MessagesMoved(self._queue.queue_id, self._now_ms, self._moves, transfers=True)
             events += (moved,)
         events += self._departures.events()
@@ -183,6 +194,47 @@ class _Step:
             found = waiting or self._read(sequence)
             if not self._too_old.passes(found):
                 yield _Leaving(sequence, found, waiting is not None, last, None)
+
+    @property
+    def _is_full(self) -> bool:
+        leaving = len(self._moves) + len(self._delayed) + len(self._departures)
+        return (
+            leaving >= STEP_MESSAGES
+            or self._size >= _STEP_BYTES
+            or not self._departures.has_room_in(OUTBOX_SHARE)
+        )
+
+    def _leaving_delayed(self) -> Iterator[tuple[int, int, StoredMessage]]:
+        """The delayed messages, (due_ms, sequence, message), those that are due first at first."""
+        queue = self._queue
+        if not queue.delayed:
+            return
+        after = queue.delayed_after
+        if queue.doubted is not None:
+            after = min(after, queue.doubted[0])
+        read = partial(self._shard.rows.delayed, queue.queue_id, _PAGE)
+        while page := read(after=after, quarantined=queue.quarantined):
+            yield from page
+            after = page[-1][:2]
+
+    def _leave_delayed(
+        self,
+        due_ms: int,
+        sequence: int,
+        message: StoredMessage,
+        book: GroupBook,
+        there: GroupBook | None,
+    ) -> None:
+        if message.group:
+            book.end_delay(message.group)
+        if there is None:
+            lease = no_lease(sequence, message)
+            self._departures.add(lease, message, self._heir, message, transfers=True, due_ms=due_ms)
+            return
+        if message.group:
+            there.delay(message.group)
+        place = (due_ms, self._heir.queue_id, there.allocate())
+        self._delayed.append(Reschedule(due_ms, sequence, message, *place))
 
     def _read(self, sequence: int) -> StoredMessage:
         (message,) = self._shard.rows.messages(self._queue.queue_id, [sequence])

@@ -15,6 +15,7 @@ import msgspec
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_keys import CLOCK
 from visibility.state.in_flight import OVER_RECEIVED_FROM
+from visibility.state.levels import Level
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
@@ -121,13 +122,30 @@ def _receivable_standard(shard: ShardState, queue: QueueState) -> int:
 
 
 def _first_untouched(shard: ShardState, queue: QueueState) -> tuple[int, StoredMessage] | None:
+    firsts: list[tuple[int, StoredMessage]] = []
+    if queue.is_by_level:
+        for level in queue.levels.values():
+            firsts += _first_of_level(shard, queue, level)
     if queue.window:
-        return queue.window[0]
-    if queue.backlog <= 0:
-        return None
-    page = _line(shard, queue, queue.head, _LOOKED_AT)
-    untouched = [numbered for numbered in page if numbered[0] not in queue.entries]
-    return next(iter(untouched or page[-1:]), None)
+        firsts.append(queue.window[0])
+    elif queue.backlog > 0:
+        page = _line(shard, queue, queue.head, _LOOKED_AT)
+        untouched = [numbered for numbered in page if numbered[0] not in queue.entries]
+        firsts += (untouched or page[-1:])[:1]
+    return min(firsts, key=_sequence, default=None)
+
+
+def _first_of_level(
+    shard: ShardState, queue: QueueState, level: Level
+) -> list[tuple[int, StoredMessage]]:
+    if level.window:
+        return [level.window[0]]
+    page = shard.rows.level_line(queue, level.level, level.low_water, messages=1, size=1)
+    return page.messages[:1]
+
+
+def _sequence(numbered: tuple[int, StoredMessage]) -> int:
+    return numbered[0]
 
 
 def _receivable_fifo(shard: ShardState, queue: QueueState) -> int:

@@ -85,18 +85,24 @@ def _queue_again(shard: ShardState, queue: QueueState, entry: Entry) -> None:
     sequence = entry.lease.sequence
     if not entry.queued:
         entry.queued = True
-        heappush(queue.visible_again, sequence)
+        heappush(queue.visible_again.setdefault(entry.lease.level, []), sequence)
     if entry.lease.receive_count >= OVER_RECEIVED_FROM:
         queue.over_received.append(sequence)
         shard.plan_pulse(queue, entry.lease.visible_at_ms)
 
 
 def trim(queue: QueueState) -> None:
-    """Drop hidden and removed messages from the top of the heap."""
-    returned = queue.visible_again
+    """Drop hidden and removed messages from the tops of the heaps."""
+    for level, returned in list(queue.visible_again.items()):
+        if len(returned) > 2 * len(queue.entries) + _VISIBLE_AGAIN_SLACK:
+            _drop_removed(queue, returned)
+        _trim(queue, returned)
+        if not returned:
+            del queue.visible_again[level]
+
+
+def _trim(queue: QueueState, returned: list[int]) -> None:
     entries = queue.entries
-    if len(returned) > 2 * len(entries) + _VISIBLE_AGAIN_SLACK:
-        drop_removed(queue)
     while returned:
         entry = entries.get(returned[0])
         if entry is not None:
@@ -108,12 +114,19 @@ def trim(queue: QueueState) -> None:
 
 def drop_removed(queue: QueueState) -> None:
     """Drop hidden and removed ones everywhere, even behind a damaged or noisy first one. O(n)."""
+    for level, returned in list(queue.visible_again.items()):
+        _drop_removed(queue, returned)
+        if not returned:
+            del queue.visible_again[level]
+
+
+def _drop_removed(queue: QueueState, returned: list[int]) -> None:
     kept = []
-    for sequence in queue.visible_again:
+    for sequence in returned:
         entry = queue.entries.get(sequence)
         if entry is not None:
             entry.queued = not entry.hidden
             if entry.queued:
                 kept.append(sequence)
     heapify(kept)
-    queue.visible_again[:] = kept
+    returned[:] = kept

@@ -27,7 +27,8 @@ def check_shard(shard: ShardState) -> None:
     assert outbox.size == sum(departure.size for departure in outbox.departures.values())
     queues = shard.queues.values()
     assert shard.hidden == sum(queue.in_flight for queue in queues)
-    assert shard.window_bytes == sum(queue.window_bytes for queue in queues)
+    lines = [line for queue in queues for line in queue.lines]
+    assert shard.window_bytes == sum(line.window_bytes for line in lines)
 
 
 def check_queue(queue: QueueState, locked: Mapping[bytes, Set[int]] = MappingProxyType({})) -> None:
@@ -40,6 +41,7 @@ def check_queue(queue: QueueState, locked: Mapping[bytes, Set[int]] = MappingPro
     assert queue.counts.there == queue.stored, f"{queue!r}: {queue.counts}"
     assert queue.ready_groups.in_memory <= queue.ready_groups.total
     _check_window(queue)
+    _check_levels(queue)
     _check_entries(queue)
     _check_groups(queue, locked)
 
@@ -61,11 +63,31 @@ def _check_window(queue: QueueState) -> None:
         assert queue.backlog == 0, "nothing is on disk only"
 
 
+def _check_levels(queue: QueueState) -> None:
+    levels = queue.levels.values()
+    waiting = sum(each.waiting for each in levels)
+    assert waiting <= queue.waiting, repr(queue)
+    assert queue.in_levels == (waiting if queue.is_by_level else 0), repr(queue)
+    for level in levels:
+        assert level.waiting > 0
+        assert min(level.passed, level.backlog) >= 0, f"{queue!r}: {level}"
+        assert level.low_water <= level.head <= queue.next_sequence, f"{queue!r}: {level}"
+        sequences = [sequence for sequence, _ in level.window]
+        assert sequences == sorted(set(sequences)), "the window ascends"
+        assert all(level.low_water <= sequence < level.head for sequence in sequences)
+        assert all(message.level == level.level for _, message in level.window)
+        assert level.window_bytes == sum(held_bytes(message) for _, message in level.window)
+        assert queue.is_by_level or not level.window
+    if queue.is_by_level:
+        assert not any(message.level for _, message in queue.window)
+
+
 def _check_entries(queue: QueueState) -> None:
     hidden = [entry for entry in queue.entries.values() if entry.hidden]
     assert queue.in_flight == len(hidden), repr(queue)
     assert len(hidden) == len(queue.entries) or not queue.fifo, "FIFO: in flight or no entry"
-    queued = [sequence for sequence in queue.visible_again if sequence in queue.entries]
+    heaps = queue.visible_again.values()
+    queued = [sequence for heap in heaps for sequence in heap if sequence in queue.entries]
     assert len(queued) == len(set(queued)), "a sequence is queued once"
     for sequence, entry in queue.entries.items():
         assert entry.lease.sequence == sequence < queue.next_sequence

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from heapq import heappop, heappush
+from heapq import heappop, heappush, merge
 from math import log2
 from types import MappingProxyType
 from typing import NamedTuple
@@ -24,6 +24,7 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
 from visibility.rows.state_rows import write_queue
 from visibility.state.fairness import Fairness
+from visibility.state.levels import Level
 from visibility.state.ready_groups import ReadyGroups
 
 NEVER_MS = 1 << 62
@@ -49,6 +50,8 @@ class Counts(msgspec.Struct):
     received: int = 0
     deleted: int = 0
     expired: int = 0
+    dropped: int = 0
+    """Messages that made room for others."""
     purged: int = 0
     moved_in: int = 0
     moved_out: int = 0
@@ -63,8 +66,9 @@ class Counts(msgspec.Struct):
     @property
     def there(self) -> int:
         """Number of messages that the queue must hold."""
-        left = self.deleted + self.expired + self.purged + self.moved_out + self.quarantined
-        return self.restored + self.sent + self.moved_in + self.transferred - left
+        left = self.deleted + self.expired + self.dropped + self.purged + self.moved_out
+        there = self.restored + self.sent + self.moved_in + self.transferred
+        return there - left - self.quarantined
 
 
 SPAN_BITS = 12
@@ -178,8 +182,20 @@ class QueueState:
     FIFO queue all that are not in flight, blocked or not. Invariant: waiting >= len(window)."""
     fifo: bool = False
     entries: dict[int, Entry] = field(default_factory=dict)
-    visible_again: list[int] = field(default_factory=list)
-    """Heap of sequences that became visible again; those hidden or gone since are skipped."""
+    visible_again: dict[int, list[int]] = field(default_factory=dict)
+    """Heaps of sequences that became visible again, by level; those hidden or gone since are
+    skipped. No empty heaps."""
+    levels: dict[int, Level] = field(default_factory=dict)
+    """The lines of messages with priorities."""
+    is_by_level: bool = False
+    """True if these messages are received from the lines of their levels, and are not in the
+    queue's; volatile."""
+    in_levels: int = 0
+    """Number of waiting messages that are not in the queue's line; volatile."""
+    has_bad_levels: bool = False
+    """True if the index of levels was found damaged: it is not used until a restart; volatile."""
+    passes: dict[int, int] = field(default_factory=dict)
+    """The use that each priority made of its shares; volatile."""
     quarantined: Quarantine = field(default_factory=Quarantine)
     """The messages that cannot be served."""
     locked: dict[bytes, None] = field(default_factory=dict)
@@ -192,10 +208,19 @@ class QueueState:
     """Sequences of messages in flight whose visibility timeout is over: they wait to be received
     again."""
     delayed: int = 0
+    size: int = 0
+    """Bytes of its messages in any state, as AWS counts them, of sequences from `sized_from` on."""
+    sized_from: int = 0
+    """Above 0 if the sizes of messages before it are unknown: a version before 0.2 stored them, or
+    some were lost."""
+    departed_size: int = 0
+    """Bytes of its messages in the outbox."""
     departed: int = 0
     """Messages of this queue in the outbox; they are in no other count."""
     transferring: int = 0
     """Those of them that go to another part of the queue, which clients see here."""
+    transferring_delayed: int = 0
+    """Those of them that are delayed."""
     continues: int = 0
     """The purged queue that this one succeeds, 0 for none."""
     first_sequence: int = 1
@@ -267,7 +292,17 @@ class QueueState:
     def backlog(self) -> int:
         """Number of a standard queue's untouched messages that are on disk only, and not passed
         by."""
-        return self.waiting - len(self.window) - self.passed
+        return self.waiting - self.in_levels - len(self.window) - self.passed
+
+    @property
+    def lines(self) -> list[QueueState | Level]:
+        """The queue's own line, and those of levels."""
+        return [self, *self.levels.values()]
+
+    @property
+    def lowest(self) -> int:
+        """No untouched waiting message has a lower sequence, of whatever level."""
+        return min(line.low_water for line in self.lines)
 
     @property
     def active_task(self) -> MoveTask | None:
@@ -283,15 +318,15 @@ class QueueState:
     def counters(self) -> QueueCounters:
         """The three exact counts."""
         waiting = len(self.retrying)
-        delayed = self.delayed - self.quarantined.blocked_delayed
-        visible = self.visible + self.transferring
+        delayed = self.delayed - self.quarantined.blocked_delayed + self.transferring_delayed
+        visible = self.visible + self.transferring - self.transferring_delayed
         return QueueCounters(visible, self.in_flight - waiting, delayed + waiting)
 
     def record(self, changes: Changes, now_ms: int) -> None:
         """Record the queue's own row and its changed spans: once in a Turn, after its events."""
         row = QueueRow(
             self.next_sequence,
-            self.low_water,
+            self.lowest if self.levels else self.low_water,
             self.waiting,
             0,
             self.delayed,
@@ -303,6 +338,9 @@ class QueueState:
             self.continues,
             self.first_sequence,
             self.departed,
+            [(each.level, each.waiting, each.low_water) for each in self.levels.values()],
+            self.size,
+            self.sized_from,
         )
         spans = {span: self.spans.get(span, 0) for span in self.changed_spans}
         write_queue(changes, self.queue_id, row, spans)
@@ -314,6 +352,8 @@ class QueueState:
         queue = cls(queue_id)
         queue.next_sequence = row.next_sequence
         queue.waiting = row.waiting
+        queue.size = row.size
+        queue.sized_from = row.next_sequence if row.sized_from < 0 else row.sized_from
         queue.continues = row.continues
         queue.first_sequence = row.first_sequence
         queue.delayed = row.delayed
@@ -322,6 +362,8 @@ class QueueState:
         queue.remembered_ms = row.remembered_ms
         queue.fifo = row.fifo
         queue.spans = spans
+        for level, waiting, low_water in row.levels:
+            queue.levels[level] = Level(level, low_water, low_water, waiting)
         first = min(spans) << SPAN_BITS if spans else row.next_sequence
         queue.low_water = queue.head = max(row.low_water, first)
         return queue
@@ -329,10 +371,22 @@ class QueueState:
     def visible_again_in_order(self) -> Iterator[Entry]:
         """Entries that are visible again, oldest first, without changing anything. O(log n)
         each."""
-        for sequence in _ascending(self.visible_again):
+        heaps = list(self.visible_again.values())
+        return self._visible(_ascending(heaps[0]) if len(heaps) == 1 else _merged(heaps))
+
+    def visible_again_of(self, level: int) -> Iterator[Entry]:
+        """Those of one level."""
+        return self._visible(_ascending(self.visible_again.get(level, [])))
+
+    def _visible(self, sequences: Iterator[int]) -> Iterator[Entry]:
+        for sequence in sequences:
             entry = self.entries.get(sequence)
             if entry is not None and not entry.hidden:
                 yield entry
+
+
+def _merged(heaps: list[list[int]]) -> Iterator[int]:
+    return merge(*map(_ascending, heaps))
 
 
 def _ascending(heap: list[int]) -> Iterator[int]:

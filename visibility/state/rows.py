@@ -133,6 +133,12 @@ class Rows(Protocol):
         messages are looked up one by one, only in `spans` if these are given.
         """
 
+    def level_line(
+        self, queue: QueueState, level: int, from_sequence: int, *, messages: int, size: int
+    ) -> Page:
+        """About `messages` of those that wait in a level's line, otherwise as `line` gives them.
+        Raises DamagedRecord, MessagesMissing."""
+
     def delayed(
         self,
         queue_id: int,

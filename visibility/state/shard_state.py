@@ -61,6 +61,9 @@ class DeadlineHeap:
 _PULSES = 0
 """Sequence of a queue's pulse in the deadline heap; real sequences start at 1."""
 
+_FULL_MS_MIN, _FULL_MS_MAX = 1_000, 60_000
+"""Time for which nothing departs for a queue that had no room."""
+
 
 class ShardState:
     """All queues of a shard, its deadlines and its long polls."""
@@ -70,6 +73,7 @@ class ShardState:
         "deadlines",
         "definitions",
         "due",
+        "full_targets",
         "hidden",
         "locking",
         "memory",
@@ -114,6 +118,9 @@ class ShardState:
         self.archive = ArchiveState()
         self.outbox = Outbox()
         """Messages on their way to other shards."""
+        self.full_targets: dict[int, tuple[int, int]] = {}
+        """Queues of other shards that had no room, by id: the instant until which nothing departs
+        for them, and that time's length in ms."""
         self.parts: dict[int, PartRow] = {}
         """Parts of queues that closed, by queue id; those that are gone stay."""
         self.locking: dict[int, None] = {}
@@ -164,12 +171,14 @@ class ShardState:
         return [queue for queue in self.queues.values() if queue.continues == queue_id]
 
     def is_ready(self, queue_id: int) -> bool:
-        """True if messages may move to the queue: not before it continues its purged predecessor.
+        """True if messages may move to the queue."""
+        return not self.is_closed(queue_id) and self.has_begun(queue_id)
+
+    def has_begun(self, queue_id: int) -> bool:
+        """True once the queue continues its purged predecessor, if it has one.
 
         The definitions know of a purge before the shard does.
         """
-        if self.is_closed(queue_id):
-            return False
         state = self.queues.get(queue_id)
         if state is not None and (
             state.continues or state.next_sequence > self._first_sequence(queue_id)
@@ -185,6 +194,16 @@ class ShardState:
         """True for a part that takes no messages any more."""
         row = self.parts.get(queue_id)
         return row is not None and bool(row.closed_version)
+
+    def note_full(self, queue_id: int, at_ms: int) -> None:
+        """Note that a queue of another shard had no room; each time in a row for longer."""
+        _, before_ms = self.full_targets.get(queue_id, (0, 0))
+        wait_ms = min(max(2 * before_ms, _FULL_MS_MIN), _FULL_MS_MAX)
+        self.full_targets[queue_id] = at_ms + wait_ms, wait_ms
+
+    def is_full(self, queue_id: int, now_ms: int) -> bool:
+        """True while nothing should depart for this queue of another shard."""
+        return bool(self.full_targets) and self.full_targets.get(queue_id, (0, 0))[0] > now_ms
 
     def plan_expiry(self, queue: QueueState, expires_ms: int) -> None:
         """Plan a check for the end of the time to live of a message that joined the queue; 0 is

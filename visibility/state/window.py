@@ -1,13 +1,18 @@
-"""The window of a standard queue: the next untouched messages, read ahead from disk a page at a
-time."""
+"""The window of a line: the next untouched messages, read ahead from disk a page at a time.
+
+A standard queue has a line, and one for each level of its messages with priorities (`levels.py`).
+"""
 
 from __future__ import annotations
 
 from itertools import islice
 
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.row_codec import DamagedRecord
+from visibility.rows.row_keys import LEVEL_LINE, pair_key
+from visibility.state.levels import Level
 from visibility.state.queue_state import QueueState
-from visibility.state.rows import MessagesMissing
+from visibility.state.rows import MessagesMissing, Page
 from visibility.state.shard_state import ShardState
 
 WINDOW_MESSAGES_MAX = 10_000
@@ -23,6 +28,10 @@ PAGE_BYTES = 4 << 20
 _MESSAGE_OVERHEAD_BYTES = 350
 """Memory of a message in a window besides its content (measured: 363 MB for a million tiny
 ones)."""
+_PAGES_PASSED_MAX = 4
+"""Pages that one read of a queue's line looks at for messages without a level."""
+
+Line = QueueState | Level
 
 
 def held_bytes(message: StoredMessage) -> int:
@@ -30,64 +39,62 @@ def held_bytes(message: StoredMessage) -> int:
     return len(message.data) + _MESSAGE_OVERHEAD_BYTES
 
 
-def append(shard: ShardState, queue: QueueState, sequence: int, message: StoredMessage) -> None:
+def append(shard: ShardState, line: Line, sequence: int, message: StoredMessage) -> None:
     """Append a message after the others."""
     size = held_bytes(message)
-    queue.window.append((sequence, message))
-    queue.window_bytes += size
+    line.window.append((sequence, message))
+    line.window_bytes += size
     shard.window_bytes += size
 
 
-def extend(
-    shard: ShardState, queue: QueueState, sequence: int, messages: list[StoredMessage]
-) -> int:
+def extend(shard: ShardState, line: Line, sequence: int, messages: list[StoredMessage]) -> int:
     """Put new messages behind the others while there is room; returns the sequence that comes
     next."""
     for message in messages:
         size = len(message.data) + _MESSAGE_OVERHEAD_BYTES
         if (
-            len(queue.window) >= WINDOW_MESSAGES_MAX
-            or queue.window_bytes + size > WINDOW_BYTES_MAX
+            len(line.window) >= WINDOW_MESSAGES_MAX
+            or line.window_bytes + size > WINDOW_BYTES_MAX
             or shard.window_bytes + size > SHARD_WINDOW_BYTES_MAX
         ):
             break
-        queue.window.append((sequence, message))
-        queue.window_bytes += size
+        line.window.append((sequence, message))
+        line.window_bytes += size
         shard.window_bytes += size
         sequence += 1
     return sequence
 
 
-def take_first(shard: ShardState, queue: QueueState) -> None:
+def take_first(shard: ShardState, line: Line) -> None:
     """Take the first message out."""
-    size = len(queue.window.popleft()[1].data) + _MESSAGE_OVERHEAD_BYTES
-    queue.window_bytes -= size
+    size = len(line.window.popleft()[1].data) + _MESSAGE_OVERHEAD_BYTES
+    line.window_bytes -= size
     shard.window_bytes -= size
 
 
-def discard(shard: ShardState, queue: QueueState, sequence: int) -> bool:
+def discard(shard: ShardState, line: Line, sequence: int) -> bool:
     """Take a message out, if it is there. Fast at the front, else O(messages before it)."""
-    window = queue.window
+    window = line.window
     if not window or not window[0][0] <= sequence <= window[-1][0]:
         return False
-    position = 0 if window[0][0] == sequence else _position(queue, sequence)
+    position = 0 if window[0][0] == sequence else _position(line, sequence)
     if window[position][0] != sequence:
         return False
     message = window[position][1]
     del window[position]
-    _forget(shard, queue, message)
+    _forget(shard, line, message)
     return True
 
 
-def _forget(shard: ShardState, queue: QueueState, message: StoredMessage) -> None:
+def _forget(shard: ShardState, line: Line, message: StoredMessage) -> None:
     size = held_bytes(message)
-    queue.window_bytes -= size
+    line.window_bytes -= size
     shard.window_bytes -= size
 
 
-def _position(queue: QueueState, sequence: int) -> int:
+def _position(line: Line, sequence: int) -> int:
     """The position of the sequence, present or not. Invariant: not after the last."""
-    window = queue.window
+    window = line.window
     low, high = 0, len(window) - 1
     while low < high:
         middle = (low + high) // 2
@@ -98,29 +105,48 @@ def _position(queue: QueueState, sequence: int) -> int:
     return low
 
 
-def fill(shard: ShardState, queue: QueueState, messages: int) -> None:
-    """Read pages until at least `messages` are in the window, or none are left on disk.
+def fill(shard: ShardState, queue: QueueState, messages: int, level: Level | None = None) -> None:
+    """Read pages until at least `messages` are in the window of the queue's line, or of a level, or
+    none are left on disk. Of a line whose other messages have levels, only a few pages are read.
 
     Raises DamagedRecord, MessagesMissing.
     """
-    while len(queue.window) < messages and queue.backlog > 0:
-        found, next_sequence = shard.rows.line(
-            queue.queue_id,
-            queue.head,
-            queue.next_sequence,
-            messages=PAGE_MESSAGES,
-            size=PAGE_BYTES,
-            quarantined=queue.quarantined,
-            spans=queue.spans,
-        )
+    line = queue if level is None else level
+    pages = 0
+    while len(line.window) < messages and line.backlog > 0:
+        found, next_sequence = _next_page(shard, queue, level)
         for sequence, message in found:
             if sequence not in queue.entries:
-                append(shard, queue, sequence, message)
-        queue.head = next_sequence or queue.next_sequence
-        if next_sequence is None and queue.backlog > 0:
-            raise MessagesMissing(queue.queue_id)
+                if level is None and queue.is_by_level and message.level:
+                    continue
+                append(shard, line, sequence, message)
+        line.head = next_sequence or queue.next_sequence
+        if next_sequence is None and line.backlog > 0:
+            if level is None:
+                raise MessagesMissing(queue.queue_id)
+            key = pair_key(queue.queue_id, LEVEL_LINE, level.level, level.low_water)
+            raise DamagedRecord(key, "the index of levels lacks messages")
+        pages += 1
+        if pages == _PAGES_PASSED_MAX and queue.is_by_level:
+            break
     if shard.window_bytes > SHARD_WINDOW_BYTES_MAX:
         _shed(shard, queue)
+
+
+def _next_page(shard: ShardState, queue: QueueState, level: Level | None) -> Page:
+    if level is not None:
+        return shard.rows.level_line(
+            queue, level.level, level.head, messages=PAGE_MESSAGES, size=PAGE_BYTES
+        )
+    return shard.rows.line(
+        queue.queue_id,
+        queue.head,
+        queue.next_sequence,
+        messages=PAGE_MESSAGES,
+        size=PAGE_BYTES,
+        quarantined=queue.quarantined,
+        spans=queue.spans,
+    )
 
 
 def fill_fresh(
@@ -130,15 +156,17 @@ def fill_fresh(
     too_old_ms: int,
     now_ms: int,
     passed_max: int,
+    level: Level | None = None,
 ) -> bool:
     """The same; the first `messages` are retained from after `too_old_ms` and their time to live
     goes on, others are passed by.
 
     False if these are more than `passed_max`: the next call goes on.
     """
+    line = queue if level is None else level
     for _ in range(passed_max):
-        fill(shard, queue, messages)
-        first = islice(queue.window, messages)
+        fill(shard, queue, messages, level)
+        first = islice(line.window, messages)
         old = [
             sequence
             for sequence, each in first
@@ -147,8 +175,8 @@ def fill_fresh(
         if not old:
             return True
         for sequence in old:
-            discard(shard, queue, sequence)
-        queue.passed += len(old)
+            discard(shard, line, sequence)
+        line.passed += len(old)
         passed_max -= len(old)
         if passed_max <= 0:
             return False
@@ -163,16 +191,29 @@ def _shed(shard: ShardState, keep: QueueState) -> None:
 
 
 def read_again(shard: ShardState, queue: QueueState) -> None:
-    """Empty the window; what was in it or passed by is read again."""
-    if queue.passed:
-        queue.head = queue.low_water
-    elif queue.window:
-        queue.head = queue.window[0][0]
-    empty(shard, queue)
+    """Empty the windows; what was in them or passed by is read again."""
+    for line in queue.lines:
+        if line.passed:
+            line.head = line.low_water
+        elif line.window:
+            line.head = line.window[0][0]
+        empty(shard, line)
 
 
-def empty(shard: ShardState, queue: QueueState) -> None:
+def empty(shard: ShardState, line: Line) -> None:
     """Empty the window, and forget what was passed by."""
-    shard.window_bytes -= queue.window_bytes
-    queue.window.clear()
-    queue.window_bytes = queue.passed = 0
+    shard.window_bytes -= line.window_bytes
+    line.window.clear()
+    line.window_bytes = line.passed = 0
+
+
+def read_by_level(shard: ShardState, queue: QueueState, *, is_by_level: bool) -> None:
+    """Have messages with a level in the lines of their levels, or in the queue's line."""
+    queue.low_water = queue.head = queue.lowest
+    empty(shard, queue)
+    for each in queue.levels.values():
+        each.head = each.low_water
+        empty(shard, each)
+    waiting = sum(each.waiting for each in queue.levels.values())
+    queue.in_levels = waiting if is_by_level else 0
+    queue.is_by_level = is_by_level

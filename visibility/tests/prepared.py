@@ -158,6 +158,7 @@ def content(
     deduplication_id: str | None = None,
     at_ms: int = 0,
     ttl_ms: int = 0,
+    level: int = 0,
 ) -> Content:
     """A stored content; for the engine it is opaque, so the body alone will do. FIFO: the body is
     the default id."""
@@ -175,6 +176,7 @@ def content(
         deduplication=digest,
         deliver_at_ms=at_ms,
         ttl_ms=ttl_ms,
+        level=level,
     )
 
 
@@ -198,10 +200,18 @@ def send(
     deduplication_id: str | None = None,
     at_ms: int = 0,
     ttl_ms: int = 0,
+    level: int = 0,
 ) -> Request:
-    """SendMessage; `at_ms` is the time of a scheduled message, `ttl_ms` its own time to live."""
+    """SendMessage; `at_ms` is the time of a scheduled message, `ttl_ms` its own time to live,
+    `level` tells its priority."""
     part = content(
-        body, queue, group=group, deduplication_id=deduplication_id, at_ms=at_ms, ttl_ms=ttl_ms
+        body,
+        queue,
+        group=group,
+        deduplication_id=deduplication_id,
+        at_ms=at_ms,
+        ttl_ms=ttl_ms,
+        level=level,
     )
     return prepared(queue, operations.SendMessage(delay_seconds=delay_s), [part])
 

@@ -30,6 +30,12 @@ def test_the_known_tags_take_their_values() -> None:
         {"holdfast:expired": "discard"},
         {"holdfast:expired": "dead-letter"},
         {"holdfast:expired": "archive"},
+        {"holdfast:priority": "weighted"},
+        {"holdfast:priority": "strict"},
+        {"holdfast:overflow": "reject"},
+        {"holdfast:overflow": "drop-oldest"},
+        {"holdfast:overflow": "dead-letter"},
+        {"holdfast:overflow": "archive"},
     ]
     for tags in given:
         assert checked_tags("q", {}, tags) == tags
@@ -57,7 +63,8 @@ def test_the_known_tags_take_their_values() -> None:
             "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
-            "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired.",
+            "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
+            "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow.",
         ),
         (
             "Holdfast:archive",
@@ -66,7 +73,8 @@ def test_the_known_tags_take_their_values() -> None:
             "Tags beginning with holdfast: are: holdfast:archive, holdfast:protect, "
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
-            "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired.",
+            "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
+            "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow.",
         ),
     ],
 )

@@ -143,6 +143,12 @@ class World:
         assert found is not None
         return found
 
+    async def home_of(self, queue: QueueDefinition) -> QueueDefinition:
+        """The queue of this name, as both hosts see it, once they see all."""
+        for process in (self.a, self.b):
+            assert await process.catalog.caught_up()
+        return self.b.catalog.queue(queue.account, queue.region, queue.name)
+
 
 async def only_change(process: Process) -> Change:
     """The change of its last plan."""

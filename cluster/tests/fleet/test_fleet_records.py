@@ -9,10 +9,11 @@ import msgspec
 import pytest
 
 from cluster.coordination.coordination import Done, Transaction
-from cluster.fleet.fleet_operations import add_cluster
+from cluster.fleet.fleet_operations import add_cluster, set_draining
 from cluster.fleet.fleet_records import (
     FIRST,
     FLEET,
+    ClusterState,
     Fleet,
     FleetCluster,
     NewCluster,
@@ -218,4 +219,46 @@ async def test_a_cluster_that_etcd_lost_stays_in_the_view() -> None:
     await asyncio.sleep(1)
     assert list(view.neighbours) == list(SECOND)
     assert 2 in view.fleet.clusters
+    await world.close()
+
+
+@virtual
+async def test_a_cluster_is_emptied_while_another_one_can_take_its_queues() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    await founded_second(world, hosts)
+    view = FleetView({FLEET: hosts[0].root.below(FLEET)}, FIRST)
+    await view.begin()
+    assert view.fleet.draining_shards == frozenset()
+
+    emptied = await set_draining(hosts[0].root, view.fleet, 2, is_draining=True)
+
+    assert emptied.state is ClusterState.DRAINING
+    await asyncio.sleep(1)
+    assert view.fleet.draining == {2}
+    assert view.fleet.draining_shards == {3, 4, 5}
+    with pytest.raises(MembershipRefused, match="no other cluster could take"):
+        await set_draining(hosts[0].root, view.fleet, 1, is_draining=True)
+    await add_cluster(hosts[0].root, view.fleet, NewCluster("", ("g",), 1))
+    with pytest.raises(MembershipRefused, match="no other cluster could take"):
+        await set_draining(hosts[0].root, view.fleet, 1, is_draining=True)  # 3 never started
+    with pytest.raises(MembershipRefused, match="has no cluster 7"):
+        await set_draining(hosts[0].root, view.fleet, 7, is_draining=True)
+    again = await set_draining(hosts[0].root, view.fleet, 2, is_draining=False)
+    assert again.state is ClusterState.OPEN
+    await asyncio.sleep(1)
+    assert view.fleet.draining == frozenset()
+    await world.close()
+
+
+@virtual
+async def test_of_two_clusters_that_are_emptied_at_once_one_stays() -> None:
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    await founded_second(world, hosts)
+    told = await asyncio.gather(
+        *[set_draining(hosts[0].root, NOTHING, number, is_draining=True) for number in (1, 2)],
+        return_exceptions=True,
+    )
+    assert sorted(type(each).__name__ for each in told) == ["FleetCluster", "MembershipRefused"]
     await world.close()

@@ -126,6 +126,20 @@ def test_an_emptied_cluster_loses_its_parts_and_gets_none() -> None:
     assert all(part.shard > 2 for queue in fleet.records.queues.values() for part in queue.parts)
 
 
+def test_a_queue_that_stays_holds_up_no_other_one() -> None:
+    fleet = SmallFleet()
+    for number in range(4):
+        fleet.queue(f"q{number}", 0)
+        if number < 3:
+            staying = fleet.records.queues[f"q{number}"]._replace(stays="it is a rock")
+            fleet.records.put(staying)
+    fleet.records.clusters["a"] = fleet.records.clusters["a"]._replace(is_draining=True)
+    fleet.report(10)
+    made = fleet.plan()
+    assert [move.queue for move in made.changes] == ["q3"]
+    assert [each.reason.why for each in made.refusals] == [Why.STAYS] * 3
+
+
 def test_emptying_goes_before_relief_and_splits() -> None:
     """The budget is spent on what an operator asked for, then on what hurts most."""
     fleet = overloaded()

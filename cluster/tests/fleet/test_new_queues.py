@@ -33,3 +33,10 @@ def test_a_cluster_without_leaders_gets_no_queue_unless_all_are() -> None:
 
     assert shards(leader_of) == {0, 1}
     assert shards(lambda shard: None) == {0, 1, 2, 3}
+
+
+def test_a_cluster_that_is_emptied_gets_no_queue() -> None:
+    clusters = {1: range(3), 2: range(3, 6)}
+    for name in (("account", "r", f"q{number}") for number in range(20)):
+        assert shard_for(name, clusters, lambda shard: "a", {}, {2}) in clusters[1]
+        assert shard_for(name, clusters, lambda shard: "a", {}, {1, 2}) in range(6)

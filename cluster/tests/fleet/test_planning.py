@@ -14,6 +14,7 @@ from cluster.fleet.plan_table import Change, Kind
 from cluster.fleet.reasons import Why, reason
 from cluster.fleet.steps import StepRefused, not_available
 from cluster.tests.fleet.planned_fleet import CLUSTERS, World, only_change
+from visibility.contract.model import QueueDefinition
 
 
 @pytest.fixture
@@ -238,13 +239,121 @@ async def test_records_of_changes_go_after_an_hour(world: World) -> None:
 
 async def test_what_this_release_cannot_do_is_said(world: World) -> None:
     queue = await world.hot_queue()
-    move = Change(
-        kind=Kind.MOVE, reason=reason(Why.UNEVEN), account="1", queue="1", drains=(0,), opens=(3,)
+
+    def missing(kind: Kind, why: Why, drains: tuple[int, ...], opens: tuple[int, ...]) -> str:
+        change = Change(kind=kind, reason=reason(why), account="1", drains=drains, opens=opens)
+        return not_available(world.a.catalog, change, queue)
+
+    assert missing(Kind.MOVE, Why.UNEVEN, (0,), (3,)) == ""
+    assert "no part 7" in missing(Kind.MOVE, Why.UNEVEN, (7,), (3,))
+    assert missing(Kind.GROW_HAND, Why.HAND_FULL, (), ())
+    assert "home" in missing(Kind.SHRINK, Why.IDLE_PARTS, (0,), ())
+    assert "more than" in missing(Kind.SPLIT, Why.HOT_QUEUE, (), tuple(range(100, 200)))
+
+
+def a_move(queue: QueueDefinition, part: QueueDefinition, shard: int) -> Change:
+    return Change(
+        kind=Kind.MOVE,
+        reason=reason(Why.CLUSTER_DRAINS, cluster="1"),
+        account=queue.account,
+        queue=str(queue.queue_id),
+        version=queue.version,
+        drains=(part.part_number,),
+        leaves=(part.shard,),
+        opens=(shard,),
+        taken=(0.1,),
+        given=(0.1,),
     )
-    assert "cannot be moved" in not_available(move, queue)
-    grow = Change(kind=Kind.GROW_HAND, reason=reason(Why.HAND_FULL), account="1")
-    assert not_available(grow, None)
-    home = Change(kind=Kind.SHRINK, reason=reason(Why.IDLE_PARTS), account="1", drains=(0,))
-    assert "home" in not_available(home, queue)
-    with pytest.raises(StepRefused, match="cannot be moved"):
-        await world.a.steps.make(move, "me", {})
+
+
+async def test_a_move_of_a_whole_queue_is_one_transaction_and_is_undone_by_another(
+    world: World,
+) -> None:
+    """The home moves, so the queue has another id afterwards; its changes stay its changes."""
+    queue = await world.hot_queue()
+    await world.ticks(1)
+    seen = await world.b.manager.read()
+    made = await world.b.manager.apply(a_move(queue, queue, 3), "me", seen)
+
+    home, old = (await world.home_of(queue)).all_parts()
+    assert (home.shard, home.part.is_open, home.is_home) == (3, True, True)
+    assert (old.shard, old.part.is_open, old.queue_id) == (queue.shard, False, queue.queue_id)
+    assert made.added == (home.part.number,)
+    with pytest.raises(StepRefused, match="changed since this plan"):
+        await world.b.manager.apply(a_move(queue, queue, 4), "me", seen)
+
+    await world.ticks(1)
+    plan = world.a.manager.shown.plan
+    assert plan is not None
+    table = world.a.manager._table
+    assert table is not None
+    assert [each.change.leaves for each in table.last_changes[str(home.queue_id)]] == [(0,)]
+
+    undone = await world.b.manager.undo("", "me", await world.b.manager.read())
+    assert (undone.change.kind, undone.change.opens) == (Kind.MOVE, (queue.shard,))
+    parts = (await world.home_of(queue)).all_parts()
+    assert [(each.shard, each.part.is_open) for each in parts] == [
+        (0, True),
+        (3, False),
+        (0, False),
+    ]
+    assert len((await world.a.manager.read()).made) == 2
+
+
+async def test_a_part_that_is_not_the_home_moves_alone(world: World) -> None:
+    queue = await world.hot_queue()
+    await world.ticks(5)
+    await world.b.manager.apply(await only_change(world.a), "me", await world.b.manager.read())
+    split = await world.now(queue)
+    other = split.all_parts()[1]
+    await world.b.steps.make(a_move(split, other, 5), "me", {})
+    after = await world.now(queue)
+    assert after.queue_id == queue.queue_id
+    assert [part.shard for part in after.parts if part.is_open] == [
+        queue.shard,
+        *(part.shard for part in split.parts[2:]),
+        5,
+    ]
+
+
+async def test_a_manager_that_is_on_moves_queues_off_a_cluster_that_is_emptied(
+    world: World,
+) -> None:
+    queues = [await world.hot_queue(name) for name in ("q", "r")]
+    world.loads.clear()
+    world.clusters = [CLUSTERS[0]._replace(is_draining=True), CLUSTERS[1]]
+    await world.a.manager.set_mode(Mode.ON)
+    await world.ticks(5)
+    for queue in queues:
+        home = await world.home_of(queue)
+        assert home.shard in CLUSTERS[1].shards
+        assert [part.is_open for part in home.parts] == [True, False]
+    assert world.a.manager.planner.decided["move", "cluster-drains", "done"] == 2
+
+
+async def test_the_record_of_a_move_stays_while_one_before_it_does(world: World) -> None:
+    """It says under which id the queue is found, also to records that are older."""
+    queue = await world.hot_queue()
+    await world.ticks(1)
+    await world.b.steps.make(a_move(queue, queue, 3), "me", {})
+    home = await world.home_of(queue)
+    await world.b.steps.make(a_move(home, home, 1), "me", {})
+    middle = home
+    home = await world.home_of(queue)
+    await world.b.catalog.remove_part(middle.queue_id, home.version)  # the first one still drains
+    await world.home_of(queue)
+    await world.ticks(1)
+    world.now_ms += 3_700_000
+    await world.ticks(2)
+    made = (await world.b.manager.read()).made
+    assert [each.change.queue for each in made] == [str(home.queue_id)] * 2
+
+
+async def test_no_part_comes_to_a_cluster_that_is_emptied(world: World) -> None:
+    queue = await world.hot_queue()
+    world.b.catalog.draining_shards = lambda: {3, 4, 5}
+    move = a_move(queue, queue, 4)
+    assert "Shard 4 is of a cluster" in not_available(world.b.catalog, move, queue)
+    with pytest.raises(StepRefused, match="being emptied"):
+        await world.b.steps.make(move, "me", {})
+    await world.b.steps.make(a_move(queue, queue, 2), "me", {})

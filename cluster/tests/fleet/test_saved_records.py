@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from auth.envelope import BUILT_IN_KEY
 from cluster.clock import SystemEntropy
 from cluster.coordination.coordination import (
     Change,
+    Done,
     OnChange,
     Outcome,
     Snapshot,
@@ -19,7 +20,7 @@ from cluster.coordination.coordination import (
     Unavailable,
 )
 from cluster.coordination.etcd_coordination import EtcdCoordination
-from cluster.fleet.saved_records import FILE_NAME, SavedRecords
+from cluster.fleet.saved_records import FOLDER, SavedPart, SavedRecords
 from cluster.keys.key_records import block_of
 from cluster.keys.keyring import Keyring, KeysAway
 from cluster.keys.spare_blocks import SpareBlocks
@@ -30,7 +31,20 @@ A = "a/"
 
 
 def saved(root: EtcdCoordination | Silent, folder: Path) -> SavedRecords:
-    return SavedRecords(root, folder, "fleet")
+    return SavedRecords(root, folder, "fleet", at_once)
+
+
+async def at_once(work: Callable[[], None]) -> None:
+    """In place of a thread: virtual time has none."""
+    work()
+
+
+async def begun(part: SavedPart) -> Snapshot:
+    """Read and watch, as each user of records does."""
+    found = await part.read_all()
+    assert isinstance(found, Snapshot)
+    await part.watch(found, lambda change: None)
+    return found
 
 
 class Silent:
@@ -77,8 +91,9 @@ async def test_records_are_read_from_the_table_and_watched_from_there(tmp_path: 
     await root.commit(Transaction({}, {"a/1": b"one", "a/2": b"two", "b/1": b"other"}))
     records = saved(root, tmp_path)
     for prefix in (A, "b/"):
-        assert isinstance(await records.below(prefix).read_all(), Snapshot)
+        await begun(records.below(prefix))
     await records.save()
+    await records.below(A).close()
     await root.commit(Transaction({}, {"a/1": b"later", "a/3": b"three", "a/2": None}))
 
     unreachable = Silent(root)
@@ -87,7 +102,7 @@ async def test_records_are_read_from_the_table_and_watched_from_there(tmp_path: 
     found = await part.read_all()
     assert isinstance(found, Snapshot)
     assert [(each.key, each.value) for each in found.records] == [("1", b"one"), ("2", b"two")]
-    assert again.is_from_table
+    assert again.is_away
     few = await other.read(["1", "2"])
     assert isinstance(few, Snapshot)
     assert [each.value for each in few.records] == [b"other"]
@@ -97,10 +112,11 @@ async def test_records_are_read_from_the_table_and_watched_from_there(tmp_path: 
     def hear(change: Change) -> None:
         heard.update(change.records)
 
+    unreachable.back()
     await part.watch(found, hear)
     await asyncio.sleep(1)
     assert heard == {"1": b"later", "2": None, "3": b"three"}
-    unreachable.back()
+    assert isinstance(await other.commit(Transaction({}, {})), Done), "etcd was heard"
     await again.save()
     third = saved(Silent(root), tmp_path).below(A)
     found = await third.read_all()
@@ -117,9 +133,9 @@ def test_without_a_sound_table_there_is_no_start(tmp_path: Path, damage: str) ->
         root = world.all.host(name="g")
         await root.commit(Transaction({}, {"a/1": b"one"}))
         records = saved(root, tmp_path)
-        await records.below(A).read_all()
+        await begun(records.below(A))
         await records.save()
-        file, name = tmp_path / FILE_NAME, "fleet"
+        file, name = tmp_path / FOLDER / "a.table", "fleet"
         if damage == "bit":
             content = bytearray(file.read_bytes())
             content[-3] ^= 1
@@ -130,11 +146,91 @@ def test_without_a_sound_table_there_is_no_start(tmp_path: Path, damage: str) ->
             file.unlink()
         else:
             name = "another"
-        again = SavedRecords(Silent(root), tmp_path, name)
+        again = SavedRecords(Silent(root), tmp_path, name, at_once)
         assert isinstance(await again.below(A).read_all(), Unavailable)
         await world.close()
 
     run()
+
+
+class Counting(Silent):
+    """Counts the reads of everything, which are answered."""
+
+    reads = 0
+
+    async def read_all(self) -> Snapshot | Unavailable:
+        Counting.reads += 1
+        return await self._whole.read_all()
+
+    def below(self, folder: str) -> Counting:
+        return Counting(self._whole.below(folder))
+
+
+@virtual
+async def test_a_table_is_kept_up_to_date_without_another_read(tmp_path: Path) -> None:
+    world = SimulatedWorld()
+    root = world.all.host(name="g")
+    await root.commit(Transaction({}, {"a/1": b"one", "a/2": b"two"}))
+    records, Counting.reads = saved(Counting(root), tmp_path), 0
+    await begun(records.below(A))
+    await records.save()
+    file = tmp_path / FOLDER / "a.table"
+    first = file.stat()
+    await records.save()
+    await root.commit(Transaction({}, {"a/1": b"later", "a/2": None}))
+    await asyncio.sleep(1)
+    assert file.stat() == first, "nothing is written before it is due"
+    await records.save()
+    assert Counting.reads == 1
+
+    file.unlink()
+    await root.commit(Transaction({}, {"a/3": b"three"}))
+    await asyncio.sleep(1)
+    for _ in range(2):
+        await records.save()
+    assert Counting.reads == 2, "once more, since the disk has lost it"
+    found = await begun(saved(Silent(root), tmp_path).below(A))
+    assert {each.key: each.value for each in found.records} == {"1": b"later", "3": b"three"}
+    await world.close()
+
+
+@virtual
+async def test_a_start_from_what_etcd_says_leaves_the_same_table_alone(tmp_path: Path) -> None:
+    world = SimulatedWorld()
+    root = world.all.host(name="g")
+    await root.commit(Transaction({}, {"a/1": b"one"}))
+    for _ in range(2):
+        records = saved(root, tmp_path)
+        await begun(records.below(A))
+        await records.save()
+        file = tmp_path / FOLDER / "a.table"
+        first = file.stat().st_ino
+    assert file.stat().st_ino == first
+    await world.close()
+
+
+@virtual
+async def test_while_etcd_is_away_it_is_waited_for_once(tmp_path: Path) -> None:
+    world = SimulatedWorld()
+    root = world.all.host(name="g")
+    await root.commit(Transaction({}, {"a/1": b"one", "b/1": b"two"}))
+    records = saved(root, tmp_path)
+    for prefix in (A, "b/"):
+        await begun(records.below(prefix))
+    await records.save()
+    world.wires[-1].is_cut = True
+    again = saved(root, tmp_path)
+    loop = asyncio.get_running_loop()
+    begun_s = loop.time()
+    part = again.below(A)
+    await begun(part)
+    await begun(again.below("b/"))
+    assert isinstance(await part.commit(Transaction({}, {"2": b"x"})), Unavailable)
+    assert loop.time() - begun_s < 3.5
+    world.wires[-1].is_cut = False
+    await asyncio.sleep(10)
+    assert isinstance(await part.commit(Transaction({}, {"2": b"x"})), Done)
+    await world.close()
 
 
 @virtual

@@ -109,6 +109,20 @@ class Client:
         left_s = max(0.0, delay_s - (reply.begun - begun))
         self._sent_as(reply, queue, bodies, group, 0, left_s)
 
+    async def send_by_priority(
+        self, queue: str, bodies: Sequence[str], priorities: Sequence[int]
+    ) -> None:
+        """Send these, of a priority each."""
+        definition = self.queue(queue)
+        parts = [
+            prepared.content(body, definition, level=priority + 1)
+            for body, priority in zip(bodies, priorities, strict=True)
+        ]
+        entries = [SendMessageBatchRequestEntry(str(number)) for number in range(len(bodies))]
+        request = prepared.prepared(definition, SendMessageBatch(entries=entries), parts)
+        reply = await self.ask(request, f"send {bodies[0][:12]}")
+        self._sent_as(reply, queue, bodies, "", 0, 0, priorities)
+
     async def send_twice_at_once(
         self, queue: str, bodies: Sequence[str], *, group: str, place: int
     ) -> Outcome:
@@ -147,6 +161,7 @@ class Client:
         group: str,
         place: int,
         delay_s: float,
+        priorities: Sequence[int] = (),
     ) -> None:
         ids: dict[str, str] = {}
         if isinstance(reply.answer, SendMessageResult):
@@ -169,6 +184,7 @@ class Client:
                     group,
                     place + number if place else 0,
                     delay_s,
+                    priority=priorities[number] if priorities else 0,
                 )
             )
             self.simulation.depends(self._history.sends, reply)

@@ -15,7 +15,7 @@ from cluster.tests.simulation.planting import Plant
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Arrival, Lease, StoredMessage
 from visibility.rows import row_places
-from visibility.rows.row_values import TARGET_MOVED
+from visibility.rows.row_values import TARGET_MOVED, Departure
 from visibility.rules import acknowledge, arrivals, departures, queue_parts, send, transfers
 from visibility.state.shard_state import ShardState
 
@@ -84,6 +84,16 @@ def lose_the_receive_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(transfers, "transferred", unread)
 
 
+def deliver_the_delayed_at_once(patch: pytest.MonkeyPatch) -> None:
+    """A transferred message forgets the end of its delay."""
+    arrival = Departure.arrival
+
+    def at_once(self: Departure, number: int) -> Arrival:
+        return msgspec.structs.replace(arrival(self, number), due_ms=-1)
+
+    patch.setattr(Departure, "arrival", at_once)
+
+
 def count_twice(patch: pytest.MonkeyPatch) -> None:
     """A transferred message counts as one that came from another queue, too."""
     apply = arrivals.MessagesArrived.apply
@@ -122,5 +132,7 @@ PLANTS: tuple[Plant, ...] = (
     count_twice,
     call_the_travelling_gone,
 )
+SCHEDULE_PLANTS: tuple[Plant, ...] = (deliver_the_delayed_at_once,)
+"""Those that show where messages are scheduled."""
 CLUSTER_PLANTS: tuple[Plant, ...] = (drain_with_messages, lose_what_a_closed_part_refused)
 """Those that the simulator of three hosts must find."""

@@ -33,6 +33,11 @@ BRIEF, BRIEF_FIFO = "brief", "brief.fifo"
 BRIEF_NAMES = (BRIEF, BRIEF_FIFO)
 """Queues whose messages have a time to live, in runs that have them."""
 TTL_S = 12
+FULL = "full"
+FULL_MAX = 6
+"""The queue that holds few messages, in runs that have it, and their number."""
+RANKED = "ranked"
+"""The queue with strict priority, in runs that have it."""
 TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
 """Queues to which messages move."""
 _SHARED_OUT: dict[str, Any] = {
@@ -53,8 +58,11 @@ def define_queues(
     has_short: bool = False,
     has_sole: bool = False,
     has_brief: bool = False,
+    has_ranked: bool = False,
+    has_full: bool = False,
 ) -> None:
-    """Make all queues; those with a short retention, a time to live or one consumer only if so."""
+    """Make all queues; those with a short retention, a time to live, one consumer, priorities or a
+    limit only if so."""
     visibility = str(VISIBILITY_S)
     for name in NAMES:
         history.queues[name] = Queue(name, name, _REACH.get(name, frozenset()), name == ORDER)
@@ -93,6 +101,16 @@ def define_queues(
         history.queues[name] = Queue(name, name, is_ordered=name == BRIEF_FIFO, retention_s=TTL_S)
         tags = {"holdfast:ttl": str(TTL_S)}
         _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
+    if has_ranked:
+        history.queues[RANKED] = Queue(RANKED, RANKED, is_strict=True)
+        tags = {"holdfast:priority": "strict"}
+        ranked_id = first_brief + len(BRIEF_NAMES)
+        _define(machine, queue_named(RANKED, ranked_id, tags=tags, VisibilityTimeout=visibility))
+    if has_full:
+        history.queues[FULL] = Queue(FULL, FULL, messages_max=FULL_MAX)
+        tags = {"holdfast:max-messages": str(FULL_MAX)}
+        full_id = first_brief + len(BRIEF_NAMES) + 1
+        _define(machine, queue_named(FULL, full_id, tags=tags, VisibilityTimeout=visibility))
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
         _define(
             machine,

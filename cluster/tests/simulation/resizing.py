@@ -127,10 +127,12 @@ async def resize(client: Client, steps: int) -> None:
             await client.move_all(queues.LETTERS, queues.RESCUED)
             await asyncio.sleep(random.uniform(0, 0.05))
             await resizer.shrink(queues.RESCUED, PARTS_MAX)
-        elif choice < 0.4:
+        elif choice < 0.35:
             await resizer.split(name, random.randint(1, 2))
-        elif choice < 0.5:
-            await resizer.move(name)
+        elif choice < 0.55:
+            for _ in range(random.choice((1, 1, 2))):  # what is on its way comes to a closed part
+                await resizer.move(name)
+                await asyncio.sleep(random.choice((0, 0.05, 0.5)))
         elif choice < 0.65:
             await resizer.shrink(name, random.randint(1, 3))
         else:

@@ -216,6 +216,33 @@ async def _let_end(client: Client, steps: int, standard: str, fifo: str) -> None
         await asyncio.sleep(client.random.choice((0.0, 0.5, 2.0, 10.0)))
 
 
+async def work_by_priority(client: Client, steps: int) -> None:
+    """Send messages of all priorities, receive some, and delete some of those."""
+    for _ in range(2 * steps):
+        if client.random.random() < 0.5:
+            bodies = [client.new_body() for _ in range(client.random.choice((1, 3, 10)))]
+            priorities = [client.random.randrange(10) for _ in bodies]
+            await client.send_by_priority(queues.RANKED, bodies, priorities)
+        else:
+            for held in await client.receive(queues.RANKED, client.random.choice((1, 3))) or ():
+                if client.random.random() < 0.7:
+                    await client.delete(held)
+        await _pause(client)
+
+
+async def fill_up(client: Client, steps: int) -> None:
+    """Send more than there is room for, receive some, and delete some of those."""
+    for _ in range(2 * steps):
+        if client.random.random() < 0.6:
+            bodies = [client.new_body() for _ in range(client.random.choice((1, 3, 10)))]
+            await client.send(queues.FULL, bodies, delay_s=client.random.choice((0, 0, 1)))
+        else:
+            for held in await client.receive(queues.FULL, client.random.choice((1, 10))) or ():
+                if client.random.random() < 0.7:
+                    await client.delete(held)
+        await _pause(client)
+
+
 async def consume_alone(client: Client, steps: int) -> None:
     """Send, receive for long and delete: what a receive that failed hides or counts, shows."""
     place: int | None = 1
@@ -285,6 +312,16 @@ def drawn_brief(seed: int) -> bool:
 def drawn_transactions(seed: int) -> bool:
     """True in a third of the seeds: a client makes transactions in this one."""
     return Random(f"transactions {seed}").random() < 0.33
+
+
+def drawn_ranked(seed: int) -> bool:
+    """True in a quarter of the seeds: messages have priorities in this one."""
+    return Random(f"priorities {seed}").random() < 0.25
+
+
+def drawn_full(seed: int) -> bool:
+    """True in a quarter of the seeds: a queue is full in this one."""
+    return Random(f"limits of length {seed}").random() < 0.25
 
 
 def drawn_parts(seed: int) -> bool:

@@ -21,18 +21,22 @@ from cluster.tests.simulation.roles import (
     alike_roles,
     consume_alone,
     drawn_brief,
+    drawn_full,
     drawn_operator,
     drawn_parts,
+    drawn_ranked,
     drawn_schedules,
     drawn_short,
     drawn_sole,
     drawn_transactions,
+    fill_up,
     hold_messages,
     let_expire,
     let_times_to_live_end,
     mixed_roles,
     schedule,
     work,
+    work_by_priority,
 )
 from cluster.tests.simulation.simulation import Simulation
 from cluster.tests.simulation.transacting import transact
@@ -84,6 +88,10 @@ class Shape(NamedTuple):
     """A consumer works alone."""
     has_brief: bool = False
     """Messages have a time to live."""
+    has_full: bool = False
+    """A queue holds few messages."""
+    has_ranked: bool = False
+    """Messages have priorities."""
     has_schedules: bool = False
     """Messages are scheduled for an instant."""
     has_transactions: bool = False
@@ -119,6 +127,8 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_schedules=drawn_schedules(seed),
         has_brief=drawn_brief(seed),
         has_transactions=drawn_transactions(seed),
+        has_ranked=drawn_ranked(seed),
+        has_full=drawn_full(seed),
     )
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
@@ -135,6 +145,8 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 has_short=shape.has_short,
                 has_sole=shape.has_sole,
                 has_brief=shape.has_brief,
+                has_ranked=shape.has_ranked,
+                has_full=shape.has_full,
             )
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
@@ -145,6 +157,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             roles += [schedule] * shape.has_schedules
             roles += [let_times_to_live_end] * shape.has_brief
             roles += [transact] * shape.has_transactions
+            roles += [work_by_priority] * shape.has_ranked + [fill_up] * shape.has_full
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)

@@ -59,6 +59,7 @@ function properties(queue, message) {
     ["Held since", instant(message.hold?.since_ms)],
     ["Sent", instant(message.sent_at_ms)],
     ["Lost in", `${left > 0 ? span(left) : "a moment"}, ${instant(message.expires_at_ms)}`],
+    ["Priority", message.priority?.toString()],
     ["Receives", count(message.receive_count)],
     ["First received", instant(message.first_received_at_ms)],
     ["Last received here", instant(message.last_received_at_ms)],

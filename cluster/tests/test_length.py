@@ -1,0 +1,322 @@
+"""Limits of a queue's length: what counts, what is refused, and what makes room."""
+
+from __future__ import annotations
+
+import pytest
+
+from cluster.tests.driver import Driver, Reply
+from visibility.contract.errors import OverLimit, RequestThrottled
+from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
+from visibility.contract.results import SendMessageBatchResult
+from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
+
+FIFO = pytest.mark.parametrize("suffix", ["", ".fifo"], ids=["standard", "fifo"])
+
+
+class Limited:
+    """A queue with these tags, and a dead-letter queue, which may have others."""
+
+    def __init__(
+        self,
+        tags: dict[str, str],
+        suffix: str = "",
+        *,
+        letters: dict[str, str] | None = None,
+    ) -> None:
+        self.suffix = suffix
+        self.letters = prepared.queue_named("dead" + suffix, 2, tags=letters or {})
+        self.queue = self.defined(tags)
+        self.driver = Driver(KnownQueues(self.letters, self.queue))
+
+    def defined(self, tags: dict[str, str]) -> QueueDefinition:
+        return prepared.queue_named(
+            "q" + self.suffix,
+            1,
+            tags={f"holdfast:{key}": value for key, value in tags.items()},
+            dead_letters_to=self.letters,
+            max_receive_count=1,
+            VisibilityTimeout="30",
+        )
+
+    def tried(self, body: str, *, group: str = "g", delay_s: int | None = None) -> Reply:
+        """Send a message."""
+        request = prepared.send(
+            self.queue,
+            body,
+            delay_s=delay_s,
+            group=group if self.suffix else None,
+            deduplication_id=body if self.suffix else None,
+        )
+        return self.driver.submit(request)
+
+    def send(self, *bodies: str, group: str = "g") -> None:
+        """Send messages, which fit."""
+        for body in bodies:
+            assert self.tried(body, group=group).refusal is None, body
+
+    def refuses(self, body: str) -> bool:
+        """True if the message does not fit."""
+        return isinstance(self.tried(body).refusal, OverLimit)
+
+    def taken(self, most: int = 10, *, of: QueueDefinition | None = None) -> dict[str, Receipt]:
+        """The bodies that a receive gets, with their receipts."""
+        letters = self.letters if of is None else None
+        request = prepared.receive(of or self.queue, most, dead_letter_queue=letters)
+        deliveries = self.driver.submit(request).deliveries
+        receipts = [Receipt(each.sequence, each.receive_count) for each in deliveries.leases]
+        bodies = [message.data.decode() for message in deliveries.messages]
+        return dict(zip(bodies, receipts, strict=True))
+
+    def delete(self, receipt: Receipt) -> None:
+        self.driver.submit(prepared.delete(self.queue, receipt))
+
+    def give_back(self, receipt: Receipt) -> None:
+        self.driver.submit(prepared.change(self.queue, receipt, 0))
+
+    def counts(self, queue: QueueDefinition | None = None) -> tuple[int, int, int]:
+        answer = self.driver.submit(prepared.counters(queue or self.queue)).answer
+        assert isinstance(answer, QueueCounters)
+        return answer.visible, answer.in_flight, answer.delayed
+
+    def restart(self) -> None:
+        """Load the shard from its rows."""
+        driver = self.driver
+        self.driver = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
+
+
+# -- what counts -----------------------------------------------------------------------------------
+
+
+@FIFO
+def test_messages_in_flight_count(suffix: str) -> None:
+    limited = Limited({"max-messages": "3"}, suffix)
+    limited.send("a", "b", "c")
+    receipts = limited.taken(2)
+
+    assert limited.refuses("d")
+    limited.restart()
+    assert limited.refuses("d")
+    limited.delete(receipts["a"])
+    limited.send("d")
+    assert limited.refuses("e")
+
+
+def test_delayed_messages_count() -> None:
+    limited = Limited({"max-messages": "2"})
+    limited.send("a")
+    assert limited.tried("b", delay_s=60).refusal is None
+
+    assert limited.refuses("c")
+    assert limited.counts() == (1, 0, 1)
+
+
+@FIFO
+def test_bytes_count_and_come_back(suffix: str) -> None:
+    limited = Limited({"max-bytes": "1024"}, suffix)
+    limited.send("a" * 400, "b" * 400)
+
+    assert limited.refuses("c" * 300)
+    limited.send("d" * 224)
+    assert limited.refuses("e")
+    limited.restart()
+    assert limited.refuses("e")
+    limited.delete(limited.taken(1)["a" * 400])
+    limited.send("f" * 400)
+    assert limited.refuses("g")
+
+
+def test_a_message_above_the_limit_itself_pushes_nothing_out() -> None:
+    limited = Limited({"max-bytes": "1024", "overflow": "drop-oldest"})
+    limited.send("a", "b")
+
+    assert limited.refuses("c" * 1025)
+    assert [*limited.taken()] == ["a", "b"]
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+
+def test_a_batch_fails_entry_by_entry() -> None:
+    limited = Limited({"max-messages": "3"})
+    answer = limited.driver.submit(prepared.send_batch(limited.queue, [*"abcde"])).answer
+
+    assert isinstance(answer, SendMessageBatchResult)
+    assert [entry.id for entry in answer.successful or ()] == ["0", "1", "2"]
+    failed = [(entry.id, entry.code, entry.sender_fault) for entry in answer.failed or ()]
+    assert failed == [("3", "OverLimit", True), ("4", "OverLimit", True)]
+
+
+def test_a_duplicate_is_no_message_too_many() -> None:
+    limited = Limited({"max-messages": "1"}, ".fifo")
+    limited.send("a")
+
+    assert limited.tried("a").refusal is None
+    assert limited.refuses("b")
+
+
+def test_a_send_that_is_also_throttled_is_worth_another_try() -> None:
+    limited = Limited({"max-messages": "2", "throttle-depth": "1"})
+    for body in "abcdefgh":
+        limited.tried(body)
+
+    assert isinstance(limited.tried("z").refusal, RequestThrottled)
+
+
+def test_lowering_a_limit_drops_nothing() -> None:
+    limited = Limited({"max-messages": "100", "overflow": "drop-oldest"})
+    limited.send(*[str(n) for n in range(60)])
+    limited.queue = limited.driver.queues.define(
+        limited.defined({"max-messages": "10", "overflow": "drop-oldest"})
+    )
+    assert limited.counts() == (60, 0, 0)
+
+    limited.send("next")
+
+    assert limited.counts() == (51, 0, 0), "a send pushes out ten times what it brings"
+    limited.send(*"abcdefgh")
+    assert limited.counts() == (10, 0, 0)
+
+
+# -- room ------------------------------------------------------------------------------------------
+
+
+@FIFO
+def test_the_oldest_that_waits_is_dropped(suffix: str) -> None:
+    limited = Limited({"max-messages": "10", "overflow": "drop-oldest"}, suffix)
+    for n in range(10):
+        limited.send(str(n), group=str(n))
+    flying = limited.taken(2)
+
+    limited.send("10", "11", group="x")
+
+    assert limited.counts() == (8, 2, 0)
+    for receipt in flying.values():
+        limited.delete(receipt)
+    assert [*limited.taken()] == ["4", "5", "6", "7", "8", "9", "10", "11"]
+
+
+def test_a_batch_pushes_out_none_of_its_own() -> None:
+    limited = Limited({"max-messages": "10", "overflow": "drop-oldest"})
+    limited.send("a", "b")
+    limited.taken()
+
+    answer = limited.driver.submit(prepared.send_batch(limited.queue, [*"0123456789"])).answer
+
+    assert isinstance(answer, SendMessageBatchResult)
+    assert len(answer.successful or ()) == 8
+    assert [*limited.taken()] == [*"01234567"]
+
+
+def test_a_fifo_group_loses_its_beginning_and_gets_no_hole() -> None:
+    limited = Limited({"max-messages": "10", "overflow": "drop-oldest"}, ".fifo")
+    limited.send(*"abcde", group="g")
+    limited.send(*"vwxyz", group="h")
+    limited.give_back(limited.taken(1)["a"])
+    held = limited.taken(1)  # of the other group: the first one went to the back
+    assert [*held] == ["v"]
+
+    limited.send("1", "2", group="h")
+
+    assert limited.counts() == (9, 1, 0)
+    limited.delete(held["v"])
+    assert [*limited.taken()][:3] == ["c", "d", "e"]
+
+
+def test_the_lowest_priority_makes_room() -> None:
+    tags = {"max-messages": "10", "overflow": "drop-oldest", "priority": "strict"}
+    limited = Limited(tags)
+    for n in range(10):
+        limited.driver.submit(prepared.send(limited.queue, str(n), level=10 - n))
+
+    limited.driver.submit(prepared.send(limited.queue, "new", level=1))
+
+    assert [*limited.taken()] == [*"012345678", "new"]
+
+
+@FIFO
+def test_the_oldest_becomes_a_dead_letter(suffix: str) -> None:
+    limited = Limited({"max-messages": "2", "overflow": "dead-letter"}, suffix)
+
+    limited.send("a", "b", "c")
+
+    assert limited.counts() == (2, 0, 0)
+    assert [*limited.taken(of=limited.letters)] == ["a"]
+    assert [*limited.taken()] == ["b", "c"]
+
+
+def test_without_a_place_to_go_the_send_is_refused() -> None:
+    limited = Limited(
+        {"max-messages": "1", "overflow": "dead-letter"}, letters={"holdfast:max-messages": "1"}
+    )
+    limited.send("a", "b")
+
+    assert limited.refuses("c")
+    assert (limited.counts(), limited.counts(limited.letters)) == ((1, 0, 0), (1, 0, 0))
+
+
+def test_without_an_archive_the_send_is_refused() -> None:
+    limited = Limited({"max-messages": "1", "overflow": "archive"})
+    limited.send("a")
+
+    assert limited.refuses("b")
+
+
+def test_what_makes_room_goes_to_the_archive_while_that_has_room() -> None:
+    limited = Limited({"max-messages": "1", "overflow": "archive"})
+    archive = limited.driver.state.archive
+    archive.is_on, archive.source, archive.size_max = True, "source", 1_000
+    limited.send("a", "b")
+    assert archive.size > 0
+
+    archive.size_max = archive.size
+    assert limited.refuses("c")
+    assert [*limited.taken()] == ["b"]
+
+
+# -- other ways in ---------------------------------------------------------------------------------
+
+
+def test_a_dead_letter_that_does_not_fit_stays_and_is_received() -> None:
+    limited = Limited({}, letters={"holdfast:max-messages": "1"})
+    limited.send("a", "b")
+    for receipt in limited.taken().values():
+        limited.give_back(receipt)
+
+    assert [*limited.taken()] == ["b"]
+    assert limited.counts(limited.letters) == (1, 0, 0)
+
+
+def test_a_redrive_waits_for_room() -> None:
+    limited = Limited({})
+    limited.send("a", "b")
+    for receipt in limited.taken().values():
+        limited.give_back(receipt)
+    limited.taken()
+    assert limited.counts(limited.letters) == (2, 0, 0)
+    limited.queue = limited.driver.queues.define(limited.defined({"max-messages": "1"}))
+
+    task = prepared.start_move_task(limited.letters, limited.queue)
+    limited.driver.submit(task)
+    limited.driver.pass_time(5_000)
+
+    assert (limited.counts(), limited.counts(limited.letters)) == ((1, 0, 0), (1, 0, 0))
+    limited.delete(limited.taken()["a"])
+    limited.driver.pass_time(2_000)
+    assert [*limited.taken()] == ["b"]
+
+
+def test_a_restored_queue_waits_for_room() -> None:
+    limited = Limited({})
+    limited.send("a", "b")
+    purged, successor = limited.queue, limited.driver.purge(limited.queue)
+    limited.queue = limited.driver.queues.define(
+        prepared.queue_named("q", successor.queue_id, tags={"holdfast:max-messages": "1"})
+    )
+
+    step = limited.driver.restore(purged, limited.queue)
+
+    assert (step.is_done, step.again_in_ms > 0) == (False, True)
+    limited.delete(limited.taken()["a"])
+    assert limited.driver.restore(purged, limited.queue).is_done
+    assert [*limited.taken()] == ["b"]

@@ -1,0 +1,69 @@
+"""Limits of a queue's length: tags say how many messages it holds at most, and how many bytes, and
+what becomes of a send above that. Pure.
+
+Messages in any state count: visible ones, those in flight and delayed ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.limits import Range
+from visibility.contract.own_tag import OwnTag
+
+MAX_MESSAGES_TAG = "holdfast:max-messages"
+MAX_BYTES_TAG = "holdfast:max-bytes"
+OVERFLOW_TAG = "holdfast:overflow"
+DROP_OLDEST = "drop-oldest"
+TO_DEAD_LETTERS = "dead-letter"
+TO_ARCHIVE = "archive"
+UNLIMITED = 1 << 62
+_LEAST_OF_DROPPING = 10
+"""A batch must fit, or it would drop what the one before it brought."""
+
+
+def _check(tags: Mapping[str, str]) -> None:
+    limit = tags.get(MAX_MESSAGES_TAG)
+    if tags.get(OVERFLOW_TAG) == DROP_OLDEST and limit and int(limit) < _LEAST_OF_DROPPING:
+        raise InvalidParameterValue(
+            f"Tag {OVERFLOW_TAG} with value {DROP_OLDEST} needs a {MAX_MESSAGES_TAG} of "
+            f"{_LEAST_OF_DROPPING} or more."
+        )
+
+
+LENGTH_TAGS = (
+    OwnTag(
+        MAX_MESSAGES_TAG,
+        "Messages that the queue holds at most, in flight and delayed ones included.",
+        bounds=Range(1, 1_000_000_000),
+        check=_check,
+    ),
+    OwnTag(
+        MAX_BYTES_TAG,
+        "Bytes of messages that the queue holds at most, as AWS counts them, in flight and delayed "
+        "ones included.",
+        bounds=Range(1024, 1_000_000_000_000),
+    ),
+    OwnTag(
+        OVERFLOW_TAG,
+        "Fate of a send above the limits: it is refused with OverLimit (the default), or the "
+        "oldest waiting messages make room, which are dropped, become dead letters or go to the "
+        "archive.",
+        ("reject", DROP_OLDEST, TO_DEAD_LETTERS, TO_ARCHIVE),
+        check=_check,
+    ),
+)
+
+
+def limits_of(own_tags: Mapping[str, str], parts: int) -> tuple[int, int] | None:
+    """(messages, bytes) that a queue with these tags, or each of its parts, holds at most; None if
+    nothing limits it."""
+    messages, size = own_tags.get(MAX_MESSAGES_TAG), own_tags.get(MAX_BYTES_TAG)
+    if messages is None and size is None:
+        return None
+    share = parts or 1
+    return (
+        UNLIMITED if messages is None else int(messages) // share,
+        UNLIMITED if size is None else int(size) // share,
+    )

@@ -1,0 +1,61 @@
+"""Priority: a tag of a standard queue and an attribute of a message say which goes first. Pure.
+
+A message has a level, which says its place: one more than its priority, 0 for a message without
+one. In a queue with strict priority, ten more once it was received so often that it went behind all
+others. Priority stays with a message wherever it moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from visibility.contract.digests import Attributes
+from visibility.contract.limits import Range
+from visibility.contract.own_tag import OwnTag, attribute_number, attribute_refused
+
+PRIORITY_TAG = "holdfast:priority"
+PRIORITY_ATTRIBUTE = "holdfast.priority"
+WEIGHTED = "weighted"
+STRICT = "strict"
+DEFAULT_PRIORITY = 4
+LEVELS = 10
+"""Number of priorities: 0 to 9."""
+_PRIORITIES = Range(0, LEVELS - 1)
+
+PRIORITY_TAGS = (
+    OwnTag(
+        PRIORITY_TAG,
+        f"Messages of higher priority ({PRIORITY_ATTRIBUTE}, {_PRIORITIES.low} to "
+        f"{_PRIORITIES.high}, {DEFAULT_PRIORITY} by default) are received more often, by weights "
+        "of one more than their priority, or strictly before all others.",
+        (WEIGHTED, STRICT),
+        is_for_standard=True,
+    ),
+)
+
+
+def level_of(attributes: Attributes, own_tags: Mapping[str, str]) -> int:
+    """The level that the message's attribute names, 0 if it has none. Raises
+    InvalidParameterValue."""
+    if PRIORITY_ATTRIBUTE not in attributes:
+        return 0
+    if PRIORITY_TAG not in own_tags:
+        raise attribute_refused(PRIORITY_ATTRIBUTE, f"it needs a queue with tag {PRIORITY_TAG}.")
+    form = f"a whole number from {_PRIORITIES.low} to {_PRIORITIES.high}"
+    return attribute_number(attributes, PRIORITY_ATTRIBUTE, _PRIORITIES, form) + 1
+
+
+def priority_of(level: int) -> int:
+    """The priority of a message with this level."""
+    return (level - 1) % LEVELS if level else DEFAULT_PRIORITY
+
+
+def joining_level(own_tags: Mapping[str, str], level: int) -> int:
+    """The level with which a message of this level joins the line of a queue with these tags."""
+    return priority_of(level) + 1 if PRIORITY_TAG in own_tags else level
+
+
+def level_at_the_back(own_tags: Mapping[str, str], level: int) -> int:
+    """The level of a message that was received too often: the same, or behind all others."""
+    joining = joining_level(own_tags, level)
+    return joining + LEVELS if own_tags.get(PRIORITY_TAG) == STRICT else joining

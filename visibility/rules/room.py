@@ -1,0 +1,68 @@
+"""Room: what a queue, or a part of one, may still take by the limits of its tags."""
+
+from __future__ import annotations
+
+from visibility.contract.length import limits_of
+from visibility.contract.model import QueueDefinition
+from visibility.state.queue_state import QueueState
+
+
+class Room:
+    """The room in one decision, which takes of it."""
+
+    __slots__ = ("_bytes", "_messages", "most_bytes")
+
+    def __init__(self, messages: int, size: int, most_bytes: int) -> None:
+        self._messages = messages
+        self._bytes = size
+        self.most_bytes = most_bytes
+        """The limit itself: a larger message never fits."""
+
+    @classmethod
+    def of(cls, queue: QueueState, definition: QueueDefinition) -> Room | None:
+        """The room of a queue now, None if nothing limits it."""
+        own_tags = definition.settings.own_tags
+        limits = limits_of(own_tags, len(definition.parts)) if own_tags else None
+        if limits is None:
+            return None
+        messages, size = limits
+        held = queue.stored + queue.departed
+        return cls(messages - held, size - queue.size - queue.departed_size, size)
+
+    def has(self, size: int, *, freed: int = 0, freed_bytes: int = 0) -> bool:
+        """True if a message of this size fits, once that much is freed."""
+        return self._messages + freed > 0 and self.has_bytes(size - freed_bytes)
+
+    def has_bytes(self, size: int) -> bool:
+        """True if this many bytes fit, of however many messages."""
+        return self._bytes >= size
+
+    @property
+    def is_exceeded(self) -> bool:
+        """True if the queue is above a limit."""
+        return self._messages < 0 or self._bytes < 0
+
+    def take(self, size: int) -> None:
+        """Count a message that joins the queue."""
+        self._messages -= 1
+        self._bytes -= size
+
+    def give_back(self, size: int) -> None:
+        """Count a message that leaves it."""
+        self._messages += 1
+        self._bytes += size
+
+
+def takes(room: Room | None, size: int) -> bool:
+    """Take room for a message; False if there is none."""
+    if room is None:
+        return True
+    if not room.has(size):
+        return False
+    room.take(size)
+    return True
+
+
+def has_room(queue: QueueState, definition: QueueDefinition, size: int) -> bool:
+    """True if a message of this size fits into the queue now."""
+    return takes(Room.of(queue, definition), size)
