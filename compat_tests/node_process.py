@@ -170,11 +170,7 @@ class NodeProcess:
 
     def processes(self) -> list[int]:
         """The processes that the service has started and that live, such as its workers."""
-        found: list[int] = []
-        for task in Path(f"/proc/{self.pid}/task").glob("*/children"):
-            with suppress(OSError):
-                found += map(int, task.read_text().split())
-        return found
+        return children_of(self.pid)
 
     def limit_descriptors(self, count: int) -> None:
         """Limit the process to this number of open files from now on."""
@@ -275,3 +271,12 @@ def wait_until_gone(pid: int) -> None:
 def _state(thread: Path) -> str:
     """The kernel's letter for a thread's state: T is stopped, D sleeps on the disk."""
     return (thread / "stat").read_text().rpartition(")")[2].split()[0]
+
+
+def children_of(pid: int) -> list[int]:
+    """The processes that a process has started and that live."""
+    found: list[int] = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            found += map(int, task.read_text().split())
+    return found

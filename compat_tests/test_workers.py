@@ -14,10 +14,11 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
+from botocore.exceptions import ConnectionClosedError
 
 from compat_tests.clients.boto3_client import Boto3Client, connect
 from compat_tests.conftest import NodeFactory
-from compat_tests.facade import Credentials, eventually, receive, receive_count
+from compat_tests.facade import ClientError, Credentials, eventually, receive, receive_count
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.pages import ask
 from compat_tests.workers import worker_of
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.slow
 Names = Callable[[], str]
 _CLIENTS = 12
 """Connections: that all land on one of two workers happens once in two thousand runs."""
+_LONG_S = 12.0
 
 
 @pytest.fixture(scope="module")
@@ -315,6 +317,43 @@ def test_a_killed_worker_is_replaced_and_no_call_fails(start_node: NodeFactory) 
         time.sleep(1.0)
     traffic.judge(client)
     client.close()
+    node.stop()
+
+
+def test_requests_wait_for_a_worker_that_is_away_for_long(start_node: NodeFactory) -> None:
+    """On a busy machine the second kill in a row meets no process that is ready."""
+    node = start_node("--workers", "2")
+    clients = [Boto3Client(node.url, node.credentials) for _ in range(_CLIENTS)]
+    urls = [clients[0].call("CreateQueue", QueueName=name)["QueueUrl"] for name in "ab"]
+    outcomes: list[str] = []
+
+    def send(client: Boto3Client) -> None:
+        try:
+            for url in urls:  # of both workers
+                client.call("SendMessage", QueueUrl=url, MessageBody="x")
+            outcomes.append("sent")
+        except ConnectionClosedError:  # it was one of the killed worker's
+            outcomes.append("closed")
+        except ClientError as error:
+            outcomes.append(error.code)
+
+    for client in clients:
+        send(client)
+    outcomes.clear()
+    killed = worker_of(node, 0)
+    os.kill(node.pid, signal.SIGSTOP)
+    os.kill(killed, signal.SIGKILL)
+    threads = [threading.Thread(target=send, args=(client,)) for client in clients]
+    for thread in threads:
+        thread.start()
+    time.sleep(_LONG_S)
+    os.kill(node.pid, signal.SIGCONT)
+    for thread in threads:
+        thread.join()
+    assert set(outcomes) <= {"sent", "closed"}
+    assert "sent" in outcomes
+    for client in clients:
+        client.close()
     node.stop()
 
 

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from compat_tests.node_process import NodeProcess
+from compat_tests.node_process import NodeProcess, children_of
 
 
 def worker_of(node: NodeProcess, shard: int) -> int:
     """The process that has a shard open; 0 while none has."""
-    lock = str((node.data / f"shard-{shard}" / "LOCK").resolve())
-    return next((pid for pid in node.processes() if lock in _files(pid)), 0)
+    return _process_with(node.data / f"shard-{shard}" / "LOCK", node.processes())
+
+
+def worker_in(data: Path, supervisor: int) -> int:
+    """The process below a supervisor that has the shards of a data folder open; 0 while none
+    has."""
+    locks = sorted(data.glob("shard-*/LOCK"))
+    return _process_with(locks[0], children_of(supervisor)) if locks else 0
+
+
+def _process_with(file: Path, processes: Iterable[int]) -> int:
+    lock = str(file.resolve())
+    return next((pid for pid in processes if lock in _files(pid)), 0)
 
 
 def _files(pid: int) -> set[str]:

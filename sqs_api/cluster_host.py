@@ -22,7 +22,7 @@ from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Channel, ForwardingSettings
 from cluster.peers.questions import Questions
 from cluster.peers.revision_barrier import RevisionBarrier, spread
-from cluster.peers.roles import Role, cluster_mark
+from cluster.peers.roles import Role
 from cluster.peers.transport import Transport
 from cluster.replication.checkpointing import CheckpointTraffic
 from cluster.replication.hosting import ReplicatedStores
@@ -163,7 +163,9 @@ class ClusterHost(NamedTuple):
         )
         return Feature(
             parts={
-                ClusterPages: ClusterPages(status, joined.members),
+                ClusterPages: ClusterPages(
+                    status, joined.members, joined.root, joined.member.number
+                ),
                 FleetPages: self.fleet_pages(),
                 SharedRoutes: SharedRoutes(self.questions, joined.leaders, stores.replicas()),
             },
@@ -219,7 +221,7 @@ def open_cluster_host(
         settings=PEERS,
         clock=clock,
         entropy=entropy,
-        mark=cluster_mark(joined.member.number),
+        mark=joined.member.mark,
     )
     transport.on_lost.append(partial(_peer_lost, joined))
     process.opened.push_async_callback(transport.stop)

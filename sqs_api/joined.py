@@ -13,13 +13,19 @@ import structlog
 
 from cluster.catalog.record_codec import CatalogUnreadable
 from cluster.clock import Entropy
-from cluster.coordination.coordination import Snapshot, Unavailable
+from cluster.coordination.coordination import Coordination, Snapshot, Unavailable
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.fleet.copied_fleet import check_backup, put_by
+from cluster.fleet.fleet_operations import cluster_of_workers
 from cluster.fleet.fleet_records import FIRST, FLEET, FleetCluster, place_of, read_fleet
 from cluster.fleet.fleet_view import FleetLeaders, FleetView, watched
 from cluster.members.copied_records import RECORDS_FILE, read_copied
-from cluster.members.host_folder import open_identity, save_identity
+from cluster.members.host_folder import (
+    former_lease,
+    open_identity,
+    save_identity,
+    save_lease,
+)
 from cluster.members.host_lease import HostLease
 from cluster.members.leader_view import LeaderView
 from cluster.members.member_records import HOSTS, MEMBERS, Cluster, MembershipRefused
@@ -31,6 +37,7 @@ from cluster.replication.hosting import replica_id_of
 from sqs_api.parts import Process
 from sqs_api.settings.cluster_records import coordination_of
 from sqs_api.settings.member_settings import MemberSettings, open_network
+from storage.files.folder import FORMAT_FILE
 from storage.log import NEWEST_FORMAT
 
 PEERS = PeerSettings()
@@ -61,34 +68,63 @@ class Joined(NamedTuple):
 async def own_cluster(process: Process, member: MemberSettings) -> FleetCluster | None:
     """This host's cluster as the fleet knows it, None of the first one and of a gateway; waits for
     etcd. Raises MembershipRefused."""
-    if member.number in (0, FIRST):
+    if not member.number or (member.number == FIRST and not member.worker):
         return None
-    root = coordination_of(member, FLEET, process.clock, process.entropy, ".starts")
+    root = coordination_of(member, "", process.clock, process.entropy, ".starts")
     try:
-        while isinstance(found := await _fleet_records(process, member, root), str):
+        fleet = root.below(FLEET)
+        while isinstance(found := await _found_cluster(process, member, root, fleet), str):
             structlog.get_logger("members").warning("waits_to_join", reason=found)
             await asyncio.sleep(_PAUSE_S)
     finally:
         await root.close()
-    own = read_fleet(found).clusters.get(member.number)
+    if not member.worker and found.founders and member.founders:
+        if set(member.founders) != set(found.founders):
+            raise MembershipRefused(
+                f"cluster {member.number} was added with the hosts {', '.join(found.founders)}: "
+                "leave --cluster-hosts away"
+            )
+    return found
+
+
+async def _found_cluster(
+    process: Process, member: MemberSettings, root: EtcdCoordination, fleet: Coordination
+) -> FleetCluster | str:
+    """This host's cluster, or the reason to wait. Raises MembershipRefused."""
+    records = await _fleet_records(process, member, fleet)
+    if isinstance(records, str):
+        return records
+    found, number = read_fleet(records), member.number
+    if member.worker:
+        return found.of_workers(number, member.worker) or await _of_workers(process, member, root)
+    own = found.clusters.get(number)
     if own is None:
         raise MembershipRefused(
-            f"the fleet `{member.cluster}` has no cluster {member.number}: make it with "
+            f"the fleet `{member.cluster}` has no cluster {number}: make it with "
             "`holdfast fleet add-cluster` on a host of another cluster"
-        )
-    if own.founders and member.founders and set(member.founders) != set(own.founders):
-        raise MembershipRefused(
-            f"cluster {member.number} was added with the hosts {', '.join(own.founders)}: "
-            "leave --cluster-hosts away"
         )
     return own
 
 
-async def _fleet_records(
+async def _of_workers(
     process: Process, member: MemberSettings, root: EtcdCoordination
+) -> FleetCluster | str:
+    """The cluster of a worker, which is added, or the reason to wait. Raises MembershipRefused."""
+    data = process.settings.data
+    if (data / FORMAT_FILE).exists():
+        raise MembershipRefused(
+            f"the fleet `{member.cluster}` has no cluster of worker {member.worker + 1} of its "
+            f"hosts, and {data} belongs to one: restore etcd's data"
+        )
+    found = await cluster_of_workers(root, member.number, member.worker)
+    return found or f"cluster {member.number} has not been founded: start its hosts"
+
+
+async def _fleet_records(
+    process: Process, member: MemberSettings, fleet: Coordination
 ) -> dict[str, bytes] | str:
     """The records of the fleet, or the reason to wait. Raises MembershipRefused."""
-    found = await root.read_all()
+    found = await fleet.read_all()
     if isinstance(found, Unavailable):
         return found.reason
     records = {each.key: each.value for each in found.records}
@@ -116,7 +152,9 @@ async def join(
     opened.callback(network.close)
     root = coordination_of(member, "", clock, entropy)
     opened.push_async_callback(root.close)
-    lease = HostLease(root)
+    if former := former_lease(settings.data):  # its process had the peer address, and is gone
+        await root.end_lease(former)
+    lease = HostLease(root, note=partial(save_lease, settings.data))
     opened.push_async_callback(lease.release)
     own = root.below(place_of(member.number)) if member.number != FIRST else root
     members = own.below("members/")

@@ -32,7 +32,7 @@ from sqs_api.owner import Owner
 from sqs_api.parts import Feature, Process, parts_of
 from sqs_api.periodic import Periodic
 from sqs_api.plan_host import manager_feature
-from sqs_api.process_places import ProcessPlace, SoleProcess, WorkerProcess
+from sqs_api.process_places import MemberPlace, place_of
 from sqs_api.records import Records, open_records
 from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.member_settings import MemberSettings, member_settings
@@ -78,7 +78,7 @@ def _nothing() -> None:
 async def start_node(
     settings: Settings,
     on_removed: Callable[[], None] = _nothing,
-    place: WorkerPlace | None = None,
+    place: WorkerPlace | MemberPlace | None = None,
 ) -> Node:
     """Open everything and listen; requests are answered once this returns.
 
@@ -95,17 +95,19 @@ async def start_node(
 
 
 async def _start(
-    process: Process, on_removed: Callable[[], None], place: WorkerPlace | None
+    process: Process, on_removed: Callable[[], None], place: WorkerPlace | MemberPlace | None
 ) -> Node:
     """Open files first and shards last; each part receives its needs as arguments."""
     settings, clock, _, opened = process
     measures = Measures(clock.monotonic_s)
-    here: ProcessPlace = SoleProcess(settings) if place is None else WorkerProcess(place)
+    here = place_of(settings, place)
     with refusals(settings.data):
         transport = Server(settings, clock.wall_s, here.listening)
         opened.callback(transport.close)
         member = member_settings(settings)
         cluster = None if member is None else await own_cluster(process, member)
+        if member is not None and cluster is not None:
+            member = member._replace(number=cluster.number)
         numbers = range(shards_of(settings)) if cluster is None else cluster.numbers
         folders, all_shards = here.folders(numbers)
         archive = archive_limits(settings)
@@ -230,7 +232,7 @@ async def _host(
     folders: Mapping[int, Path],
     measures: Measures,
     on_removed: Callable[[], None],
-    place: WorkerPlace | None,
+    place: WorkerPlace | MemberPlace | None,
     server: Server,
 ) -> Host:
     """A single host, one of its workers, a gateway, or a member of the cluster that this host
@@ -245,7 +247,7 @@ async def _host(
         replication=settings.replication,
     )
     disk = DiskSpace(settings.data, settings.disk_reserve_mib << 20)
-    if place is not None:
+    if isinstance(place, WorkerPlace):
         return open_worker_host(process, place, options, disk, server)
     if member is None:
         return await open_single_host(process, options, disk)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from typing_extensions import override
 
 from auth.credentials import AccessKey
 from cluster.copies.backup import remove_leftovers
+from cluster.peers.process_names import host_of, process_name
 from sqs_api.admin.admin_pages import MetricsPage
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide
@@ -28,6 +30,15 @@ from sqs_api.workers.all_metrics import AllMetrics
 from sqs_api.workers.worker_host import WorkerPlace
 from storage.engines.in_use import refuse_if_in_use
 from storage.files.folder import open_folder, renew_format
+
+
+class MemberPlace(NamedTuple):
+    """The place of one of several workers of a host of a cluster."""
+
+    number: int
+    workers: int
+    """Their number."""
+    listening: Inherited
 
 
 class ProcessPlace:
@@ -74,8 +85,8 @@ class ProcessPlace:
 class SoleProcess(ProcessPlace):
     """The only process beside its data folder."""
 
-    def __init__(self, settings: Settings) -> None:
-        super().__init__()
+    def __init__(self, settings: Settings, listening: Inherited | None = None) -> None:
+        super().__init__(listening)
         self._settings = settings
 
     @override
@@ -127,3 +138,29 @@ class WorkerProcess(ProcessPlace):
     def metrics(self, own: Metrics, hosts: EveryHost) -> MetricsPage:
         """The page of all workers."""
         return AllMetrics(own, hosts, self._place.number)
+
+
+class MemberProcess(SoleProcess):
+    """One of several workers of a host of a cluster, with a data folder of its own."""
+
+    def __init__(self, settings: Settings, place: MemberPlace) -> None:
+        super().__init__(settings, place.listening)
+        self._place = place
+
+    @override
+    def metrics(self, own: Metrics, hosts: EveryHost) -> MetricsPage:
+        """The page of all workers of this machine."""
+        workers = range(self._place.workers)
+        assert self._settings.host_name is not None
+        host = host_of(self._settings.host_name)
+        names = [process_name(host, number) for number in workers]
+        return AllMetrics(own, hosts, self._place.number, names)
+
+
+def place_of(settings: Settings, place: WorkerPlace | MemberPlace | None) -> ProcessPlace:
+    """The duties of the process beside its data folder; without a place it is the only one."""
+    if place is None:
+        return SoleProcess(settings)
+    if isinstance(place, MemberPlace):
+        return MemberProcess(settings, place)
+    return WorkerProcess(place)

@@ -335,6 +335,19 @@ class EtcdCoordination:
         lease.granted(sent_s, ttl_s, self._start)
         return lease
 
+    async def end_lease(self, lease_id: int) -> None:
+        """End a lease of a process that is gone, if etcd can be reached and has it still: its
+        records need not be waited for."""
+        try:
+            await self._client.ask(
+                etcd_messages.REVOKE,
+                etcd_messages.LeaseNamed(lease_id),
+                etcd_messages.LeaseAnswer,
+                Deadline(self._deadline_s),
+            )
+        except (NoAnswer, Refused):
+            return
+
     # -- operation ---------------------------------------------------------------------------------
 
     async def members(self, limit_s: float | None = None) -> list[MemberState]:

@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 import msgspec
 
-from cluster.coordination.coordination import (
-    Conflict,
-    Coordination,
-    Done,
-    Transaction,
-    Unavailable,
-)
+from cluster.coordination.coordination import Conflict, Coordination, Done, Transaction, Unavailable
 from cluster.fleet.fleet_records import (
     FIRST,
     FLEET,
@@ -22,16 +16,17 @@ from cluster.fleet.fleet_records import (
     NewCluster,
     adding,
     draining,
+    place_of,
     read_fleet,
 )
 from cluster.members.member_records import (
-    CLUSTER,
     HOSTS,
     MEMBERS,
     Members,
     MembershipRefused,
     read_members,
 )
+from cluster.peers.process_names import process_name
 
 _TRIES = 5
 """Attempts while others change the same records."""
@@ -44,58 +39,33 @@ class Root(Coordination, Protocol):
         """Those below a prefix."""
 
 
-class _Read(NamedTuple):
-    """The records of the fleet as of one moment."""
+class Found(NamedTuple):
+    """The records of a fleet, as they are in etcd."""
 
     fleet: Fleet
     first: Members
-    """Members of the first cluster."""
-    keys: Collection[str]
-    """Of the records below FLEET."""
+    """The hosts of the first cluster."""
+    of_fleet: Mapping[str, bytes]
+    """All records below `fleet/`."""
     revisions: Mapping[str, int]
-    """Of all records, below the fleet's prefix."""
+    """Of these and of those below `members/`."""
+
+    def members_of(self, cluster: int) -> Members:
+        """The hosts of a cluster. Raises MembershipRefused."""
+        if cluster == FIRST:
+            return self.first
+        prefix = place_of(cluster).removeprefix(FLEET) + MEMBERS
+        return _members(
+            {
+                key.removeprefix(prefix): value
+                for key, value in self.of_fleet.items()
+                if key.startswith(prefix)
+            }
+        )
 
 
-async def add_cluster(root: Root, seen: Fleet, asked: NewCluster) -> FleetCluster:
-    """Add a cluster, whose founding hosts may start then. `seen` is the fleet as this host knew it
-    so far. Raises MembershipRefused."""
-
-    def decide(read: _Read) -> tuple[FleetCluster, Transaction]:
-        taken = {_host_in(key) for key in read.keys} - {""}
-        return adding(read.fleet, read.first, taken, asked, read.revisions)
-
-    return await _change(root, seen, decide)
-
-
-async def set_draining(root: Root, seen: Fleet, number: int, *, is_draining: bool) -> FleetCluster:
-    """Let a cluster be emptied, or not any more. Raises MembershipRefused."""
-
-    def decide(read: _Read) -> tuple[FleetCluster, Transaction]:
-        founded = {
-            each for each in read.fleet.clusters if each != FIRST and _founding(each) in read.keys
-        }
-        founded |= {FIRST} if read.first.cluster is not None else set()
-        return draining(read.fleet, founded, number, read.revisions, is_draining=is_draining)
-
-    return await _change(root, seen, decide)
-
-
-async def _change(
-    root: Root, seen: Fleet, decide: Callable[[_Read], tuple[FleetCluster, Transaction]]
-) -> FleetCluster:
-    for _ in range(_TRIES):
-        read = await _read(root)
-        _check_whole(read.fleet, seen)
-        changed, transaction = decide(read)
-        outcome = await root.commit(transaction)
-        if isinstance(outcome, Done):
-            return changed
-        if not isinstance(outcome, Conflict):
-            raise MembershipRefused("etcd did not take the change in time: look at fleet status")
-    raise MembershipRefused("others change the fleet all the time: try again")
-
-
-async def _read(root: Root) -> _Read:
+async def find(root: Root) -> Found:
+    """Read the records of the fleet. Raises MembershipRefused."""
     records: dict[str, dict[str, bytes]] = {}
     revisions: dict[str, int] = {}
     for prefix in (MEMBERS, FLEET):
@@ -107,15 +77,87 @@ async def _read(root: Root) -> _Read:
         records[prefix] = {each.key: each.value for each in found.records}
         revisions |= {prefix + each.key: each.revision for each in found.records}
     try:
-        fleet, members = read_fleet(records[FLEET]), read_members(records[MEMBERS])
+        fleet = read_fleet(records[FLEET])
     except (msgspec.MsgspecError, ValueError) as error:
-        raise MembershipRefused(f"a record cannot be read: {error}") from error
-    return _Read(fleet, members, records[FLEET].keys(), revisions)
+        raise _unreadable(error) from error
+    return Found(fleet, _members(records[MEMBERS]), records[FLEET], revisions)
 
 
-def _founding(number: int) -> str:
-    """The record, below FLEET, that a further cluster has once it is founded."""
-    return f"{number}/{MEMBERS}{CLUSTER}"
+def _members(records: Mapping[str, bytes]) -> Members:
+    """Raises MembershipRefused."""
+    try:
+        return read_members(records)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise _unreadable(error) from error
+
+
+def _unreadable(error: Exception) -> MembershipRefused:
+    return MembershipRefused(f"a record cannot be read: {error}")
+
+
+async def add_cluster(root: Root, seen: Fleet, asked: NewCluster) -> FleetCluster:
+    """Add a cluster, whose founding hosts may start then. `seen` is the fleet as this host knew it
+    so far. Raises MembershipRefused."""
+
+    def decide(found: Found) -> _Decided:
+        _check_whole(found.fleet, seen)
+        return _adding(found, asked)
+
+    return await _change(root, decide)
+
+
+async def set_draining(root: Root, seen: Fleet, number: int, *, is_draining: bool) -> FleetCluster:
+    """Let a cluster be emptied, or not any more. Raises MembershipRefused."""
+
+    def decide(found: Found) -> _Decided:
+        _check_whole(found.fleet, seen)
+        founded = {
+            each for each in found.fleet.clusters if found.members_of(each).cluster is not None
+        }
+        return draining(found.fleet, founded, number, found.revisions, is_draining=is_draining)
+
+    return await _change(root, decide)
+
+
+async def cluster_of_workers(root: Root, cluster: int, worker: int) -> FleetCluster | None:
+    """The cluster of the workers with this number of a cluster's hosts, which is added if the fleet
+    has none; None while that cluster has not been founded. Raises MembershipRefused."""
+    found = await find(root)
+    if found.members_of(cluster).cluster is None:
+        return None
+
+    def decide(found: Found) -> _Decided:
+        if (known := found.fleet.of_workers(cluster, worker)) is not None:
+            return known, None
+        members = found.members_of(cluster)
+        assert members.cluster is not None
+        hosts = tuple(process_name(host, worker) for host in sorted(members.hosts))
+        return _adding(found, NewCluster("", hosts, len(members.cluster.numbers), worker, cluster))
+
+    return await _change(root, decide)
+
+
+_Decided = tuple[FleetCluster, Transaction | None]
+"""A cluster as it is to be; without a transaction if it is so already."""
+
+
+def _adding(found: Found, asked: NewCluster) -> _Decided:
+    taken = {_host_in(key) for key in found.of_fleet} - {""}
+    return adding(found.fleet, found.first, taken, asked, found.revisions)
+
+
+async def _change(root: Root, decide: Callable[[Found], _Decided]) -> FleetCluster:
+    """Make a change of the fleet as it is now, and again if others were first."""
+    for _ in range(_TRIES):
+        changed, transaction = decide(await find(root))
+        if transaction is None:
+            return changed
+        outcome = await root.commit(transaction)
+        if isinstance(outcome, Done):
+            return changed
+        if not isinstance(outcome, Conflict):
+            raise MembershipRefused("etcd did not take the change in time: look at fleet status")
+    raise MembershipRefused("others change the fleet all the time: try again")
 
 
 def _check_whole(fleet: Fleet, seen: Fleet) -> None:

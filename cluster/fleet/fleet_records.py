@@ -56,6 +56,16 @@ class FleetCluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     founders: tuple[str, ...]
     """Names of its founding hosts; empty of the first cluster."""
     state: ClusterState = ClusterState.OPEN
+    worker: int = 0
+    """The number of the worker that it consists of, see `workers_of`; 0 of other clusters."""
+    workers_of: int = 0
+    """The number of another cluster, of whose hosts it is the workers with one number; 0 for a
+    cluster of hosts."""
+
+    @property
+    def hosts_in(self) -> int:
+        """The number of the cluster whose mark the certificates of its hosts bear."""
+        return self.workers_of or self.number
 
     @property
     def numbers(self) -> range:
@@ -93,6 +103,15 @@ class Fleet(NamedTuple):
         found = (self.clusters[number].numbers for number in self.draining)
         return frozenset(shard for numbers in found for shard in numbers)
 
+    def of_workers(self, cluster: int, worker: int) -> FleetCluster | None:
+        """The cluster of the workers with this number of a cluster's hosts, None if there is
+        none."""
+        wanted = (cluster, worker)
+        found = (
+            each for each in self.clusters.values() if (each.workers_of, each.worker) == wanted
+        )
+        return next(found, None)
+
 
 def place_of(number: int) -> str:
     """The prefix of a cluster's own records, below that of the fleet."""
@@ -118,6 +137,9 @@ class NewCluster(NamedTuple):
     """Empty for `cluster-NUMBER`."""
     hosts: tuple[str, ...]
     shards: int
+    worker: int = 0
+    workers_of: int = 0
+    """See `FleetCluster`."""
 
 
 def adding(
@@ -144,6 +166,8 @@ def adding(
         first_shard=following.shard,
         shards=asked.shards,
         founders=asked.hosts,
+        worker=asked.worker,
+        workers_of=asked.workers_of,
     )
     after = NextNumbers(new.number + 1, new.numbers.stop)
     changes: dict[str, bytes | None] = {FLEET + NEXT: msgspec.json.encode(after)}

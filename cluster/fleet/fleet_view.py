@@ -184,7 +184,7 @@ class FleetView:
         found = {
             name: Neighbour(
                 host.address,
-                Place(self._clusters[number].cluster_id, Role.NEIGHBOUR, cluster_mark(number)),
+                Place(self._clusters[number].cluster_id, Role.NEIGHBOUR, self._mark(number)),
             )
             for number, hosts in self._hosts.items()
             if number in self._clusters
@@ -192,6 +192,12 @@ class FleetView:
         }
         gateway = Neighbour(None, Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK))
         return dict(sorted(found.items())) | dict.fromkeys(self._seen_gateways, gateway)
+
+    def _mark(self, number: int) -> str:
+        """The mark of the hosts of a cluster; one that has no record is the only one of its
+        fleet."""
+        cluster = self.fleet.clusters.get(number)
+        return cluster_mark(number if cluster is None else cluster.hosts_in)
 
 
 class FleetLeaders:

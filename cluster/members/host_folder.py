@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,8 @@ from cluster.members.copied_records import RECORDS_FILE
 from cluster.members.member_records import Identity, MembershipRefused
 
 MEMBER_FILE = "member.json"
+LEASE_FILE = "lease"
+"""The id of the lease of the process that had the folder last; it may be lost."""
 _ID_BYTES = 16
 
 
@@ -67,3 +70,17 @@ def save_identity(folder: Path, identity: Identity) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def save_lease(folder: Path, lease_id: int) -> None:
+    """Keep the id of this process's lease, if the disk takes it."""
+    with suppress(OSError):
+        (folder / LEASE_FILE).write_text(str(lease_id))
+
+
+def former_lease(folder: Path) -> int:
+    """The id of the lease of the folder's former process; 0 if it is not known."""
+    try:
+        return int((folder / LEASE_FILE).read_text())
+    except (OSError, ValueError):
+        return 0

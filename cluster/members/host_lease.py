@@ -19,8 +19,15 @@ class HostLease:
     who succeeds.
     """
 
-    def __init__(self, coordination: LeasingCoordination, ttl_s: int = TTL_S) -> None:
+    def __init__(
+        self,
+        coordination: LeasingCoordination,
+        ttl_s: int = TTL_S,
+        note: Callable[[int], None] | None = None,
+    ) -> None:
+        """`note` keeps the id of each lease, so that the next process need not wait for its end."""
         self.ttl_s = ttl_s
+        self._note = note
         self.on_gone: list[Callable[[], None]] = []
         """Called each time it is gone, and all its records with it."""
         self._coordination = coordination
@@ -42,6 +49,8 @@ class HostLease:
                 if isinstance(granted, Unavailable):
                     return granted
                 self._lease = granted
+                if self._note is not None:
+                    self._note(granted.lease_id)
             return self._lease
 
     def _gone(self, number: int) -> None:

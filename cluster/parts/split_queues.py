@@ -79,6 +79,11 @@ class SplitQueues:
         assert received.part is not None
         self._router.give_back(to_part(request, received.part), received.part_ticket)
 
+    def remove_taken(self, request: Request, received: SplitReceive) -> None:
+        """Have the part that answered a receive remove what it took for good."""
+        assert received.part is not None
+        self._router.submit(to_part(request, received.part), lambda answer: None)
+
     async def counters(self, request: Request) -> QueueCounters:
         """The sum of the parts' counters; the request is a ReadCounters. Raises QueueError."""
         asked = (self._router.ask(to_part(request, part)) for part in request.queue.all_parts())

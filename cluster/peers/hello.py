@@ -14,6 +14,7 @@ import msgspec
 
 from cluster.peers.peer_outcomes import Reason, Refused
 from cluster.peers.peer_settings import Channel
+from cluster.peers.process_names import host_of
 from cluster.peers.roles import CHANNELS, FIRST_MARK, MARKS, Place
 
 MAGIC = b"HOLDFAST PEER\r\n"
@@ -108,7 +109,7 @@ def agreed(
         return Refused(Reason.OTHER_HOST, f"{theirs.host} means {theirs.to}, this is {own.host}")
     # Compared as they are: a wildcard would let one host pass for another.
     marks = {name for name in names if name.startswith(MARKS)} or {FIRST_MARK}
-    if theirs.host not in names:
+    if host_of(theirs.host) not in names:
         detail = f"the certificate of {theirs.host} names {', '.join(sorted(names)) or 'no host'}"
         return Refused(Reason.WRONG_CERTIFICATE, detail)
     if place is None:

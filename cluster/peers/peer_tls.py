@@ -1,7 +1,7 @@
 """TlsNetwork: TCP under TLS 1.3, in which each side shows a certificate of the cluster's authority.
 
 There is no plain mode: a cluster on one machine makes its certificates, too, and the simulator
-brings a network of its own. The certificate bears the host's id as a DNS name.
+brings a network of its own. The certificate bears the host's name as a DNS name.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import NamedTuple
 import structlog
 
 from cluster.peers.peer_settings import Address, PeerSettings
+from cluster.peers.process_names import host_of
 
 _BACKLOG = 64
 _HANDSHAKES_MAX = 64
@@ -85,7 +86,7 @@ class TlsNetwork:
             lambda: protocol,
             *address,
             ssl=self._client,
-            server_hostname=peer,
+            server_hostname=host_of(peer),
             ssl_handshake_timeout=self._settings.handshake_s,
             ssl_shutdown_timeout=self._settings.handshake_s,
         )

@@ -15,6 +15,7 @@ from visibility.contract.operations import Operation
 from visibility.rules import (
     acknowledge,
     archive_batches,
+    at_most_once,
     departures,
     earlier_parts,
     kept_queues,
@@ -97,6 +98,7 @@ _OF_THE_CLUSTER = {
 _FOR_CLIENTS = {
     acknowledge.ReturnMessages,
     acknowledge.UndoReceive,
+    at_most_once.RemoveTaken,
     queues.ReadCounters,
     queues.ReadQueues,
     queue_parts.FindMessages,

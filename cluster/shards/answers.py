@@ -16,6 +16,7 @@ from visibility.contract.model import Receipt, Request
 from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_changes import Changes
 from visibility.rules.acknowledge import ReturnMessages, UndoReceive
+from visibility.rules.at_most_once import RemoveTaken
 from visibility.rules.decided import NO_MESSAGES, Answers
 from visibility.rules.events import Notice
 from visibility.rules.features import OPERATIONS
@@ -25,7 +26,7 @@ _LATE = 4
 """A receive is late after this part of its visibility timeout."""
 _LATE_MS_MIN = 1_000 // _LATE
 """No receive is late before: the shortest visibility timeout is a second."""
-GIVING_BACK = (ReturnMessages, UndoReceive)
+GIVING_BACK = (ReturnMessages, UndoReceive, RemoveTaken)
 """Operations that a shard decides as long as it leads, although it stops."""
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.driver import Driver, Reply
+from cluster.tests.shard_pair import ShardPair, in_shard
 from visibility.contract.errors import OverLimit, RequestThrottled
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.contract.results import SendMessageBatchResult
@@ -320,3 +321,47 @@ def test_a_restored_queue_waits_for_room() -> None:
     limited.delete(limited.taken()["a"])
     assert limited.driver.restore(purged, limited.queue).is_done
     assert [*limited.taken()] == ["b"]
+
+
+# -- destinations in other shards ------------------------------------------------------------------
+
+
+def limited_pair() -> ShardPair:
+    """A dead-letter queue in another shard, which holds one message."""
+    pair = ShardPair()
+    tags = {"holdfast:max-messages": "1"}
+    pair.letters = pair.queues.define(in_shard(1, prepared.queue_named("letters", 2, tags=tags)))
+    return pair
+
+
+def test_a_dead_letter_that_another_shard_refuses_comes_back_and_stays() -> None:
+    pair = limited_pair()
+    pair.send("a", "b", "c")
+    pair.receive(pair.source)
+    pair.pass_time(6_000)
+    assert pair.receive(pair.source) == [], "all of them depart"
+
+    pair.deliver()
+
+    assert pair.counters(pair.letters).visible == 1
+    assert pair.receive(pair.source) == ["b", "c"], "for a while none departs again"
+    pair.check()
+
+
+def test_a_redrive_to_another_shard_waits_for_room() -> None:
+    pair = limited_pair()
+    pair.send("a", "b", "c")
+    pair.shards[0].submit(prepared.start_move_task(pair.source, pair.letters))
+    pair.deliver()
+    assert pair.counters(pair.letters).visible == 1
+
+    for _ in range(2):
+        ((_, receipt),) = pair.received(pair.letters)
+        pair.delete(pair.letters, receipt)
+        pair.pass_time(130_000)
+        pair.deliver()
+        assert pair.counters(pair.letters).visible == 1
+
+    (task,) = pair.shards[0].state.queue(pair.source.queue_id).tasks.values()
+    assert (task.moved, task.stayed, task.status, task.failure_reason) == (3, 0, "COMPLETED", None)
+    pair.check()

@@ -9,8 +9,9 @@ import pytest
 
 from cluster.tests.driver import Driver
 from storage.engines.memory import MemoryStore
+from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import Receipt
-from visibility.rows.row_keys import LEVEL_LINE
+from visibility.rows.row_keys import LEVEL_LINE, message_key
 from visibility.state.invariants import check_shard
 from visibility.tests import prepared
 from visibility.tests.prepared import KnownQueues
@@ -247,3 +248,30 @@ def test_a_delayed_message_joins_its_level() -> None:
     ranked.driver.pass_time(6_000)
 
     assert ranked.all_taken(1) == ["delayed", "low"]
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+
+def test_without_a_row_of_the_index_the_oldest_goes_first() -> None:
+    ranked = Ranked(STRICT)
+    ranked.send(("a", 1), ("b", 9), ("c", 9))
+    key = next(key for key in ranked.store.rows if key[8:9] == LEVEL_LINE)
+    del ranked.store.rows[key]
+    ranked.restart()
+
+    reply = ranked.driver.submit(prepared.receive(ranked.queue, 10))
+
+    assert isinstance(reply.refusal, ServiceUnavailable), "this one is asked again"
+    assert ranked.all_taken(1) == ["a", "b", "c"]
+
+
+def test_a_lost_message_keeps_no_other_waiting() -> None:
+    ranked = Ranked(STRICT)
+    ranked.send(("a", 1), ("b", 9), ("c", 9))
+    del ranked.store.rows[message_key(1, 2)]
+    ranked.restart()
+
+    assert ranked.all_taken(1) == ["c", "a"]
+    assert ranked.driver.state.queue(1).quarantined.messages == 1
+    assert ranked.index_rows == 0

@@ -36,6 +36,7 @@ from visibility.rows.row_keys import LEASE, MESSAGE
 from visibility.rules.acknowledge import _all_failures
 from visibility.rules.archive_batches import AcknowledgeArchive, SealArchive, the_shard
 from visibility.rules.arrivals import AcceptMessages
+from visibility.rules.at_most_once import RemoveTaken
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.dead_letters import MOVES_MAX
 from visibility.rules.departures import ClearOutbox, ReadOutbox
@@ -99,6 +100,7 @@ CHANGING: dict[str, Make] = {
     "show in order": lambda s, f: prepared.change(FIFO, f[2], 0),
     "show batch": lambda s, f: prepared.change_batch(FIFO, [f[2], REFUSED, f[2]], [0, 1, 5]),
     "return": lambda s, f: prepared.give_back(STANDARD, s),
+    "remove taken": lambda s, f: prepared.prepared(STANDARD, RemoveTaken(), s),
     "start": lambda s, f: prepared.start_move_task(STANDARD, None),
     "move selected": move_selected,
     "resend": resend,

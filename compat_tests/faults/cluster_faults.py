@@ -9,7 +9,7 @@ an acknowledged send.
 
 With `--fleet` there are two clusters and a gateway. One queue is split and shrunk all the time,
 half of the callers speak the query protocol, and one cluster stops as a whole: only calls on its
-queues may fail.
+queues may fail. With `--workers N` each host has several workers, one of which is killed at times.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ from compat_tests.cluster_process import (
     ClusterFolder,
     ClusterProcess,
 )
+from compat_tests.facade import eventually
 from compat_tests.faults.damage import damage
 from compat_tests.faults.disk_faults import take_all_space
 from compat_tests.faults.drain import drain
@@ -55,6 +56,7 @@ from compat_tests.faults.sdk import protocols
 from compat_tests.faults.traffic import Traffic
 from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import freeze, wait_until_gone
+from compat_tests.workers import worker_in
 
 FILE_SYSTEM = "ext4"
 _DISK_BYTES = 2 << 30
@@ -103,6 +105,19 @@ def _drawn(run: Run) -> str:
 def kill_host(run: Run) -> str:
     """Kill a host at once."""
     return _kill(run, [_drawn(run)])
+
+
+def kill_worker(run: Run) -> str:
+    """Kill a worker of a host, which its supervisor replaces."""
+    host = run.chance.choice(run.parts.hosts)
+    folders = (run.parts.data / host, *sorted((run.parts.data / host).glob("worker-*")))
+    data, supervisor = run.chance.choice(folders), run.parts.cluster().processes[host]
+    killed = worker_in(data, supervisor)
+    if killed:  # else it just starts
+        os.kill(killed, signal.SIGKILL)
+    eventually(lambda: worker_in(data, supervisor) not in (0, killed))
+    run.parts.wait_until_ready(host)
+    return str(data.relative_to(run.parts.data))
 
 
 def kill_all(run: Run) -> str:
@@ -232,6 +247,7 @@ def _cut(run: Run, cut: Callable[[Machines, str], None]) -> str:
 
 FAULTS: dict[str, Strike] = {
     "kill": kill_host,
+    "worker": kill_worker,
     "stop": stop_host,
     "etcd": kill_etcd_leader,
     "both": kill_host_and_etcd_leader,
@@ -249,6 +265,8 @@ CUTS: dict[str, Strike] = {
 DISK_FAULTS = ("power", "full")
 """They need a disk for each host, beside which there are no partitions."""
 FLEET_FAULTS: dict[str, Strike] = {"cluster": stop_one_cluster}
+WORKER_FAULTS = ("worker",)
+"""They need hosts with several workers."""
 OUTAGES = ("all", "power")
 """No host is there to answer."""
 
@@ -346,6 +364,7 @@ def main() -> int:
         cluster = (FleetProcess if options.fleet else ClusterProcess)(
             folder,
             *(made.options() if made is not None else ()),
+            *(("--workers", str(options.workers)) if options.workers > 1 else ()),
             variables={"HOLDFAST_AWS_WAITS": "off"},
         )
         stack.callback(cluster.close)
@@ -379,6 +398,7 @@ def _options() -> argparse.Namespace:
     line = CommandLine("a cluster under boto3 load, with faults", rounds=20)
     names = [*FAULTS, *CUTS, *FLEET_FAULTS]
     line.parser.add_argument("--fleet", action="store_true", help="two clusters and a gateway")
+    line.parser.add_argument("--workers", type=int, default=1, help="of each host")
     line.parser.add_argument(
         "--faults",
         type=lambda text: tuple(text.split(",")),
@@ -390,6 +410,8 @@ def _options() -> argparse.Namespace:
     options = line.parse()
     if not set(options.faults) <= set(names):
         line.parser.error(f"faults are some of {','.join(names)}")
+    if options.workers == 1:
+        options.faults = tuple(name for name in options.faults if name not in WORKER_FAULTS)
     if options.fleet:
         options.faults = tuple(name for name in options.faults if name not in DISK_FAULTS)
     else:

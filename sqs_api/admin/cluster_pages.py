@@ -12,7 +12,9 @@ from typing import NamedTuple, TypedDict, TypeVar
 import msgspec
 
 from cluster.coordination.coordination import Coordination
-from cluster.members.member_operations import raise_formats, remove, set_drained
+from cluster.fleet.fleet_operations import Root
+from cluster.fleet.worker_operations import set_host_drained
+from cluster.members.member_operations import raise_formats, remove
 from cluster.members.member_records import MembershipRefused
 from cluster.members.status import ClusterStatus, StatusPage
 from sqs_api.admin.asked import Asked
@@ -35,6 +37,10 @@ class ClusterPages(NamedTuple):
     status: StatusPage
     members: Coordination
     """The records of the hosts."""
+    root: Root
+    """Those of the fleet."""
+    number: int
+    """That of the cluster."""
 
 
 class Drained(msgspec.Struct, forbid_unknown_fields=True):
@@ -101,11 +107,12 @@ async def drain(cluster: ClusterPages | None, asked: Asked, given: DrainedHost) 
 
 async def remove_host(cluster: ClusterPages | None, asked: Asked, given: RemovedHost) -> Nothing:
     """Count a host's copies no more."""
-    status, members = of_member(cluster)
+    pages = of_member(cluster)
+    status = pages.status
     hosts = status.hosts
     if given.host in hosts and (reason := await status.reason_to_keep(given.host, hosts)):
         raise Refused(409, reason)
-    await _done(remove(members, given.host, hosts))
+    await _done(remove(pages.members, given.host, hosts))
     return {}
 
 
@@ -125,7 +132,8 @@ def of_member(pages: Pages | None) -> Pages:
 
 
 async def _drain(cluster: ClusterPages | None, host: str, *, is_drained: bool) -> None:
-    await _done(set_drained(of_member(cluster).members, host, is_drained=is_drained))
+    pages = of_member(cluster)
+    await _done(set_host_drained(pages.root, pages.number, host, is_drained=is_drained))
 
 
 async def _done(work: Awaitable[None]) -> None:

@@ -5,7 +5,7 @@ Bodies and answers are msgpack. Hosts that do not answer in time are named.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple
 
 from cluster.peers.questions import Question, Questions, Said
@@ -48,13 +48,20 @@ class EveryHost:
     async def _said(self, question: Question) -> Said:
         return Said(_OK, await self._own[question.action](question.body))
 
-    async def ask(self, action: str, body: bytes, wait_s: float = _WAIT_S) -> Heard:
-        """The answers of all hosts within a time; an error of this host's is raised."""
+    async def ask(
+        self,
+        action: str,
+        body: bytes,
+        wait_s: float = _WAIT_S,
+        hosts: Iterable[str] | None = None,
+    ) -> Heard:
+        """The answers of all hosts, or of these, within a time; an error of this host's is
+        raised."""
         if self._questions is None or action in self._of_folder:
             return Heard([await self._own[action](body)], [])
         question = Question(action, b"", body)
-        hosts = self._questions.hosts_of_all_clusters
-        answers = await self._questions.ask_all(hosts, question, wait_s)
+        asked = self._questions.hosts_of_all_clusters if hosts is None else hosts
+        answers = await self._questions.ask_all(asked, question, wait_s)
         parts = [each.body for each in answers.values() if each is not None and each.status == _OK]
         missing = [host for host, each in answers.items() if each is None or each.status != _OK]
         return Heard(parts, missing)

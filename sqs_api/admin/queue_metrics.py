@@ -91,6 +91,8 @@ _OF_THE_GATEWAY = {
     "(NumberOfDeduplicatedSentMessages).",
     "limited_receives": "Receives that returned no message because of a limit in the queue's tags "
     "(holdfast:receive-rate, holdfast:max-in-flight): more consumers would not get more.",
+    "messages_lost_to_clients": "Messages of queues with holdfast:delivery=at-most-once that were "
+    "written to a connection that broke. They do not come again.",
 }
 """In the order of `GatewayCounts`."""
 _SEND_TO_RECEIVE = (

@@ -148,11 +148,15 @@ def run_trial(
 ) -> None:
     """Run a cluster or a fleet on this machine. Raises Refused."""
     from cluster.clock import SystemClock, SystemEntropy
-    from sqs_api.trial.layout import Machine, TrialRefused, opened
+    from sqs_api.settings.config import workers_of
+    from sqs_api.trial.layout import WORKERS_MAX, Machine, TrialRefused, opened
 
     apart = {host: Machine(address, namespace) for host, address, namespace in machines}
     given = {name: value for name, value in flags.items() if value is not None}
-    place = load(None, {name: given[name] for name in ("auth", "region") if name in given})
+    known = ("auth", "region", "workers")
+    place = load(None, {name: given[name] for name in known if name in given})
+    if workers_of(place) > WORKERS_MAX:
+        raise Refused(f"workers: at most {WORKERS_MAX} a host here, which have ports")
     given["auth"] = place.auth.value
     clock = SystemClock()
     try:
@@ -167,7 +171,6 @@ OF_THE_TRIAL = {
     "host",
     "port",
     "data",
-    "workers",
     "master_key_file",
     "access_key_id",
     "trusted_proxies",

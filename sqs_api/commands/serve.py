@@ -24,10 +24,10 @@ from sqs_api.settings.config import (
     environment_settings,
     file_of,
     shards_of,
-    workers_of,
 )
 from sqs_api.settings.logs import set_up_logs
 from sqs_api.settings.refusals import placed
+from sqs_api.workers.member_workers import workers_there
 
 if TYPE_CHECKING:
     from auth.credentials import AccessKey
@@ -154,7 +154,7 @@ def serve_worker(pair: int, descriptors: int) -> None:
 def _run(settings: Settings) -> int:
     gc.disable()  # until the node is up and its start-up objects are frozen
     started: Sequence[Started] = ()
-    if workers_of(settings) > 1:
+    if workers_there(settings) > 1:
         from sqs_api.commands.supervised import fork_processes
 
         try:
@@ -220,7 +220,7 @@ async def _start(
         return await start_node(settings, on_removed=stopping.set)
     from sqs_api.commands.supervised import start_supervised
 
-    return await start_supervised(settings, started)
+    return await start_supervised(settings, started, stopping.set)
 
 
 async def _serve(settings: Settings, started: Sequence[Started]) -> int:

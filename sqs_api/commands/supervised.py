@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from sqs_api.settings.config import Settings, workers_of
+from sqs_api.settings.config import Settings
 from sqs_api.workers.forked import Started, fork_workers
+from sqs_api.workers.member_workers import workers_there
 from sqs_api.workers.worker_process import WorkerProcess
 
 if TYPE_CHECKING:
     from auth.credentials import AccessKey
-    from sqs_api.workers.supervisor import Supervisor
+
+T = TypeVar("T", covariant=True)
+
+
+class _Stopped(Protocol):
+    async def stop(self) -> None:
+        """Finish the requests under way, and end all workers."""
 
 
 class Supervised(NamedTuple):
@@ -20,7 +27,7 @@ class Supervised(NamedTuple):
 
     address: str
     first_key: AccessKey | None
-    supervisor: Supervisor
+    supervisor: _Stopped
 
     async def stop(self) -> None:
         """Finish the requests under way, and end all workers."""
@@ -30,27 +37,53 @@ class Supervised(NamedTuple):
 def fork_processes(settings: Settings) -> list[Started]:
     """The processes of the first workers, and a spare; before there is an event loop. Raises
     OSError."""
+    import sqs_api.workers.member_supervisor
     import sqs_api.workers.supervisor  # noqa: F401 the code is read once, for all
     from sqs_api.commands.worker_main import run_worker
 
-    return fork_workers(workers_of(settings) + 1, run_worker)
+    return fork_workers(workers_there(settings) + 1, run_worker)
 
 
-async def start_supervised(settings: Settings, started: Sequence[Started]) -> Supervised:
-    """Start the workers; requests are answered once this returns. Raises NodeRefused, with nothing
-    left running."""
-    from sqs_api.start_refusals import NodeRefused, refusals, refused_address
-    from sqs_api.workers.supervisor import Supervisor, WorkerRefused
+async def start_supervised(
+    settings: Settings, started: Sequence[Started], on_removed: Callable[[], None]
+) -> Supervised:
+    """Start the workers; requests are answered once this returns. `on_removed` is called when this
+    host's clusters have removed all its workers. Raises NodeRefused, with nothing left running."""
+    from sqs_api.workers.member_supervisor import MemberSupervisor
+    from sqs_api.workers.supervisor import Supervisor
 
     begun = [asyncio.create_task(WorkerProcess.adopt(each)) for each in started]
-    supervisor = Supervisor(settings, begun)
+    if settings.etcd is None:
+        supervisor = Supervisor(settings, begun)
+        address, first_key = await _begun(settings, supervisor)
+        return Supervised(address, first_key, supervisor)
+    members = MemberSupervisor(settings, begun, on_removed)
+    return Supervised(await _begun(settings, members), None, members)
+
+
+class _Begins(_Stopped, Protocol[T]):
+    async def prepare(self) -> None:
+        """Raises the errors of `refusals`."""
+
+    async def listen(self) -> None:
+        """Raises OSError."""
+
+    async def start(self) -> T:
+        """Raises WorkerRefused, OSError."""
+
+
+async def _begun(settings: Settings, supervisor: _Begins[T]) -> T:
+    """Start it, and return as its `start` does. Raises NodeRefused, with nothing left running."""
+    from sqs_api.start_refusals import NodeRefused, refusals, refused_address
+    from sqs_api.workers.keeper import WorkerRefused
+
     try:
         with refusals(settings.data):
             await supervisor.prepare()
         with refused_address(f"{settings.host}:{settings.port}", "; choose another with --port"):
             await supervisor.listen()
         try:
-            address, first_key = await supervisor.start()
+            return await supervisor.start()
         except WorkerRefused as error:
             raise NodeRefused(str(error)) from error
         except OSError as error:
@@ -58,4 +91,3 @@ async def start_supervised(settings: Settings, started: Sequence[Started]) -> Su
     except BaseException:
         await supervisor.stop()
         raise
-    return Supervised(address, first_key, supervisor)

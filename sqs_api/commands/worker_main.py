@@ -17,11 +17,13 @@ from typing import Any
 from auth.credentials import AccessKey
 from sqs_api.http.server import Inherited
 from sqs_api.node import start_node
+from sqs_api.process_places import MemberPlace
+from sqs_api.settings.config import Settings
 from sqs_api.settings.logs import set_up_logs
 from sqs_api.settings.service_note import LOCAL_PRINCIPAL
 from sqs_api.start_refusals import NodeRefused
 from sqs_api.workers import conversation as said
-from sqs_api.workers.conversation import Conversation, Start, ToWorker
+from sqs_api.workers.conversation import Conversation, Start, StartMember, ToWorker
 from sqs_api.workers.given_settings import decoded_settings
 from sqs_api.workers.shared_records import SharedRecords
 from sqs_api.workers.worker_host import WorkerPlace
@@ -76,7 +78,7 @@ class _SentLines:
 async def _work(pair: socket.socket, descriptors: socket.socket) -> int:
     supervisor = await Conversation.open(pair, said.OfSupervisor)
     start = await supervisor.receive()
-    if not isinstance(start, Start):
+    if not isinstance(start, Start | StartMember):
         return 0
     asked, stopping, closing = asyncio.Event(), asyncio.Event(), asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopping.set)
@@ -86,30 +88,55 @@ async def _work(pair: socket.socket, descriptors: socket.socket) -> int:
     set_up_logs(settings.log)
     sockets = receive_listening(descriptors)
     main, local = sockets[: start.main_sockets], sockets[start.main_sockets :]
-    key_id, secret = start.local_key
-    place = WorkerPlace(
-        number=start.number,
-        workers=int(settings.workers),
-        folders={number: Path(folder) for number, folder in start.folders.items()},
-        records=records,
-        lines=_SentLines(supervisor),
-        descriptors=descriptors,
-        listening=Inherited(main, local),
-        local_key=AccessKey(key_id, secret, settings.account, LOCAL_PRINCIPAL),
-        drained=partial(_drained, supervisor, asked, closing),
-    )
-    try:
-        node = await start_node(settings, place=place)
-    except NodeRefused as error:
-        supervisor.send(said.Refused(str(error)))
-        supervisor.close()
-        return 1
-    supervisor.send(said.Ready())
-    gc.enable()
-    await stopping.wait()
-    await node.stop()
+    given = Inherited(main, local)
+    place: WorkerPlace | MemberPlace = MemberPlace(start.number, int(settings.workers), given)
+    if isinstance(start, Start):
+        key_id, secret = start.local_key
+        place = WorkerPlace(
+            number=start.number,
+            workers=int(settings.workers),
+            folders={number: Path(folder) for number, folder in start.folders.items()},
+            records=records,
+            lines=_SentLines(supervisor),
+            descriptors=descriptors,
+            listening=given,
+            local_key=AccessKey(key_id, secret, settings.account, LOCAL_PRINCIPAL),
+            drained=partial(_drained, supervisor, asked, closing),
+        )
+    status = await _serve(settings, place, supervisor, stopping)
     supervisor.close()
     listening.cancel()
+    return status
+
+
+async def _serve(
+    settings: Settings,
+    place: WorkerPlace | MemberPlace,
+    supervisor: Conversation[ToWorker],
+    stopping: asyncio.Event,
+) -> int:
+    """Answer requests until it is to stop. Returns the exit status."""
+
+    def removed() -> None:
+        supervisor.send(said.Removed())
+        stopping.set()
+
+    starting = asyncio.create_task(start_node(settings, removed, place))
+    asked = asyncio.create_task(stopping.wait())
+    await asyncio.wait((starting, asked), return_when=asyncio.FIRST_COMPLETED)
+    if not starting.done() and isinstance(place, MemberPlace):
+        starting.cancel()  # it may wait for etcd, or for other hosts
+    try:
+        node = await starting
+    except NodeRefused as error:
+        supervisor.send(said.Refused(str(error)))
+        return 1
+    except asyncio.CancelledError:
+        return 0
+    supervisor.send(said.Ready())
+    gc.enable()
+    await asked
+    await node.stop()
     return 0
 
 

@@ -40,6 +40,9 @@ class Answerer(Protocol):
     def succeed(self, exchange: Exchange, result: Answer) -> object:
         """Answer anything else."""
 
+    def count_lost(self, exchange: Exchange) -> None:
+        """Note that the connection broke after an answer with messages that do not come again."""
+
     def go_on(self, exchange: Exchange, ticket: Ticket) -> None:
         """Take a request that had this ticket to other parts of its queue."""
 
@@ -78,6 +81,9 @@ class Exchange(msgspec.Struct):
     """Headers that let a web page read the answer."""
     held_bytes: int = 0
     """The share of the request memory that a receive's answer has until it is written."""
+
+    taken: int = 0
+    """Messages of the answer that do not come again."""
 
     def on_answer(self, answer: Answer | QueueError) -> None:
         """Answer: the shard has released its decision."""

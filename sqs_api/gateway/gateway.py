@@ -57,6 +57,7 @@ from visibility.contract.operations import Operation, ReceiveMessage
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
 from visibility.contract.results import Result
 from visibility.rules.acknowledge import ReturnMessages
+from visibility.rules.at_most_once import RemoveTaken
 from visibility.rules.handing_out import NO_ROOM
 from visibility.rules.receive import wait_ms
 from visibility.state.waiters import Ticket
@@ -380,9 +381,13 @@ class Gateway:
             self._give_back(exchange, ticket, deliveries)
             self.refuse(exchange, RequestThrottled(NO_ROOM))
             return
+        if deliveries.leases and deliveries.leases[0].is_taken:
+            exchange.taken = len(deliveries.leases)
         written = self._write(exchange, 200, kind, body)
         if deliveries.leases and written:
             self._counts.received(queue.queue_id, deliveries)
+            if exchange.taken:
+                self._remove_taken(exchange, ticket, deliveries)
         elif deliveries.leases:
             self._give_back(exchange, ticket, deliveries)
 
@@ -395,19 +400,26 @@ class Gateway:
 
     def _give_back(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
         """Make messages visible again that could not be written to the client."""
-        assert exchange.queue is not None
-        assert exchange.caller is not None
-        request = Request(
-            ReturnMessages(),
-            exchange.queue,
-            exchange.caller,
-            exchange.request_id,
-            receipts_of(deliveries),
-        )
+        request = _about_received(ReturnMessages(), exchange, deliveries)
         if isinstance(ticket, SplitReceive):
             self._split.give_back(request, ticket)
         else:
             self._router.give_back(request, ticket)
+
+    def _remove_taken(
+        self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries
+    ) -> None:
+        """Have messages removed that were written to the client, and are delivered at most once."""
+        request = _about_received(RemoveTaken(), exchange, deliveries)
+        if isinstance(ticket, SplitReceive):
+            self._split.remove_taken(request, ticket)
+        else:
+            self._router.submit(request, lambda answer: None)
+
+    def count_lost(self, exchange: Exchange) -> None:
+        """Note that the connection broke after an answer with messages that do not come again."""
+        assert exchange.queue is not None
+        self._counts.lost(exchange.queue.queue_id, exchange.taken)
 
     def succeed(self, exchange: Exchange, result: Answer) -> bool:
         """Answer with a result; False if the client did not get it."""
@@ -462,6 +474,14 @@ class Gateway:
         if exchange.held_bytes:
             exchange.give_back()  # what the client has not read is held by its connection
         return written
+
+
+def _about_received(operation: Operation, exchange: Exchange, deliveries: Deliveries) -> Request:
+    """The request of a host about what one of its receives got."""
+    assert exchange.queue is not None
+    assert exchange.caller is not None
+    receipts = receipts_of(deliveries)
+    return Request(operation, exchange.queue, exchange.caller, exchange.request_id, receipts)
 
 
 def _encode(exchange: Exchange, result: Answer) -> tuple[bytes, bytes]:

@@ -22,6 +22,7 @@ class GatewayCounts(NamedTuple):
     empty_receives: int = 0
     deduplicated: int = 0
     limited_receives: int = 0
+    lost_to_clients: int = 0
     first_receives: int = 0
     first_receive_ms: int = 0
 
@@ -40,6 +41,8 @@ class QueueCounts:
         """The sum of their times since they were sent, delays included."""
         self.limited_receives: dict[int, int] = {}
         """Receives that returned nothing because of a limit of the queue's tags."""
+        self.lost_to_clients: dict[int, int] = {}
+        """Messages, delivered at most once, of answers whose connection broke."""
         self.send_to_receive_s = Histogram(SEND_TO_RECEIVE_BOUNDS_S)
         """The same times, of all queues."""
 
@@ -48,6 +51,10 @@ class QueueCounts:
         self.empty_receives[queue_id] = self.empty_receives.get(queue_id, 0) + 1
         if is_limited:
             self.limited_receives[queue_id] = self.limited_receives.get(queue_id, 0) + 1
+
+    def lost(self, queue_id: int, messages: int) -> None:
+        """Count messages that do not come again, of an answer whose connection broke."""
+        self.lost_to_clients[queue_id] = self.lost_to_clients.get(queue_id, 0) + messages
 
     def received(self, queue_id: int, deliveries: Deliveries) -> None:
         """Count the time of messages that are received for the first time."""
@@ -81,6 +88,7 @@ class QueueCounts:
             self.empty_receives,
             self.deduplicated,
             self.limited_receives,
+            self.lost_to_clients,
             self.first_receives,
             self.first_receive_ms,
         )

@@ -81,6 +81,7 @@ class SqsConnection(BoundedConnection):
         "_is_last",
         "_reader",
         "_received",
+        "_taken",
         "goes_to",
         "in_a_row",
         "is_secure",
@@ -96,6 +97,8 @@ class SqsConnection(BoundedConnection):
         self._reader = _US
         self._exchange: Exchange | None = None
         """The request that waits for its reply. Invariant: None unless we read."""
+        self._taken: Exchange | None = None
+        """The latest request, if its answer had messages that do not come again."""
         self._received = b""
         """Bytes not begun yet: the start of a request, or those after the waiting one."""
         self._held_back = False
@@ -180,6 +183,7 @@ class SqsConnection(BoundedConnection):
         """See `Client.write_reply`."""
         exchange, self._exchange = self._exchange, None
         self._active_at = self._state.seconds
+        self._taken = exchange if exchange is not None and exchange.taken else None
         if self._held_bytes:
             self._give_memory_back()
         transport = self.transport
@@ -218,6 +222,7 @@ class SqsConnection(BoundedConnection):
 
     def answer_to(self, exchange: Exchange | None) -> None:
         """Count what the client has not read of an answer; None if it was refused at once."""
+        self._taken = exchange if exchange is not None and exchange.taken else None
         if exchange is None:
             self.answer_written(None, has_room=False)
         else:
@@ -231,6 +236,8 @@ class SqsConnection(BoundedConnection):
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """End: the client is gone, and its long poll with it."""
+        if exc is not None and self._taken is not None:
+            self._gateway.count_lost(self._taken)
         exchange, self._exchange = self._exchange, None
         self._received = b""
         self._give_memory_back()

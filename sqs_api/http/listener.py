@@ -79,9 +79,10 @@ class Listener:
         return self.adopt(await listening_on(host, port))
 
     def adopt(self, sockets: Sequence[socket.socket]) -> int:
-        """Accept from these listening sockets, of one port, which is returned."""
+        """Accept from these sockets, of one port, which is returned."""
         self._sockets += sockets
         for listening in sockets:
+            listening.listen(_BACKLOG)
             listening.setblocking(False)
             _bound_unsent(listening)
         self._resume()
@@ -225,20 +226,37 @@ class Listener:
 async def listening_on(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
     """Sockets that listen on every address of `host`; port 0 picks a free one. Several `shared`
     ones may listen on the same. Raises OSError, with nothing left open."""
+    sockets = await bound_to(host, port, shared=shared)
+    try:
+        for each in sockets:
+            each.listen(_BACKLOG)
+    except OSError:
+        for each in sockets:
+            each.close()
+        raise
+    return sockets
+
+
+async def bound_to(host: str, port: int, *, shared: bool = False) -> list[socket.socket]:
+    """The same, but that they do not listen yet: clients are refused."""
     found = await asyncio.get_running_loop().getaddrinfo(
         host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
     )
     sockets: list[socket.socket] = []
     try:
         for family, address in dict.fromkeys((entry[0], entry[4][0]) for entry in found):
-            where = (str(address), port)
-            sockets.append(
-                socket.create_server(where, family=family, backlog=_BACKLOG, reuse_port=shared)
-            )
-            port = sockets[0].getsockname()[1]
+            bound = socket.socket(family, socket.SOCK_STREAM)
+            sockets.append(bound)
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if shared:
+                bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            if family == socket.AF_INET6:
+                bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            bound.bind((str(address), port))
+            port = bound.getsockname()[1]
     except OSError:
-        for listening in sockets:
-            listening.close()
+        for each in sockets:
+            each.close()
         raise
     return sockets
 

@@ -157,7 +157,7 @@ class Server:
         port = await self._listen(server, settings.host, settings.port, tls, main)
         self._report_expiry()
         loopback = loopback_of(settings.host)
-        if has_local_port(settings):
+        if local or has_local_port(settings):
             # Local commands have neither a client certificate nor a name that the server
             # certificate is valid for.
             few = limits._replace(connections_max=_LOCAL_MAX, idle_timeout_s=_LOCAL_IDLE_S)

@@ -28,7 +28,12 @@ from pydantic import (
     ValidationError,
 )
 
-from sqs_api.settings.cluster_settings import ClusterSettings, wrong_combination
+from sqs_api.settings.cluster_settings import (
+    ClusterSettings,
+    Role,
+    split_address,
+    wrong_combination,
+)
 from sqs_api.settings.declarations import TABLES, DeclaredQueue, DeclaredUser, in_order
 from sqs_api.settings.logs import LogFormat
 from sqs_api.settings.origins import AllowedOrigins
@@ -75,6 +80,7 @@ class Switch(StrEnum):
 
 
 SHARDS_MAX = 16
+_PORTS = 1 << 16
 """Shards of a data folder."""
 CLUSTER_SHARDS = 3
 """Shards of a new cluster, by default."""
@@ -404,13 +410,23 @@ def _checked(from_file: dict[str, Any], elsewhere: dict[str, Any]) -> Settings:
     return settings
 
 
+def _refused_ports(name: str, address: str | None, workers: int) -> str:
+    """The reason why workers cannot have the ports after that of an address; empty if they can."""
+    if address is None or split_address(address)[1] + workers <= _PORTS:
+        return ""
+    return f"{name}: each of the {workers} workers needs a port, and there are none after it"
+
+
 def _check_cluster(settings: Settings) -> None:
     if (wrong := wrong_combination(settings) or wrong_webhook(settings)) is not None:
         raise ConfigRefused(wrong)
     if settings.etcd is None:
         return
-    if workers_of(settings) > 1:
-        raise ConfigRefused("workers: a host of a cluster has one worker so far; leave it out")
+    if settings.role is Role.GATEWAY and workers_of(settings) > 1:
+        raise ConfigRefused("workers: a gateway is one process; start several, with other names")
+    for name in ("peer_address", "peer_listen"):
+        if (refused := _refused_ports(name, getattr(settings, name), workers_of(settings))) != "":
+            raise ConfigRefused(refused)
     if settings.durability is not Durability.FSYNC:
         raise ConfigRefused("durability: must be fsync with etcd")
     if settings.master_key is None and settings.master_key_file is None:

@@ -14,6 +14,7 @@ from cluster.coordination.etcd_wire import TlsFiles as EtcdTlsFiles
 from cluster.members.member_records import MembershipRefused
 from cluster.peers.peer_settings import Address, PeerSettings
 from cluster.peers.peer_tls import PeerTlsUnusable, TlsFiles, TlsNetwork
+from cluster.peers.process_names import host_of, worker_of
 from cluster.peers.roles import FIRST_MARK, GATEWAY_MARK, MARKS, cluster_mark
 from sqs_api.settings.cluster_settings import Role, split_address, split_list
 from sqs_api.settings.config import Settings
@@ -36,6 +37,11 @@ class MemberSettings(NamedTuple):
     peer_tls: TlsFiles
     zone: str = ""
     """Empty if it is not known."""
+    worker: int = 0
+    """The number of the worker that it is on its machine. Of another one than the first, `number`
+    is at first that of the first one's cluster."""
+    mark: str = FIRST_MARK
+    """That of its certificate, see `roles.py`."""
 
 
 def member_settings(settings: Settings) -> MemberSettings | None:
@@ -64,6 +70,8 @@ def member_settings(settings: Settings) -> MemberSettings | None:
         else Address(*split_address(settings.peer_listen or address)),
         peer_tls=_peer_tls(settings),
         zone=settings.zone or "",
+        worker=worker_of(settings.host_name),
+        mark=GATEWAY_MARK if is_gateway else cluster_mark(settings.cluster_number),
     )
 
 
@@ -88,19 +96,18 @@ def open_network(
         raise MembershipRefused(str(error)) from error
     names = _names_in(membership.peer_tls.certificate)
     marks = {name for name in names if name.startswith(MARKS)} or {FIRST_MARK}
-    number = membership.number
-    mark = cluster_mark(number) if number else GATEWAY_MARK
-    if membership.host in names and marks != {mark}:
+    mark, host = membership.mark, host_of(membership.host)
+    if host in names and marks != {mark}:
         certificate = membership.peer_tls.certificate
-        flag = f"--cluster-number {number}" if number else "--gateway"
+        flag = f"--cluster-number {mark.rpartition('/')[2]}" if membership.number else "--gateway"
         raise MembershipRefused(
             f"{certificate} is of {', '.join(sorted(marks))}, and this process of {mark}: make it "
             f"with `holdfast cluster certificates {flag}`"
         )
-    if membership.host not in names:
+    if host not in names:
         named = ", ".join(sorted(names)) or "no host"
         certificate = membership.peer_tls.certificate
-        raise MembershipRefused(f"{certificate} names {named}, not {membership.host}")
+        raise MembershipRefused(f"{certificate} names {named}, not {host}")
     return network
 
 

@@ -11,11 +11,14 @@ import pytest
 
 from cluster.coordination.etcd_client import Access
 from cluster.peers.peer_settings import Address
+from cluster.peers.roles import cluster_mark
 from compat_tests.certificates import Authority
 from sqs_api.settings.cluster_settings import ClusterSettings
 from sqs_api.settings.config import ConfigRefused, Settings, load, without_secrets
 from sqs_api.settings.member_settings import member_settings
 from sqs_api.tests.commands import Said, run
+from sqs_api.workers.given_settings import decoded_settings, encoded_settings
+from sqs_api.workers.member_workers import settings_of_worker, workers_there
 
 MEMBER = {
     "etcd": "http://127.0.0.1:2379",
@@ -265,3 +268,42 @@ def test_files_for_etcd_that_cannot_be_used_are_refused(tmp_path: Path) -> None:
     assert missing == Said(2, "", reason)
     assert encrypted.status == 2
     assert encrypted.err.startswith(f"cannot use {locked.certificate}, {locked.key} for etcd: ")
+
+
+def test_a_worker_of_a_host_is_a_host_with_the_next_port(tmp_path: Path) -> None:
+    given = {**MEMBER, **REST, "workers": "3", "data": str(tmp_path), "connections_max": "300"}
+    settings = load(given | {"queues": [{"name": "q"}]}, None)
+    assert workers_there(settings) == 3
+
+    first, _, third = (settings_of_worker(settings, number, 3) for number in range(3))
+
+    assert (first.data, first.host_name, len(first.queues)) == (tmp_path, "a", 1)
+    assert (first.peer_address, first.cluster_hosts) == ("10.0.0.1:9325", "a,b,c")
+    assert (third.data, third.connections_max, third.queues) == (tmp_path / "worker-3", 100, ())
+    assert (third.peer_address, third.peer_listen) == ("10.0.0.1:9327", "0.0.0.0:9327")
+    member = member_settings(decoded_settings(encoded_settings(third)))
+    assert member is not None
+    assert member.founders == ("a.worker-3", "b.worker-3", "c.worker-3")
+    assert (member.host, member.worker, member.number) == ("a.worker-3", 2, 2)
+    assert member.mark == cluster_mark(2)
+
+
+def test_a_worker_that_has_shards_is_started_in_any_case(tmp_path: Path) -> None:
+    settings = load({**MEMBER, "data": str(tmp_path)}, None)
+    assert workers_there(settings) == 1
+    for name in ("worker-3", "worker-99", "worker-x"):
+        (tmp_path / name).mkdir()
+    assert workers_there(settings) == 3
+    assert workers_there(load({"data": str(tmp_path)}, None)) == 1, "a single host has no such"
+
+
+def test_workers_need_ports_and_a_gateway_has_none() -> None:
+    assert "workers: a gateway is one process" in _refusal(
+        {**MEMBER, "role": "gateway", "workers": "2"}
+    )
+    address = {**MEMBER, "peer_address": "10.0.0.1:65534"}
+    assert load({**address, "workers": "2"}, None).workers == "2"
+    refused = _refusal({**address, "workers": "3"})
+    assert (
+        refused == "peer_address: each of the 3 workers needs a port, and there are none after it"
+    )

@@ -129,7 +129,7 @@ async def test_real_answers_of_pages_of_a_cluster_are_as_documented() -> None:
             return "without host c shard 0 would have no majority" if host == "c" else ""
 
     no_queues: Any = ()
-    pages: Any = ClusterPages(Status(), a.records)  # type: ignore[arg-type]
+    pages: Any = ClusterPages(Status(), a.records, a.root, FIRST)  # type: ignore[arg-type]
     no_one: Any = Noted()
 
     async def ask(action: str, body: dict[str, object]) -> None:

@@ -38,7 +38,7 @@ from sqs_api.workers.conversation import (
     ReadRecords,
     WatchRecords,
 )
-from sqs_api.workers.given_settings import decoded_settings, encoded_settings
+from sqs_api.workers.given_settings import decoded_settings, encoded_settings, settings_of_each
 from sqs_api.workers.pair_network import (
     PairNetwork,
     SocketKind,
@@ -65,7 +65,7 @@ def test_a_worker_gets_the_settings_with_its_share_of_the_limits(tmp_path: Path)
         tls_certificate=tmp_path / "certificate",
     )
 
-    given = decoded_settings(encoded_settings(settings, 4))
+    given = decoded_settings(encoded_settings(settings_of_each(settings, 4)))
 
     assert given.model_dump() == {
         **settings.model_dump(),

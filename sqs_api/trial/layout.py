@@ -19,7 +19,7 @@ import shutil
 import socket
 from base64 import b32encode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
@@ -41,8 +41,11 @@ BALANCER = "haproxy"
 LOOPBACK = "127.0.0.1"
 _DAYS = 730
 _ETCD_CERTIFICATES, _CLIENT = "etcd-certificates", "client"
-_PORTS = range(10_000, 30_000)
-"""Below those that Linux gives to outgoing connections: a second start finds its ports free."""
+WORKERS_MAX = 4
+"""Of a host."""
+_PORTS = range(10_000, 30_000, WORKERS_MAX)
+"""Below those that Linux gives to outgoing connections: a second start finds its ports free. Those
+in between are for the further workers of a host."""
 _ID_BYTES = 10
 _SECRET_BYTES = 30
 
@@ -230,8 +233,10 @@ def _drawn(entropy: Entropy, machines: Mapping[str, Machine], *, is_fleet: bool)
 
 
 def _free_ports(entropy: Entropy) -> Iterator[int]:
-    """Ports of loopback that are free now, from a random one on."""
+    """Ports of loopback that are free now with those of further workers, from a random one on."""
     first = entropy.bits128() % len(_PORTS)
     for port in (*_PORTS[first:], *_PORTS[:first]):
-        with suppress(OSError), socket.create_server((LOOPBACK, port)):
+        with suppress(OSError), ExitStack() as taken:
+            for each in range(port, port + _PORTS.step):
+                taken.enter_context(socket.create_server((LOOPBACK, each)))
             yield port

@@ -158,12 +158,12 @@ def host(
         "etcd-certificate": etcd.certificate,
         "etcd-key": etcd.key,
         "host-name": name,
-        **_place(name),
         "peer-address": layout.address(name, "peers"),
         "peer-ca": files / "ca.pem",
         "peer-certificate": files / "peer.pem",
         "peer-key": files / "peer.key",
         **{setting.replace("_", "-"): value for setting, value in further.items()},
+        **_place(name),
     }
     write_settings(layout.settings(name), flags)
     flags["access-key-id"] = layout.kept.access_key_id
@@ -177,7 +177,7 @@ def host(
 def _place(name: str) -> dict[str, str]:
     """The settings of a host's place in the fleet."""
     if name == GATEWAY:
-        return {"role": "gateway"}
+        return {"role": "gateway", "workers": "1"}
     return {"cluster-number": "2"} if name in SECOND else {"cluster-hosts": ",".join(HOSTS)}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -17,8 +17,12 @@ _HELP = b"# HELP "
 class AllMetrics:
     """See `Metrics.page`. Belongs to the event loop's thread."""
 
-    def __init__(self, own: Metrics, workers: EveryHost, number: int) -> None:
-        """`number` is that of this worker."""
+    def __init__(
+        self, own: Metrics, workers: EveryHost, number: int, names: Sequence[str] | None = None
+    ) -> None:
+        """`number` is that of this worker; `names` are those of all, if `workers` reaches others,
+        too."""
+        self._names = names
         self._own = own
         self._workers = workers
         self._number = number
@@ -29,7 +33,7 @@ class AllMetrics:
 
     async def page(self) -> bytes:
         """The page of all workers that answer."""
-        heard = await self._workers.ask(_ACTION, b"", _WAIT_S)
+        heard = await self._workers.ask(_ACTION, b"", _WAIT_S, self._names)
         decoded = (msgspec.msgpack.decode(part, type=tuple[int, bytes]) for part in heard.parts)
         return merged(dict(decoded))
 

@@ -32,6 +32,14 @@ class Start(msgspec.Struct, tag=True):
     """Of the listening sockets; the others are for administrative pages."""
 
 
+class StartMember(msgspec.Struct, tag=True):
+    """The same to a worker of a host of a cluster, with its own settings."""
+
+    number: int
+    settings: bytes
+    main_sockets: int
+
+
 class Answered(msgspec.Struct, tag=True):
     """The outcome of a request for records."""
 
@@ -90,6 +98,10 @@ class Ready(msgspec.Struct, tag=True):
     """The worker answers requests."""
 
 
+class Removed(msgspec.Struct, tag=True):
+    """Its cluster has removed it: it ends for good."""
+
+
 class Refused(msgspec.Struct, tag=True):
     """It cannot start; the reason in one line."""
 
@@ -100,8 +112,10 @@ class Drained(msgspec.Struct, tag=True):
     """It has answered its last request, and still decides those of other workers."""
 
 
-ToWorker = Start | Answered | Changed | Stop | Close
-ToSupervisor = ReadRecords | CommitRecords | WatchRecords | AuditLine | Ready | Refused | Drained
+ToWorker = Start | StartMember | Answered | Changed | Stop | Close
+ToSupervisor = (
+    ReadRecords | CommitRecords | WatchRecords | AuditLine | Ready | Refused | Removed | Drained
+)
 T = TypeVar("T")
 OfWorker = msgspec.msgpack.Decoder[ToSupervisor](ToSupervisor)
 OfSupervisor = msgspec.msgpack.Decoder[ToWorker](ToWorker)

@@ -16,21 +16,32 @@ from sqs_api.settings.config import Settings
 _MEMORY_MIN = 8 << 20
 
 
-def encoded_settings(settings: Settings, workers: int) -> bytes:
+def shares(settings: Settings, workers: int) -> dict[str, object]:
+    """Their number, and the settings that are divided over so many workers."""
+    return {
+        "workers": str(workers),
+        "connections_max": max(1, settings.connections_max // workers),
+        "request_memory_bytes": max(_MEMORY_MIN, settings.request_memory_bytes // workers),
+        "waiting_polls_max": max(1, settings.waiting_polls_max // workers),
+    }
+
+
+def settings_of_each(settings: Settings, workers: int) -> Settings:
     """The settings of each of so many workers. What is declared is made by the supervisor."""
-    shared = settings.model_copy(
+    return settings.model_copy(
         update={
-            "workers": str(workers),
-            "connections_max": max(1, settings.connections_max // workers),
-            "request_memory_bytes": max(_MEMORY_MIN, settings.request_memory_bytes // workers),
-            "waiting_polls_max": max(1, settings.waiting_polls_max // workers),
+            **shares(settings, workers),
             "queues": (),
             "users": (),
             "access_key_id": None,
             "secret_access_key": None,
         }
     )
-    return msgspec.json.encode(shared.model_dump(), enc_hook=_plain)
+
+
+def encoded_settings(settings: Settings) -> bytes:
+    """The settings for another process."""
+    return msgspec.json.encode(settings.model_dump(), enc_hook=_plain)
 
 
 def decoded_settings(encoded: bytes) -> Settings:

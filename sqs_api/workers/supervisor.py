@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,9 +34,10 @@ from sqs_api.settings.config import AuthMode, Settings, shards_of, workers_of
 from sqs_api.settings.declaring import DeclaredQueues
 from sqs_api.settings.reserve import check_folders
 from sqs_api.settings.service_note import local_url, make_local_key, remove_note, write_note
-from sqs_api.workers.conversation import Close, Start, Stop
-from sqs_api.workers.given_settings import encoded_settings
-from sqs_api.workers.pair_network import SocketKind, worker_name
+from sqs_api.workers.conversation import Start
+from sqs_api.workers.given_settings import encoded_settings, settings_of_each
+from sqs_api.workers.keeper import Keeper, first_ready
+from sqs_api.workers.pair_network import worker_name
 from sqs_api.workers.worker_process import Served, WorkerProcess
 from storage.engines.in_use import refuse_if_in_use
 from storage.files.folder import FolderRefused, add_shards, open_folder, renew_format
@@ -46,17 +47,6 @@ _COMMAND_S = 5.0
 _FORMER_S = 15.0
 """Time that a start waits for workers whose supervisor was killed: they finish what they do."""
 _LOOK_S = 0.02
-_DRAIN_S = 12.0
-"""Time for all workers to answer their last requests: a little more than each waits by itself."""
-_END_S = 15.0
-"""Time for a worker to close its shards."""
-_STEADY_S = 5.0
-"""A worker that lived as long is replaced at once; others after a pause that grows."""
-_PAUSE_S, _PAUSE_MAX_S = 0.2, 5.0
-
-
-class WorkerRefused(Exception):
-    """A worker cannot start; the text says why in one line."""
 
 
 class _Place(NamedTuple):
@@ -86,40 +76,65 @@ class Listening(NamedTuple):
 async def listen(settings: Settings, workers: int) -> Listening:
     """A socket for each worker and address. Raises OSError, also if another service listens
     there."""
-    main = await _shared(settings.host, settings.port, workers)
+    main = await shared(settings.host, settings.port, workers, listening_on)
     port = main[0][0].getsockname()[1]
     address = address_of(settings, port)
     if not has_local_port(settings):
         admin_address = f"http://{loopback_of(settings.host)}:{port}"
         return Listening(main, [[] for _ in main], address, admin_address)
     try:
-        local = await _shared(LOCAL_HOST, 0, workers)
+        local = await shared(LOCAL_HOST, 0, workers, listening_on)
     except OSError:
-        _close(main)
+        close(main)
         raise
     port = local[0][0].getsockname()[1]
     return Listening(main, local, address, f"http://{LOCAL_HOST}:{port}")
 
 
-async def _shared(host: str, port: int, count: int) -> list[list[socket.socket]]:
+async def shared(
+    host: str, port: int, count: int, open_sockets: Callable[..., Awaitable[list[socket.socket]]]
+) -> list[list[socket.socket]]:
+    """Sockets of one port for so many workers, by worker one for each address. `open_sockets` is
+    `listening_on` or `bound_to`. Raises OSError, with nothing left open."""
     if port:  # sockets that share a port would share it with another service, too
         for alone in await listening_on(host, port):
             alone.close()
     sockets: list[list[socket.socket]] = []
     try:
         for _ in range(count):
-            sockets.append(await listening_on(host, port, shared=True))
+            sockets.append(await open_sockets(host, port, shared=True))
             port = sockets[0][0].getsockname()[1]
     except OSError:
-        _close(sockets)
+        close(sockets)
         raise
     return sockets
 
 
-def _close(sockets: list[list[socket.socket]]) -> None:
+def close(sockets: list[list[socket.socket]]) -> None:
+    """Close the sockets of all workers."""
     for of_worker in sockets:
         for each in of_worker:
             each.close()
+
+
+async def former_ended(data: Path, folders: Mapping[int, Path]) -> None:
+    """Wait until no other process has a shard: workers outlive a killed supervisor a little.
+    Raises FolderRefused."""
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + _FORMER_S
+    while True:
+        try:
+            refuse_if_in_use(data, folders.values())
+        except FolderRefused:
+            if loop.time() >= until_s:
+                raise
+        else:
+            return
+        await asyncio.sleep(_LOOK_S)
+
+
+def _nothing() -> None:
+    """There are no clusters that could remove workers."""
 
 
 class Supervisor:
@@ -128,7 +143,7 @@ class Supervisor:
     def __init__(self, settings: Settings, begun: Sequence[asyncio.Task[WorkerProcess]]) -> None:
         """`begun` are the processes of the first workers, and a spare."""
         self.settings = settings
-        self._begun = begun
+        self._keeper = Keeper(begun, self._give, worker_name, _nothing)
         self._count = workers_of(settings)
         self._opened = AsyncExitStack()
         self._process = Process(settings, SystemClock(), SystemEntropy(), self._opened)
@@ -137,10 +152,6 @@ class Supervisor:
         self._records: Records
         self._folders: Mapping[int, Path]
         self._listening: Listening
-        self._workers: dict[int, WorkerProcess] = {}
-        self._spare: asyncio.Task[WorkerProcess] | None = None
-        self._keeping: list[asyncio.Task[None]] = []
-        self._is_stopping = False
         self._log = structlog.get_logger("supervisor")
 
     # -- start -------------------------------------------------------------------------------------
@@ -158,7 +169,7 @@ class Supervisor:
         check_folders(settings, range(max(len(folders), shards)))
         self._host_records = await HostRecords.open(settings.data, _COMMAND_S)
         self._opened.push_async_callback(self._host_records.close)
-        await self._former_ended(folders)
+        await former_ended(settings.data, folders)
         self._folders = add_shards(settings.data, shards)
         renew_format(settings.data)
         remove_leftovers(settings.data)
@@ -167,42 +178,20 @@ class Supervisor:
         )
         await DeclaredQueues(settings, records.catalog, records.note_declared).make()
 
-    async def _former_ended(self, folders: Mapping[int, Path]) -> None:
-        """Wait until no other process has a shard: workers outlive a killed supervisor a little.
-        Raises FolderRefused."""
-        loop = asyncio.get_running_loop()
-        until_s = loop.time() + _FORMER_S
-        while True:
-            try:
-                refuse_if_in_use(self.settings.data, folders.values())
-            except FolderRefused:
-                if loop.time() >= until_s:
-                    raise
-            else:
-                return
-            await asyncio.sleep(_LOOK_S)
-
     async def listen(self) -> None:
         """Raises OSError."""
         self._listening = listening = await listen(self.settings, self._count)
-        self._opened.callback(_close, listening.local)
-        self._opened.callback(_close, listening.main)
+        self._opened.callback(close, listening.local)
+        self._opened.callback(close, listening.main)
 
     async def start(self) -> tuple[str, AccessKey | None]:
         """Start the workers. Returns the address, and the access key of a first start. Raises
         WorkerRefused, OSError."""
-        *first, self._spare = self._begun
-        begun = await asyncio.gather(*first)
-        for number, worker in enumerate(begun):
-            self._give(worker, number)
+        begun = await self._keeper.begin()
         await asyncio.gather(*(worker.ready.wait() for worker in begun))
         for worker in begun:
-            if worker.ended.is_set() or worker.process.returncode is not None:
-                status = worker.process.returncode
-                raise WorkerRefused(worker.refusal or f"a worker ended with status {status}")
-        self._keeping = [
-            asyncio.create_task(self._keep(number, worker)) for number, worker in enumerate(begun)
-        ]
+            await first_ready(worker)
+        self._keeper.keep()
         key = await self._make_first_key()
         self._leave_note()
         return self._listening.address, key
@@ -244,92 +233,20 @@ class Supervisor:
         start = Start(
             number=number,
             folders={shard: str(folder) for shard, folder in self._folders.items()},
-            settings=encoded_settings(self.settings, self._count),
+            settings=encoded_settings(settings_of_each(self.settings, self._count)),
             local_key=[key.access_key_id, key.secret_access_key],
             main_sockets=len(main),
         )
-        self._workers[number] = worker
-        served = Served(self._host_records.all, self._lines, self._pass_on)
+        served = Served(self._host_records.all, self._lines, self._keeper.pass_on)
         worker.start(start, [*main, *local], served)
-
-    def _prepare_spare(self) -> None:
-        """Start a process that waits to take a worker's place: to read its code takes longest."""
-        self._spare = asyncio.create_task(WorkerProcess.begin())
-
-    async def _keep(self, number: int, worker: WorkerProcess) -> None:
-        """Replace the worker with this number each time it ends."""
-        loop = asyncio.get_running_loop()
-        pause_s, begun_s = _PAUSE_S, loop.time()
-        while True:
-            await worker.ended.wait()
-            if self._is_stopping:
-                return
-            self._log.error(
-                "worker_ended",
-                worker=number,
-                pid=worker.process.pid,
-                status=worker.process.returncode,
-                reason=worker.refusal or None,
-                means="its shards answer again in a moment; requests for them wait meanwhile",
-                action="none if it happens once; else see the lines before this one",
-            )
-            if loop.time() - begun_s < _STEADY_S:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _PAUSE_MAX_S)
-            else:
-                pause_s = _PAUSE_S
-            begun_s = loop.time()
-            worker = await self._next()
-            self._give(worker, number)
-
-    async def _next(self) -> WorkerProcess:
-        """The spare process, or a new one; tries again while the system has no room for one."""
-        while True:
-            spare, self._spare = self._spare, None
-            try:
-                worker = await (spare or asyncio.create_task(WorkerProcess.begin()))
-            except OSError as error:
-                self._log.error("worker_not_started", reason=error.strerror or str(error))
-                await asyncio.sleep(_PAUSE_S)
-                continue
-            if not worker.ended.is_set():
-                self._prepare_spare()
-                return worker
-
-    def _pass_on(self, source: str, target: str, kind: SocketKind, end: socket.socket) -> None:
-        for number, worker in self._workers.items():
-            if worker_name(number) == target:
-                worker.give(source, kind, end)
 
     # -- stop --------------------------------------------------------------------------------------
 
     async def stop(self) -> None:
         """Have the workers finish their requests, all of them before any closes its shards."""
-        self._is_stopping = True
-        if self._workers:
+        if self._keeper.has_workers:
             if hasattr(self, "_records"):
                 self._records.note("stopping")
             remove_note(self.settings.data)
-        for task in self._keeping:
-            task.cancel()
-        workers = list(self._workers.values())
-        for worker in workers:
-            worker.conversation.send(Stop())
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN_S):
-                await asyncio.gather(*(worker.drained.wait() for worker in workers))
-        for worker in workers:
-            worker.conversation.send(Close())
-        await asyncio.gather(*(self._end(worker) for worker in workers), self._end_unused())
+        await self._keeper.stop()
         await self._opened.aclose()
-
-    async def _end(self, worker: WorkerProcess) -> None:
-        with suppress(TimeoutError):
-            await asyncio.wait_for(worker.ended.wait(), _END_S)
-        await worker.end(0.0)
-
-    async def _end_unused(self) -> None:
-        unused = [*self._begun, *([self._spare] if self._spare is not None else [])]
-        for process in await asyncio.gather(*unused, return_exceptions=True):
-            if isinstance(process, WorkerProcess) and not process.ended.is_set():
-                await process.end(0.0)

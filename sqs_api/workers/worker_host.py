@@ -41,8 +41,12 @@ from sqs_api.workers.shared_records import SharedRecords
 from sqs_api.workers.worker_backups import AllShards, BackupsOfFirst, WorkersPoint
 from storage.engines.store_options import StoreOptions
 
-PEERS = PeerSettings(reconnect_max_s=0.1)
-"""A worker that ended is back within a second, and nothing but its end breaks a connection."""
+PEERS = PeerSettings(reconnect_max_s=0.1, handshake_s=10.0)
+"""A worker that ended is back within a second, or longer on a busy machine, and nothing but its end
+breaks a connection."""
+FORWARDING = ForwardingSettings(hold_s=25.0)
+"""Nobody else answers for a worker that is away, and it comes back: to wait is all that helps.
+Clients give up a request after 30 s or more."""
 _CHANNELS = (Channel.REQUESTS, Channel.CATALOG, Channel.PAGES)
 
 
@@ -124,7 +128,7 @@ class WorkerHost(NamedTuple):
             transport=self.transport,
             leaders=self.leaders,
             view=catalog,
-            settings=ForwardingSettings(),
+            settings=FORWARDING,
             clock=self.process.clock,
             entropy=self.process.entropy,
             refusal=refusal,

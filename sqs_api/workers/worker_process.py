@@ -17,7 +17,9 @@ from sqs_api.workers.conversation import (
     OfWorker,
     Ready,
     Refused,
+    Removed,
     Start,
+    StartMember,
     ToSupervisor,
 )
 from sqs_api.workers.forked import Process, Started, pairs
@@ -38,7 +40,8 @@ PassOn = Callable[[str, str, SocketKind, socket.socket], None]
 class Served(NamedTuple):
     """The parts of the supervisor that serve a worker."""
 
-    records: SqliteCoordination
+    records: SqliteCoordination | None
+    """None if workers have their records in etcd."""
     lines: AuditLines | None
     """Of the audit log."""
     pass_on: PassOn
@@ -57,6 +60,8 @@ class WorkerProcess:
         self.process = process
         self.refusal = ""
         """The reason why it could not start."""
+        self.is_removed = False
+        """True if its cluster has removed it."""
         self.ready, self.drained, self.ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
         """Set once each, `ended` after both others."""
         self.conversation = conversation
@@ -95,10 +100,13 @@ class WorkerProcess:
         descriptors.setblocking(False)
         return cls(started.process, await Conversation.open(own, OfWorker), descriptors)
 
-    def start(self, start: Start, listening: list[socket.socket], served: Served) -> None:
+    def start(
+        self, start: Start | StartMember, listening: list[socket.socket], served: Served
+    ) -> None:
         """Say which worker it is. A process that is gone by now is noticed by `ended`."""
         self._number, self._served = start.number, served
-        self._session = RecordsSession(served.records, self.conversation)
+        if served.records is not None:
+            self._session = RecordsSession(served.records, self.conversation)
         with suppress(OSError):
             socket.send_fds(self._descriptors, [_LISTENING], [each.fileno() for each in listening])
         self.conversation.send(start)
@@ -119,6 +127,8 @@ class WorkerProcess:
                 self.ready.set()
             elif isinstance(message, Refused):
                 self.refusal = message.reason
+            elif isinstance(message, Removed):
+                self.is_removed = True
             elif isinstance(message, Drained):
                 self.drained.set()
             elif self._session is not None:

@@ -149,7 +149,7 @@ class DerivedQueue:
         for lease in self.lost.values():
             self._count(lease.sequence)
             self._group(lease.group).hold(lease.sequence)
-            own = msgspec.structs.replace(lease, original_sequence=0)
+            own = msgspec.structs.replace(lease, original_sequence=0, size=0)
             yield row_key(self._id, LEASE, lease.sequence), own
 
     def pass_by(self, key: bytes) -> None:

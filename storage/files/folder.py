@@ -44,10 +44,11 @@ _CHECKED = (3, 4)
 _MAY_BE_THERE = re.compile(
     r"format(\.json)?\.new|format\.json\.copy"
     r"|records\.lock|(records|catalog|keyring|identities|usage)\.sqlite(\.copy)?(\.new)?(-wal|-shm|-journal)?"
-    r"|master\.key(\..*)?|audit\.log(\..*)?|backup-draft|lost\+found"
+    r"|master\.key(\..*)?|audit\.log(\..*)?|backup-draft|lost\+found|worker-[0-9]+"
 )
 """Names allowed in a folder that becomes a data folder: files made beforehand, and leftovers of an
-interrupted first start. `lost+found` is in each new file system."""
+interrupted first start. `lost+found` is in each new file system. `worker-2` and so on are data
+folders of further workers of a host of a cluster."""
 
 
 class FolderRefused(Exception):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.contract.limits import HELD_UNTIL_MS
+from visibility.contract.limits import HELD_UNTIL_MS, TAKEN_UNTIL_MS
 
 
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -92,6 +92,11 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def is_held(self) -> bool:
         """True if no consumer but an operator holds the message."""
         return self.visible_at_ms >= HELD_UNTIL_MS
+
+    @property
+    def is_taken(self) -> bool:
+        """True if no one receives the message again, unless its answer did not reach a client."""
+        return self.visible_at_ms == TAKEN_UNTIL_MS
 
 
 class SentElsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from visibility.contract.delivery import DELIVERY_TAGS, check_delivery
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.length import LENGTH_TAGS
 from visibility.contract.levelling import LEVELLING_TAGS
@@ -52,6 +53,7 @@ OWN_TAGS = {
         *TTL_TAGS,
         *PRIORITY_TAGS,
         *LENGTH_TAGS,
+        *DELIVERY_TAGS,
     )
 }
 """The tags, by key."""
@@ -76,6 +78,7 @@ def check_own_tags(tags: Mapping[str, str]) -> None:
 def check_together(tags: Mapping[str, str], given: Mapping[str, str], *, fifo: bool) -> None:
     """Refuse tags of this service that contradict others of the queue, or its type. `tags` are
     those that it is to have, `given` those of the request. Raises InvalidParameterValue."""
+    check_delivery(tags)
     for key in given:
         row = OWN_TAGS.get(key)
         if row is None:

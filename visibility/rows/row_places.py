@@ -61,7 +61,7 @@ def remove_references(changes: Changes, queue_id: int, leases: Sequence[Lease]) 
             changes.delete(pair_key(queue_id, CLOCK, lease.clock_ms, lease.sequence))
         if lease.expires_ms:
             changes.delete(pair_key(queue_id, EXPIRY, lease.expires_ms, lease.sequence))
-        if lease.level:
+        if lease.level and not lease.received_at_ms:  # else a receive has removed it
             changes.delete(pair_key(queue_id, LEVEL_LINE, lease.level, lease.sequence))
         if lease.original_sequence:
             changes.delete(row_key(queue_id, ALIAS, lease.original_sequence))

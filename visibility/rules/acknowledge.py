@@ -13,9 +13,11 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from visibility.contract import limits
+from visibility.contract.delivery import delivers_at_most_once
 from visibility.contract.errors import (
     Departing,
     InvalidParameterValue,
+    MessageNotInflight,
     Moved,
     QueueError,
     ServiceUnavailable,
@@ -148,6 +150,7 @@ class Acknowledging:
             lease is None
             or lease.sequence in self.deleted
             or lease.is_held
+            or lease.is_taken
             or lease.receive_count != receipt.delivery
             or (self._order.handles_expire and not self._is_in_flight(lease))
         ):
@@ -199,6 +202,10 @@ class Acknowledging:
         held = self._find(receipt)
         if held is None:
             check_here(self._shard, self._request.queue, receipt.sequence)
+        if delivers_at_most_once(self._request.queue.settings.own_tags) and (
+            held is None or held.is_taken
+        ):
+            raise MessageNotInflight()
         in_flight = held is not None and self._is_in_flight(held)
         if (
             held is None

@@ -172,7 +172,7 @@ def end_holds(
     leases = [there[mark] for mark in due[:_STEP_MESSAGES]]
     events: tuple[Event, ...] = ()
     if leases:
-        leases, events = _deleted(shard, queue, definition, leases, now_ms)
+        leases, events = delete_in_flight(shard, queue, definition, leases, now_ms)
     gone = [lease.sequence for lease in leases]
     gone += queue.holds.keys() - {mark.sequence for mark in there}
     if gone:
@@ -185,15 +185,15 @@ def end_holds(
     return events, min([now_ms + LOOK_MS, *next_ms])
 
 
-def _deleted(
+def delete_in_flight(
     shard: ShardState,
     queue: QueueState,
     definition: QueueDefinition,
     leases: list[Lease],
     now_ms: int,
 ) -> tuple[list[Lease], tuple[Event, ...]]:
-    """Delete messages as their consumer would have: all, or the first for the archive. Raises
-    DamagedRecord."""
+    """Delete messages in flight as their consumer would have: all, or the first for the archive.
+    Raises DamagedRecord."""
     archived: tuple[Event, ...] = ()
     if takes_deleted(shard, definition.settings):
         messages: dict[int, StoredMessage] = {}

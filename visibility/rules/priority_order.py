@@ -29,6 +29,7 @@ from visibility.rules.order import Candidates, Fate, Taking
 from visibility.rules.retention import PASSED_MAX
 from visibility.rules.standard_order import without_room
 from visibility.state import window
+from visibility.state.levels import Level
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
@@ -84,6 +85,8 @@ class ByPriority(Fair):
         shares = _Shares(queue.passes)
         if queue.visible_again or queue.aliases or queue.ready_groups.total:
             self._look_at_each(taking, shares)
+        elif len(queue.levels) == 1 and queue.in_levels == queue.waiting:
+            self._take_from(taking, *queue.levels.values())
         else:
             untouched: list[tuple[int, StoredMessage]] = []
             streams = self._streams(taking.shard, queue)
@@ -97,9 +100,15 @@ class ByPriority(Fair):
         if not taking.leases and queue.backlog > 0:
             taking.comes_again = True  # it looked for messages without a level among others
         events = taking.events()
-        if self._is_strict or not taking.leases:
+        if self._is_strict:
             return events
-        return (*events, SharesUsed(queue.queue_id, shares.passes))
+        return (*events, *shares.events(queue))
+
+    def _take_from(self, taking: Taking, level: Level) -> None:
+        """Take from the only level that waits, which uses up no shares."""
+        if len(level.window) < taking.limit and level.backlog > 0:
+            window.fill(taking.shard, taking.queue, taking.limit, level)
+        taking.take(islice(level.window, taking.limit))
 
     def _look_at_each(self, taking: Taking, shares: _Shares) -> None:
         taking.look_at_each()
@@ -209,6 +218,10 @@ class _Shares:
         start = self._start(priority)
         self.passes[_LATEST] = start
         self.passes[priority] = start + _FULL_ROUND // (priority + 1)
+
+    def events(self, queue: QueueState) -> tuple[Event, ...]:
+        """The change of the shares."""
+        return (SharesUsed(queue.queue_id, self.passes),) if self._is_own else ()
 
     def _start(self, priority: int) -> int:
         return max(self.passes.get(priority, 0), self.passes.get(_LATEST, 0))

@@ -25,6 +25,7 @@ from visibility.rules.archive_batches import (
     hand_over,
     takes_expired,
 )
+from visibility.rules.at_most_once import end_taken
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.hold_messages import end_holds, needs_release
@@ -380,6 +381,7 @@ STEPS: tuple[Step, ...] = (
     advance_transfers,
     end_quarantine,
     end_holds,
+    end_taken,
     end_times_to_live,
     _expire,
     forget_ids,

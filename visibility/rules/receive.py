@@ -17,6 +17,7 @@ from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.retry_backoff import RETRY_MIN_TAG, retry_wait_ms
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rules.at_most_once import hidden_until_ms
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.decided import NO_MESSAGES, NoAnswer, Outcome
 from visibility.rules.events import Event
@@ -90,11 +91,13 @@ class _Taking:
         left = in_flight_max(request.queue) if request.queue.parts else IN_FLIGHT_MAX
         left -= queue.in_flight
         self.is_held_back = False
-        if settings.own_tags and left > 0:
-            left = min(left, receive_room(queue, request.queue, stamp.now_ms))
-            self.is_held_back = left <= 0
-        self.limit = min(operation.max_number_of_messages or 1, left)
         self.visible_at_ms = stamp.now_ms + hide_ms
+        if settings.own_tags:
+            self.visible_at_ms = hidden_until_ms(settings, operation, self.visible_at_ms)
+            if left > 0:
+                left = min(left, receive_room(queue, request.queue, stamp.now_ms))
+                self.is_held_back = left <= 0
+        self.limit = min(operation.max_number_of_messages or 1, left)
         self.comes_again = False
         self.leases: list[Lease] = []
         self.messages: list[StoredMessage] = []
@@ -275,6 +278,7 @@ def _standing(queue: QueueState, short: ShortReceive, now_ms: int) -> list[Lease
         if lease.receive_count == receive_count
         and lease.visible_at_ms > now_ms
         and not lease.is_held
+        and not lease.is_taken  # its first answer may have reached the client
     ]
 
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
+from visibility.contract.limits import TAKEN_UNTIL_MS
 from visibility.contract.stored_message import Lease
 from visibility.state.queue_state import Entry, QueueState
 from visibility.state.shard_state import ShardState
 
 OVER_RECEIVED_FROM = 3
 """Receives after which a message of a standard queue goes to the back once it is visible."""
+TAKEN_MS = 60_000
+"""Time for which a message that no one receives again can be given back."""
 _VISIBLE_AGAIN_SLACK = 4096
 _NONE: frozenset[int] = frozenset()
 
@@ -34,6 +37,9 @@ def hide(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None
             queue.in_flight_by_group.setdefault(lease.group, set()).add(sequence)
         if lease.retry_ms and lease.visible_at_ms <= at_ms:
             wait(shard, queue, lease)
+        elif lease.visible_at_ms == TAKEN_UNTIL_MS:
+            queue.taken[sequence] = None
+            shard.plan_pulse(queue, lease.received_at_ms + TAKEN_MS)
         else:
             shard.deadlines.push(lease.visible_at_ms, queue.queue_id, sequence)
     else:
@@ -52,6 +58,8 @@ def end_flight(shard: ShardState, queue: QueueState, lease: Lease) -> None:
     queue.in_flight -= 1
     if queue.retrying:
         queue.retrying.discard(lease.sequence)
+    if queue.taken:
+        queue.taken.pop(lease.sequence, None)
     if lease.group:
         sequences = queue.in_flight_by_group[lease.group]
         sequences.discard(lease.sequence)

@@ -207,6 +207,8 @@ class QueueState:
     retrying: set[int] = field(default_factory=set)
     """Sequences of messages in flight whose visibility timeout is over: they wait to be received
     again."""
+    taken: dict[int, None] = field(default_factory=dict)
+    """Sequences of messages in flight that no one receives again, the first received first."""
     delayed: int = 0
     size: int = 0
     """Bytes of its messages in any state, as AWS counts them, of sequences from `sized_from` on."""

@@ -36,6 +36,8 @@ def test_the_known_tags_take_their_values() -> None:
         {"holdfast:overflow": "drop-oldest"},
         {"holdfast:overflow": "dead-letter"},
         {"holdfast:overflow": "archive"},
+        {"holdfast:delivery": "at-least-once"},
+        {"holdfast:delivery": "at-most-once"},
     ]
     for tags in given:
         assert checked_tags("q", {}, tags) == tags
@@ -64,7 +66,8 @@ def test_the_known_tags_take_their_values() -> None:
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
             "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
-            "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow.",
+            "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow, "
+            "holdfast:delivery.",
         ),
         (
             "Holdfast:archive",
@@ -74,7 +77,8 @@ def test_the_known_tags_take_their_values() -> None:
             "holdfast:deletion-protection, holdfast:retry-min, holdfast:retry-max, "
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
             "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
-            "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow.",
+            "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow, "
+            "holdfast:delivery.",
         ),
     ],
 )
@@ -100,6 +104,17 @@ def test_a_tag_of_standard_queues_is_refused_for_a_fifo_queue() -> None:
     assert checked_tags("q", {}, tags) == tags
     with pytest.raises(InvalidParameterValue, match=r"holdfast:deliver-at is not valid for a FIFO"):
         checked_tags("q.fifo", {}, tags)
+
+
+@pytest.mark.parametrize("other", ["retry-min", "max-in-flight"])
+def test_no_second_delivery_and_none_in_flight_contradict_at_most_once(other: str) -> None:
+    once, useless = {"holdfast:delivery": "at-most-once"}, {f"holdfast:{other}": "9"}
+
+    for before, given in ((once, useless), (useless, once), ({}, once | useless)):
+        with pytest.raises(InvalidParameterValue, match=f"Tag holdfast:{other} is not valid with"):
+            checked_tags("q", before, given)
+    least = {"holdfast:delivery": "at-least-once"}
+    assert checked_tags("q", useless, least) == useless | least
 
 
 def test_a_tag_from_before_does_not_keep_others_from_being_set() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from cluster.coordination.coordination import Done, Transaction
-from cluster.fleet.fleet_operations import add_cluster, set_draining
+from cluster.fleet.fleet_operations import add_cluster, cluster_of_workers, set_draining
 from cluster.fleet.fleet_records import (
     FIRST,
     FLEET,
@@ -22,6 +22,7 @@ from cluster.fleet.fleet_records import (
     read_fleet,
 )
 from cluster.fleet.fleet_view import FleetLeaders, FleetView, Gateway, watched
+from cluster.fleet.worker_operations import set_host_drained
 from cluster.members.leader_view import LeaderView
 from cluster.members.member_records import MembershipRefused
 from cluster.members.shard_keys import holder_key
@@ -95,6 +96,75 @@ async def test_clusters_that_are_added_at_once_share_no_number() -> None:
 
     assert sorted(each.number for each in made) == [2, 3, 4]
     assert sorted(shard for each in made for shard in each.numbers) == list(range(3, 9))
+    await world.close()
+
+
+@virtual
+async def test_the_second_workers_of_a_clusters_hosts_are_a_cluster() -> None:
+    world = SimulatedWorld()
+    early = world.host("a")
+    assert await cluster_of_workers(early.root, FIRST, 1) is None, "there are no hosts yet"
+    hosts = await world.founded()
+
+    made = await asyncio.gather(*[cluster_of_workers(host.root, FIRST, 1) for host in hosts])
+    third = await cluster_of_workers(hosts[0].root, FIRST, 2)
+
+    assert made[0] is not None
+    assert made == [made[0]] * 3, "one of them added it"
+    assert (made[0].number, made[0].founders) == (2, ("a.worker-2", "b.worker-2", "c.worker-2"))
+    assert (list(made[0].numbers), made[0].hosts_in) == ([3, 4, 5], FIRST)
+    assert third is not None
+    assert (third.number, third.founders[0], list(third.numbers)) == (3, "a.worker-3", [6, 7, 8])
+    assert await cluster_of_workers(hosts[1].root, FIRST, 1) == made[0]
+    await world.close()
+
+
+@virtual
+async def test_workers_of_a_further_cluster_bear_its_mark_and_are_drained_with_their_hosts() -> (
+    None
+):
+    world = SimulatedWorld()
+    hosts = await world.founded()
+    seconds = await founded_second(world, hosts)
+    made = await cluster_of_workers(hosts[0].root, 2, 1)
+    assert made is not None
+    assert (made.number, made.founders, made.hosts_in) == (
+        3,
+        ("d.worker-2", "e.worker-2", "f.worker-2"),
+        2,
+    )
+    later = [
+        world.host(
+            name, founders=made.founders, first_shard=made.first_shard, below=place_of(made.number)
+        )
+        for name in made.founders
+    ]
+    founded = await asyncio.gather(*[host.join() for host in later])
+    view = FleetView({key: hosts[0].root.below(key) for key in watched(FIRST)}, FIRST)
+    await view.begin()
+
+    place = view.neighbours["d.worker-2"].place
+    assert place == Place(founded[0].cluster_id, Role.NEIGHBOUR, cluster_mark(2))
+
+    def drained() -> list[str]:
+        return [
+            each.name
+            for host in (*seconds, *later)
+            for each in (host.membership.shown.hosts[host.name],)
+            if each.is_drained
+        ]
+
+    root = later[0].root
+    await set_host_drained(root, 2, "d", is_drained=True)
+    await asyncio.sleep(1)
+    assert drained() == ["d", "d.worker-2"], "a host with its workers"
+    await set_host_drained(root, made.number, "d.worker-2", is_drained=False)
+    await set_host_drained(root, made.number, "e", is_drained=True)
+    await asyncio.sleep(1)
+    assert drained() == ["d", "e", "e.worker-2"]
+    for of_another in ("a", "x"):
+        with pytest.raises(MembershipRefused, match=f"there is no host {of_another}"):
+            await set_host_drained(root, made.number, of_another, is_drained=True)
     await world.close()
 
 

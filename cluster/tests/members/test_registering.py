@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
+from cluster.coordination.coordination import Done, Transaction, Unavailable
+from cluster.members.host_folder import LEASE_FILE, former_lease, save_lease
+from cluster.members.host_lease import HostLease
 from cluster.members.member_operations import remove, set_drained
 from cluster.members.member_records import MembershipRefused
 from cluster.tests.members.joining import TTL_S, SimulatedWorld
@@ -127,3 +132,31 @@ async def test_the_last_host_that_may_lead_is_not_drained() -> None:
     await asyncio.sleep(1)
     assert hosts[0].drained() == ["a", "c"]
     await world.close()
+
+
+def test_the_lease_of_a_folders_former_process_is_ended(tmp_path: Path) -> None:
+    """Else the shards that it led would wait for the end of it."""
+
+    @virtual
+    async def run() -> None:
+        world = SimulatedWorld()
+        hosts = await world.founded()
+        lease = HostLease(hosts[2].root, TTL_S, partial(save_lease, tmp_path))
+        granted = await lease.current()
+        assert not isinstance(granted, Unavailable)
+        record = Transaction({}, {"key": b"x"}, {"key": granted.lease_id})
+        assert isinstance(await hosts[2].root.commit(record), Done)
+        await hosts[2].crash()
+        assert "key" in await world.records()
+
+        await hosts[0].root.end_lease(former_lease(tmp_path))
+
+        assert "key" not in await world.records()
+        await hosts[0].root.end_lease(former_lease(tmp_path))
+        assert hosts[0].alive() == ["a", "b", "c"], "others stay"
+        await world.close()
+
+    assert former_lease(tmp_path) == 0
+    run()
+    (tmp_path / LEASE_FILE).write_bytes(b"rubbish")
+    assert former_lease(tmp_path) == 0

@@ -21,6 +21,7 @@ from cluster.peers.hello import (
     names_of,
 )
 from cluster.peers.peer_outcomes import Reason, Refused
+from cluster.peers.process_names import host_of, process_name, worker_of
 from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Place, Role, cluster_mark
 from cluster.tests.peers.peers import SETTINGS, Peer, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
@@ -71,6 +72,22 @@ def test_the_certificate_names_the_host_exactly() -> None:
     assert found(THEIRS, frozenset({"a", "a.example"})) == 1
     assert names_of({"subjectAltName": (("IP Address", "a"), ("DNS", "x"))}) == {"x"}
     assert names_of(None) == frozenset()
+
+
+def test_the_certificate_of_a_host_is_that_of_its_workers() -> None:
+    second = msgspec.structs.replace(THEIRS, host="a.worker-2")
+    places = PLACES | {"a.worker-2": Place("c1")}
+
+    for names, outcome in (({"a"}, 1), ({"a.worker-2"}, None), ({"b"}, None)):
+        found = agreed(OWN, second, frozenset(names), places.get)
+        assert found == outcome or (
+            isinstance(found, Refused) and found.reason == Reason.WRONG_CERTIFICATE
+        )
+    for host, worker in (("a", 0), ("a", 1), ("a.example", 15)):
+        name = process_name(host, worker)
+        assert is_host_id(name)
+        assert (host_of(name), worker_of(name)) == (host, worker)
+    assert host_of("a.worker-0") == "a.worker-0"
 
 
 def test_a_host_that_is_no_member() -> None:

@@ -36,6 +36,7 @@ from visibility.contract.operations import (
     SendMessageBatch,
 )
 from visibility.rules.acknowledge import ReturnMessages
+from visibility.rules.at_most_once import RemoveTaken
 from visibility.rules.queues import ReadCounters
 from visibility.state.waiters import OnAnswer, Room, Ticket
 from visibility.tests.prepared import KnownQueues
@@ -49,6 +50,7 @@ _OF_ALL_PARTS = (
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
     ReturnMessages,
+    RemoveTaken,
 )
 _LAG_S_MAX = 3.0
 
@@ -73,6 +75,10 @@ class KnownParts(KnownQueues):
         while queue_id in self.purged:
             queue_id = self.purged[queue_id]
         return self.queues.get(queue_id)
+
+    def draining_shards(self) -> frozenset[int]:
+        """See `QueueView`: no cluster is emptied."""
+        return frozenset()
 
     def when_caught_up(self, then: Callable[[], None]) -> None:
         """See `QueueView`; here it always shows everything."""
