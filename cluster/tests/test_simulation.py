@@ -19,7 +19,7 @@ from cluster.tests.simulation.parts_planted import PLANTS as PARTS_PLANTS
 from cluster.tests.simulation.planted import PLANTS
 from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
-from cluster.tests.simulation.retention_planted import BRIEF_PLANTS, SCHEDULE_PLANTS
+from cluster.tests.simulation.retention_planted import BRIEF_PLANTS, ONCE_PLANTS, SCHEDULE_PLANTS
 from cluster.tests.simulation.retention_planted import PLANTS as RETENTION_PLANTS
 from cluster.tests.simulation.run import Shape, simulate
 from cluster.tests.simulation.transaction_planted import PLANTS as TRANSACTION_PLANTS
@@ -46,6 +46,7 @@ _PLANTED: list[tuple[Plant, Shape]] = [
     *((plant, Shape(has_operator=True)) for plant in HOLD_PLANTS),
     *((plant, Shape(has_short=True)) for plant in RETENTION_PLANTS),
     *((plant, Shape(has_brief=True)) for plant in BRIEF_PLANTS),
+    *((plant, Shape(has_once=True)) for plant in ONCE_PLANTS),
     *((plant, Shape(has_schedules=True)) for plant in SCHEDULE_PLANTS),
     *((plant, Shape(shards=3, has_transactions=True)) for plant in TRANSACTION_PLANTS),
     *((plant, Shape(has_sole=True)) for plant in REFUSED_PLANTS),

@@ -45,6 +45,9 @@ class Queue:
     in_flight_max: int = 0
     """Messages that consumers may have at a time, 0 if nothing limits them."""
 
+    is_at_most_once: bool = False
+    """A receive takes its messages for good."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:

@@ -32,6 +32,9 @@ SOLE_NAMES = (SOLE, SOLE_FIFO)
 BRIEF, BRIEF_FIFO = "brief", "brief.fifo"
 BRIEF_NAMES = (BRIEF, BRIEF_FIFO)
 """Queues whose messages have a time to live, in runs that have them."""
+ONCE, ONCE_FIFO = "once", "once.fifo"
+ONCE_NAMES = (ONCE, ONCE_FIFO)
+"""Queues that deliver at most once, in runs that have them."""
 TTL_S = 12
 TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
 """Queues to which messages move."""
@@ -53,8 +56,9 @@ def define_queues(
     has_short: bool = False,
     has_sole: bool = False,
     has_brief: bool = False,
+    has_once: bool = False,
 ) -> None:
-    """Make all queues; those with a short retention, a time to live or one consumer only if so."""
+    """Make all queues; those with policies or one consumer only if so."""
     visibility = str(VISIBILITY_S)
     for name in NAMES:
         history.queues[name] = Queue(name, name, _REACH.get(name, frozenset()), name == ORDER)
@@ -92,6 +96,11 @@ def define_queues(
     for queue_id, name in enumerate(BRIEF_NAMES if has_brief else (), first_brief):
         history.queues[name] = Queue(name, name, is_ordered=name == BRIEF_FIFO, retention_s=TTL_S)
         tags = {"holdfast:ttl": str(TTL_S)}
+        _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
+    for queue_id, name in enumerate(ONCE_NAMES if has_once else (), first_brief + len(BRIEF_NAMES)):
+        is_ordered = name == ONCE_FIFO
+        history.queues[name] = Queue(name, name, is_ordered=is_ordered, is_at_most_once=True)
+        tags = {"holdfast:delivery": "at-most-once"}
         _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
         _define(

@@ -21,6 +21,7 @@ from cluster.tests.simulation.roles import (
     alike_roles,
     consume_alone,
     drawn_brief,
+    drawn_once,
     drawn_operator,
     drawn_parts,
     drawn_schedules,
@@ -32,6 +33,7 @@ from cluster.tests.simulation.roles import (
     let_times_to_live_end,
     mixed_roles,
     schedule,
+    take_once,
     work,
 )
 from cluster.tests.simulation.simulation import Simulation
@@ -84,6 +86,8 @@ class Shape(NamedTuple):
     """A consumer works alone."""
     has_brief: bool = False
     """Messages have a time to live."""
+    has_once: bool = False
+    """Queues deliver at most once."""
     has_schedules: bool = False
     """Messages are scheduled for an instant."""
     has_transactions: bool = False
@@ -118,6 +122,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_parts=drawn_parts(seed),
         has_schedules=drawn_schedules(seed),
         has_brief=drawn_brief(seed),
+        has_once=drawn_once(seed),
         has_transactions=drawn_transactions(seed),
     )
     machine = Machine(
@@ -135,6 +140,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 has_short=shape.has_short,
                 has_sole=shape.has_sole,
                 has_brief=shape.has_brief,
+                has_once=shape.has_once,
             )
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
@@ -144,6 +150,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             roles += [consume_alone] * shape.has_sole + [resize] * shape.has_parts
             roles += [schedule] * shape.has_schedules
             roles += [let_times_to_live_end] * shape.has_brief
+            roles += [take_once] * (2 * shape.has_once)
             roles += [transact] * shape.has_transactions
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
