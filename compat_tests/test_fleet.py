@@ -14,6 +14,9 @@ from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import GATEWAY, HOSTS, MEMBERS, SECOND
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
+from compat_tests.node_process import run_command
+from compat_tests.pages import ask
+from compat_tests.test_cloudwatch import client_of
 
 pytestmark = [
     pytest.mark.slow,
@@ -102,6 +105,83 @@ def test_dead_letters_and_redrives_go_between_clusters(fleet: FleetProcess) -> N
         for shard in each["shards"]
     }
     assert sum(shards.values()) >= 16
+
+
+def test_a_redrive_of_a_queue_in_both_clusters_survives_its_leaders(fleet: FleetProcess) -> None:
+    """One task, started through the gateway; hosts of both clusters are restarted meanwhile."""
+    gateway, host = fleet.client(GATEWAY), fleet.client("a")
+    letters, rescued = made(gateway, "shared-letters"), made(gateway, "rescued")
+    policy = {"deadLetterTargetArn": arn_of(gateway, letters), "maxReceiveCount": 1}
+    made(gateway, "shared-source", RedrivePolicy=json.dumps(policy))
+    place = ("--data", str(fleet.data / "a"))
+    for change in (("split", "--parts", "4"), ("move", "--part", "16", "--shard", "4")):
+        action, *options = change
+        done = run_command("fleet", action, "shared-letters", *options, "--json", *place)
+        assert done.returncode == 0, done.stderr
+    parts = json.loads(done.stdout)["parts"]
+    shards = [part["shard"] for part in parts]
+    assert min(shards) < 3 <= max(shards), "in both clusters"
+    sent = [f"{number}" for number in range(200)]
+    for begin in range(0, 200, 10):
+        entries = [{"Id": body, "MessageBody": body} for body in sent[begin : begin + 10]]
+        gateway.call("SendMessageBatch", QueueUrl=letters, Entries=entries)
+    source = arn_of(gateway, letters)
+
+    gateway.call(
+        "StartMessageMoveTask",
+        SourceArn=source,
+        DestinationArn=arn_of(gateway, rescued),
+        MaxNumberOfMessagesPerSecond=20,
+    )
+    fleet.restart("b")
+    fleet.restart("e")
+
+    def task(client: Boto3Client) -> dict[str, Any]:
+        answer = client.call("ListMessageMoveTasks", SourceArn=source)
+        return dict(answer["Results"][0])
+
+    eventually(lambda: task(gateway)["Status"] == "COMPLETED", within=60)
+    seen = task(host)
+    assert seen["ApproximateNumberOfMessagesMoved"] == 200
+    assert seen["ApproximateNumberOfMessagesToMove"] == 200
+    found: list[str] = []
+    while some := bodies(gateway, rescued, WaitTimeSeconds=2):
+        found += some
+    assert sorted(found) == sorted(sent), "each once"
+
+
+def test_any_host_shows_usage_metrics_and_changes_of_all_clusters(fleet: FleetProcess) -> None:
+    names = [f"measured{number}" for number in range(8)]
+    clients = {host: fleet.client(host) for host in ("a", "e")}
+    for number, name in enumerate(names):
+        client = clients["ae"[number % 2]]
+        url = made(client, name)
+        client.call("SendMessage", QueueUrl=url, MessageBody="x")
+        client.call("TagQueue", QueueUrl=url, Tags={"team": "t"})
+
+    def said(host: str, page: str) -> tuple[str, Any]:
+        status, answer = ask(fleet.parts.cluster().hosts[host], fleet.credentials, page)
+        assert status == 200, answer
+        return json.dumps(answer), answer
+
+    for host in clients:
+        usage, lines = said(host, "usage"), said(host, "api/audit?limit=100")
+        assert [name for name in names if name not in usage[0]] == []
+        assert [name for name in names if name not in lines[0]] == []
+        assert (usage[1]["hosts"], usage[1]["missing"]) == ([*HOSTS, *SECOND], [])
+        metrics = client_of(fleet.parts.cluster().hosts[host], fleet.credentials)
+
+        def are_listed(metrics: Any = metrics) -> bool:
+            pages = metrics.get_paginator("list_metrics").paginate(Namespace="AWS/SQS")
+            found = {each["Dimensions"][0]["Value"] for page in pages for each in page["Metrics"]}
+            return found >= set(names)
+
+        eventually(are_listed, within=90)
+        metrics.close()
+    with fleet.stopped(*SECOND):
+        usage = said("a", "usage")
+        assert "measured0" in usage[0]
+        assert usage[1]["missing"] == list(SECOND)
 
 
 def test_a_cluster_that_is_away_costs_only_its_queues(fleet: FleetProcess) -> None:

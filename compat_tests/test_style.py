@@ -59,6 +59,7 @@ BLIND_EXCEPT = {
     "sqs_api/cloudwatch/monitoring.py": "the root of a request, as in the gateway",
     "sqs_api/gateway/transactions.py": "the root of a request, as in the gateway",
     "cluster/parts/split_fifo_sends.py": "the root of a request, as in the gateway",
+    "cluster/parts/shared_tasks.py": "the root of a look: a bug is logged, and the next look comes",
     "cluster/parts/unlocking.py": "the root of a question: a bug is logged, and it is asked again",
     "cluster/shards/answers.py": "the root of a callback: a bug in one does not delay the others",
     "cluster/shards/delivery.py": "the root of a delivery: a bug is logged, and it is made again",

@@ -247,7 +247,12 @@ def open_cluster_host(
     )
     loop = get_running_loop()
     ids, catalog = loop.create_future(), loop.create_future()
-    questions = Questions(transport)
+    fleet = joined.fleet
+
+    def others() -> list[str]:
+        return [host for number in fleet.founded for host in fleet.hosts_of(number)]
+
+    questions = Questions(transport, others)
     return ClusterHost(process, joined, disk, transport, questions, stores, balance, ids, catalog)
 
 

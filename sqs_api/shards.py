@@ -14,6 +14,8 @@ from auth.envelope import SealBroken
 from cluster.catalog.catalog import Catalog
 from cluster.clock import Clock
 from cluster.keys.keyring import Keyring, KeysAway
+from cluster.parts.shared_tasks import LOOK_S as TASKS_LOOK_S
+from cluster.parts.shared_tasks import SharedTasks
 from cluster.parts.split_queues import SplitQueues
 from cluster.parts.unlocking import LOOK_S, Unlocking
 from cluster.shards.delivery import Deliveries
@@ -82,6 +84,7 @@ class Shards(NamedTuple):
     deliveries: Deliveries
     queue_watch: QueueWatch
     unlocking: Unlocking
+    shared_tasks: SharedTasks
 
     @property
     def feature(self) -> Feature:
@@ -92,6 +95,7 @@ class Shards(NamedTuple):
                 Every(_DISK_CHECK_S, self.look_at_disk),
                 Every(_GIVE_BACK_S, self._give_back_space),
                 Every(LOOK_S, self.unlocking.look),
+                Every(TASKS_LOOK_S, self.shared_tasks.look),
             )
         )
 
@@ -118,6 +122,7 @@ class Shards(NamedTuple):
         """End long polls early."""
         self.deliveries.begin_to_stop()
         self.unlocking.stop()
+        self.shared_tasks.stop()
         self.split.end_waiting()
         self.router.end_waiting()
 
@@ -161,13 +166,25 @@ async def open_shards(
     opened.push_async_callback(deliveries.stop)
     unlocking = Unlocking(router, catalog, entropy)
     opened.callback(unlocking.stop)
+    shared_tasks = SharedTasks(router, catalog, entropy)
+    opened.callback(shared_tasks.stop)
     for shard in all_shards:
         await shard.start(catalog.highest_queue_id)
         opened.push_async_callback(shard.stop)
     watch = QueueWatch(catalog, Router(all_shards))
     split = SplitQueues(router, catalog, entropy)
     shards = Shards(
-        folders, catalog, stores, host.disk, sealer, router, split, deliveries, watch, unlocking
+        folders,
+        catalog,
+        stores,
+        host.disk,
+        sealer,
+        router,
+        split,
+        deliveries,
+        watch,
+        unlocking,
+        shared_tasks,
     )
     shards.look_at_disk()
     await sealer.prepare(catalog)

@@ -10,8 +10,10 @@ from cluster.shards.queue_watch import PRINCIPAL
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.outcomes import PartReading
+from visibility.contract.outcomes import MoveTasks, PartReading
+from visibility.rules.move_tasks import READ_MAX, ReadMoveTasks
 from visibility.rules.queue_parts import CheckPart
+from visibility.rules.shared_moves import KeepMoveTasks
 
 DRAIN_CHECK_S = 1.0
 """Interval of the looks."""
@@ -39,9 +41,21 @@ class Draining:
             answer = await self._router.ask_here(Request(CheckPart(), part, caller, request_id))
             assert isinstance(answer, PartReading)
             if answer.drained_version:
+                await self._give_tasks(part, caller, request_id)
                 await self._catalog.remove_part(part.queue_id, part.version)
                 if self._catalog.queue_of_id(part.queue_id) is None:
                     self._log.info("part_removed", queue=part.name, part=part.part.number)
         except QueueError as error:
             number, text = part.part.number, str(error)
             self._log.warning("part_not_looked_at", queue=part.name, part=number, error=text)
+
+    async def _give_tasks(self, part: QueueDefinition, caller: Caller, request_id: str) -> None:
+        """Let the home keep the move tasks of a part that was it. Raises QueueError."""
+        home = next(each for each in part.all_parts() if each.is_home)
+        tasks = await self._router.ask_here(
+            Request(ReadMoveTasks(limit=READ_MAX), part, caller, request_id)
+        )
+        assert isinstance(tasks, MoveTasks)
+        if tasks.tasks:
+            kept = Request(KeepMoveTasks(tasks.tasks), home, caller, request_id)
+            await self._router.ask(kept)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 
@@ -31,22 +30,37 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer
-from visibility.contract.queue_parts import first_sequence
+from visibility.contract.queue_parts import PARTS_MAX, first_sequence
 from visibility.state.waiters import OnAnswer
 
 AGAIN_S = 0.02
 """Pause before a part is asked again for a message that is on its way."""
+_AGAIN_S_MAX = 0.5
+_PROMPT_MAX = PARTS_MAX
+"""Questions without a pause: a way has no more parts. Then views differ for the moment, and each
+further pause is twice as long."""
 LONGEST_S = 10.0
 """Time after which a request is answered ServiceUnavailable, as one that waits for a leader is."""
 
 
-class _Followed(NamedTuple):
+class _Followed:
     """A request under way: the id that its requests to parts begin with, and when it gives up, on
     the loop's clock."""
 
-    request_id: str
-    until_s: float
-    on_answer: OnAnswer
+    __slots__ = ("asked", "on_answer", "request_id", "until_s")
+
+    def __init__(self, request_id: str, until_s: float, on_answer: OnAnswer) -> None:
+        self.request_id = request_id
+        self.until_s = until_s
+        self.on_answer = on_answer
+        self.asked = 0
+        """Questions to further parts."""
+
+    def pause_s(self) -> float:
+        """The pause before the next question; 0 for none."""
+        self.asked += 1
+        late = self.asked - _PROMPT_MAX
+        return min(_AGAIN_S_MAX, AGAIN_S * 2.0 ** min(late, 10)) if late > 0 else 0.0
 
 
 class Following:
@@ -72,9 +86,16 @@ class Following:
             followed.on_answer(ServiceUnavailable())
         elif isinstance(answer, Departing):
             loop = asyncio.get_running_loop()
-            loop.call_later(AGAIN_S, self._ask, followed, request, request.queue)
+            pause_s = max(AGAIN_S, followed.pause_s())
+            loop.call_later(pause_s, self._ask, followed, request, request.queue)
+        elif pause_s := followed.pause_s():
+            loop = asyncio.get_running_loop()
+            loop.call_later(pause_s, self._look_and_go_on, followed, request)
         else:
             self._go_on(followed, request, has_looked=False)
+
+    def _look_and_go_on(self, followed: _Followed, request: Request) -> None:
+        self._view.when_caught_up(partial(self._go_on, followed, request, has_looked=True))
 
     def _ask_each(self, followed: _Followed, request: Request) -> None:
         cut = one_by_one(request)
@@ -107,4 +128,4 @@ class Following:
             loop = asyncio.get_running_loop()
             loop.call_later(AGAIN_S, self._ask, followed, request, way[0])
         else:
-            self._view.when_caught_up(partial(self._go_on, followed, request, has_looked=True))
+            self._look_and_go_on(followed, request)

@@ -45,8 +45,12 @@ _decode_said = msgspec.msgpack.Decoder(Said).decode
 class Questions:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(
+        self, transport: Transport, others: Callable[[], Iterable[str]] = lambda: ()
+    ) -> None:
+        """`others` gives the names of the hosts of other clusters."""
         self.host = transport.host
+        self._others = others
         self._answers: dict[str, Answer] = {}
         self._transport = transport
         self._tasks: set[asyncio.Task[None]] = set()
@@ -76,8 +80,13 @@ class Questions:
 
     @property
     def hosts(self) -> list[str]:
-        """All hosts, this one first."""
+        """All hosts of this cluster, this one first."""
         return [self.host, *self.peers]
+
+    @property
+    def hosts_of_all_clusters(self) -> list[str]:
+        """All hosts of the fleet, this one first."""
+        return [*self.hosts, *self._others()]
 
     async def ask_all(
         self, hosts: Iterable[str], question: Question, wait_s: float

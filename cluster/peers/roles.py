@@ -21,6 +21,7 @@ from visibility.rules import (
     kept_queues,
     queue_parts,
     queues,
+    shared_moves,
     transactions,
 )
 from visibility.rules.features import OPERATIONS
@@ -87,6 +88,7 @@ _OF_THE_CLUSTER = {
     queue_parts.PartsAdded,
     earlier_parts.ReadLockedGroups,
     earlier_parts.UnlockGroups,
+    shared_moves.AdvanceMoveTask,
     kept_queues.ContinueQueue,
     kept_queues.RestoreMessages,
     kept_queues.DropQueue,

@@ -123,6 +123,14 @@ class Shard:
         state = self._tenure.state
         return [each for each in state.locking if each in state.queues]
 
+    def sharing(self) -> list[int]:
+        """Ids of the queues with a move task of which other parts do shares."""
+        state = self._tenure.state
+        tasks = {
+            each: state.queues[each].active_task for each in state.sharing.keys() & state.queues
+        }
+        return [each for each, task in tasks.items() if task is not None and task.shares]
+
     def counters(self) -> dict[int, QueueCounters]:
         """Counters by id of the queues that hold or held messages."""
         return {queue.queue_id: queue.counters() for queue in self._tenure.state.queues.values()}

@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.driver import Driver
+from cluster.tests.remembering import a_world, answer_to, named
+from cluster.tests.virtual_time import virtual
+from cluster.tests.world import settled
 from storage.checks.consistency import check_queue
 from visibility.contract.errors import (
     InvalidParameterValue,
     MessageNotInflight,
 )
 from visibility.contract.model import QueueCounters, Receipt
+from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease
 from visibility.rules.at_most_once import RemoveTaken
 from visibility.tests import prepared
@@ -197,3 +201,23 @@ def test_rows_are_consistent(suffix: str) -> None:
     once.leases()
 
     assert list(check_queue(once.driver.store, once.queue.queue_id)) == []
+
+
+@virtual
+async def test_a_retry_inside_gets_nothing_that_may_have_reached_the_client() -> None:
+    world = await a_world()
+    queue = prepared.queue_named("once", 4, tags=TAGS)
+    world.queues.define(queue)
+    await answer_to(world, named(prepared.send(queue, "a")))
+    request = named(prepared.receive(queue))
+
+    first = await answer_to(world, request)
+    again = await answer_to(world, request, age_ms=10)
+    other = world.ask(named(prepared.receive(queue)))
+    await settled()
+
+    assert isinstance(first, Deliveries)
+    assert len(first.leases) == 1
+    assert isinstance(again, Deliveries)
+    assert again.leases == []
+    assert other.bodies == []

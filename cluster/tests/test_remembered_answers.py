@@ -57,6 +57,7 @@ from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters, Read
 from visibility.rules.resend import ResendMessage
 from visibility.rules.schedules import ChangeSchedule
 from visibility.rules.selected import DeleteSelected
+from visibility.rules.shared_moves import AdvanceMoveTask, KeepMoveTasks, WorkOnMoveTask
 from visibility.rules.transactions import FindTransaction, TransactMessages
 from visibility.state.short_answers import ShortFailures
 from visibility.tests import prepared
@@ -219,6 +220,9 @@ def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
         FindAttempt,
         ReadLockedGroups,
         UnlockGroups,
+        AdvanceMoveTask,
+        WorkOnMoveTask,
+        KeepMoveTasks,
         ReadOutbox,
         AcceptMessages,
         ClearOutbox,

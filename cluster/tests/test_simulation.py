@@ -22,7 +22,7 @@ from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.priority_planted import LENGTH_PLANTS
 from cluster.tests.simulation.priority_planted import PLANTS as PRIORITY_PLANTS
 from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
-from cluster.tests.simulation.retention_planted import BRIEF_PLANTS, SCHEDULE_PLANTS
+from cluster.tests.simulation.retention_planted import BRIEF_PLANTS, ONCE_PLANTS, SCHEDULE_PLANTS
 from cluster.tests.simulation.retention_planted import PLANTS as RETENTION_PLANTS
 from cluster.tests.simulation.run import Shape, simulate
 from cluster.tests.simulation.transaction_planted import PLANTS as TRANSACTION_PLANTS
@@ -51,6 +51,7 @@ _PLANTED: list[tuple[Plant, Shape]] = [
     *((plant, Shape(has_brief=True)) for plant in BRIEF_PLANTS),
     *((plant, Shape(has_ranked=True)) for plant in PRIORITY_PLANTS),
     *((plant, Shape(has_full=True)) for plant in LENGTH_PLANTS),
+    *((plant, Shape(has_once=True)) for plant in ONCE_PLANTS),
     *((plant, Shape(has_schedules=True)) for plant in SCHEDULE_PLANTS),
     *((plant, Shape(shards=3, has_transactions=True)) for plant in TRANSACTION_PLANTS),
     *(

@@ -51,6 +51,9 @@ class Queue:
     is_strict: bool = False
     """Messages of a higher priority are received before all others."""
 
+    is_at_most_once: bool = False
+    """A receive takes its messages for good."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:

@@ -165,11 +165,21 @@ def _missing(evidence: Evidence) -> Iterator[str]:
             continue
         if any(delivery.begun >= begun for delivery in evidence.deliveries.get(name, ())):
             continue
-        if evidence.is_too_old(sends[0], begun):
+        if evidence.is_too_old(sends[0], begun) or _may_be_taken(evidence, sends[0], begun):
             continue
         removal = evidence.removal(sends[0].queue, sends[0].begun, begun)
         if removal is None or evidence.is_restored(removal, begun, surely=True):
             yield name
+
+
+def _may_be_taken(evidence: Evidence, send: Send, at: float) -> bool:
+    """True if by then a receive took the message for good, or one without a known answer may
+    have."""
+    if not evidence.history.queues[send.queue].is_at_most_once:
+        return False
+    if evidence.history.unknown_receives[send.queue]:
+        return True
+    return any(delivery.begun < at for delivery in evidence.deliveries.get(send.name, ()))
 
 
 # -- violations ------------------------------------------------------------------------------------
@@ -202,6 +212,17 @@ def _returned(evidence: Evidence) -> Iterator[Finding]:
             if delivery.begun > deleted and not is_another:
                 after = delivery.begun - deleted
                 yield name, f"came back {after:.3f} s after its delete, from {delivery.queue}"
+
+
+def _came_again(evidence: Evidence) -> Iterator[Finding]:
+    """Messages that two receives got from a queue that delivers at most once."""
+    for name, deliveries in evidence.deliveries.items():
+        queue = deliveries[0].queue
+        if not evidence.history.queues[queue].is_at_most_once:
+            continue
+        ids = [each.message_id for each in deliveries if each.queue == queue]
+        if len(set(ids)) < len(ids):
+            yield name, f"was received {len(ids)} times from {queue}"
 
 
 def _half_done(evidence: Evidence) -> Iterator[Finding]:
@@ -429,6 +450,8 @@ def _is_gone(evidence: Evidence, send: Send, at: float) -> bool:
         return True
     if evidence.is_deleted_for(send.name, at) or evidence.is_too_old(send, at):
         return True
+    if _may_be_taken(evidence, send, at):
+        return True
     removal = evidence.removal(send.queue, send.begun, at)
     return removal is not None and not evidence.is_restored(removal, at, surely=True)
 
@@ -495,6 +518,7 @@ Rule = Callable[[Evidence], Iterator[Finding]]
 RULES: tuple[Rule, ...] = (
     _wrong_message,
     _returned,
+    _came_again,
     _half_done,
     _consumed_twice,
     _served_after_removal,

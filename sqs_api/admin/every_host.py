@@ -1,4 +1,4 @@
-"""EveryHost: asks all hosts of a cluster for the part that each knows; a single host only itself.
+"""EveryHost: asks all hosts of a fleet for the part that each knows; a single host only itself.
 
 Bodies and answers are msgpack. Hosts that do not answer in time are named.
 """
@@ -60,7 +60,7 @@ class EveryHost:
         if self._questions is None or action in self._of_folder:
             return Heard([await self._own[action](body)], [])
         question = Question(action, b"", body)
-        asked = self._questions.hosts if hosts is None else hosts
+        asked = self._questions.hosts_of_all_clusters if hosts is None else hosts
         answers = await self._questions.ask_all(asked, question, wait_s)
         parts = [each.body for each in answers.values() if each is not None and each.status == _OK]
         missing = [host for host, each in answers.items() if each is None or each.status != _OK]

@@ -15,9 +15,10 @@ from typing import Any
 
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
+from cluster.parts.split_moves import SplitMoves
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.queue_watch import QueueWatch
-from cluster.shards.router import Router
+from cluster.shards.router import Router, answer_to
 from sqs_api.gateway.deletions import Deletions
 from visibility.contract import operations as op
 from visibility.contract import results
@@ -27,7 +28,6 @@ from visibility.contract.errors import (
     QueueError,
     ResourceNotFound,
     ServiceUnavailable,
-    UnsupportedOperation,
 )
 from visibility.contract.limits import LIST_RESULTS
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
@@ -61,6 +61,7 @@ class QueueActions:
         self._catalog = catalog
         self._router = router
         self._split = split
+        self.moves = SplitMoves(router, catalog)
         self._deletions = deletions
         self._watch = watch
 
@@ -176,6 +177,10 @@ class QueueActions:
         assert isinstance(answer, QueueCounters)
         return answer
 
+    async def send(self, request: Request) -> Answer:
+        """Send to a queue of several parts, as its clients do. Raises QueueError."""
+        return await answer_to(self._split.submit, request)
+
     async def _set_queue_attributes(
         self, operation: op.SetQueueAttributes, caller: Caller, base_url: str, request_id: str
     ) -> None:
@@ -217,7 +222,7 @@ class QueueActions:
     async def _move_task(
         self, operation: MoveOperation, caller: Caller, base_url: str, request_id: str
     ) -> Answer:
-        return await self._router.ask(_move_request(operation, self._catalog, caller, request_id))
+        return await self.moves.ask(_move_request(operation, self._catalog, caller, request_id))
 
 
 def _move_request(
@@ -233,8 +238,6 @@ def _move_request(
     else:
         source_arn = operation.source_arn or ""
     source = _queue(catalog, source_arn, caller, _SOURCE_GONE)
-    if source.parts and isinstance(operation, op.StartMessageMoveTask):
-        raise not_of_parts(source)
     if isinstance(operation, op.StartMessageMoveTask):
         if operation.destination_arn is not None:
             destination = _queue(catalog, operation.destination_arn, caller, _DESTINATION_GONE)
@@ -247,15 +250,6 @@ def _move_request(
             # dead-letter queue.
             targets = tuple(queue.arn for queue in sources)
     return Request(operation, source, caller, request_id, destination=destination, targets=targets)
-
-
-def not_of_parts(queue: QueueDefinition) -> UnsupportedOperation:
-    """The refusal of what is not done for queues of several parts."""
-    return UnsupportedOperation(
-        f"Queue {queue.name} is kept in several parts, for which this is not supported. Shrink it "
-        f"first (holdfast fleet shrink {queue.name}), and wait until `holdfast fleet parts` shows "
-        "one."
-    )
 
 
 def _queue(catalog: Catalog, arn: str, caller: Caller, refusal: str) -> QueueDefinition:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from typing import TypedDict
 
+from cluster.parts.part_requests import with_sequence
 from sqs_api.admin.asked import Asked
 from sqs_api.operators.message_answers import admit_of
 from sqs_api.operators.operator_context import OperatorContext
@@ -46,7 +47,8 @@ async def _sample(
     context: OperatorContext, asked: Asked, queue: QueueDefinition, edit: str, sequence: int
 ) -> EditedSample | None:
     """None if the message is gone, long, or cannot be edited any more."""
-    page = await context.ask(asked, BrowseMessages(False, (0, sequence - 1), 1), queue)
+    part = with_sequence(queue, sequence)
+    page = await context.ask(asked, BrowseMessages(False, (0, sequence - 1), 1), part)
     assert isinstance(page, BrowsedPage)
     if not page.messages or page.messages[0].sequence != sequence:
         return None

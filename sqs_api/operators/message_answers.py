@@ -19,7 +19,7 @@ from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_messages import ShownMessage, opened, shown_message
 from visibility.contract.actions import ACTIONS
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
-from visibility.contract.model import QueueDefinition
+from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.naming import queue_url
 from visibility.contract.operations import MessageAttributeValue, SendMessage
 from visibility.contract.outcomes import BrowsedPage, Deduplicated
@@ -164,6 +164,9 @@ async def resend_message(context: OperatorContext, asked: Asked, copy: MessageCo
     if copy.delay_s:
         raise InvalidParameterValue("A copy that replaces a message cannot be delayed.")
     parts = _contents(context, asked, target, copy)
+    (content,) = parts
+    if target.settings.fifo and isinstance(content, Content):
+        target = target.part_for(content.group)
     operation = ResendMessage(replaces=sequence)
     part = with_sequence(queue, sequence)
     return _sent(await context.ask(asked, operation, part, parts=parts, destination=target))

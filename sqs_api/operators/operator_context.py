@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from cluster.catalog.catalog import Catalog
 from cluster.parts.part_requests import to_part
+from cluster.parts.split_moves import OF_TASKS
 from cluster.shards.router import Router
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.every_host import EveryHost
@@ -14,19 +15,14 @@ from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.cloudwatch.metric_actions import Reader
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.payload import Payloads
-from sqs_api.gateway.queue_actions import QueueActions, not_of_parts
+from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings
 from sqs_api.operators.user_admin import UserAdmin
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import Operation, StartMessageMoveTask
+from visibility.contract.operations import Operation, SendMessage
 from visibility.contract.outcomes import Answer
-from visibility.rules.move_plans import PlanMove
-from visibility.rules.move_tasks import MoveSelected
-
-_OF_WHOLE_QUEUES = (PlanMove, MoveSelected, StartMessageMoveTask)
-"""Operations that take messages from a queue, and are not done for queues of several parts."""
 
 
 class OperatorContext(NamedTuple):
@@ -60,14 +56,14 @@ class OperatorContext(NamedTuple):
         self, asked: Asked, operation: Operation, queue: QueueDefinition, **more: Any
     ) -> Answer:
         """Have the shard of a queue decide, or that of a part, on whichever host leads it; a queue
-        of several parts is its home.
-
-        Raises QueueError, among them UnsupportedOperation for what takes whole queues only.
-        """
-        if queue.parts and type(operation) in _OF_WHOLE_QUEUES:
-            raise not_of_parts(queue)
+        of several parts is its home. For sends and move tasks the queue is the whole one. Raises
+        QueueError."""
         request_id = asked.request_id(operation, queue) or f"{self.bits128():032x}"
         request = Request(operation, queue, asked.caller, request_id, **more)
+        if isinstance(operation, OF_TASKS):
+            return await self.actions.moves.ask(request, asked.age_ms)
+        if queue.parts and isinstance(operation, SendMessage):
+            return await self.actions.send(request)
         if queue.parts:
             request = to_part(request, queue)
         return await self.router.ask(request, asked.age_ms)

@@ -12,6 +12,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict
 import msgspec
 from msgspec import Meta
 
+from cluster.parts.part_requests import by_sequences
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import GET_QUEUE, REDRIVE_MESSAGES, REDRIVES, Route
 from sqs_api.http.http_limits import BODY_BYTES_MAX
@@ -30,7 +31,7 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import MOVE_RATE
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace
-from visibility.contract.operations import Operation, StartMessageMoveTask
+from visibility.contract.operations import StartMessageMoveTask
 from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
 from visibility.contract.results import StartMessageMoveTaskResult
 from visibility.rules.move_plans import SAMPLES_MAX, PlanMove
@@ -176,8 +177,7 @@ async def plan_redrive(
             groups,
             ends.edit,
         )
-        step = await _ask(context, asked, operation, ends)
-        assert isinstance(step, MovePlan)
+        step = await _step(context, asked, operation, ends)
         sums.add(step)
         samples += step.samples
         groups = step.groups
@@ -198,6 +198,40 @@ async def plan_redrive(
         "samples": await edited_samples(context, asked, ends.source, ends.edit, samples),
         "next": None if sums.at is None else _token(sums),
     }
+
+
+async def _step(
+    context: OperatorContext, asked: Asked, operation: PlanMove, ends: _Ends
+) -> MovePlan:
+    """A step of the plan: of the named messages, or of one part's from a sequence on. The parts
+    follow each other by their sequences."""
+    queue = ends.source
+    if operation.sequences is not None:
+        sums = _Sums()
+        for part, sequences in by_sequences(queue, operation.sequences):
+            named = msgspec.structs.replace(operation, sequences=sequences)
+            step = await _plan(context, asked, named, ends, part)
+            sums.add(step)
+        return MovePlan(
+            sums.targets, sums.refused, None, sums.passed, sums.expiring, sums.overtaking, [], []
+        )
+    parts = sorted(queue.all_parts(), key=lambda part: part.first_sequence)
+    later = [part for part in parts[1:] if part.first_sequence > operation.from_sequence]
+    part = parts[len(parts) - len(later) - 1]
+    step = await _plan(context, asked, operation, ends, part)
+    if step.next_sequence is None and later:
+        step = msgspec.structs.replace(step, next_sequence=later[0].first_sequence)
+    return step
+
+
+async def _plan(
+    context: OperatorContext, asked: Asked, operation: PlanMove, ends: _Ends, part: QueueDefinition
+) -> MovePlan:
+    answer = await context.ask(
+        asked, operation, part, destination=ends.destination, targets=ends.targets
+    )
+    assert isinstance(answer, MovePlan)
+    return answer
 
 
 def _sum(known: Planned, more: Planned) -> Planned:
@@ -253,7 +287,9 @@ async def start_redrive(
         planned=wanted.planned,
         edit=ends.edit,
     )
-    answer = await _ask(context, asked, operation, ends)
+    answer = await context.ask(
+        asked, operation, ends.source, destination=ends.destination, targets=ends.targets
+    )
     assert isinstance(answer, StartMessageMoveTaskResult)
     return {"handle": answer.task_handle}
 
@@ -307,12 +343,6 @@ def _note(
         asked.noted["reason"] = wanted.reason
 
 
-async def _ask(context: OperatorContext, asked: Asked, operation: Operation, ends: _Ends) -> object:
-    return await context.ask(
-        asked, operation, ends.source, destination=ends.destination, targets=ends.targets
-    )
-
-
 # -- the history -----------------------------------------------------------------------------------
 
 
@@ -359,7 +389,9 @@ async def tasks_of(
 
 def targets_of(task: MoveTask) -> list[str]:
     """ARNs of the queues to which a task moved messages."""
-    return task.sources if task.destination_arn is None else [task.destination_arn]
+    if task.destination_arn is not None:
+        return [task.destination_arn]
+    return [arn for arn in task.sources if arn]
 
 
 async def _undone(

@@ -15,6 +15,7 @@ from cluster.catalog.catalog import Catalog
 from cluster.clock import SystemClock, SystemEntropy
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.keyring import Keyring
+from cluster.parts.shared_tasks import SharedTasks
 from cluster.parts.split_queues import SplitQueues
 from cluster.parts.unlocking import Unlocking
 from cluster.shards.delivery import Deliveries
@@ -149,6 +150,7 @@ async def test_a_worker_needs_no_owner(tmp_path: Path) -> None:
             Deliveries(router, process.entropy),
             watch,
             Unlocking(router, catalog, process.entropy),
+            SharedTasks(router, catalog, process.entropy),
         )
         worker = Worker(
             process,

@@ -22,7 +22,7 @@ OTHER = {"q-whole": "q-split", "q-split": "q-whole"}
 DEAD = "arn:aws:sqs:us-east-1:000000000000:dead-{}"
 BODIES = [f"m{number:02}" for number in range(12)]
 VOLATILE = re.compile(
-    r"(?i)^(message_?id|receipthandle|.*timestamp|sequence|.*_ms|md5.*|.*_s|handle|next|id|bars)$"
+    r"(?i)^(message_?id|receipthandle|taskhandle|.*timestamp|sequence|.*_ms|md5.*|.*_s|handle|next|id|bars)$"
 )
 """Members that differ in any two queues."""
 
@@ -124,7 +124,9 @@ def plain(answer: Any, name: str) -> Any:
     """An answer without what differs in any two queues."""
     if isinstance(answer, dict):
         return {
-            key: plain(value, name) for key, value in answer.items() if not VOLATILE.search(key)
+            plain(key, name): plain(value, name)
+            for key, value in answer.items()
+            if not VOLATILE.search(key)
         }
     if isinstance(answer, list | tuple):
         return sorted((plain(each, name) for each in answer), key=repr)

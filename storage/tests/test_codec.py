@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from visibility.contract.move_task import MessageFilter, MoveTask, Pace
+from visibility.contract.move_task import MessageFilter, MoveTask, Pace, Share
 from visibility.contract.stored_message import Hold, Lease, SentElsewhere, StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_values import (
@@ -91,6 +91,11 @@ ENDED_TASK = MoveTask(
     10,
     True,
     '{"a":1}',
+    [Share(16, True, [7], 5, True, True, True, 4, 3, 2, 1, 9, "no such queue")],
+    1,
+    8,
+    6,
+    True,
 )
 COUNT = 4_096
 ARCHIVED = ArchivedMessage("arn:q", "expired", 1_700_000_000_000, 300, 2, 5, MESSAGE)
@@ -163,6 +168,14 @@ TASK_WITHOUT_A_PLAN = (
     "00a0a00090a000"
 )
 """The form before the messages of a task could be those that a plan counted."""
+TASK_WITHOUT_SHARES = (
+    "01"
+    "b16e8a46"
+    "dc001fcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce00"
+    "011170ce000111710000a752554e4e494e47c0c000c0c093000000a000000000"
+    "00a0a00090a000c2a0"
+)
+"""The form before other parts of a queue had shares in a task."""
 OLD_MESSAGE = (
     "01"
     "b9f8e718"
@@ -233,20 +246,21 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "task": (
         TASK,
         "01"
-        "b16e8a46"
-        "dc001fcd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce00"
+        "2840fd37"
+        "dc0024cd012ca47461736ba561726e3a73c0cd01f4cf0000018bcfe56800ce00"
         "011170ce000111710000a752554e4e494e47c0c000c0c093000000a000000000"
-        "00a0a00090a000c2a0",
+        "00a0a00090a000c2a090000000c2",
     ),
     "ended task": (
         ENDED_TASK,
         "01"
-        "3bd5b2f2"
-        "dc001f01a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641"
+        "2d20a528"
+        "dc002401a47461736ba561726e3a73a561726e3a64000504cd012c0903a64641"
         "494c4544ad6e6f20737563682071756575659207cd012c0291a561726e3a749a"
         "a26964a167a17301020304a474657874aa6e616d653d76616c7565a5612e623d"
         "63933c0a05a663616e61727907025001cd012da561726e3a75a5666978656409"
-        "91a561726e3a73a56f746865720ac3a77b2261223a317d",
+        "91a561726e3a73a56f746865720ac3a77b2261223a317d919d10c3910705c3c3"
+        "c30403020109ad6e6f2073756368207175657565010806c3",
     ),
     "count": (
         COUNT,
@@ -380,6 +394,7 @@ def test_a_task_of_before_is_read_with_the_default_of_what_was_added() -> None:
     assert decode_row(MoveTask, KEY, bytes.fromhex(OLD_TASK)) == TASK
     assert decode_row(MoveTask, KEY, bytes.fromhex(TASK_WITHOUT_A_FILTER)) == TASK
     assert decode_row(MoveTask, KEY, bytes.fromhex(TASK_WITHOUT_A_PLAN)) == TASK
+    assert decode_row(MoveTask, KEY, bytes.fromhex(TASK_WITHOUT_SHARES)) == TASK
 
 
 def test_a_message_of_before_is_read_with_the_defaults_of_what_was_added() -> None:

@@ -57,6 +57,29 @@ class Pace(msgspec.Struct, frozen=True, array_like=True):
     stop_after: int = 0
 
 
+class Share(msgspec.Struct, frozen=True, array_like=True):
+    """The share of another part in a task of a queue with several parts, as it was last heard of.
+    Stored form: only append.
+
+    The part may have moved `granted` messages. `selected` is kept until it begins. It `is_walked`
+    when it has nothing left to move, and `is_ended` when its own task is over or the part is gone.
+    """
+
+    number: int
+    drains: bool = False
+    selected: list[int] | None = None
+    granted: int = 0
+    has_begun: bool = False
+    is_walked: bool = False
+    is_ended: bool = False
+    to_move: int = 0
+    moved: int = 0
+    stayed: int = 0
+    looked_at: int = 0
+    came_back: int = 0
+    failure_reason: str | None = None
+
+
 class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     """A message move task. `rate` is in messages a second (0: as fast as possible). `to_move` is
     the number of messages that a plan counted (`is_planned`), else of those that were visible.
@@ -73,6 +96,11 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     another, named by its id, returns that one's messages; `undone_at_ms` is set in the other.
 
     An `edit` is a JSON merge patch of the bodies that move; `selected` is empty then, too.
+
+    Of a queue with several parts the home has the task and its own numbers, and each other part a
+    task with the same id at its `place` among the `shares`, from 1 on. All of them move what was
+    `granted`, by the latest `order`, and wait for that while `until_sequence` is 0; see
+    `shared_moves.py`.
     """
 
     number: int
@@ -106,6 +134,32 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     undone_at_ms: int = 0
     is_planned: bool = False
     edit: str = ""
+    shares: list[Share] = []
+    place: int = 0
+    granted: int = 0
+    order: int = 0
+    is_walked: bool = False
+
+    @property
+    def is_granted(self) -> bool:
+        """True for the task of a queue with several parts, and for a part's share of one."""
+        return bool(self.shares) or self.place > 0
+
+    @property
+    def charged(self) -> int:
+        """The messages that count against rate and canary: moved ones, and those granted."""
+        if not self.is_granted:
+            return self.moved
+        own = self.moved if self.is_walked else max(self.moved, self.granted)
+        return own + sum(
+            each.moved if each.is_walked or each.is_ended else max(each.moved, each.granted)
+            for each in self.shares
+        )
+
+    @property
+    def returned(self) -> int:
+        """The moved messages that came back, to whichever part."""
+        return self.came_back + sum(each.came_back for each in self.shares)
 
     @property
     def picked(self) -> list[int] | None:
@@ -121,6 +175,24 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
     def is_active(self) -> bool:
         """True while the task has work to do."""
         return self.status in ("RUNNING", "CANCELLING")
+
+
+def whole(task: MoveTask) -> MoveTask:
+    """The task with the sums of its shares, and without the messages that it selected."""
+    shares = task.shares
+    reasons = (each.failure_reason for each in shares if each.failure_reason is not None)
+    to_move = 0 if task.is_planned else sum(each.to_move for each in shares)
+    return msgspec.structs.replace(
+        task,
+        selected=None,
+        shares=[],
+        to_move=task.to_move + to_move,
+        moved=task.moved + sum(each.moved for each in shares),
+        stayed=task.stayed + sum(each.stayed for each in shares),
+        looked_at=task.looked_at + sum(each.looked_at for each in shares),
+        came_back=task.returned,
+        failure_reason=task.failure_reason or next(reasons, None),
+    )
 
 
 class TaskHandle(msgspec.Struct, frozen=True):

@@ -29,6 +29,7 @@ from visibility.rules import (
     schedules,
     selected,
     send,
+    shared_moves,
     transactions,
 )
 from visibility.rules.archive_tables import ARCHIVE_TABLES
@@ -58,6 +59,7 @@ OPERATIONS = _combined(
     acknowledge.OPERATIONS,
     at_most_once.OPERATIONS,
     move_tasks.OPERATIONS,
+    shared_moves.OPERATIONS,
     move_plans.OPERATIONS,
     browse.OPERATIONS,
     selected.OPERATIONS,

@@ -363,6 +363,8 @@ class QueueContinued(Event, frozen=True):
         for task in self.tasks:
             new.tasks[task.number] = task
             if task.is_active:
+                if task.shares:
+                    shard.sharing[new.queue_id] = None
                 shard.plan_pulse(new, task.started_at_ms)
         window.read_again(shard, old)
 

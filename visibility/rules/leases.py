@@ -20,9 +20,10 @@ def first_lease(sequence: int, message: StoredMessage, visible_at_ms: int, now_m
         message.clock_ms,
         message.original_sequence,
         message.sent_at_ms,
-        expires_ms=message.expires_ms,
-        level=message.level,
-        size=message.size,
+        0,
+        message.expires_ms,
+        message.level,
+        message.size,
     )
 
 
@@ -39,9 +40,10 @@ def next_lease(ended: Lease, visible_at_ms: int, now_ms: int) -> Lease:
         ended.clock_ms,
         ended.original_sequence,
         ended.sent_at_ms,
-        expires_ms=ended.expires_ms,
-        level=ended.level,
-        size=ended.size,
+        0,
+        ended.expires_ms,
+        ended.level,
+        ended.size,
     )
 
 
@@ -59,9 +61,10 @@ def no_lease(sequence: int, message: StoredMessage) -> Lease:
         message.clock_ms,
         message.original_sequence,
         message.sent_at_ms,
-        expires_ms=message.expires_ms,
-        level=message.level,
-        size=message.size,
+        0,
+        message.expires_ms,
+        message.level,
+        message.size,
     )
 
 

@@ -15,11 +15,12 @@ those that come back, and an undo those that were not received, with their sourc
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from math import isqrt
 
 import msgspec
 
-from visibility.contract.move_task import CAME_BACK, CANARY, MoveTask
+from visibility.contract.move_task import CAME_BACK, CANARY, MoveTask, whole
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -33,16 +34,17 @@ _LOOKED_AT_BYTES = 1 << 20
 def allowed_now(task: MoveTask, now_ms: int, most: int) -> int:
     """The number of messages that may move now, at most `most`."""
     if task.rate:
-        moved = task.moved - task.paced_moved
+        moved = task.charged - task.paced_moved
         most = min(most, _due(task, now_ms - _since_ms(task)) + 1 - moved)
     if task.pace.canary:
-        most = min(most, task.pace.canary - task.moved)
+        most = min(most, task.pace.canary - task.charged)
     return most
 
 
 def next_move_ms(task: MoveTask) -> int:
-    """The instant at which the next message may move; 0 without a rate."""
-    if not task.rate:
+    """The instant at which the next message may move; 0 without a rate, and for a task that moves
+    what it was granted."""
+    if not task.rate or task.is_granted:
         return 0
     moved, ramp_ms = task.moved - task.paced_moved, task.pace.ramp_s * 1000
     if moved <= 0:
@@ -69,7 +71,7 @@ def _due(task: MoveTask, passed_ms: int) -> int:
 def after_canary(task: MoveTask) -> MoveTask:
     """The task, paused if it has moved its canary."""
     canary = task.pace.canary
-    if not canary or task.moved < canary:
+    if not canary or whole(task).moved < canary:
         return task
     return msgspec.structs.replace(without_canary(task), paused=CANARY)
 
@@ -101,14 +103,19 @@ def watched(shard: ShardState, queue: QueueState, task: MoveTask) -> MoveTask:
         message.message_id.startswith(prefix) for _, message in page.messages
     )
     seen = msgspec.structs.replace(task, came_back=came_back, watched=page.next_sequence or until)
-    limit = task.pace.stop_after
-    if limit and came_back // limit > task.came_back // limit:
-        return msgspec.structs.replace(seen, paused=CAME_BACK)
-    return seen
+    return stopped(task, seen)
+
+
+def stopped(before: MoveTask, after: MoveTask) -> MoveTask:
+    """The task, paused if so many more messages came back that it stops."""
+    limit = after.pace.stop_after
+    if limit and after.returned // limit > before.returned // limit:
+        return msgspec.structs.replace(after, paused=CAME_BACK)
+    return after
 
 
 SOURCES_MAX = 100
-"""Sources that a task's row names."""
+"""Sources that one part's row of a task names; those at each place have numbers of their own."""
 _PREFIX = 13
 _SOURCE = slice(15, 18)
 _RANDOM = 18
@@ -122,6 +129,31 @@ def moved_id(task: MoveTask, source_arn: str | None, stamp: Stamp) -> str:
     return f"{prefix_of(task.task_id)}-4{number:03x}{stamp.message_id()[_RANDOM:]}"
 
 
+def with_source(task: MoveTask, source_arn: str | None) -> MoveTask:
+    """The task, which names this source if it has room for it."""
+    sources, first = list(task.sources), task.place * SOURCES_MAX
+    if source_arn is None or source_arn in sources:
+        return task
+    sources += [""] * (first + SOURCES_MAX - len(sources))
+    own = sources[first : first + SOURCES_MAX]
+    if "" not in own:
+        return task
+    sources[first + own.index("")] = source_arn
+    return msgspec.structs.replace(task, sources=_trimmed(sources))
+
+
+def merged_sources(one: list[str], other: list[str]) -> list[str]:
+    """The sources of two places of a task; each has its numbers."""
+    pairs = zip_longest(one, other, fillvalue="")
+    return [mine or theirs for mine, theirs in pairs]
+
+
+def _trimmed(sources: list[str]) -> list[str]:
+    while sources and not sources[-1]:
+        sources.pop()
+    return sources
+
+
 def prefix_of(task_id: str) -> str:
     """The beginning of the ids of all messages that a task moved."""
     return task_id[:_PREFIX]
@@ -130,4 +162,4 @@ def prefix_of(task_id: str) -> str:
 def source_of(message_id: str, sources: list[str]) -> str | None:
     """The source of a moved message; None if it is not known."""
     number = int(message_id[_SOURCE], 16)
-    return sources[number] if number < len(sources) else None
+    return sources[number] or None if number < len(sources) else None

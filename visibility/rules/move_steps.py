@@ -22,7 +22,7 @@ from visibility.content.sealing import KEY_AGAIN_MS
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.limits import MOVE_TASK_SECONDS_MAX
 from visibility.contract.model import QueueDefinition
-from visibility.contract.move_task import MessageFilter, MoveTask
+from visibility.contract.move_task import MessageFilter, MoveTask, whole
 from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import StoredMessage
 from visibility.contract.time_to_live import expiry
@@ -33,7 +33,6 @@ from visibility.rules.groups import GroupBook
 from visibility.rules.leases import no_lease
 from visibility.rules.message_events import MessagesMoved, Move
 from visibility.rules.move_pace import (
-    SOURCES_MAX,
     WATCH_MS,
     after_canary,
     allowed_now,
@@ -41,6 +40,7 @@ from visibility.rules.move_pace import (
     next_move_ms,
     source_of,
     watched,
+    with_source,
     without_canary,
 )
 from visibility.rules.move_tasks import MoveTaskChanged
@@ -80,34 +80,51 @@ def advance_move_tasks(
     if task.status == "CANCELLING":
         if shard.outbox.has_of_task(task.task_id):
             return (), None  # the end follows when the outbox is cleared
-        return _ended(queue, task, now_ms, "CANCELLED"), None
+        if not all(share.is_ended for share in task.shares):
+            return (), None  # the other parts say when they have stopped
+        return ended(queue, task, now_ms, "CANCELLED"), None
+    if not task.until_sequence:
+        return (), None
     if now_ms - task.started_at_ms > _TASK_MS_MAX:
-        return _ended(queue, task, now_ms, "FAILED", _TOO_LONG), None
+        return ended(queue, task, now_ms, "FAILED", _TOO_LONG), None
     before, task = task, watched(shard, queue, task)
-    if task.paused:
+    allowed = _allowed(task, now_ms)
+    if task.paused or task.is_walked or (task.is_granted and allowed <= 0):
         changed = (MoveTaskChanged(queue.queue_id, task),) if task != before else ()
         return changed, now_ms + WATCH_MS
-    allowed = allowed_now(task, now_ms, CHUNK_MESSAGES)
     if allowed <= 0:
         return (), max(now_ms + 1, next_move_ms(task))
     return _Moving(shard, queue, definition, stamp, task).step(allowed)
+
+
+def _allowed(task: MoveTask, now_ms: int) -> int:
+    if task.is_granted:
+        return min(CHUNK_MESSAGES, task.granted - task.moved)
+    return allowed_now(task, now_ms, CHUNK_MESSAGES)
 
 
 def _without_end(queue: QueueState, now_ms: int) -> tuple[Event, ...]:
     """End a task that has a successor: the Entry of its end was lost with a damaged log."""
     for task in queue.tasks.values():
         if task.is_active:
-            return _ended(queue, task, now_ms, "FAILED", _END_LOST)
+            return ended(queue, task, now_ms, "FAILED", _END_LOST)
     return ()
 
 
-def _ended(
+def ended(
     queue: QueueState, task: MoveTask, now_ms: int, status: str, reason: str | None = None
 ) -> tuple[Event, ...]:
-    ended = msgspec.structs.replace(
+    """The end of a task."""
+    over = msgspec.structs.replace(
         task, status=status, failure_reason=reason, selected=None, paused="", ended_at_ms=now_ms
     )
-    return (MoveTaskChanged(queue.queue_id, ended),)
+    return (MoveTaskChanged(queue.queue_id, over),)
+
+
+def completed(queue: QueueState, task: MoveTask, now_ms: int) -> tuple[Event, ...]:
+    """The end of a task that has looked at all messages."""
+    reason = whole(task).failure_reason
+    return ended(queue, task, now_ms, "COMPLETED" if reason is None else "FAILED", reason)
 
 
 class _Moving:
@@ -279,12 +296,15 @@ class _Moving:
         if self._moves:
             events.append(MessagesMoved(self._queue.queue_id, now_ms, self._moves))
         events += self._departures.events()
+        if is_last and task.is_granted:
+            walked = msgspec.structs.replace(task, is_walked=True)
+            return (*events, MoveTaskChanged(self._queue.queue_id, walked)), now_ms + WATCH_MS
         if is_last:
-            status = "COMPLETED" if self._reason is None else "FAILED"
-            return (*events, *_ended(self._queue, task, now_ms, status, self._reason)), None
+            return (*events, *completed(self._queue, task, now_ms)), None
         if task == self._task:  # the outbox has no room, or a key is not there yet
             return (), now_ms + wait_ms
-        task = without_canary(task) if is_over else after_canary(task)
+        if not task.is_granted:
+            task = without_canary(task) if is_over else after_canary(task)
         changed = MoveTaskChanged(self._queue.queue_id, task)
         wait_ms = _FILTERED_STEP_MS if task.opens and task.rate else 0
         return (*events, changed), max(now_ms + wait_ms, next_move_ms(task))
@@ -399,9 +419,7 @@ class _Moving:
         )
 
     def _new_id(self, source_arn: str | None) -> str:
-        sources = self._task.sources
-        if source_arn is not None and source_arn not in sources and len(sources) < SOURCES_MAX:
-            self._task = msgspec.structs.replace(self._task, sources=[*sources, source_arn])
+        self._task = with_source(self._task, source_arn)
         return moved_id(self._task, source_arn, self._stamp)
 
     def _book(self, definition: QueueDefinition) -> GroupBook:

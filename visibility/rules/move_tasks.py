@@ -23,8 +23,10 @@ from visibility.contract.move_task import (
     MessageFilter,
     MoveTask,
     Pace,
+    Share,
     decode_handle,
     encode_handle,
+    whole,
 )
 from visibility.contract.operations import (
     CancelMessageMoveTask,
@@ -46,6 +48,7 @@ from visibility.rows.row_keys import MOVE_TASK, row_key
 from visibility.rules.decided import Outcome
 from visibility.rules.events import Effects, Event, Notice
 from visibility.rules.operation_kinds import NOTHING, OperationKind, Operations, Replay
+from visibility.rules.queue_parts import check_open, closing
 from visibility.rules.selected import selected
 from visibility.rules.tables import NUMBER_KEY, Table, Tables, has_its_number, keep
 from visibility.state.queue_state import QueueState
@@ -58,6 +61,7 @@ ENDED_KEPT = 200
 """Tasks of a queue that stay listed after their end; AWS shows the last ten."""
 READ_MAX = 100
 _NOTE_MAX = 500
+_NUMBER_BITS = 20
 _FILTERED_AS = 250
 """A step that compares messages with a filter counts as this many that move."""
 
@@ -135,29 +139,31 @@ def _start(
     destination_arn: str | None,
     wanted: MoveSelected,
 ) -> Outcome:
-    queue = shard.queue(request.queue.queue_id)
+    queue, definition = shard.queue(request.queue.queue_id), request.queue
+    check_open(shard, definition)
     begun = _undo_of(queue, wanted.undoes)
     if begun is not None:
         return StartMessageMoveTaskResult(encode_handle(begun)), ()
     if queue.active_task is not None:
-        raise InvalidParameterValue(
-            "There is already a task running. "
-            "Only one active task is allowed for a source queue arn at a given time."
-        )
+        raise one_at_a_time()
     if _active_tasks(shard, request.queue.account) >= MOVE_TASKS_PER_ACCOUNT_MAX:
         raise InvalidParameterValue(
             f"The maximum number of active tasks of an account is {MOVE_TASKS_PER_ACCOUNT_MAX}."
         )
     chosen = None if wanted.sequences is None else selected(wanted.sequences)
+    shares: list[Share] = []
+    if definition.parts:
+        shares, chosen = _shares(definition, chosen)
+    waits = any(share.drains for share in shares)
     task = MoveTask(
-        number=max(queue.tasks, default=0) + 1,
+        number=next_number(queue, definition),
         task_id=stamp.message_id(),
         source_arn=request.queue.arn,
         destination_arn=destination_arn,
         rate=wanted.rate,
         started_at_ms=stamp.now_ms,
         to_move=wanted.planned or (queue.visible if chosen is None else len(chosen)),
-        until_sequence=queue.next_sequence,
+        until_sequence=0 if waits else queue.next_sequence,
         cursor=queue.floor if chosen is None else 0,
         selected=[] if wanted.edit or wanted.filter is not None else chosen,
         targets=None if request.targets is None else list(request.targets),
@@ -170,10 +176,43 @@ def _start(
         undoes=wanted.undoes,
         is_planned=wanted.planned > 0,
         edit=wanted.edit,
+        shares=shares,
     )
+    return StartMessageMoveTaskResult(encode_handle(task)), (begun_task(queue, task),)
+
+
+def one_at_a_time() -> InvalidParameterValue:
+    """The refusal of a second task of a queue."""
+    return InvalidParameterValue(
+        "There is already a task running. "
+        "Only one active task is allowed for a source queue arn at a given time."
+    )
+
+
+def next_number(queue: QueueState, definition: QueueDefinition) -> int:
+    """The number of the next task. Those of a later home are higher than those of one before."""
+    return max(queue.tasks, default=definition.part_number << _NUMBER_BITS) + 1
+
+
+def begun_task(queue: QueueState, task: MoveTask) -> MoveTaskChanged:
+    """The event of a task that begins, for which the oldest one may be forgotten."""
     forgotten = min(queue.tasks) if len(queue.tasks) >= ENDED_KEPT else 0
-    changed = MoveTaskChanged(queue.queue_id, task, forgotten)
-    return StartMessageMoveTaskResult(encode_handle(task)), (changed,)
+    return MoveTaskChanged(queue.queue_id, task, forgotten)
+
+
+def _shares(
+    home: QueueDefinition, chosen: list[int] | None
+) -> tuple[list[Share], list[int] | None]:
+    """The shares of the other parts, and the selected messages of the home."""
+    of_part: dict[int, list[int]] = {part.number: [] for part in home.parts}
+    for sequence in chosen or ():
+        of_part[home.way_of(sequence)[0].part_number].append(sequence)
+    shares = [
+        Share(part.number, not part.is_open, None if chosen is None else of_part[part.number])
+        for part in home.parts
+        if part.queue_id != home.queue_id
+    ]
+    return shares, None if chosen is None else of_part[home.part_number]
 
 
 def _undo_of(queue: QueueState, task_id: str) -> MoveTask | None:
@@ -188,7 +227,8 @@ def _undo_of(queue: QueueState, task_id: str) -> MoveTask | None:
 def _active_tasks(shard: ShardState, account: str) -> int:
     active = 0
     for queue in shard.queues.values():
-        if queue.tasks and queue.active_task is not None:
+        task = queue.active_task if queue.tasks else None
+        if task is not None and not task.place:
             definition = shard.definitions.queue_of_id(queue.queue_id)
             active += definition is not None and definition.account == account
     return active
@@ -202,8 +242,8 @@ def decide_cancel_message_move_task(shard: ShardState, request: Request, stamp: 
     task = _task_of(queue, operation.task_handle)
     if task.status != "RUNNING":
         raise InvalidParameterValue("Only active tasks can be cancelled.")
-    cancelling = msgspec.structs.replace(task, status="CANCELLING")
-    result = CancelMessageMoveTaskResult(task.moved)
+    cancelling = msgspec.structs.replace(task, status="CANCELLING", order=task.order + 1)
+    result = CancelMessageMoveTaskResult(whole(task).moved)
     return result, (MoveTaskChanged(queue.queue_id, cancelling),)
 
 
@@ -211,7 +251,7 @@ def _task_of(queue: QueueState, handle: str | None) -> MoveTask:
     """The task that a handle names. Raises InvalidParameterValue, ResourceNotFound."""
     task_id = decode_handle(handle or "").task_id
     for task in queue.tasks.values():
-        if task.task_id == task_id:
+        if task.task_id == task_id and not task.place:
             return task
     raise ResourceNotFound("Task does not exist.")
 
@@ -239,13 +279,21 @@ def decide_change_move_task(shard: ShardState, request: Request, stamp: Stamp) -
         changed = _resumed(task, stamp.now_ms)
     if changed == task:
         return None, ()
+    changed = msgspec.structs.replace(changed, order=task.order + 1)
     return None, (MoveTaskChanged(queue.queue_id, changed),)
 
 
 def _resumed(task: MoveTask, now_ms: int) -> MoveTask:
     if not task.paused:
         return task
-    return msgspec.structs.replace(task, paused="", paced_from_ms=now_ms, paced_moved=task.moved)
+    return _paced_from(msgspec.structs.replace(task, paused=""), now_ms)
+
+
+def _paced_from(task: MoveTask, now_ms: int) -> MoveTask:
+    """The task, whose rate counts from now on; what was granted and not moved is so no more."""
+    shares = [msgspec.structs.replace(each, granted=each.moved) for each in task.shares]
+    task = msgspec.structs.replace(task, granted=task.moved, shares=shares, paced_from_ms=now_ms)
+    return msgspec.structs.replace(task, paced_moved=task.charged)
 
 
 def _repaced(task: MoveTask, wanted: ChangeMoveTask, now_ms: int) -> MoveTask:
@@ -255,38 +303,44 @@ def _repaced(task: MoveTask, wanted: ChangeMoveTask, now_ms: int) -> MoveTask:
         task = msgspec.structs.replace(task, pace=pace)
     if wanted.rate is None or wanted.rate == task.rate:
         return task
-    return msgspec.structs.replace(
-        task,
-        rate=wanted.rate,
-        pace=msgspec.structs.replace(task.pace, ramp_s=0),
-        paced_from_ms=now_ms,
-        paced_moved=task.moved,
-    )
+    pace = msgspec.structs.replace(task.pace, ramp_s=0)
+    return _paced_from(msgspec.structs.replace(task, rate=wanted.rate, pace=pace), now_ms)
 
 
 def decide_read_move_tasks(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
     """A page of tasks, newest first, without the messages they selected."""
     operation = request.operation
     assert isinstance(operation, ReadMoveTasks)
-    tasks = shard.queue(request.queue.queue_id).tasks
     limit = max(1, min(operation.limit, READ_MAX))
-    numbers = [number for number in tasks if not operation.before or number < operation.before]
-    page = [tasks[number] for number in sorted(numbers, reverse=True)[:limit]]
-    return MoveTasks([msgspec.structs.replace(task, selected=None) for task in page]), ()
+    latest = latest_tasks(shard.queue(request.queue.queue_id))
+    page = [each for each in latest if not operation.before or each.number < operation.before]
+    return MoveTasks([whole(task) for task in page[:limit]]), ()
+
+
+def latest_tasks(queue: QueueState) -> list[MoveTask]:
+    """The tasks of a queue, newest first, without shares in those of other parts."""
+    tasks = (task for task in queue.tasks.values() if not task.place)
+    return sorted(tasks, key=lambda task: -task.number)
 
 
 def decide_list_message_move_tasks(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
-    """The latest tasks, newest first."""
+    """The latest tasks, newest first. A part that drains closes: so no task begins there any
+    more."""
     operation = request.operation
     assert isinstance(operation, ListMessageMoveTasks)
     limit = operation.max_results or MOVE_TASK_RESULTS.default or 1
-    tasks = sorted(shard.queue(request.queue.queue_id).tasks.values(), key=lambda t: -t.number)
-    results = [shown_task(task) for task in tasks[:limit]]
-    return ListMessageMoveTasksResult(results or None), ()
+    definition = request.queue
+    events: tuple[Event, ...] = ()
+    if definition.parts and not definition.part.is_open:
+        events = closing(shard, definition, stamp.now_ms)
+    latest = latest_tasks(shard.queue(definition.queue_id))
+    results = [shown_task(task) for task in latest[:limit]]
+    return ListMessageMoveTasksResult(results or None), events
 
 
 def shown_task(task: MoveTask) -> ListMessageMoveTasksResultEntry:
     """A task as clients see it."""
+    task = whole(task)
     return ListMessageMoveTasksResultEntry(
         task_handle=encode_handle(task) if task.status == "RUNNING" else None,
         status=task.status,
@@ -327,9 +381,14 @@ class MoveTaskChanged(Event, frozen=True):
     def apply(self, shard: ShardState) -> None:
         queue = shard.queue(self.queue_id)
         task = self.task
+        is_latest = task.number >= max(queue.tasks, default=0)
         queue.tasks[task.number] = task
         queue.tasks.pop(self.forgotten, None)
+        if not is_latest:  # the history of a home before
+            queue.tasks = dict(sorted(queue.tasks.items()))
         if task.is_active:
+            if task.shares:
+                shard.sharing[queue.queue_id] = None
             shard.plan_pulse(queue, task.started_at_ms)
 
     @override
@@ -340,7 +399,7 @@ class MoveTaskChanged(Event, frozen=True):
 
     def tell(self, turn: Effects) -> None:
         """Log the end of a task: ListMessageMoveTasks has no field for messages that stayed."""
-        if not self.task.is_active:
+        if not self.task.is_active and not self.task.place:
             turn.notices.append(_end_notice(self.task))
 
     @property
@@ -351,6 +410,7 @@ class MoveTaskChanged(Event, frozen=True):
 
 def _end_notice(task: MoveTask) -> Notice:
     """The line for the end of a move task."""
+    task = whole(task)
     fields: dict[str, object] = {
         "source_arn": task.source_arn,
         "status": task.status,

@@ -11,7 +11,7 @@ from visibility.contract.outcomes import QueueReading, QueuesRead
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rules.decided import Outcome
 from visibility.rules.hold_messages import held_leases
-from visibility.rules.move_tasks import shown_task
+from visibility.rules.move_tasks import latest_tasks, shown_task
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.state.ages import OldestMessages, oldest_messages
 from visibility.state.queue_state import QueueState
@@ -73,7 +73,7 @@ def decide_read_queues(shard: ShardState, request: Request, stamp: Stamp) -> Out
 
 def _read(shard: ShardState, queue: QueueState) -> QueueReading:
     oldest, counts, shown = _oldest(shard, queue), queue.counts, queue.counters()
-    latest = max(queue.tasks, default=None)
+    latest = next(iter(latest_tasks(queue)), None)
     return QueueReading(
         queue.queue_id,
         shown.visible,
@@ -88,8 +88,8 @@ def _read(shard: ShardState, queue: QueueState) -> QueueReading:
         counts.expired,
         counts.moved_in,
         counts.moved_out,
-        None if latest is None else shown_task(queue.tasks[latest]),
-        "" if latest is None else queue.tasks[latest].paused,
+        None if latest is None else shown_task(latest),
+        "" if latest is None else latest.paused,
         sum(1 for _ in held_leases(queue)) if queue.holds else 0,
     )
 

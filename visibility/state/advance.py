@@ -95,6 +95,8 @@ def restore(shard: ShardState, queue: QueueState, leases: list[Lease]) -> None:
     shard.queues[queue.queue_id] = queue
     if queue.locked:
         shard.locking[queue.queue_id] = None
+    if queue.tasks and queue.active_task is not None and queue.active_task.shares:
+        shard.sharing[queue.queue_id] = None
     for lease in leases:
         hide(shard, queue, lease, 0)
     queue.counts = Counts(restored=queue.stored)

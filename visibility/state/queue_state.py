@@ -71,6 +71,7 @@ class Counts(msgspec.Struct):
         return there - left - self.quarantined
 
 
+_NO_LEVELS: list[tuple[int, int, int]] = []
 SPAN_BITS = 12
 """Messages are counted by spans of 4,096 sequences, so that the first one is found without a
 scan."""
@@ -340,13 +341,16 @@ class QueueState:
             self.continues,
             self.first_sequence,
             self.departed,
-            [(each.level, each.waiting, each.low_water) for each in self.levels.values()],
+            self._levels_row() if self.levels else _NO_LEVELS,
             self.size,
             self.sized_from,
         )
         spans = {span: self.spans.get(span, 0) for span in self.changed_spans}
         write_queue(changes, self.queue_id, row, spans)
         self.changed_spans.clear()
+
+    def _levels_row(self) -> list[tuple[int, int, int]]:
+        return [(each.level, each.waiting, each.low_water) for each in self.levels.values()]
 
     @classmethod
     def of(cls, queue_id: int, row: QueueRow, spans: dict[int, int]) -> QueueState:

@@ -83,6 +83,7 @@ class ShardState:
         "queues",
         "rows",
         "sealing",
+        "sharing",
         "to_wake",
         "transactions_since_ms",
         "waits",
@@ -124,6 +125,9 @@ class ShardState:
         """Parts of queues that closed, by queue id; those that are gone stay."""
         self.locking: dict[int, None] = {}
         """Ids of queues with locked groups; some may have none any more."""
+        self.sharing: dict[int, None] = {}
+        """Ids of queues with a move task of which other parts do shares; some may have none any
+        more."""
         self.transactions_since_ms = 0
         """Transactions before this instant were forgotten since the start."""
         self.memory: AnswerMemory | None = None

@@ -20,6 +20,7 @@ from visibility.contract.results import (
     SendMessageBatchResult,
     SendMessageResult,
 )
+from visibility.rules.at_most_once import RemoveTaken
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.move_tasks import MoveSelected
 from visibility.tests import prepared
@@ -286,6 +287,12 @@ class Client:
                 f"{self.name} has {delivery.name} {lease.receive_count} {message.message_id}"
             )
         return held
+
+    async def note_written(self, all_held: Sequence[Held]) -> None:
+        """Have what was received for good removed, as the gateway does once it wrote the answer."""
+        receipts = [held.receipt for held in all_held]
+        queue = self.queue(all_held[0].delivery.queue)
+        await self.ask(prepared.prepared(queue, RemoveTaken(), receipts), "remove what it took")
 
     # -- deliveries --------------------------------------------------------------------------------
 

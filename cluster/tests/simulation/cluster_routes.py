@@ -9,11 +9,13 @@ from functools import partial
 from random import Random
 from typing import Any, cast
 
+from cluster.parts.shared_tasks import LOOK_S, SharedTasks
 from cluster.shards.delivery import Deliveries
 from cluster.shards.router import Router
 from cluster.shards.shard_report import OnNews
 from cluster.tests.replication.shard_hosts import ShardCluster
 from cluster.tests.replication.shard_process import Process
+from cluster.tests.simulation.known_parts import KnownParts
 from cluster.tests.simulation.worker import SimulatedEntropy
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Request
@@ -30,6 +32,8 @@ _ANSWER_S = 10.0
 
 class Elsewhere:
     """A shard of another host."""
+
+    ready = False
 
     def subscribe(self, on_news: OnNews) -> None:
         """See Shard. There is no news."""
@@ -97,16 +101,28 @@ class Routes:
         return answer
 
 
-def connect(clusters: Sequence[ShardCluster], random: Random) -> None:
-    """Let messages go between the shards."""
+def connect(clusters: Sequence[ShardCluster], known: KnownParts, random: Random) -> None:
+    """Let messages and the orders of move tasks go between the shards."""
+    looking: set[asyncio.Task[None]] = set()
 
     def begin(number: int, process: Process) -> None:
         routes = Routes(clusters, process, number, Random(random.getrandbits(64)))
         entropy = SimulatedEntropy(Random(random.getrandbits(64)))
         process.deliveries = Deliveries(cast("Router", routes), entropy)
+        shared = SharedTasks(cast("Router", routes), known, entropy)
+        task = asyncio.get_running_loop().create_task(_look(process, shared))
+        looking.add(task)
+        task.add_done_callback(looking.discard)
 
     for cluster in clusters:
         cluster.began = partial(begin, cluster.number)
+
+
+async def _look(process: Process, shared: SharedTasks) -> None:
+    while not process.is_over:
+        await shared.look()
+        await asyncio.sleep(LOOK_S)
+    shared.stop()
 
 
 def _settle(future: asyncio.Future[Answer | QueueError], answer: Answer | QueueError) -> None:

@@ -107,8 +107,9 @@ def simulate(
         # Without damage, too: after a power cut a log may begin where its rows end.
         cluster.checkpoints = Checkpointing(CheckpointSettings(), ScrubTimes())
         clusters.append(cluster)
-    if shape.shards > 1 and not shape.is_fleet:
-        connect(clusters, Random(random.getrandbits(64)))
+    if not shape.is_fleet:
+        bits = random.getrandbits(64) if shape.shards > 1 else seed
+        connect(clusters, machine.queues, Random(bits))
     loop = VirtualLoop()
     loop.set_exception_handler(reporter(machine.violations))
     with watched_log(machine.violations), small_steps():

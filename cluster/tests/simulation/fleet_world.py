@@ -11,8 +11,9 @@ from random import Random
 
 import msgspec
 
+from cluster.parts.shared_tasks import LOOK_S, SharedTasks
 from cluster.parts.split_receives import SplitReceive
-from cluster.parts.unlocking import LOOK_S, Unlocking
+from cluster.parts.unlocking import Unlocking
 from cluster.peers.forwarded import ForwardedRequests
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.held_requests import Routed
@@ -131,6 +132,7 @@ class FleetHost:
             self.transport.serve(Channel.REQUESTS, self._entering(service), role)
         process.deliveries = Deliveries(self.router, entropy)
         self.unlocking = Unlocking(self.router, host.cluster.queues, entropy)
+        self.shared_tasks = SharedTasks(self.router, host.cluster.queues, entropy)
         self._looking = asyncio.get_running_loop().create_task(self._look())
         self._life = asyncio.get_running_loop().create_task(self._live(fleet))
 
@@ -167,10 +169,12 @@ class FleetHost:
         while True:
             await asyncio.sleep(LOOK_S)
             await self.unlocking.look()
+            await self.shared_tasks.look()
 
     def end(self) -> None:
         """The process is gone, with its connections."""
         self.unlocking.stop()
+        self.shared_tasks.stop()
         self._looking.cancel()
         self.leaders.is_over = True
         self.router.shards = {}

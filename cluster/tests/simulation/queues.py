@@ -32,6 +32,9 @@ SOLE_NAMES = (SOLE, SOLE_FIFO)
 BRIEF, BRIEF_FIFO = "brief", "brief.fifo"
 BRIEF_NAMES = (BRIEF, BRIEF_FIFO)
 """Queues whose messages have a time to live, in runs that have them."""
+ONCE, ONCE_FIFO = "once", "once.fifo"
+ONCE_NAMES = (ONCE, ONCE_FIFO)
+"""Queues that deliver at most once, in runs that have them."""
 TTL_S = 12
 FULL = "full"
 FULL_MAX = 6
@@ -60,9 +63,9 @@ def define_queues(
     has_brief: bool = False,
     has_ranked: bool = False,
     has_full: bool = False,
+    has_once: bool = False,
 ) -> None:
-    """Make all queues; those with a short retention, a time to live, one consumer, priorities or a
-    limit only if so."""
+    """Make all queues; those with policies or one consumer only if so."""
     visibility = str(VISIBILITY_S)
     for name in NAMES:
         history.queues[name] = Queue(name, name, _REACH.get(name, frozenset()), name == ORDER)
@@ -101,6 +104,7 @@ def define_queues(
         history.queues[name] = Queue(name, name, is_ordered=name == BRIEF_FIFO, retention_s=TTL_S)
         tags = {"holdfast:ttl": str(TTL_S)}
         _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
+    full_id = first_brief + len(BRIEF_NAMES) + 1
     if has_ranked:
         history.queues[RANKED] = Queue(RANKED, RANKED, is_strict=True)
         tags = {"holdfast:priority": "strict"}
@@ -109,8 +113,12 @@ def define_queues(
     if has_full:
         history.queues[FULL] = Queue(FULL, FULL, messages_max=FULL_MAX)
         tags = {"holdfast:max-messages": str(FULL_MAX)}
-        full_id = first_brief + len(BRIEF_NAMES) + 1
         _define(machine, queue_named(FULL, full_id, tags=tags, VisibilityTimeout=visibility))
+    for queue_id, name in enumerate(ONCE_NAMES if has_once else (), full_id + 1):
+        is_ordered = name == ONCE_FIFO
+        history.queues[name] = Queue(name, name, is_ordered=is_ordered, is_at_most_once=True)
+        tags = {"holdfast:delivery": "at-most-once"}
+        _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
         _define(
             machine,

@@ -8,7 +8,7 @@ import pytest
 from cluster.tests.simulation.planting import Plant
 from visibility.contract.model import Content
 from visibility.contract.stored_message import Lease
-from visibility.rules import levelling
+from visibility.rules import levelling, receive
 from visibility.rules.retention import TooOld
 from visibility.rules.send import Sending
 from visibility.state import window
@@ -99,6 +99,12 @@ def forget_the_next_end(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShardState, "plan_expiry", lambda shard, queue, expires_ms: None)
 
 
+def take_for_a_while(patch: pytest.MonkeyPatch) -> None:
+    """A message of a queue that delivers at most once comes again after its visibility timeout."""
+    patch.setattr(receive, "hidden_until_ms", lambda settings, operation, until_ms: until_ms)
+
+
+ONCE_PLANTS: tuple[Plant, ...] = (take_for_a_while,)
 BRIEF_PLANTS: tuple[Plant, ...] = (forget_the_next_end,)
 SCHEDULE_PLANTS: tuple[Plant, ...] = (deliver_at_once, forget_schedules_at_a_start)
 PLANTS: tuple[Plant, ...] = (

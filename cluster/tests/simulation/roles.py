@@ -260,6 +260,25 @@ async def consume_alone(client: Client, steps: int) -> None:
         await _pause(client)
 
 
+async def take_once(client: Client, steps: int) -> None:
+    """Send to queues that deliver at most once, and receive from them; some hosts do not say that
+    the answer was written, and some clients hang up."""
+    place: int | None = 1
+    for _ in range(2 * steps):
+        if client.random.random() < 0.5:
+            queue = queues.ONCE
+            await client.send(queue, [client.new_body() for _ in range(3)])
+        else:
+            queue = queues.ONCE_FIFO
+            place = place and await client.send_in_order(queue, client.name, place)
+        if client.random.random() < 0.2:
+            await client.poll_and_hang_up(queue, wait_s=1)
+        held = await client.receive(queue, client.random.choice((1, 10)))
+        if held and client.random.random() < 0.8:
+            await client.note_written(held)
+        await _pause(client)
+
+
 async def send_alike(client: Client, steps: int) -> None:
     """Send messages of one size, singly: an Entry may then end where a forgotten one of the same
     size did."""
@@ -297,6 +316,11 @@ def drawn_short(seed: int) -> bool:
 def drawn_sole(seed: int) -> bool:
     """True in a quarter of the seeds: a consumer works alone in this one."""
     return Random(f"sole consumer {seed}").random() < 0.25
+
+
+def drawn_once(seed: int) -> bool:
+    """True in a quarter of the seeds: queues deliver at most once in this one."""
+    return Random(f"at most once {seed}").random() < 0.25
 
 
 def drawn_schedules(seed: int) -> bool:

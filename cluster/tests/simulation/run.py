@@ -22,6 +22,7 @@ from cluster.tests.simulation.roles import (
     consume_alone,
     drawn_brief,
     drawn_full,
+    drawn_once,
     drawn_operator,
     drawn_parts,
     drawn_ranked,
@@ -35,6 +36,7 @@ from cluster.tests.simulation.roles import (
     let_times_to_live_end,
     mixed_roles,
     schedule,
+    take_once,
     work,
     work_by_priority,
 )
@@ -92,6 +94,8 @@ class Shape(NamedTuple):
     """A queue holds few messages."""
     has_ranked: bool = False
     """Messages have priorities."""
+    has_once: bool = False
+    """Queues deliver at most once."""
     has_schedules: bool = False
     """Messages are scheduled for an instant."""
     has_transactions: bool = False
@@ -126,6 +130,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_parts=drawn_parts(seed),
         has_schedules=drawn_schedules(seed),
         has_brief=drawn_brief(seed),
+        has_once=drawn_once(seed),
         has_transactions=drawn_transactions(seed),
         has_ranked=drawn_ranked(seed),
         has_full=drawn_full(seed),
@@ -147,6 +152,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 has_brief=shape.has_brief,
                 has_ranked=shape.has_ranked,
                 has_full=shape.has_full,
+                has_once=shape.has_once,
             )
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
@@ -156,6 +162,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             roles += [consume_alone] * shape.has_sole + [resize] * shape.has_parts
             roles += [schedule] * shape.has_schedules
             roles += [let_times_to_live_end] * shape.has_brief
+            roles += [take_once] * (2 * shape.has_once)
             roles += [transact] * shape.has_transactions
             roles += [work_by_priority] * shape.has_ranked + [fill_up] * shape.has_full
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))

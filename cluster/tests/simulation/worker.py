@@ -10,7 +10,8 @@ from random import Random
 from zlib import crc32
 
 from cluster.clock import SystemClock
-from cluster.parts.unlocking import LOOK_S, Unlocking
+from cluster.parts.shared_tasks import LOOK_S, SharedTasks
+from cluster.parts.unlocking import Unlocking
 from cluster.shards.delivery import Deliveries
 from cluster.shards.lead import ShardParts
 from cluster.shards.router import Router
@@ -105,6 +106,7 @@ class Worker:
         self.deliveries = Deliveries(self.router, entropy)
         self.split = split_queues(self.router, machine.queues, Random(machine.part_seed))
         self.unlocking = Unlocking(self.router, machine.queues, entropy)
+        self.shared_tasks = SharedTasks(self.router, machine.queues, entropy)
         self._looking: asyncio.Task[None] | None = None
 
     @property
@@ -121,6 +123,7 @@ class Worker:
     async def _look(self) -> None:
         while not self.is_over:
             await self.unlocking.look()
+            await self.shared_tasks.look()
             await asyncio.sleep(LOOK_S)
 
     def end(self) -> None:
@@ -128,6 +131,7 @@ class Worker:
         self._disk.is_over = True
         self.deliveries.begin_to_stop()
         self.unlocking.stop()
+        self.shared_tasks.stop()
         self.split.end_waiting()
         for part in self.parts:
             part.end()
@@ -136,6 +140,7 @@ class Worker:
         """Stop cleanly."""
         await self.deliveries.stop()
         self.unlocking.stop()
+        self.shared_tasks.stop()
         self.split.end_waiting()
         stops = [part.shard.stop() for part in self.parts]
         ends = await asyncio.gather(*stops, return_exceptions=True)

@@ -1,0 +1,130 @@
+"""SplitMoves: requests about the move tasks of queues, also of those with several parts.
+
+The home has the tasks (`visibility/rules/shared_moves.py`). A home that drains keeps those that it
+began until it is empty, and gives them to the present one then (`draining.py`). So tasks are looked
+for at the home, and at the parts that drain.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from cluster.catalog.catalog_records import name_of
+from cluster.parts.part_requests import View, to_part
+from cluster.shards.router import Router
+from visibility.contract.errors import (
+    Moved,
+    QueueDoesNotExist,
+    ResourceNotFound,
+    ServiceUnavailable,
+)
+from visibility.contract.limits import MOVE_TASK_RESULTS
+from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import (
+    CancelMessageMoveTask,
+    ListMessageMoveTasks,
+    StartMessageMoveTask,
+)
+from visibility.contract.outcomes import Answer, MoveTasks
+from visibility.contract.results import ListMessageMoveTasksResult
+from visibility.rules.move_tasks import ChangeMoveTask, MoveSelected, ReadMoveTasks, one_at_a_time
+
+_STARTS = (StartMessageMoveTask, MoveSelected)
+_NAMED = (CancelMessageMoveTask, ChangeMoveTask)
+_LISTS = (ListMessageMoveTasks, ReadMoveTasks)
+OF_TASKS = _STARTS + _NAMED + _LISTS
+"""Operations about move tasks."""
+_ROUNDS_MAX = 3
+"""Homes that a start asks, while the queue moves."""
+
+
+class SplitMoves:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, router: Router, view: View) -> None:
+        self._router = router
+        self._view = view
+
+    async def ask(self, request: Request, age_ms: int = 0) -> Answer:
+        """Have a request about move tasks decided; see `Router.ask`. It names the whole queue.
+        Raises QueueError."""
+        operation = request.operation
+        if isinstance(operation, _STARTS):
+            return await self._start(request, age_ms)
+        if not request.queue.parts:
+            return await self._router.ask(request, age_ms)
+        if isinstance(operation, _NAMED):
+            return await self._ask_the_one(request, age_ms)
+        answers = await asyncio.gather(
+            *(self._router.ask(to_part(request, part), age_ms) for part in _with_tasks(request))
+        )
+        return _merged(request, answers)
+
+    async def _start(self, request: Request, age_ms: int) -> Answer:
+        """Ask the present home, once parts that drain have said that no task runs there."""
+        for _ in range(_ROUNDS_MAX):
+            await self._check_former_homes(request)
+            home = to_part(request, request.queue) if request.queue.parts else request
+            try:
+                return await self._router.ask(home, age_ms)
+            except Moved:
+                request = await self._renewed(request)
+        raise ServiceUnavailable()
+
+    async def _check_former_homes(self, request: Request) -> None:
+        """Raises InvalidParameterValue if a task of the queue runs at a former home."""
+        operation = ListMessageMoveTasks(request.queue.arn)
+        for part in _with_tasks(request)[1:]:
+            answer = await self._router.ask(to_part(request, part, operation))
+            assert isinstance(answer, ListMessageMoveTasksResult)
+            if any(each.status in ("RUNNING", "CANCELLING") for each in answer.results or ()):
+                raise one_at_a_time()
+
+    async def _renewed(self, request: Request) -> Request:
+        """The request with the latest definition of its queue. Raises QueueDoesNotExist."""
+        is_known = asyncio.Event()
+        self._view.when_caught_up(is_known.set)
+        await is_known.wait()
+        queue = self._view.find(name_of(request.queue))
+        if queue is None:
+            raise QueueDoesNotExist()
+        return msgspec.structs.replace(request, queue=queue)
+
+    async def _ask_the_one(self, request: Request, age_ms: int) -> Answer:
+        """Ask the part that has the named task. Raises ResourceNotFound if none has."""
+        refusal = ResourceNotFound("Task does not exist.")
+        for part in _with_tasks(request):
+            try:
+                return await self._router.ask(to_part(request, part), age_ms)
+            except ResourceNotFound as absent:
+                refusal = absent
+        raise refusal
+
+
+def _with_tasks(request: Request) -> list[QueueDefinition]:
+    """The home, and the parts that may have been it."""
+    queue = request.queue
+    return [part for part in queue.all_parts() if part.is_home or not part.part.is_open]
+
+
+def _merged(request: Request, answers: Sequence[Answer]) -> Answer:
+    """The lists of all these parts together, newest first."""
+    operation = request.operation
+    if isinstance(operation, ReadMoveTasks):
+        lists = [each.tasks for each in answers if isinstance(each, MoveTasks)]
+        by_number = {task.number: task for each in lists for task in each}
+        newest = sorted(by_number.values(), key=lambda task: -task.number)
+        return MoveTasks(newest[: operation.limit])
+    assert isinstance(operation, ListMessageMoveTasks)
+    results = [
+        result
+        for each in answers
+        if isinstance(each, ListMessageMoveTasksResult)
+        for result in each.results or ()
+    ]
+    results.sort(key=lambda result: -(result.started_timestamp or 0))
+    limit = operation.max_results or MOVE_TASK_RESULTS.default or 1
+    return ListMessageMoveTasksResult(results[:limit] or None)
