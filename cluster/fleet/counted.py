@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import REPORT_MS
-from cluster.fleet.plan_table import Change, Fleet, Kind, PartState
+from cluster.fleet.plan_table import Change, Fleet, Kind, PartState, Queue
 from cluster.fleet.thresholds import ASSIGN_BELOW, STOP_AT
 
 
@@ -25,11 +25,11 @@ class Counted:
         self._loops = {name: util.loop for name, util in history.utilisation.items()}
         self._shards = {number: shard.asked for number, shard in history.shards.items()}
         self.leaving: Counter[str] = Counter()
-        """Parts under way from each cluster."""
+        """Parts under way from each cluster: closed, with messages."""
         self.coming: Counter[str] = Counter()
         """Parts under way to each cluster."""
         for at_ms, change in fleet.changes:
-            self._count_transfers(change)
+            self._count_transfers(change, at_ms)
             self._count_load(change, at_ms)
 
     def load(self, cluster: str) -> float:
@@ -63,24 +63,35 @@ class Counted:
         if change.kind is Kind.GROW_HAND:
             return
         self._move_load(change, change.opens, change.leaves)
-        if change.drains:
-            self._add_transfers(change, len(change.drains))
+        self._add_transfers(change, change.leaves if change.drains else ())
 
-    def _count_transfers(self, change: Change) -> None:
+    def _count_transfers(self, change: Change, at_ms: int) -> None:
         queue = self._fleet.queues.get(change.queue)
-        if queue is None:
-            return
-        parts = [queue.part(number) for number in change.drains]
-        draining = sum(part is not None and part.state is PartState.DRAINING for part in parts)
-        if draining:
-            self._add_transfers(change, draining)
+        if queue is not None:
+            drained = zip(change.drains, change.leaves, strict=False)
+            leaves = [shard for n, shard in drained if self._is_under_way(queue, n, at_ms)]
+            self._add_transfers(change, leaves)
 
-    def _add_transfers(self, change: Change, draining: int) -> None:
+    def _is_under_way(self, queue: Queue, number: int, closed_ms: int) -> bool:
+        """True while a closed part has messages. Without any it only waits for retries of the last
+        sends, and costs nothing."""
+        part = queue.part(number)
+        if part is None or part.state is not PartState.DRAINING:
+            return False
+        seen = self._history.parts.get((queue.queue_id, number))
+        is_emptied = (
+            seen is not None
+            and seen.shard == part.shard
+            and seen.at_ms - REPORT_MS >= closed_ms
+            and not seen.last.messages
+        )
+        return not is_emptied
+
+    def _add_transfers(self, change: Change, leaves: Sequence[int]) -> None:
         cluster_of = self._fleet.cluster_of
-        for shard in change.leaves[:draining]:
-            self.leaving[cluster_of.get(shard, "")] += 1
-        for name in {cluster_of.get(shard, "") for shard in change.opens}:
-            self.coming[name] += 1
+        self.leaving.update(cluster_of.get(shard, "") for shard in leaves)
+        if leaves:
+            self.coming.update({cluster_of.get(shard, "") for shard in change.opens})
 
     def _count_load(self, change: Change, at_ms: int) -> None:
         """A report counts what was assigned before its window began."""

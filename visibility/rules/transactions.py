@@ -52,7 +52,9 @@ from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 BUCKET_MS = 600_000
-"""A token is remembered for this time at least, and for twice as long at most."""
+"""A token is remembered for this time at least."""
+REMEMBERED_MS = 2 * BUCKET_MS
+"""And no longer than this."""
 _OUTBOX_SHARE = 4
 """Transactions fill up to this part of an outbox, a quarter: the rest is for dead letters."""
 

@@ -30,6 +30,8 @@ class FleetRecords:
         self.changes: tuple[Applied, ...] = ()
         self.term = 0
         """Of the planner that took the key last; each taking is a new term."""
+        self.emptied: set[tuple[str, int]] = set()
+        """Draining parts without messages, which wait for retries only."""
         self.parts = sum(len(queue.parts) for queue in self.queues.values())
         self.split = {q.queue_id for q in self.queues.values() if len(q.parts) > 1}
 
@@ -78,11 +80,20 @@ class FleetRecords:
         part = queue.part(number)
         assert part is not None
         assert part.state is PartState.DRAINING
+        self.emptied.discard((queue_id, number))
         left = tuple(each for each in queue.parts if each.number != number)
         self.put(queue._replace(parts=left, version=queue.version + 1))
 
+    def messages(self, queue_id: str, part: Part) -> int:
+        """The number that a shard reports of a draining part; 0 for an open one."""
+        return int(part.state is PartState.DRAINING and (queue_id, part.number) not in self.emptied)
+
+    def under_way(self) -> list[tuple[str, int]]:
+        """Draining parts with messages."""
+        return [each for each in self.draining() if each not in self.emptied]
+
     def draining(self) -> list[tuple[str, int]]:
-        """Parts that are under way."""
+        """Parts that take no messages, and are not gone."""
         return [
             (queue_id, part.number)
             for queue_id in sorted(self.split)

@@ -75,9 +75,9 @@ class SmallFleet:
         for queue in self.records.queues.values():
             for part in queue.parts:
                 load = self.asked.get((queue.queue_id, part.number))
-                by_shard.setdefault(part.shard, []).append(
-                    load or PartLoad(queue.queue_id, part.number, 0.0)
-                )
+                load = load or PartLoad(queue.queue_id, part.number, 0.0)
+                messages = load.messages or self.records.messages(queue.queue_id, part)
+                by_shard.setdefault(part.shard, []).append(load._replace(messages=messages))
         return [
             self._report(cluster, shard, by_shard.get(shard, []))
             for cluster in self.records.clusters.values()

@@ -66,7 +66,7 @@ class Judge:
             return
         cluster_of = self._records.fleet().cluster_of
         under_way: Counter[str] = Counter()
-        for queue_id, number in self._records.draining():
+        for queue_id, number in self._records.under_way():
             part = self._records.queues[queue_id].part(number)
             assert part is not None
             under_way[cluster_of[part.shard]] += 1

@@ -68,6 +68,31 @@ def test_two_parts_are_under_way_from_and_to_a_cluster() -> None:
     assert len(of_kind(fleet.plan(), Kind.MOVE)) == 1
 
 
+def test_a_draining_part_without_messages_is_not_under_way() -> None:
+    """It stays a while for retries of the last sends, and costs nothing then."""
+    fleet = overloaded()
+    fleet.report(TEN_MINUTES_S)
+    fleet.apply(fleet.plan())
+    emptied, other = fleet.records.draining()
+    fleet.records.emptied.add(emptied)
+    assert not fleet.plan().changes, "its last report is older than the change"
+    fleet.report(10)
+    (move,) = of_kind(fleet.plan(), Kind.MOVE)
+    assert move.queue not in {emptied[0], other[0]}
+
+
+def test_a_draining_part_that_no_report_names_is_under_way() -> None:
+    fleet = overloaded()
+    fleet.report(TEN_MINUTES_S)
+    fleet.apply(fleet.plan())
+    fleet.records.emptied.update(fleet.records.draining())
+    fleet.report(10)
+    assert len(of_kind(fleet.plan(), Kind.MOVE)) == 2
+    for part in fleet.records.emptied:
+        del fleet.history.parts[part]
+    assert not of_kind(fleet.plan(), Kind.MOVE)
+
+
 def test_no_part_returns_within_an_hour_to_the_cluster_that_it_left() -> None:
     fleet = SmallFleet(clusters=2)
     fleet.queue("q", 0)

@@ -212,9 +212,11 @@ def history_of(seed: int, reports: int) -> None:
         assert not [
             c for c in again.changes if c.queue in {d.queue for d in made.changes if d.queue}
         ]
-        for queue_id, number in fleet.records.draining():
-            if chance.random() < 0.5:
-                fleet.records.finish(queue_id, number)
+        for part in fleet.records.draining():
+            if chance.random() < 0.3:
+                fleet.records.emptied.add(part)
+            elif chance.random() < 0.4:
+                fleet.records.finish(*part)
         fleet.records.clean(fleet.now_ms)
     assert not judge.findings
 

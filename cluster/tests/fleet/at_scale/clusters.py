@@ -128,6 +128,12 @@ class Clusters:
                     busiest[part.shard].append((load, queue_id, report))
                 if load >= 0.3 and (not queue.can_split or group > 0.6):
                     whole[part.shard] += load
+        for queue_id, number in self._records.draining():
+            closed = queues[queue_id].part(number)
+            assert closed is not None
+            messages = self._records.messages(queue_id, closed)
+            report = PartLoad(queue_id, number, 0.0, messages=messages)
+            told.setdefault(closed.shard, []).append(report)
         for model in self.models.values():
             for shard in model.cluster.shards:
                 model.asked[shard] = asked[shard] + self._traffic.others(shard)

@@ -17,6 +17,7 @@ from cluster.tests.fleet.at_scale.traffic import Traffic, skewed
 from cluster.tests.fleet.at_scale.witness import Witness
 from cluster.tests.fleet.fleet_records import FleetRecords
 from cluster.tests.fleet.judge import Judge
+from visibility.rules.queue_parts import RETRIES_OVER_MS
 
 START_MS = 1_800_000_000_000
 _MEAN_LOAD = 0.5
@@ -87,7 +88,8 @@ class Simulation:
         self._new = NewQueues(self._creating)
         self._judge = Judge(self.records)
         self._witness = Witness(self)
-        self._drains: list[tuple[int, str, int]] = []
+        self._drains: list[tuple[int, int, str, int]] = []
+        """The time of the next event of each draining part, and the time of its closing."""
         self._late: deque[list[HostLoad]] = deque(maxlen=3)
         self._recent: deque[dict[str, float]] = deque(maxlen=_MEASURED)
         self._faults = Faults(self, size.faults, size.slow_s)
@@ -174,7 +176,8 @@ class Simulation:
             waits_s = (
                 chance.uniform(10, 90) if chance.random() < 0.99 else chance.uniform(600, 3600)
             )
-            self._drains.append((self.now_ms + int(waits_s * 1000), change.queue, number))
+            emptied_ms = self.now_ms + int(waits_s * 1000)
+            self._drains.append((emptied_ms, self.now_ms, change.queue, number))
 
     def _judge_if_made(self, change: Change, planner: str, term: int) -> None:
         is_holder = term == self.records.term
@@ -192,10 +195,14 @@ class Simulation:
         due = [each for each in self._drains if each[0] <= self.now_ms]
         if due:
             self._drains = [each for each in self._drains if each[0] > self.now_ms]
-        for _, queue_id, number in due:
+        for _, closed_ms, queue_id, number in due:
             before = self.records.queues[queue_id]
             if before.part(number) is None:
                 self.figures.findings.append(f"{queue_id}: part {number} is gone twice")
+                continue
+            if self.now_ms - closed_ms < RETRIES_OVER_MS:
+                self.records.emptied.add((queue_id, number))
+                self._drains.append((closed_ms + RETRIES_OVER_MS, closed_ms, queue_id, number))
                 continue
             self.records.finish(queue_id, number)
             self.traffic.moved(before, self.records.queues[queue_id])
