@@ -17,6 +17,8 @@ from visibility.contract.outcomes import Answer, Transacted
 from visibility.tests import prepared
 
 _AGAIN_S = 0.2
+_DELETED = 0.2
+"""Chance of a queue that is deleted and restored meanwhile."""
 _RETRIED_S_MAX = 200.0
 _SENT_TO = (queues.PLAIN, queues.RESCUED, queues.FAIR, queues.ORDER)
 
@@ -32,7 +34,10 @@ async def transact(client: Client, steps: int) -> None:
             consumed = found[0] if found else None
             await asyncio.sleep(client.random.choice((0.0, 0.0, 0.0, 4.0, 8.0)))
         names = [client.random.choice(_SENT_TO) for _ in range(client.random.choice((1, 2, 3)))]
-        await _Transaction(client, consumed, names, step).run()
+        work = [_Transaction(client, consumed, names, step).run()]
+        if client.random.random() < _DELETED:
+            work.append(client.hide(queues.RESCUED))
+        await asyncio.gather(*work)
         await asyncio.sleep(client.random.choice((0.0, 0.001, 0.05, 2.0)))
 
 
