@@ -352,6 +352,19 @@ def test_a_purge_in_between_leaves_the_messages_of_the_transaction() -> None:
     assert _visible(pair, successor) == 1
 
 
+def test_nothing_is_done_before_the_shard_knows_of_a_purge() -> None:
+    pair = _pair()
+    orders = _queue(pair, 11)
+    pair.send("order", to=orders)
+    ((_, receipt),) = pair.received(orders)
+    successor = pair.queues.purge(orders)
+    assert isinstance(_answer(pair, [(successor, _content(successor, "x"))]), Moved)
+    assert isinstance(_answer(pair, [(successor, receipt)]), Moved)
+    pair.shards[0].submit(prepared.purge(orders, successor))
+    _accepted(pair, (successor, _content(successor, "x")))
+    assert pair.receive(successor) == ["x"]
+
+
 def test_dead_letters_and_sends_of_transactions_arrive_in_the_same_queue() -> None:
     pair = ShardPair()
     pair.spend("dead", "deader")

@@ -176,13 +176,14 @@ class _Transaction:
         for place, entry, part in self._each():
             if isinstance(part, Receipt):
                 definition = self._definition(entry)
-                if definition.shard != self._number:
+                queue_id = definition.queue_id
+                if definition.shard != self._number or not self._shard.has_begun(queue_id):
                     raise Moved()
-                deletes = self._deletes.get(definition.queue_id)
+                deletes = self._deletes.get(queue_id)
                 if deletes is None:
                     request = msgspec.structs.replace(self._request, queue=definition)
                     deletes = Acknowledging(self._shard, request, self._stamp)
-                    self._deletes[definition.queue_id] = deletes
+                    self._deletes[queue_id] = deletes
                 with _Refusing(self.reasons, place):
                     deletes.delete_latest(part)
 
@@ -234,7 +235,7 @@ class _Transaction:
         return other
 
     def _send_here(self, target: QueueDefinition, places: list[int]) -> None:
-        if self._shard.is_closed(target.queue_id):
+        if not self._shard.is_ready(target.queue_id):
             raise Moved()
         contents = [self._content(place) for place in places]
         queue = self._shard.queue(target.queue_id)
