@@ -18,6 +18,7 @@ from sqs_api.admin.routes import READ_AUDIT, RESERVED, Parts
 from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.console.console_pages import CONSOLE, ConsolePages
 from sqs_api.operators.api import AdminApi
+from sqs_api.operators.arrivals import Arrivals
 from sqs_api.operators.audit_lines import AuditReader
 from sqs_api.operators.openapi import DOCUMENT, DocumentPage
 from sqs_api.operators.operator_context import OperatorContext
@@ -76,6 +77,7 @@ class AdminSide:
             account=settings.account,
             actions=worker.queue_actions,
             history=worker.monitoring.reader,
+            arrivals=Arrivals(worker.monitoring.reader, clock.wall_s, clock.monotonic_s),
             archive=ArchivedMessages(settings.lake),
             user_admin=UserAdmin(owner.identities, worker.verifier.used),
             find_key=owner.keyring.find,

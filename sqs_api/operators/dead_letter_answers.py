@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from math import log
 from typing import Annotated, Literal, NamedTuple, TypedDict
 
@@ -11,9 +11,6 @@ from msgspec import Meta
 
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import GET_QUEUE, LIST_QUEUES, Route
-from sqs_api.cloudwatch.metric_actions import Wanted
-from sqs_api.cloudwatch.metric_statistics import HOUR_S, Window
-from sqs_api.cloudwatch.metric_table import MOVED_IN
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.queue_answers import (
     NEVER_MS,
@@ -133,7 +130,9 @@ async def listed_dead_letters(
     readings = await context.readings.all()
     if listing.with_messages:
         queues = [queue for queue in queues if _holds(readings.get(queue.queue_id, EMPTY))]
-    arrived = await _arrived(context, asked, queues, readings)
+    arrived = await context.arrivals.of(
+        asked.account, asked.caller.region, lambda: _fullest(context, asked, sources, readings)
+    )
     own_sorts: dict[str, Callable[[QueueDefinition, QueueReading], float]] = {
         "severity": lambda queue, reading: (
             -severity(
@@ -197,23 +196,13 @@ def _lost_in_s(
     return None if expires_ms == NEVER_MS else max(0.0, (expires_ms - context.now_ms) / 1000)
 
 
-async def _arrived(
-    context: OperatorContext, asked: Asked, queues: list[QueueDefinition], readings: Found
-) -> dict[str, int]:
-    """The messages that came in the last hour, by the queue's name."""
-
-    def emptiness(queue: QueueDefinition) -> int:
-        return -_stored(readings.get(queue.queue_id) or EMPTY)
-
-    end_s = (int(context.wall_s()) // _MINUTE_S + 1) * _MINUTE_S
-    window = Window(end_s - HOUR_S, end_s, _MINUTE_S)
-    fullest = sorted(queues, key=emptiness)[:_COUNTED_MAX]
-    wanted = [Wanted(queue.name, MOVED_IN, window) for queue in fullest]
-    found = await context.history(asked.account, asked.caller.region).datapoints(wanted)
-    return {
-        each.queue: int(sum(point.total for point in found.datapoints[each].values()))
-        for each in wanted
-    }
+def _fullest(
+    context: OperatorContext, asked: Asked, sources: Container[str], readings: Found
+) -> list[str]:
+    """Names of the account's dead-letter queues with the most messages."""
+    dead = [queue for queue in found_queues(context, asked, "") if queue.arn in sources]
+    dead.sort(key=lambda queue: -_stored(readings.get(queue.queue_id) or EMPTY))
+    return [queue.name for queue in dead[:_COUNTED_MAX]]
 
 
 # -- as JSON ---------------------------------------------------------------------------------------

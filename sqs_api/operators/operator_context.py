@@ -17,6 +17,7 @@ from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealer import Sealer
+from sqs_api.operators.arrivals import Arrivals
 from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings
 from sqs_api.operators.user_admin import UserAdmin
@@ -42,6 +43,7 @@ class OperatorContext(NamedTuple):
     actions: QueueActions
     history: Callable[[str, str], Reader]
     """Reads the history of the queues of an account in a region."""
+    arrivals: Arrivals
     archive: ArchivedMessages
     user_admin: UserAdmin
     """Users and access keys."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from sqs_api.cloudwatch.metric_actions import Found, Wanted
+from sqs_api.cloudwatch.metric_statistics import Datapoint
+from sqs_api.operators.arrivals import Arrivals
 from sqs_api.operators.dead_letter_answers import severity
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.operators import Operators, add_user, make_dead_letters
@@ -126,3 +130,38 @@ async def test_a_caller_who_may_only_list_sees_no_tags(data: Path) -> None:
 
     assert (hidden["queues"][0]["group"], hidden["tags"]) == ("", [])
     assert (shown["queues"][0]["group"], shown["tags"]) == ("secret", ["team"])
+
+
+class _CountingReader:
+    """Knows that three messages came in each of two minutes, and how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def datapoints(self, wanted: Iterable[Wanted]) -> Found:
+        listed = [*wanted]
+        self.asked += [each.queue for each in listed]
+        await asyncio.sleep(0)
+        minutes = {0: Datapoint(1, 3, 3, 3), 60: Datapoint(1, 3, 3, 3)}
+        return Found(dict.fromkeys(listed, minutes), is_complete=True)
+
+    async def names(self, within_s: float) -> list[str]:
+        return []
+
+
+async def test_arrivals_are_counted_once_for_all_who_ask_within_ten_seconds() -> None:
+    reader, times = _CountingReader(), [0.0]
+    arrivals = Arrivals(lambda account, region: reader, lambda: 7200.0, lambda: times[0])
+
+    async def ask(account: str = "1") -> dict[str, int]:
+        return await arrivals.of(account, "here", lambda: ["dead"])
+
+    assert [*await asyncio.gather(ask(), ask())] == [{"dead": 6}, {"dead": 6}]
+    times[0] = 9.9
+    await ask()
+    assert len(reader.asked) == 1
+    await ask("2")
+    assert len(reader.asked) == 2, "another account is counted by itself"
+    times[0] = 10.0
+    await ask()
+    assert len(reader.asked) == 3
