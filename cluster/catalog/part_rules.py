@@ -268,7 +268,7 @@ def remove_part(view: QueueView, queue_id: int, version: int, now_ms: int) -> De
     current = _current(view, drained)
     left = [part for part in current.parts if part.queue_id != queue_id]
     gone = [each for each in current.gone if now_ms - each.gone_at_ms < GONE_MS]
-    gone.append(GonePart(drained.part.number, drained.part.heir, now_ms))
+    gone.append(GonePart(drained.part.number, drained.part.heir, now_ms, drained.shard))
     current = msgspec.structs.replace(current, gone=tuple(gone))
     if len(left) == 1:
         current = msgspec.structs.replace(current, number=left[0].number)

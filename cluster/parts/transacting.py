@@ -1,9 +1,9 @@
 """Transacting: the way of a transaction to the shard that decides it.
 
 That is the shard of the messages to delete, else that of the first queue's home. Where parts of
-that queue changed lately, another shard may have decided an earlier try: those with a part are
-asked for the token first, by the present version of the queue, after which none of them accepts it
-any more.
+that queue changed lately, another shard may have decided an earlier try. So those with a part, or
+with one until lately, are asked for the token first, by the present version of the queue: after
+that none of them accepts it any more.
 
 A message that travels from part to part is looked for at one part after the other: a part without
 it answers Moved or Departing, and the caller tries again.
@@ -20,7 +20,12 @@ from visibility.contract.model import Content, QueueDefinition, Receipt, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Answer, Transacted
 from visibility.rules.archive_batches import the_shard
-from visibility.rules.transactions import FindTransaction, TransactedEntry, TransactMessages
+from visibility.rules.transactions import (
+    REMEMBERED_MS,
+    FindTransaction,
+    TransactedEntry,
+    TransactMessages,
+)
 
 Ask = Callable[[Request], Awaitable[Answer]]
 
@@ -43,10 +48,12 @@ class Token(NamedTuple):
 class Transacting:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, ask: Ask, bits128: Callable[[], int]) -> None:
-        """`ask` has a shard decide a request, and raises QueueError."""
+    def __init__(self, ask: Ask, bits128: Callable[[], int], now_ms: Callable[[], int]) -> None:
+        """`ask` has a shard decide a request, and raises QueueError; `now_ms` reads the time in
+        epoch milliseconds."""
         self._ask_shard = ask
         self._bits128 = bits128
+        self._now_ms = now_ms
 
     async def decide(
         self, entries: Sequence[Entry], token: Token, caller: Caller, attempt: int
@@ -72,7 +79,7 @@ class Transacting:
             )
         queue = entries[0].queue
         shard, queue = next(iter(of_deletes.items()), (queue.shard, queue))
-        for other in sorted({part.shard for part in queue.all_parts()} - {shard}):
+        for other in sorted(self._shards_of(queue) - {shard}):
             question = FindTransaction(*token, queue.queue_id, queue.version)
             found = await self._ask(question, other, caller)
             if found is not None:
@@ -82,6 +89,12 @@ class Transacting:
         done = await self._ask(transaction, shard, caller, parts)
         assert done is not None
         return done, shard
+
+    def _shards_of(self, queue: QueueDefinition) -> set[int]:
+        """The shards of the queue's parts, and of those that went lately."""
+        since_ms = self._now_ms() - REMEMBERED_MS
+        gone = {part.shard for part in queue.gone if part.gone_at_ms >= since_ms}
+        return {part.shard for part in queue.all_parts()} | gone - {-1}
 
     async def is_settled(self, token: Token, shard: int, caller: Caller) -> bool:
         """True if all that an accepted transaction sent is in its queues. Raises QueueError."""

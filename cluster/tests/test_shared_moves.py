@@ -393,6 +393,15 @@ def test_a_closed_home_begins_no_task(tasks: Tasks) -> None:
     assert isinstance(reply.refusal, Moved)
 
 
+def test_a_start_at_a_part_that_is_not_the_home_goes_to_the_home() -> None:
+    tasks = Tasks()
+    part = tasks.letters.all_parts()[1]
+    request = prepared.prepared(part, MoveSelected())
+    request = msgspec.structs.replace(request, destination=tasks.source)
+    reply = tasks.drivers[part.shard].submit(request)
+    assert isinstance(reply.refusal, Moved)
+
+
 def test_a_former_home_gives_its_history_to_the_next(tasks: Tasks) -> None:
     tasks.fill()
     tasks.start()
@@ -430,8 +439,7 @@ def test_a_second_task_is_refused(tasks: Tasks) -> None:
     tasks.fill()
     tasks.start(MoveSelected(rate=1))
     tasks.look()
-    for part in tasks.letters.all_parts():
-        request = prepared.prepared(part, MoveSelected())
-        refusal = tasks.drivers[part.shard].submit(request).refusal
-        assert isinstance(refusal, QueueError)
-        assert "already a task running" in refusal.message
+    home = tasks.letters
+    refusal = tasks.drivers[home.shard].submit(prepared.prepared(home, MoveSelected())).refusal
+    assert isinstance(refusal, QueueError)
+    assert "already a task running" in refusal.message

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 import msgspec
 import pytest
 
+from cluster.parts.transacting import Entry, Token, Transacting
 from cluster.tests.shard_pair import ShardPair, in_shard
 from visibility.contract.errors import (
     IdempotentParameterMismatch,
@@ -14,8 +16,9 @@ from visibility.contract.errors import (
     QueueError,
     ServiceUnavailable,
 )
-from visibility.contract.model import Content, QueueCounters, QueueDefinition, Receipt
-from visibility.contract.outcomes import Transacted
+from visibility.contract.model import Content, QueueCounters, QueueDefinition, Receipt, Request
+from visibility.contract.outcomes import Answer, Transacted
+from visibility.contract.queue_parts import GonePart
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.departures import RESTORED_MS
 from visibility.rules.transactions import (
@@ -349,6 +352,19 @@ def test_a_purge_in_between_leaves_the_messages_of_the_transaction() -> None:
     assert _visible(pair, successor) == 1
 
 
+def test_nothing_is_done_before_the_shard_knows_of_a_purge() -> None:
+    pair = _pair()
+    orders = _queue(pair, 11)
+    pair.send("order", to=orders)
+    ((_, receipt),) = pair.received(orders)
+    successor = pair.queues.purge(orders)
+    assert isinstance(_answer(pair, [(successor, _content(successor, "x"))]), Moved)
+    assert isinstance(_answer(pair, [(successor, receipt)]), Moved)
+    pair.shards[0].submit(prepared.purge(orders, successor))
+    _accepted(pair, (successor, _content(successor, "x")))
+    assert pair.receive(successor) == ["x"]
+
+
 def test_dead_letters_and_sends_of_transactions_arrive_in_the_same_queue() -> None:
     pair = ShardPair()
     pair.spend("dead", "deader")
@@ -439,3 +455,27 @@ def test_a_priority_goes_along() -> None:
     _accepted(pair, _here(pair), (ranked, high))
     pair.deliver()
     assert pair.receive(ranked) == ["high", "low"]
+
+
+def test_a_repeat_finds_its_answer_where_the_home_was() -> None:
+    pair = _pair()
+    other = _queue(pair, 12)
+    first = _accepted(pair, (other, _content(other, "once")))
+    moved = msgspec.structs.replace(
+        in_shard(1, other), queue_id=15, version=2, number=16, gone=(GonePart(0, 16, 0, 0),)
+    )
+    del pair.queues.queues[other.queue_id]
+    pair.queues.define(moved)
+
+    async def ask(request: Request) -> Answer:
+        return pair.shards[request.queue.shard].submit(request).answer
+
+    transacting = Transacting(ask, lambda: 1, lambda: 0)
+    entries = [Entry(moved, _content(moved, "once"))]
+    found = asyncio.run(
+        transacting.decide(entries, Token(TOKEN, DIGEST), prepared.CALLER, attempt=0)
+    )
+    assert found == (first, 0)
+    other_token = Token(b"u" * 16, DIGEST)
+    _, shard = asyncio.run(transacting.decide(entries, other_token, prepared.CALLER, attempt=0))
+    assert shard == 1

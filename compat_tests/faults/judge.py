@@ -235,8 +235,9 @@ def _half_done(evidence: Evidence) -> Iterator[Finding]:
         if transaction.outcome is Outcome.REFUSED:
             yield came[0], "came from a transaction that was cancelled"
         for name in transaction.sent:
-            queue = evidence.sends[name][0].queue
-            if name not in came and not evidence.removal(queue, transaction.begun, float("inf")):
+            queue, end = evidence.sends[name][0].queue, float("inf")
+            is_removed = evidence.removal(queue, transaction.begun, end) is not None
+            if not (name in came or is_removed or evidence.is_deleted_for(name, end)):
                 yield name, f"did not come, but {came[0]} of its transaction did"
         consumed = transaction.consumed
         if consumed is not None:

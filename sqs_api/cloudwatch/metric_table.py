@@ -98,13 +98,15 @@ COUNTS: dict[str, Count] = {
 """SentMessageSize has one value for each message: its SampleCount is NumberOfMessagesSent."""
 METRICS: dict[str, Gauge | Count] = {**GAUGES, **COUNTS}
 FIRST_RECEIVES, FIRST_RECEIVE_MS = "FirstReceives", "FirstReceiveMilliseconds"
+MOVED_IN = "MessagesMovedIn"
 KEPT_COUNTS: dict[str, Count] = {
     **COUNTS,
     FIRST_RECEIVES: Count("Count", lambda s: s.gateway.first_receives, continues=False),
     FIRST_RECEIVE_MS: Count("Milliseconds", lambda s: s.gateway.first_receive_ms, continues=False),
+    MOVED_IN: Count("Count", lambda s: s.report.moved_in),
 }
-"""With those that CloudWatch does not have: messages that were received for the first time, and the
-sum of their times since they were sent."""
+"""With those that CloudWatch does not have: messages that were received for the first time, the sum
+of their times since they were sent, and messages that came as dead letters or by a redrive."""
 
 
 def has_metric(queue: str, metric: str) -> bool:

@@ -10,6 +10,7 @@ from sqs_api.commands.operators import QUEUE, OperatorClient, asks, part, show_j
 from sqs_api.commands.tables import number, plain, show_table, span
 
 _SORTS = ("name", "visible", "in_flight", "delayed", "oldest", "expires")
+_DEAD_LETTER_SORTS = ("severity", "name", "visible", "arrived", "oldest", "expires")
 _HEAD = ("queue", "visible", "in flight", "delayed", "oldest", "lost in", "dead letters")
 
 
@@ -20,20 +21,46 @@ def queues() -> None:
 
 @queues.command("list")
 @click.option("--search", help="A part of their names.")
-@click.option("--sort", type=click.Choice(_SORTS), default="name", show_default=True)
+@click.option(
+    "--sort",
+    type=click.Choice(tuple(dict.fromkeys((*_SORTS, *_DEAD_LETTER_SORTS)))),
+    help="[default: name; of dead-letter queues, severity]",
+)
+@click.option("--reverse", is_flag=True, help="The other way round; empty queues stay last.")
 @click.option("--dead-letters", is_flag=True, help="Dead-letter queues, the worst first.")
+@click.option("--by-tag", metavar="KEY", help="Dead-letter queues grouped by this tag.")
 @asks
 def list_queues(
-    service: OperatorClient, *, search: str | None, sort: str, dead_letters: bool, as_json: bool
+    service: OperatorClient,
+    *,
+    search: str | None,
+    sort: str | None,
+    reverse: bool,
+    dead_letters: bool,
+    by_tag: str | None,
+    as_json: bool,
 ) -> None:
     """List the queues with their counters and ages."""
+    if sort is not None and sort not in (_DEAD_LETTER_SORTS if dead_letters else _SORTS):
+        raise click.UsageError(f"--sort {sort} is {'not ' if dead_letters else ''}for dead letters")
+    if by_tag is not None and not dead_letters:
+        raise click.UsageError("--by-tag needs --dead-letters")
     path = "dead-letters" if dead_letters else "queues"
-    more = {} if dead_letters else {"sort": sort}
-    found = list(service.pages(path, "queues", "after", search=search, limit=500, **more))
+    more = {"by_tag": by_tag} if dead_letters else {}
+    order = {"sort": sort, "reverse": reverse or None}
+    found = list(service.pages(path, "queues", "after", search=search, limit=500, **order, **more))
     if as_json:
         show_json(found)
-        return
-    show_table(_HEAD, map(_line, found))
+    elif dead_letters:
+        head = ("severity", *([] if by_tag is None else [plain(by_tag)]), "in last hour")
+        show_table((*_HEAD, *head), (_dead_letter_line(queue, by_tag) for queue in found))
+    else:
+        show_table(_HEAD, map(_line, found))
+
+
+def _dead_letter_line(queue: dict[str, Any], by_tag: str | None) -> tuple[str, ...]:
+    group = () if by_tag is None else (plain(queue["group"]),)
+    return (*_line(queue), queue["level"], *group, number(queue["arrived"]))
 
 
 def _line(queue: dict[str, Any]) -> tuple[str, ...]:

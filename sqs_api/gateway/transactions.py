@@ -101,7 +101,9 @@ class Transactions(OtherService):
         self._authenticate = authenticate
         self._access = access
         self._payloads = payloads
-        self._transacting = Transacting(router.ask, entropy.bits128)
+        self._transacting = Transacting(
+            router.ask, entropy.bits128, lambda: int(clock.wall_s() * 1000)
+        )
         self._rates = rates
         self._clock = clock
         self._entropy = entropy

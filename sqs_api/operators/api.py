@@ -41,6 +41,7 @@ from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
     archive_answers,
     audit_answers,
+    dead_letter_answers,
     deleted_queue_answers,
     emptying_answers,
     group_answers,
@@ -71,6 +72,7 @@ from visibility.contract.errors import (
 
 ROUTES: tuple[Route, ...] = (
     *queue_answers.ROUTES,
+    *dead_letter_answers.ROUTES,
     *queue_changes.ROUTES,
     *part_answers.ROUTES,
     *history_answers.ROUTES,

@@ -14,8 +14,10 @@ from sqs_api.cloudwatch.metric_actions import Wanted
 from sqs_api.cloudwatch.metric_statistics import HOUR_S, Datapoint, Window
 from sqs_api.cloudwatch.metric_table import FIRST_RECEIVE_MS, FIRST_RECEIVES, GAUGES
 from sqs_api.cloudwatch.series import HOURS_KEPT, MINUTES_KEPT
+from sqs_api.operators.dead_letter_answers import DeadLetterListing, listed_dead_letters
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.queue_answers import SortedListing, listed_queues
+from visibility.contract.model import QueueDefinition
 
 _MINUTE_S = 60
 _LINE_PERIOD_S = 120
@@ -111,6 +113,12 @@ class PastListing(SortedListing):
     hours: _Hours = 1
 
 
+class DeadLetterPast(DeadLetterListing):
+    """A page of the list of dead-letter queues, in an order, and a length of time up to now."""
+
+    hours: _Hours = 1
+
+
 class Depths(TypedDict):
     """Stored messages of queues by name, without queues of which nothing is known; each point is of
     `period_s` seconds from `begin_s` on."""
@@ -124,10 +132,22 @@ class Depths(TypedDict):
 async def list_depths(context: OperatorContext, asked: Asked, listing: PastListing) -> Depths:
     """The numbers of stored messages over time, for the queues of a page of `queues`."""
     page = await listed_queues(context, asked, listing)
-    window = _window(context, listing.hours, _LINE_PERIOD_S)
-    wanted = [
-        Wanted(queue.name, metric, window) for queue in page.queues for metric in _DEPTHS.values()
-    ]
+    return await _depths(context, asked, page.queues, listing.hours)
+
+
+async def list_dead_letter_depths(
+    context: OperatorContext, asked: Asked, listing: DeadLetterPast
+) -> Depths:
+    """The numbers of stored messages over time, for the queues of a page of `dead-letters`."""
+    listed = await listed_dead_letters(context, asked, listing)
+    return await _depths(context, asked, listed.page.queues, listing.hours)
+
+
+async def _depths(
+    context: OperatorContext, asked: Asked, queues: list[QueueDefinition], hours: int
+) -> Depths:
+    window = _window(context, hours, _LINE_PERIOD_S)
+    wanted = [Wanted(queue.name, metric, window) for queue in queues for metric in _DEPTHS.values()]
     found = await context.history(asked.account, asked.caller.region).datapoints(wanted)
     depths: dict[str, dict[int, int]] = {}
     for each in wanted:
@@ -164,5 +184,6 @@ def _window(context: OperatorContext, hours: int, period_s: int = _MINUTE_S) -> 
 
 ROUTES = (
     Route("GET", "api/depths", LIST_QUEUES, list_depths),
+    Route("GET", "api/dead-letters/depths", LIST_QUEUES, list_dead_letter_depths),
     Route("GET", QUEUE + "/history", GET_QUEUE, show_history),
 )

@@ -53,18 +53,18 @@ _ON_A_QUEUE = (
     UNTAG,
 )
 _IN_A_LIST = (GET_QUEUE, BROWSE_MESSAGES, REDRIVE_MESSAGES)
-_NEVER_MS = 1 << 53
+NEVER_MS = 1 << 53
 """Sorts queues without messages last."""
-_SORTS: dict[str, Callable[[QueueDefinition, QueueReading], float]] = {
+SORTS: dict[str, Callable[[QueueDefinition, QueueReading], float]] = {
     "name": lambda queue, reading: 0,
     "visible": lambda queue, reading: -reading.visible,
     "in_flight": lambda queue, reading: -reading.in_flight,
     "delayed": lambda queue, reading: -reading.delayed,
-    "oldest": lambda queue, reading: reading.oldest_stored_ms or _NEVER_MS,
+    "oldest": lambda queue, reading: reading.oldest_stored_ms or NEVER_MS,
     "expires": lambda queue, reading: (
         reading.oldest_stored_ms + queue.settings.retention_ms
         if reading.oldest_stored_ms
-        else _NEVER_MS
+        else NEVER_MS
     ),
 }
 """Numbers by which queues are sorted, the lowest first; names break ties."""
@@ -76,19 +76,15 @@ class Listing(msgspec.Struct):
     search: Annotated[str, Meta(description="A part of the queue's name.")] = ""
     limit: Annotated[int, Meta(ge=1, le=_PAGE_MAX)] = 100
     after: Annotated[str | None, Meta(description="`next` of the page before.")] = None
+    reverse: Annotated[bool, Meta(description="The other way round; empty queues stay last.")] = (
+        False
+    )
 
 
 class SortedListing(Listing):
     """A page of a list of queues, in an order."""
 
     sort: Literal["name", "visible", "in_flight", "delayed", "oldest", "expires"] = "name"
-
-
-class DeadLetterListing(Listing):
-    """A page of the list of dead-letter queues, in an order; perhaps only those with messages."""
-
-    sort: Literal["name", "visible", "oldest", "expires"] = "expires"
-    with_messages: bool = False
 
 
 class ListedQueue(ShownQueue):
@@ -139,40 +135,32 @@ class WholeQueue(ListedQueue):
 
 async def list_queues(context: OperatorContext, asked: Asked, listing: SortedListing) -> QueuePage:
     """A page of the account's queues in the region."""
-    return await _shown(
-        context, asked, await listed_queues(context, asked, listing), _sources(context)
-    )
+    page = await listed_queues(context, asked, listing)
+    return {
+        "queues": await shown_in_list(context, asked, page, sources_by_arn(context)),
+        "total": page.total,
+        "next": page.next,
+    }
 
 
 async def listed_queues(context: OperatorContext, asked: Asked, listing: SortedListing) -> Page:
     """The queues on a page of the list."""
-    return await _page(context, listing, _found(context, asked, listing.search), listing.sort)
+    readings = None if listing.sort == "name" else await context.readings.all()
+    known = readings or {}
 
+    def measure(queue: QueueDefinition) -> float:
+        return SORTS[listing.sort](queue, known.get(queue.queue_id) or EMPTY)
 
-async def list_dead_letters(
-    context: OperatorContext, asked: Asked, listing: DeadLetterListing
-) -> QueuePage:
-    """A page of the dead-letter queues: by default first those that lose a message soonest. A queue
-    whose shard no host leads counts as one with messages."""
-    sources = _sources(context)
-    queues = [queue for queue in _found(context, asked, listing.search) if queue.arn in sources]
-    if listing.with_messages:
-        readings = await context.readings.all()
-        queues = [queue for queue in queues if _holds(readings.get(queue.queue_id, EMPTY))]
-    return await _shown(
-        context, asked, await _page(context, listing, queues, listing.sort), sources
-    )
-
-
-def _holds(reading: QueueReading | None) -> bool:
-    return reading is None or reading.oldest_stored_ms > 0
+    return page_of(listing, found_queues(context, asked, listing.search), measure, readings)
 
 
 async def show_queue(context: OperatorContext, asked: Asked) -> WholeQueue:
     """A queue with its attributes, tags and policy, and what the caller may do to it."""
     queue = asked.queue(asked.parts[0])
     readings = await context.readings.of([queue])
-    shown = shown_queue(context, queue, readings.get(queue.queue_id, EMPTY), _sources(context))
+    shown = shown_queue(
+        context, queue, readings.get(queue.queue_id, EMPTY), sources_by_arn(context)
+    )
     return {
         **shown,
         "attributes": queue.attributes,
@@ -240,7 +228,8 @@ async def purge_queue(context: OperatorContext, asked: Asked, purge: Purge) -> P
 # -- pages -----------------------------------------------------------------------------------------
 
 
-def _found(context: OperatorContext, asked: Asked, search: str) -> list[QueueDefinition]:
+def found_queues(context: OperatorContext, asked: Asked, search: str) -> list[QueueDefinition]:
+    """The queues of the asked account in the caller's region whose names have this part."""
     place, part = (asked.account, asked.caller.region), search.lower()
     return [
         queue
@@ -249,7 +238,7 @@ def _found(context: OperatorContext, asked: Asked, search: str) -> list[QueueDef
     ]
 
 
-def _sources(context: OperatorContext) -> dict[str, list[str]]:
+def sources_by_arn(context: OperatorContext) -> dict[str, list[str]]:
     """Names of the queues with a redrive policy, by the ARN that it names."""
     found: dict[str, list[str]] = {}
     for queue in context.catalog:
@@ -268,60 +257,79 @@ class Page(NamedTuple):
     next: str | None
 
 
-async def _page(
-    context: OperatorContext, listing: Listing, queues: list[QueueDefinition], sort: str
+_Place = tuple[float, str, float, str]
+"""Of a queue in a list: the measure and the name of its group's first queue, then its own."""
+
+
+def page_of(
+    listing: Listing,
+    queues: list[QueueDefinition],
+    measure: Callable[[QueueDefinition], float],
+    readings: Found | None,
+    group_of: Callable[[QueueDefinition], str] | None = None,
 ) -> Page:
-    """The queues after the token. Those that come or go meanwhile move no other to another page
-    when the order is by name."""
+    """The queues after the token, the lowest measure first, names breaking ties. Queues of a group
+    stay together, in the place of their first. Those that come or go meanwhile move no other to
+    another page when the order is by name."""
     after = _read_token(listing.after)
-    readings = None if sort == "name" else await context.readings.all()
-    known = readings or {}
+    first = max if listing.reverse else min
+    own = {queue.name: (_measured(measure(queue), listing), queue.name) for queue in queues}
+    firsts: dict[str, tuple[float, str]] = {}
+    if group_of is not None:
+        for queue in queues:
+            group = group_of(queue)
+            firsts[group] = first(firsts.get(group, own[queue.name]), own[queue.name])
 
-    def place(queue: QueueDefinition) -> tuple[float, str]:
-        return _SORTS[sort](queue, known.get(queue.queue_id) or EMPTY), queue.name
+    def place(queue: QueueDefinition) -> _Place:
+        group = (0.0, "") if group_of is None else firsts[group_of(queue)]
+        return (*group, *own[queue.name])
 
-    waiting = [queue for queue in queues if after is None or place(queue) > after]
-    waiting.sort(key=place)
+    def is_waiting(queue: QueueDefinition) -> bool:
+        if after is None:
+            return True
+        return place(queue) < after if listing.reverse else place(queue) > after
+
+    waiting = sorted(filter(is_waiting, queues), key=place, reverse=listing.reverse)
     page = waiting[: listing.limit]
     more = len(waiting) > len(page)
     return Page(page, readings, len(queues), _token(place(page[-1])) if more else None)
 
 
-async def _shown(
+def _measured(measure: float, listing: Listing) -> float:
+    return -measure if listing.reverse and measure == NEVER_MS else measure
+
+
+async def shown_in_list(
     context: OperatorContext, asked: Asked, page: Page, sources: Mapping[str, list[str]]
-) -> QueuePage:
+) -> list[ListedQueue]:
+    """The queues of a page as JSON."""
     readings = await context.readings.of(page.queues) if page.readings is None else page.readings
     shown = [
         shown_queue(context, queue, readings.get(queue.queue_id, EMPTY), sources)
         for queue in page.queues
     ]
-    return {
-        "queues": [
-            {**each, "may": _may(asked, queue, _IN_A_LIST), "hidden": _hidden(asked, each)}
-            for queue, each in zip(page.queues, shown, strict=True)
-        ],
-        "total": page.total,
-        "next": page.next,
-    }
+    return [
+        {**each, "may": _may(asked, queue, _IN_A_LIST), "hidden": _hidden(asked, each)}
+        for queue, each in zip(page.queues, shown, strict=True)
+    ]
 
 
-def _token(last: tuple[float, str]) -> str:
+def _token(last: _Place) -> str:
     return urlsafe_b64encode(json.dumps(last).encode()).decode()
 
 
-def _read_token(token: str | None) -> tuple[float, str] | None:
+def _read_token(token: str | None) -> _Place | None:
     if token is None:
         return None
     try:
-        measure, name = msgspec.json.decode(urlsafe_b64decode(token), type=tuple[float, str])
+        place: _Place = msgspec.json.decode(urlsafe_b64decode(token), type=_Place)
     except (ValueError, msgspec.MsgspecError):
         raise InvalidParameterValue("after is not the token of a page.") from None
-    return measure, name
+    return place
 
 
 ROUTES = (
     Route("GET", "api/queues", LIST_QUEUES, list_queues, "queues list"),
-    Route("GET", "api/dead-letters", LIST_QUEUES, list_dead_letters, "queues list"),
     Route("GET", QUEUE, GET_QUEUE, show_queue, "queues show"),
     Route("POST", QUEUE + "/purge", PURGE, purge_queue),
 )

@@ -163,7 +163,8 @@ async def test_real_answers_of_all_routes_are_as_documented(operators: Recording
 async def _queues(operators: Recording) -> None:
     await operators.seen("queues", sort="oldest", limit=1)
     assert "dead" in (await operators.seen("depths"))["queues"]
-    await operators.seen("dead-letters")
+    await operators.seen("dead-letters", by_tag="team")
+    assert "dead" in (await operators.seen("dead-letters/depths", hours=2))["queues"]
     await operators.done("queues/dead/attributes", {"attributes": {"DelaySeconds": "0"}})
     await operators.done("queues/dead/tags", {"tags": {"team": "shop"}})
     assert (await operators.seen("queues/dead"))["tags"] == {"team": "shop"}

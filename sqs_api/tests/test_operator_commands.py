@@ -37,6 +37,21 @@ async def told(served: Served, *arguments: object) -> Any:
     return json.loads(said.out)
 
 
+async def test_dead_letter_queues_are_grouped_by_a_tag(served: Served) -> None:
+    await served.call("TagQueue", QueueUrl="dead", Tags={"team": "shop"})
+    by_team = ("queues", "list", "--dead-letters", "--by-tag", "team")
+    grouped = await say(served, *by_team, "--sort", "arrived", "--reverse")
+    refused = [
+        await say(served, "queues", "list", "--by-tag", "team"),
+        await say(served, "queues", "list", "--sort", "severity"),
+        await say(served, "queues", "list", "--dead-letters", "--sort", "delayed"),
+    ]
+
+    assert grouped.out.splitlines()[0].endswith("severity  team  in last hour")
+    assert grouped.out.splitlines()[1].split()[-3:] == ["low", "shop", "3"]
+    assert [said.status for said in refused] == [2, 2, 2]
+
+
 async def test_queues_are_listed_and_shown(served: Served) -> None:
     listed = await say(served, "queues", "list")
     worst = await say(served, "queues", "list", "--dead-letters")
@@ -48,6 +63,7 @@ async def test_queues_are_listed_and_shown(served: Served) -> None:
     assert dead.endswith("of source")
     assert source.endswith("to dead")
     assert worst.out.splitlines()[1].startswith("dead ")
+    assert worst.out.splitlines()[1].split()[-2:] == ["low", "3"]
     assert "VisibilityTimeout" in shown.out
     assert (await told(served, "queues", "show", "dead"))["visible"] == 3
 

@@ -94,6 +94,24 @@ async def test_queues_without_messages_come_last(operators: Operators, sort: str
     assert await pages(operators, "queues", sort=sort, limit=1) == [["c"], ["b"], ["a"], ["d"]]
 
 
+async def test_queues_are_sorted_the_other_way_round_with_empty_ones_last(
+    operators: Operators,
+) -> None:
+    for name in ("a", "b", "c", "d"):
+        await operators.served.call("CreateQueue", QueueName=name)
+    await operators.served.send("x", queue="c")
+    await asyncio.sleep(0.002)  # the service's clock has milliseconds
+    await operators.served.send("x", "y", queue="b")
+
+    async def order(sort: str) -> str:
+        found = await pages(operators, "queues", sort=sort, reverse=True, limit=1)
+        return "".join(name for page in found for name in page)
+
+    assert await order("name") == "dcba"
+    assert await order("expires") == "bcda"
+    assert (await order("visible"))[-2:] == "cb"
+
+
 async def test_pages_hold_while_queues_come_and_go(operators: Operators) -> None:
     for name in ("a", "c", "e", "g"):
         await operators.served.call("CreateQueue", QueueName=name)
@@ -108,7 +126,8 @@ async def test_pages_hold_while_queues_come_and_go(operators: Operators) -> None
 
 
 @pytest.mark.parametrize(
-    "parameters", [{"limit": 0}, {"limit": "x"}, {"sort": "color"}, {"after": "?"}]
+    "parameters",
+    [{"limit": 0}, {"limit": "x"}, {"sort": "color"}, {"after": "?"}, {"after": "WzEsICJhIl0="}],
 )
 async def test_wrong_parameters_are_refused(
     operators: Operators, parameters: dict[str, object]
@@ -116,14 +135,17 @@ async def test_wrong_parameters_are_refused(
     assert (await operators.get("queues", **parameters)).status == 400
 
 
-async def test_dead_letters_come_with_those_first_that_expire_soonest(operators: Operators) -> None:
+@pytest.mark.parametrize("sort", ["severity", "expires"])
+async def test_dead_letters_come_with_those_first_that_expire_soonest(
+    operators: Operators, sort: str
+) -> None:
     await make_dead_letters(operators.served, "a")
     await make_dead_letters(operators.served, "b", suffix="-soon")
     await make_dead_letters(operators.served, suffix="-empty")
     soon = {"MessageRetentionPeriod": "600"}
     await operators.served.call("SetQueueAttributes", QueueUrl="dead-soon", Attributes=soon)
 
-    listed = (await operators.seen("dead-letters"))["queues"]
+    listed = (await operators.seen("dead-letters", sort=sort))["queues"]
 
     assert [each["name"] for each in listed] == ["dead-soon", "dead", "dead-empty"]
     assert 0 < listed[0]["expires_in_s"] <= 600

@@ -68,11 +68,13 @@ def hash_of(group: bytes, key: bytes) -> int:
 
 
 class GonePart(msgspec.Struct, frozen=True, array_like=True):
-    """A part that is gone. Handles may name it as long as a message of its time is retained."""
+    """A part that is gone. Handles may name it as long as a message of its time is retained. The
+    shard is -1 of one that went before this was recorded."""
 
     number: int
     heir: int
     gone_at_ms: int
+    shard: int = -1
 
 
 def first_sequence(number: int) -> int:

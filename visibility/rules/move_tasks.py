@@ -12,7 +12,12 @@ import msgspec
 from typing_extensions import override
 
 from visibility.content.filters import check_filter
-from visibility.contract.errors import InvalidParameterValue, QueueError, ResourceNotFound
+from visibility.contract.errors import (
+    InvalidParameterValue,
+    Moved,
+    QueueError,
+    ResourceNotFound,
+)
 from visibility.contract.limits import (
     MOVE_TASK_RESULTS,
     MOVE_TASKS_PER_ACCOUNT_MAX,
@@ -141,6 +146,8 @@ def _start(
 ) -> Outcome:
     queue, definition = shard.queue(request.queue.queue_id), request.queue
     check_open(shard, definition)
+    if not definition.is_home:  # it was, for a gateway that has not heard of the next one
+        raise Moved()
     begun = _undo_of(queue, wanted.undoes)
     if begun is not None:
         return StartMessageMoveTaskResult(encode_handle(begun)), ()

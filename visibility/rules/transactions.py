@@ -52,7 +52,9 @@ from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
 BUCKET_MS = 600_000
-"""A token is remembered for this time at least, and for twice as long at most."""
+"""A token is remembered for this time at least."""
+REMEMBERED_MS = 2 * BUCKET_MS
+"""And no longer than this."""
 _OUTBOX_SHARE = 4
 """Transactions fill up to this part of an outbox, a quarter: the rest is for dead letters."""
 
@@ -174,13 +176,14 @@ class _Transaction:
         for place, entry, part in self._each():
             if isinstance(part, Receipt):
                 definition = self._definition(entry)
-                if definition.shard != self._number:
+                queue_id = definition.queue_id
+                if definition.shard != self._number or not self._shard.has_begun(queue_id):
                     raise Moved()
-                deletes = self._deletes.get(definition.queue_id)
+                deletes = self._deletes.get(queue_id)
                 if deletes is None:
                     request = msgspec.structs.replace(self._request, queue=definition)
                     deletes = Acknowledging(self._shard, request, self._stamp)
-                    self._deletes[definition.queue_id] = deletes
+                    self._deletes[queue_id] = deletes
                 with _Refusing(self.reasons, place):
                     deletes.delete_latest(part)
 
@@ -232,7 +235,7 @@ class _Transaction:
         return other
 
     def _send_here(self, target: QueueDefinition, places: list[int]) -> None:
-        if self._shard.is_closed(target.queue_id):
+        if not self._shard.is_ready(target.queue_id):
             raise Moved()
         contents = [self._content(place) for place in places]
         queue = self._shard.queue(target.queue_id)

@@ -13,10 +13,15 @@ from cluster.tests.simulation.simulation import Call, Reply, Simulation
 from compat_tests.faults.history import Change, Delete, Delivery, Outcome, Removal, Send
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Receipt, Request
-from visibility.contract.operations import SendMessageBatch, SendMessageBatchRequestEntry
+from visibility.contract.operations import (
+    ListMessageMoveTasks,
+    SendMessageBatch,
+    SendMessageBatchRequestEntry,
+)
 from visibility.contract.outcomes import BrowsedPage, Deliveries, Progress
 from visibility.contract.results import (
     DeleteMessageBatchResult,
+    ListMessageMoveTasksResult,
     SendMessageBatchResult,
     SendMessageResult,
 )
@@ -373,10 +378,26 @@ class Client:
     async def move_all(self, source: str, target: str | None, rate: int = 0) -> None:
         """Start a move task, to each message's own source without a target."""
         destination = None if target is None else self.queue(target)
+        if await self.has_task_at_former_home(source):
+            return
         await self.ask(
             prepared.start_move_task(self.queue(source), destination, rate), f"move {source}"
         )
         self._history.tasks += 1
+
+    async def has_task_at_former_home(self, source: str) -> bool:
+        """True unless all parts that drain have said that no task runs there, as the gateway asks
+        before a start."""
+        queue = self.queue(source)
+        for part in queue.all_parts() if queue.parts else ():
+            if not part.part.is_open:
+                listing = prepared.prepared(part, ListMessageMoveTasks(queue.arn))
+                answer = (await self.ask(listing, f"tasks of {source}")).answer
+                if not isinstance(answer, ListMessageMoveTasksResult):
+                    return True
+                if any(each.status in ("RUNNING", "CANCELLING") for each in answer.results or ()):
+                    return True
+        return False
 
     async def hide(self, name: str) -> None:
         """Let shards see no such queue for a while, as if it were deleted and restored."""
@@ -391,6 +412,8 @@ class Client:
 
     async def move_selected(self, source: str, target: str) -> None:
         """Move some of the present messages."""
+        if await self.has_task_at_former_home(source):
+            return
         reply = await self.ask(
             prepared.prepared(self.queue(source), BrowseMessages()), f"browse {source}"
         )

@@ -25,8 +25,6 @@ async def drain(simulation: Simulation) -> None:
     """Empty all queues into the history; the counters must have the right numbers before."""
     client = Client(simulation, "drain", Random(0))
     queues.stop_dead_letters(simulation.machine.queues)
-    if simulation.history.holds:
-        await Operator(simulation, "release", Random(0)).release_all()
     has_parts = bool(simulation.machine.queues.before)
     if has_parts:
         await become_whole(client)
@@ -47,8 +45,12 @@ async def drain(simulation: Simulation) -> None:
 
 
 async def _rest(simulation: Simulation, client: Client) -> None:
-    """Wait until nothing is hidden, delayed or moving."""
+    """Release all that is held, and wait until nothing is hidden, delayed or moving. A message on
+    its way to another part is held there again."""
+    operator = Operator(simulation, "release", Random(0))
     for _ in range(_ROUNDS_MAX):
+        if simulation.history.holds:
+            await operator.release_all()
         await asyncio.sleep(_REST_S)
         all_counted = [await _counted(client, name) for name in simulation.history.queues]
         if not simulation.is_moving and all(

@@ -116,6 +116,8 @@ class Operator(Client):
 
     async def move_matching(self, source: str, target: str | None) -> None:
         """Move the messages that match a filter, which does not open them: bodies are bare here."""
+        if await self.has_task_at_former_home(source):
+            return
         wanted = self.random.choice(
             (
                 MessageFilter(message_id=self.random.choice("0123456789abcdef")),

@@ -57,7 +57,9 @@ class _Transaction:
         await simulation.connected()
         begun = simulation.time.read()
         outcome, done = Outcome.UNKNOWN, None
-        transacting = Transacting(self._ask, lambda: self._client.random.getrandbits(128))
+        transacting = Transacting(
+            self._ask, lambda: self._client.random.getrandbits(128), lambda: 0
+        )
         attempt = 0
         while simulation.time.read() < begun + _RETRIED_S_MAX:
             with suppress(Moved, Departing, ServiceUnavailable):

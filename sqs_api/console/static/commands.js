@@ -18,9 +18,17 @@ function json(value) {
   return quoted(JSON.stringify(value));
 }
 
-export function listQueues(search, sort) {
-  return holdfast("queues list", search && `--search ${quoted(search)}`, `--sort ${sort}`)
-    .replace("  ", " ");
+export function listQueues(list) {
+  return holdfast("queues list", ...listed(list));
+}
+
+export function listDeadLetters(list) {
+  const { tag } = list;
+  return holdfast("queues list --dead-letters", ...listed(list), ...(tag ? [`--by-tag ${quoted(tag)}`] : []));
+}
+
+function listed({ search, sort, reverse }) {
+  return [search && `--search ${quoted(search)}`, `--sort ${sort}`, reverse && "--reverse"].filter(Boolean);
 }
 
 export function showQueue(queue) {

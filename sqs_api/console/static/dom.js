@@ -105,9 +105,10 @@ export function field(label, input, hint = "") {
 
 let hints = 0;
 
-/** A table that scrolls sideways where it is too wide; `columns` are [text, class] pairs. */
+/** A table that scrolls sideways where it is too wide; `columns` are [text, class, order], the order
+ * being "ascending", "descending" or nothing. */
 export function table(columns, rows, caption) {
-  const head = columns.map(([text, kind]) => el("th", { scope: "col", class: kind }, text));
+  const head = columns.map(([text, kind, order]) => el("th", { scope: "col", class: kind, "aria-sort": order }, text));
   return el(
     "div",
     { class: "scroll", role: "region", tabindex: "0", "aria-label": caption },

@@ -3,10 +3,12 @@
 import { addressOf, enter, isNextPage, keep, stateOf } from "./address.js";
 import { button, el, link } from "./dom.js";
 
+const ASCENDING = new Set(["name", "expires"]); // the others begin with the greatest
+
 /**
  * The state of a list, and the fields and buttons that change it; `ask` then asks for what it says.
  *
- * @template {{search: string, sort: string, after: string, [name: string]: string}} S
+ * @template {{search: string, sort: string, reverse: string, after: string, [name: string]: string}} S
  */
 export class Listing {
   /** @param {string} path @param {URLSearchParams} query @param {S} defaults @param {() => void} ask */
@@ -31,13 +33,25 @@ export class Listing {
       "aria-label": label, oninput });
   }
 
-  /** Columns for a table; `columns` are [text, class, order], and those with an order sort by it. */
+  /** Columns for a table; `columns` are [text, class, order]. One with an order sorts by it, and once
+   * more the other way round. */
   columns(columns) {
     return columns.map(([text, kind, sort]) => {
       if (!sort) return [text, kind];
-      const pressed = String(this.state.sort === sort);
-      return [button(text, () => this.begin({ sort }), { class: "sort", "aria-pressed": pressed }), kind];
+      const isPressed = this.state.sort === sort;
+      const reverse = isPressed && !this.state.reverse ? "yes" : "";
+      const order = ASCENDING.has(sort) === (this.state.reverse === "") ? "ascending" : "descending";
+      return [
+        button(text, () => this.begin({ sort, reverse }), { class: "sort", "aria-pressed": String(isPressed) }),
+        kind,
+        isPressed ? order : null,
+      ];
     });
+  }
+
+  /** The order, as the service takes it. */
+  get order() {
+    return { sort: this.state.sort, reverse: this.state.reverse !== "" };
   }
 
   /** Links to the pages beside this one. */

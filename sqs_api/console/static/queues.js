@@ -2,17 +2,16 @@
 
 import { caller, get } from "./api.js";
 import { listQueues } from "./commands.js";
+import { Depths } from "./depths.js";
 import { command, el, fill, link, queueLink, row, table } from "./dom.js";
 import { count, rate, span } from "./format.js";
-import { sparkline } from "./lines.js";
 import { Listing } from "./listing.js";
 import { History } from "./live.js";
 import { recentlyDeleted } from "./recently_deleted.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
-const DEPTHS_MS = 60000;
-const DEFAULTS = { search: "", sort: "name", after: "" };
+const DEFAULTS = { search: "", sort: "name", reverse: "", after: "" };
 const history = new History();
 const COLUMNS = [
   ["Queue", "name", "name"],
@@ -31,34 +30,26 @@ export async function showQueues({ view, query, signal, fail }) {
   const listing = new Listing("/queues", query, DEFAULTS, () => list.ask());
   const { state } = listing;
   const { may } = await caller();
-  const depths = { of: "", atMs: 0, lines: new Map() }; // of the last hour, by the queue's name
+  const depths = new Depths("depths", history, () => list.show());
   const list = resource({ what: "The queues", ask, show, signal, fail });
 
   async function ask(mine) {
-    const wanted = { ...state, limit: 100 };
+    const { search, after } = state;
+    const wanted = { search, after, ...listing.order, limit: 100 };
     const page = await get("queues", wanted, mine);
     page.queues.forEach((queue) => history.add(queue));
-    readDepths(wanted, mine).catch(fail);
+    depths.read(wanted, mine).catch(fail);
     return page;
-  }
-
-  /** Read the depths of the shown queues, once a minute. */
-  async function readDepths(wanted, mine) {
-    const of = JSON.stringify(wanted);
-    if (of === depths.of && Date.now() < depths.atMs + DEPTHS_MS) return;
-    const lines = new Map(Object.entries((await get("depths", wanted, mine)).queues));
-    Object.assign(depths, { of, atMs: Date.now(), lines });
-    list.show();
   }
 
   function show(page) {
     return [
       el("p", { class: "hint" }, `${count(page.total)} queues`),
       page.queues.length > 0
-        ? table(listing.columns(COLUMNS), page.queues.map((queue) => queueRow(queue, depths.lines)), "Queues")
+        ? table(listing.columns(COLUMNS), page.queues.map((queue) => queueRow(queue, depths)), "Queues")
         : nothing(),
       listing.pager(page.next),
-      command(listQueues(state.search, state.sort)),
+      command(listQueues(state)),
     ];
   }
 
@@ -91,7 +82,7 @@ function queueRow(queue, depths) {
     holds ? span(queue.expires_in_s) : "",
     rate(history.rate(name, "sent")),
     rate(history.rate(name, "received")),
-    lastHour(name, depths.get(name)),
+    depths.line(name),
     [
       dead && ["to ", queueLink(dead.name, !hidden.includes(dead.name))],
       queue.sources_total > 0 && redriveLink(queue),
@@ -102,12 +93,4 @@ function queueRow(queue, depths) {
 function redriveLink({ name, may, sources_total: sources }) {
   const mayRedrive = ["holdfast:GetQueue", "holdfast:RedriveMessages"].every((each) => may.includes(each));
   return mayRedrive ? link(`of ${sources}`, `#/queues/${name}/redrive`) : `of ${sources}`;
-}
-
-/** The depth in the last hour; where the service has no history, since the page was opened. */
-function lastHour(name, values) {
-  if (!values) return history.chart(name);
-  const known = values.filter((each) => each !== null);
-  const most = `at most ${count(Math.max(...known))}, lately ${count(known.at(-1))}`;
-  return sparkline(values, `messages in the last hour: ${most}`);
 }

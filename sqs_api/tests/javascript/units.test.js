@@ -284,3 +284,14 @@ test("a limit is a number, or a share of what moves", () => {
   for (const text of ["1", "20", "5%", "12.5 %", "100%", "0.5%"]) assert.match(text, pattern);
   for (const text of ["0", "-1", "101%", "five", "5%%", "1e9", "1.5"]) assert.doesNotMatch(text, pattern);
 });
+
+test("a list of queues is the same as a command", () => {
+  const list = { search: "", sort: "name", reverse: "", tag: "" };
+  const url = "--url https://queues.example";
+
+  assert.equal(commands.listQueues(list), `holdfast queues list ${url} --sort name`);
+  assert.equal(
+    commands.listDeadLetters({ search: "a b", sort: "arrived", reverse: "yes", tag: "team" }),
+    `holdfast queues list --dead-letters ${url} --search 'a b' --sort arrived --reverse --by-tag team`,
+  );
+});
