@@ -9,7 +9,7 @@ from functools import partial
 from cluster.fleet.draft import Draft
 from cluster.fleet.plan_table import Change, Cluster, Kind, Part, Queue
 from cluster.fleet.reasons import Reason, Why, reason
-from cluster.fleet.thresholds import STOP_AT, SUSTAINED_MS, TRANSFERS_MAX, UNEVEN
+from cluster.fleet.thresholds import STOP_AT, SUSTAINED_MS, TRANSFERS_MAX, UNEVEN, UNEVEN_MS
 
 _TRIED_MAX = 32
 """Parts that are looked at for one cluster in one plan."""
@@ -73,7 +73,7 @@ def balance(draft: Draft) -> None:
     """Move parts from clusters with clearly more than the mean to such with less."""
     counted, mean = draft.counted, draft.history.mean
     for name, since_ms in sorted(draft.history.uneven_since_ms.items()):
-        if draft.now_ms - since_ms < SUSTAINED_MS:
+        if draft.now_ms - since_ms < UNEVEN_MS:
             continue
         why = reason(Why.UNEVEN, cluster=name, load=counted.load(name), mean=mean)
         for load, queue, part in draft.parts_of(draft.fleet.clusters[name].shards)[:_TRIED_MAX]:

@@ -17,6 +17,8 @@ SUSTAINED_MS = 600_000
 """Parts are moved away from what was above RELIEVE_ABOVE all this time, until it is at STOP_AT."""
 UNEVEN, UNEVEN_FLOOR = 1.12, 0.25
 """A cluster with this many times the mean load, if not idle, gives parts to others."""
+UNEVEN_MS = 180_000
+"""So it does after this time: bursts last minutes."""
 
 SPLIT_AT = 0.50
 """Share of a loop that makes a part hot."""

@@ -3,6 +3,7 @@ record would be made, on condition of its version and of the planner's key."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 
 from cluster.fleet.hands import HAND
@@ -33,6 +34,8 @@ class FleetRecords:
         self.emptied: set[tuple[str, int]] = set()
         """Draining parts without messages, which wait for retries only."""
         self.parts = sum(len(queue.parts) for queue in self.queues.values())
+        self.of_shard = Counter(part.shard for q in self.queues.values() for part in q.parts)
+        """Parts of each shard, with unsplit queues."""
         self.split = {q.queue_id for q in self.queues.values() if len(q.parts) > 1}
 
     def fleet(self) -> Fleet:
@@ -49,7 +52,10 @@ class FleetRecords:
     def put(self, queue: Queue) -> None:
         """Make or replace a queue."""
         before = self.queues.get(queue.queue_id)
-        self.parts += len(queue.parts) - (len(before.parts) if before is not None else 0)
+        before_parts = before.parts if before is not None else ()
+        self.parts += len(queue.parts) - len(before_parts)
+        self.of_shard.update(part.shard for part in queue.parts)
+        self.of_shard.subtract(part.shard for part in before_parts)
         self.queues[queue.queue_id] = queue
         if len(queue.parts) > 1:
             self.split.add(queue.queue_id)

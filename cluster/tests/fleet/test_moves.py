@@ -25,7 +25,8 @@ def overloaded(load: float = 0.9, queues: int = 10) -> SmallFleet:
 def test_parts_leave_an_overloaded_cluster_after_ten_minutes() -> None:
     fleet = overloaded()
     fleet.report(600)
-    assert not of_kind(fleet.plan(), Kind.MOVE)
+    whys = {move.reason.why for move in of_kind(fleet.plan(), Kind.MOVE)}
+    assert whys <= {Why.UNEVEN}
     fleet.report(20)
     moves = of_kind(fleet.plan(), Kind.MOVE)
     assert moves
@@ -192,6 +193,20 @@ def test_uneven_clusters_are_balanced_with_the_fewest_moves() -> None:
     moves = of_kind(fleet.plan(), Kind.MOVE)
     assert [move.queue for move in moves] == ["q1"]
     assert moves[0].reason.why is Why.UNEVEN
+
+
+def test_an_uneven_cluster_gives_parts_after_three_minutes() -> None:
+    """A burst lasts minutes: after ten of them most are over, and none was balanced."""
+    fleet = SmallFleet()
+    for shard in range(12):
+        fleet.other[shard] = 0.4
+    for number, asked in enumerate((0.15, 0.09)):
+        fleet.queue(f"q{number}", 0)
+        fleet.ask(f"q{number}", 0, asked)
+    fleet.report(180)
+    assert not fleet.plan().changes
+    fleet.report(10)
+    assert [move.reason.why for move in fleet.plan().changes] == [Why.UNEVEN]
 
 
 def test_an_idle_fleet_is_not_balanced() -> None:

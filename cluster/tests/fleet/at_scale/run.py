@@ -6,9 +6,9 @@ import random
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from cluster.fleet.choices import NewQueues, choose_shard
-from cluster.fleet.load_history import LoadHistory
+from cluster.fleet.choices import choose_shard
 from cluster.fleet.loads import REPORT_MS, HostLoad
+from cluster.fleet.new_queues import QueueCounts
 from cluster.fleet.plan_table import Change, Cluster, Part, Queue
 from cluster.tests.fleet.at_scale.clusters import Clusters
 from cluster.tests.fleet.at_scale.faults import Faults
@@ -84,8 +84,6 @@ class Simulation:
         self.clusters = Clusters(self.records, self.traffic, self.chance)
         self.planners = [PlannerModel(f"planner-{n}", self.records) for n in range(2)]
         self.planners[0].take()
-        self._creating = LoadHistory()
-        self._new = NewQueues(self._creating)
         self._judge = Judge(self.records)
         self._witness = Witness(self)
         self._drains: list[tuple[int, int, str, int]] = []
@@ -101,25 +99,21 @@ class Simulation:
         total = _MEAN_LOAD * 3 * size.clusters / 1.3
         weights = [1 / (n + 10) for n in range(size.accounts)]
         accounts = chance.choices(range(size.accounts), weights, k=size.queues)
-        self._creating.observe(
-            self.records.clusters, self.clusters.reports(self.now_ms), self.now_ms
-        )
         bases = skewed(size.queues, total, max(total / 60, 0.7), chance)
         for number, (base, account) in enumerate(zip(bases, accounts, strict=True)):
             self.create(f"q{number}", f"account-{account}", base)
 
     def create(self, name: str, account: str, base: float) -> None:
-        """Make a queue, as a gateway would: with the last loads and nobody asked."""
+        """Make a queue, as a gateway would: with the counts of queues and nobody asked."""
         chosen = choose_shard(
             name,
             account,
             self.records.clusters,
-            self._new,
+            QueueCounts(self.records.clusters, self.records.of_shard),
             lambda _: True,
             self.records.hand_sizes.get(account, 4),
         )
         assert chosen is not None
-        self._new.made(chosen.shard, self.records.fleet().cluster_of[chosen.shard], self.now_ms)
         is_fifo = self.chance.random() < 0.3
         can_split = not is_fifo or self.chance.random() < 0.8
         queue = Queue(name, account, 1, (Part(0, chosen.shard),), is_fifo, can_split)
@@ -149,7 +143,6 @@ class Simulation:
         for planner in self.planners:
             reports = self._faults.seen_by(planner, self._late)
             planner.observe(reports, self.now_ms)
-        self._creating.observe(self.records.clusters, self._late[-1], self.now_ms)
         for planner in self.planners:
             made = planner.tick(self.now_ms, self._bugs, self._apply)
             if made is not None:
