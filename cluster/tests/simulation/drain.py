@@ -8,7 +8,7 @@ from random import Random
 from cluster.tests.simulation import queues
 from cluster.tests.simulation.client import Client
 from cluster.tests.simulation.operator import Operator
-from cluster.tests.simulation.resizing import become_whole, check_whole
+from cluster.tests.simulation.resizing import become_whole, check_whole, look_at_all
 from cluster.tests.simulation.simulation import Simulation
 from visibility.contract.model import QueueCounters
 from visibility.tests.prepared import counters
@@ -31,6 +31,7 @@ async def drain(simulation: Simulation) -> None:
     await _rest(simulation, client)
     if {queues.SHORT, queues.BRIEF} & simulation.history.queues.keys():
         await asyncio.sleep(_EXPIRED_S)
+        await _rest(simulation, client)
     simulation.history.drain_begun = simulation.time.read()
     for name in simulation.history.queues:
         counted = await _counted(client, name)
@@ -52,6 +53,8 @@ async def _rest(simulation: Simulation, client: Client) -> None:
         if simulation.history.holds:
             await operator.release_all()
         await asyncio.sleep(_REST_S)
+        if simulation.machine.queues.before:
+            await look_at_all(client)  # as leaders do all the time
         all_counted = [await _counted(client, name) for name in simulation.history.queues]
         if not simulation.is_moving and all(
             each is not None and each[1:] == (0, 0) for each in all_counted

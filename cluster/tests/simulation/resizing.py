@@ -146,6 +146,13 @@ async def become_whole(client: Client) -> None:
         await resizer.shrink(name, PARTS_MAX)
 
 
+async def look_at_all(client: Client) -> None:
+    """Look at all parts once."""
+    resizer = Resizer(client.simulation, client.name, client.random)
+    for name in SPLIT:
+        await resizer.look(name)
+
+
 async def check_whole(client: Client, rounds: int) -> None:
     """Assert that each queue is one again."""
     resizer = Resizer(client.simulation, client.name, client.random)
