@@ -222,7 +222,7 @@ def tables(folder: Path) -> list[Path]:
 FLIPS: dict[str, Callable[[Path], None]] = {
     "first block": lambda folder: flip(100, tables(folder)[0]),
     "third block": lambda folder: flip(2 * BLOCK_BYTES + 2000, tables(folder)[0]),
-    "newer file": lambda folder: flip(BLOCK_BYTES + 900, tables(folder)[-1]),
+    "newer file": lambda folder: flip(BLOCK_BYTES + 300, tables(folder)[-1]),
     "two files": lambda folder: flip(300, *tables(folder)),
 }
 
