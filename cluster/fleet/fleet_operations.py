@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -30,6 +30,7 @@ from cluster.peers.process_names import process_name
 
 _TRIES = 5
 """Attempts while others change the same records."""
+_Changed = TypeVar("_Changed")
 
 
 class Root(Coordination, Protocol):
@@ -122,15 +123,13 @@ async def set_draining(root: Root, seen: Fleet, number: int, *, is_draining: boo
 async def cluster_of_workers(root: Root, cluster: int, worker: int) -> FleetCluster | None:
     """The cluster of the workers with this number of a cluster's hosts, which is added if the fleet
     has none; None while that cluster has not been founded. Raises MembershipRefused."""
-    found = await find(root)
-    if found.members_of(cluster).cluster is None:
-        return None
 
-    def decide(found: Found) -> _Decided:
+    def decide(found: Found) -> tuple[FleetCluster | None, Transaction | None]:
         if (known := found.fleet.of_workers(cluster, worker)) is not None:
             return known, None
         members = found.members_of(cluster)
-        assert members.cluster is not None
+        if members.cluster is None:
+            return None, None
         hosts = tuple(process_name(host, worker) for host in sorted(members.hosts))
         return _adding(found, NewCluster("", hosts, len(members.cluster.numbers), worker, cluster))
 
@@ -146,7 +145,9 @@ def _adding(found: Found, asked: NewCluster) -> _Decided:
     return adding(found.fleet, found.first, taken, asked, found.revisions)
 
 
-async def _change(root: Root, decide: Callable[[Found], _Decided]) -> FleetCluster:
+async def _change(
+    root: Root, decide: Callable[[Found], tuple[_Changed, Transaction | None]]
+) -> _Changed:
     """Make a change of the fleet as it is now, and again if others were first."""
     for _ in range(_TRIES):
         changed, transaction = decide(await find(root))
