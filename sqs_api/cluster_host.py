@@ -4,7 +4,7 @@ send each other, and the pages about the cluster."""
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -90,6 +90,10 @@ class ClusterHost(NamedTuple):
         leader_of, draining = self.joined.leaders.leader_of, self.joined.fleet.fleet.draining
         return [shard_for(name, clusters, leader_of, view.queues_of_shard, draining)]
 
+    def draining_shards(self) -> Collection[int]:
+        """See `QueueView`."""
+        return self.joined.fleet.fleet.draining_shards
+
     def _clusters(self) -> dict[int, range]:
         """The shards of all founded clusters, by number."""
         return self.joined.fleet.founded | {self.joined.member.number: self.joined.cluster.numbers}
@@ -116,7 +120,6 @@ class ClusterHost(NamedTuple):
         for role in (Role.NEIGHBOUR, Role.GATEWAY):
             self.transport.serve(Channel.REQUESTS, decided.service_for(role), role)
         self.transport.serve(Channel.CATALOG, RevisionBarrier(catalog).service)
-        catalog.draining_shards = lambda: self.joined.fleet.fleet.draining_shards
         self.catalog.set_result(catalog)
         self.ids.set_result(RaisedIds(router.ask))
         return router

@@ -7,7 +7,7 @@ table of its last run while etcd is away.
 from __future__ import annotations
 
 from asyncio import Future, get_running_loop
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
@@ -114,6 +114,10 @@ class GatewayHost(NamedTuple):
         clusters, leader_of = self.fleet.founded, self.fleet.leader_of
         draining = self.fleet.fleet.draining
         return [shard_for(name, clusters, leader_of, view.queues_of_shard, draining)]
+
+    def draining_shards(self) -> Collection[int]:
+        """See `QueueView`."""
+        return self.fleet.fleet.draining_shards
 
     def stores(self, catalog: Catalog) -> _NoStores:
         """There are none."""

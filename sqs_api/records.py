@@ -4,7 +4,7 @@ before any shard is open."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from importlib import metadata
 from typing import NamedTuple, Protocol
 
@@ -38,6 +38,9 @@ class Host(Protocol):
     @property
     def choose(self) -> ChooseShards | None:
         """See `Catalog`."""
+
+    def draining_shards(self) -> Collection[int]:
+        """See `QueueView`."""
 
     @property
     def ids_raised(self) -> IdsRaised | None:
@@ -106,6 +109,7 @@ async def open_records(
         spread=host.spread,
         ids_raised=host.ids_raised,
         choose=host.choose,
+        draining_shards=host.draining_shards,
     )
     opened.push_async_callback(catalog.close)
     records = Records(keyring, identities, audit, catalog)

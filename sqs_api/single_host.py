@@ -77,6 +77,10 @@ class SingleHost(NamedTuple):
     choose: ChooseShards | None = None
     feature: Feature = Feature()
 
+    def draining_shards(self) -> tuple[()]:
+        """See `QueueView`."""
+        return ()
+
     def below(self, kind: str) -> Coordination:
         """The records of one kind, such as `catalog/`."""
         return self.records.below(kind)

@@ -30,7 +30,7 @@ from cluster.catalog import queue_rules as rules
 from cluster.catalog.catalog_records import Entry, KeptQueue, KeptState, QueueName
 from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import ALL_SHARDS, Decision, NewQueue, Waits
-from cluster.catalog.queue_view import QueueChange, QueueView
+from cluster.catalog.queue_view import DrainingShards, QueueChange, QueueView
 from cluster.catalog.record_codec import CatalogUnreadable, RecordCodec
 from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import (
@@ -91,6 +91,7 @@ class Catalog(QueueView):
         spread: Spread | None = None,
         ids_raised: IdsRaised | None = None,
         choose: ChooseShards | None = None,
+        draining_shards: DrainingShards = tuple,
     ) -> None:
         """`open` makes one. The coordination is closed with it.
 
@@ -98,7 +99,7 @@ class Catalog(QueueView):
         and `ids_raised` before the first new id is issued on a shard. New queues are placed on
         `shards` in turn, unless `choose` is given.
         """
-        super().__init__(restore_window_ms)
+        super().__init__(restore_window_ms, draining_shards)
         self._coordination = coordination
         self._codec = RecordCodec(secrets)
         self._clock = clock
@@ -138,6 +139,7 @@ class Catalog(QueueView):
         spread: Spread | None = None,
         ids_raised: IdsRaised | None = None,
         choose: ChooseShards | None = None,
+        draining_shards: DrainingShards = tuple,
     ) -> Catalog:
         """Load all records and watch them. Raises CatalogUnreadable, with the coordination
         closed."""
@@ -152,6 +154,7 @@ class Catalog(QueueView):
             spread=spread,
             ids_raised=ids_raised,
             choose=choose,
+            draining_shards=draining_shards,
         )
         try:
             await catalog._begin()

@@ -54,10 +54,14 @@ class QueueChange(NamedTuple):
     """The queue that continues a purged one."""
 
 
+DrainingShards = Callable[[], Collection[int]]
+"""Shards of clusters that are being emptied: no part comes to them."""
+
+
 class QueueView:
     """All queues of a cluster, and those that were deleted or purged."""
 
-    def __init__(self, restore_window_ms: int) -> None:
+    def __init__(self, restore_window_ms: int, draining_shards: DrainingShards = tuple) -> None:
         self.kept = KeptQueues(restore_window_ms)
         """Queues that were deleted or purged."""
         self.revision = 0
@@ -70,8 +74,7 @@ class QueueView:
         """Time of the last purge, by the id of the queue that continues."""
         self.queues_of_shard: Counter[int] = Counter()
         """The number of queues of each shard."""
-        self.draining_shards: Callable[[], Collection[int]] = tuple
-        """Shards of clusters that are being emptied: no part comes to them."""
+        self.draining_shards = draining_shards
         self._queues: dict[QueueName, QueueDefinition] = {}
         self._by_id: dict[int, QueueDefinition] = {}
         self.split: dict[QueueName, QueueDefinition] = {}

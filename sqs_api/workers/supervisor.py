@@ -57,6 +57,10 @@ class _Place(NamedTuple):
     ids_raised: None = None
     choose: None = None
 
+    def draining_shards(self) -> tuple[()]:
+        """See `QueueView`."""
+        return ()
+
     def below(self, kind: str) -> Coordination:
         """See `records.Host`."""
         return self.records.below(kind)

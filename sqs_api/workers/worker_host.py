@@ -103,6 +103,10 @@ class WorkerHost(NamedTuple):
     choose: None = None
     """The records are never older than the shards."""
 
+    def draining_shards(self) -> tuple[()]:
+        """See `QueueView`."""
+        return ()
+
     def below(self, kind: str) -> Coordination:
         """The records of one kind, such as `catalog/`."""
         return self.place.records.below(kind)
