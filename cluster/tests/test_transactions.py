@@ -393,7 +393,7 @@ def test_an_arrival_that_is_repeated_is_sent_once() -> None:
 
 
 def test_a_full_outbox_refuses_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("visibility.rules.transactions.OUTBOX_MESSAGES_MAX", 8)
+    monkeypatch.setattr("visibility.rules.departures.OUTBOX_MESSAGES_MAX", 8)
     pair = _pair()
     bills = _queue(pair, 13)
     entries = [_here(pair), *((bills, _content(bills, str(number))) for number in range(3))]

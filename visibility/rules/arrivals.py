@@ -155,6 +155,7 @@ class _Accepting:
                 target,
                 self._stamp,
                 self._contents,
+                makes_room=False,
             )
         sending.send(content_of(arrival, sent), sent.delay_s, arrival.message.message_id)
         self._answered.append((arrival.origin, arrival.number, ""))

@@ -20,7 +20,7 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import OutboxPage
-from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
+from visibility.contract.stored_message import Arrival, Hold, Lease, SentElsewhere, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import (
@@ -103,12 +103,13 @@ class Departures:
         """True if the outbox takes one more message."""
         return self.has_room_in(1)
 
-    def has_room_in(self, part: int) -> bool:
-        """The same, for messages that leave the rest of the outbox to others."""
+    def has_room_in(self, part: int, size: int = 0) -> bool:
+        """The same, for messages that leave the rest of the outbox to others; `size` is that of one
+        that must not exceed it."""
         outbox = self._shard.outbox
         return (
             len(outbox.departures) + len(self._departures) < OUTBOX_MESSAGES_MAX // part
-            and outbox.size + self._size < OUTBOX_BYTES_MAX // part
+            and outbox.size + self._size + size < OUTBOX_BYTES_MAX // part
         )
 
     def add(
@@ -122,8 +123,10 @@ class Departures:
         transfers: bool = False,
         hold: Hold | None = None,
         due_ms: int = -1,
+        sent: SentElsewhere | None = None,
     ) -> None:
-        """Have a message depart; `arriving` is how its destination gets it."""
+        """Have a message depart; `arriving` is how its destination gets it. One that is `sent` was
+        in no queue: it departs from `the_shard`."""
         resealed = arriving.data is not message.data
         if not resealed:
             arriving = msgspec.structs.replace(arriving, data=b"")
@@ -143,6 +146,7 @@ class Departures:
             transfers,
             hold,
             due_ms,
+            sent,
         )
         self._departures.append(departure)
         self._size += departure.size
@@ -157,6 +161,8 @@ class Departures:
         if not self._departures:
             return ()
         first = self._shard.outbox.next_number
+        if self._queue_id == THE_SHARD:
+            return (DeparturesRenewed(THE_SHARD, [], first, self._departures),)
         return (MessagesDeparted(self._queue_id, first, self._departures),)
 
 
@@ -357,14 +363,12 @@ class MessagesDeparted(Event, frozen=True):
 
     @override
     def record(self, changes: Changes) -> None:
-        for number, departure in self.numbered():
+        for departure in self.departures:
             if departure.is_delayed:
                 changes.delete(_delayed_key(departure))
             else:
                 remove(changes, self.queue_id, [departure.lease])
-            changes.put(row_key(THE_SHARD, DEPARTURE, number), encode_row(departure))
-        next_number = self.first_number + len(self.departures)
-        write_outbox(changes, OutboxRow(self.departures[-1].origin, next_number))
+        _record_departures(changes, self.first_number, self.departures)
 
     @override
     def tell(self, turn: Effects) -> None:
@@ -435,10 +439,7 @@ class DeparturesRenewed(Event, frozen=True):
     def record(self, changes: Changes) -> None:
         for number in self.numbers:
             changes.delete(row_key(THE_SHARD, DEPARTURE, number))
-        for number, departure in enumerate(self.departures, self.first_number):
-            changes.put(row_key(THE_SHARD, DEPARTURE, number), encode_row(departure))
-        next_number = self.first_number + len(self.departures)
-        write_outbox(changes, OutboxRow(self.departures[-1].origin, next_number))
+        _record_departures(changes, self.first_number, self.departures)
 
     @override
     def tell(self, turn: Effects) -> None:
@@ -505,6 +506,13 @@ class DelayedReturned(Event, frozen=True):
         for number, departure in zip(self.numbers, self.departures, strict=True):
             changes.delete(row_key(THE_SHARD, DEPARTURE, number))
             changes.put(_delayed_key(departure), encode_row(departure.message))
+
+
+def _record_departures(changes: Changes, first_number: int, departures: list[Departure]) -> None:
+    for number, departure in enumerate(departures, first_number):
+        changes.put(row_key(THE_SHARD, DEPARTURE, number), encode_row(departure))
+    next_number = first_number + len(departures)
+    write_outbox(changes, OutboxRow(departures[-1].origin, next_number))
 
 
 def _delayed_key(departure: Departure) -> bytes:

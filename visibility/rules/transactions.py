@@ -35,10 +35,10 @@ from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import TRANSACTION, number_of, row_key, table_range, transaction_key
-from visibility.rows.row_values import THE_SHARD, Departure, TransactionRow
+from visibility.rows.row_values import THE_SHARD, TransactionRow
 from visibility.rules.acknowledge import Acknowledging
 from visibility.rules.decided import Outcome
-from visibility.rules.departures import DeparturesRenewed
+from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.leases import no_lease
 from visibility.rules.levelling import check_throttled
@@ -46,7 +46,6 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.send import Sending
 from visibility.rules.tables import GROUP_LINE_KEY, Kept, Put, ShardTables, SoundRows, Table
-from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
 from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -168,7 +167,7 @@ class _Transaction:
         self._token = operation.token
         self._deletes: dict[int, Acknowledging] = {}
         self._sendings: dict[int, Sending] = {}
-        self._departures: list[Departure] = []
+        self._departures = Departures(shard, request.queue, stamp)
 
     def delete_all(self) -> None:
         """Decide on the deletes, which come before the sends. Raises DamagedRecord, Moved,
@@ -250,12 +249,8 @@ class _Transaction:
                 self._sent[place] = sending.send(content, self._entries[place].delay_s)
 
     def _send_elsewhere(self, target: QueueDefinition, place: int) -> None:
-        content, outbox = self._content(place), self._shard.outbox
-        size = outbox.size + sum(each.size for each in self._departures) + len(content.data)
-        if (
-            len(outbox.departures) + len(self._departures) >= OUTBOX_MESSAGES_MAX // _OUTBOX_SHARE
-            or size > OUTBOX_BYTES_MAX // _OUTBOX_SHARE
-        ):
+        content = self._content(place)
+        if not self._departures.has_room_in(_OUTBOX_SHARE, len(content.data)):
             raise ServiceUnavailable()
         with _Refusing(self.reasons, place):
             self._check(target, content)
@@ -276,19 +271,7 @@ class _Transaction:
             content.deliver_at_ms,
             content.ttl_ms,
         )
-        departure = Departure(
-            self._origin(),
-            THE_SHARD,
-            self._stamp.now_ms,
-            no_lease(0, message),
-            message,
-            target.shard,
-            target.queue_id,
-            target.arn,
-            msgspec.structs.replace(message, data=b""),
-            sent=sent,
-        )
-        self._departures.append(departure)
+        self._departures.add(no_lease(0, message), message, target, message, sent=sent)
 
     def _content(self, place: int) -> Content:
         content = self._request.parts[place]
@@ -306,11 +289,6 @@ class _Transaction:
             request = msgspec.structs.replace(self._request, queue=target)
             check_throttled(self._shard, request, self._stamp)
 
-    def _origin(self) -> bytes:
-        if self._departures:
-            return self._departures[0].origin
-        return self._shard.outbox.origin or self._stamp.bits128().to_bytes(16)
-
     def accepted(self, operation: TransactMessages) -> Outcome:
         """The answer of a transaction without a reason against it, and its changes."""
         shard, now_ms = self._shard, self._stamp.now_ms
@@ -319,9 +297,7 @@ class _Transaction:
             sending = self._sendings.get(queue_id)
             events += deletes.events(None if sending is None else sending.book_behind())
         sends = [event for sending in self._sendings.values() for event in sending.events()]
-        if self._departures:
-            first = shard.outbox.next_number
-            sends.append(DeparturesRenewed(THE_SHARD, [], first, self._departures))
+        sends += self._departures.events()
         row = TransactionRow(now_ms, operation.digest, self._sent)
         forgotten_ms = _bucket_ms(now_ms) - BUCKET_MS
         has_old = shard.transactions_since_ms < forgotten_ms
