@@ -8,7 +8,7 @@ order.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -314,12 +314,21 @@ def _over_the_limit(evidence: Evidence) -> Iterator[Finding]:
             until = min(ends) - MARGIN_S
             if delivery.ended < until:
                 steps[delivery.queue] += [(delivery.ended, 1), (until, -1)]
-    for queue, changes_of_number in steps.items():
-        in_flight = 0
-        for at, step in sorted(changes_of_number):
-            in_flight += step
-            if in_flight > limits[queue]:
-                yield queue, f"had {in_flight} messages in flight at {at:.3f}"
+    for queue, in_flight, at in _exceeded(steps, limits):
+        yield queue, f"had {in_flight} messages in flight at {at:.3f}"
+
+
+def _exceeded(
+    steps: Mapping[str, list[tuple[float, int]]], limits: Mapping[str, int]
+) -> Iterator[tuple[str, int, float]]:
+    """The queues whose number rises above their limit, with number and time of the first excess;
+    `steps` are changes of the number, as (time, change)."""
+    for queue, changes in steps.items():
+        number = 0
+        for at, step in sorted(changes):
+            number += step
+            if number > limits[queue]:
+                yield queue, number, at
                 break
 
 
@@ -334,13 +343,8 @@ def _over_length(evidence: Evidence) -> Iterator[Finding]:
                 removal = evidence.removal(send.queue, send.begun, float("inf"))
                 ends += [] if removal is None else [removal.begun]
                 steps[send.queue] += [(send.ended, 1), *((end, -1) for end in sorted(ends)[:1])]
-    for queue, changes in steps.items():
-        held = 0
-        for at, step in sorted(changes):
-            held += step
-            if held > limits[queue]:
-                yield queue, f"held {held} messages at {at:.3f}"
-                break
+    for queue, held, at in _exceeded(steps, limits):
+        yield queue, f"held {held} messages at {at:.3f}"
 
 
 def _comes_before(first: Delivery, second: Delivery) -> bool:
