@@ -21,7 +21,8 @@ from visibility.state.in_flight import group_with_consumers
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 
-_PAGE = 10
+PAGE = 10
+"""Messages of a group that are read at once."""
 QUIET_GROUPS_MAX = 64
 """Quiet groups that one receive looks at, in the order of their oldest messages."""
 
@@ -39,7 +40,7 @@ class Fair(Standard):
         """See `Order`: those of noisy groups before all others."""
         given: set[int] = set()
         for group in queue.fairness.noisy:
-            for candidate in _line(shard, queue, group):
+            for candidate in line_of(shard, queue, group):
                 given.add(candidate[0])
                 yield candidate
         for candidate in super().first_to_go(shard, queue, book):
@@ -66,16 +67,16 @@ def _quiet_first(shard: ShardState, queue: QueueState) -> Candidates:
     )
     quiet = list(islice(heads, QUIET_GROUPS_MAX))
     again = [(lease.sequence, None, lease) for lease in returned if lease.group not in noisy]
-    lines = [_line(shard, queue, group) for group in quiet]
+    lines = [line_of(shard, queue, group) for group in quiet]
     yield from merge(again, _before_index(queue), *lines, key=_sequence)
     for group in sorted(noisy, key=lambda group: group_with_consumers(queue, group)):
         again = [(lease.sequence, None, lease) for lease in returned if lease.group == group]
-        yield from merge(again, _line(shard, queue, group), key=_sequence)
+        yield from merge(again, line_of(shard, queue, group), key=_sequence)
     # A receive gets here after most of its candidates went to the dead-letter queue.
     for entry in islice(queue.visible_again_in_order(), QUIET_GROUPS_MAX, None):
         yield entry.lease.sequence, None, entry.lease
     for group in heads:
-        yield from _line(shard, queue, group)
+        yield from line_of(shard, queue, group)
 
 
 def _sequence(candidate: tuple[int, StoredMessage | None, Lease | None]) -> int:
@@ -90,24 +91,15 @@ def _before_index(queue: QueueState) -> Candidates:
         yield sequence, message, None
 
 
-def first_of_line(
-    shard: ShardState, queue: QueueState, group: bytes
-) -> list[tuple[int, StoredMessage]]:
-    """The first few of a group's waiting messages."""
-    row = queue.groups.get(group) or shard.rows.group(queue.queue_id, group)
-    page = shard.rows.group_line(queue.queue_id, group, row.first if row else 0, _PAGE)
-    return shard.rows.unless_quarantined(queue, [sequence for sequence, _ in page])
-
-
-def _line(shard: ShardState, queue: QueueState, group: bytes) -> Candidates:
+def line_of(shard: ShardState, queue: QueueState, group: bytes) -> Candidates:
     """A group's waiting messages."""
     row = queue.groups.get(group) or shard.rows.group(queue.queue_id, group)
     after = row.first if row is not None else 0
     while True:
-        page = shard.rows.group_line(queue.queue_id, group, after, _PAGE)
+        page = shard.rows.group_line(queue.queue_id, group, after, PAGE)
         sequences = [sequence for sequence, _ in page]
         for sequence, message in shard.rows.unless_quarantined(queue, sequences):
             yield sequence, message, None
-        if len(page) < _PAGE:
+        if len(page) < PAGE:
             return
         after = sequences[-1] + 1

@@ -23,7 +23,7 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import LEVEL_LINE
 from visibility.rules.events import Event
-from visibility.rules.fair_order import QUIET_GROUPS_MAX, Fair, first_of_line, is_unfair
+from visibility.rules.fair_order import PAGE, QUIET_GROUPS_MAX, Fair, is_unfair, line_of
 from visibility.rules.groups import GroupBook
 from visibility.rules.order import Candidates, Fate, Taking
 from visibility.rules.retention import PASSED_MAX
@@ -186,8 +186,9 @@ class ByPriority(Fair):
         quiet = islice((group for _, group in listed if group not in noisy), QUIET_GROUPS_MAX)
         found: dict[int, list[_Candidate]] = {}
         for group in list(quiet):
-            for sequence, message in first_of_line(shard, queue, group):
-                found.setdefault(self._rank(message.level), []).append((sequence, message, None))
+            for candidate in islice(line_of(shard, queue, group), PAGE):
+                assert candidate[1] is not None
+                found.setdefault(self._rank(candidate[1].level), []).append(candidate)
         streams = {
             rank: _of_quiet(stream, noisy) for rank, stream in self._streams(shard, queue).items()
         }
