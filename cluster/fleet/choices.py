@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from cluster.fleet.hands import HAND, hand, two_of
-from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.plan_table import Cluster
 
 NEW_QUEUE = 0.002
@@ -38,41 +37,6 @@ class Chosen(NamedTuple):
     shard: int
     hand_size: int
     """Larger than it was if all clusters of the account's hand are full: that is an event."""
-
-
-class NewQueues:
-    """KnownLoads of a process that makes queues: the last reports, and its own queues since."""
-
-    def __init__(self, history: LoadHistory) -> None:
-        self._history = history
-        self._made: list[tuple[int, int, str]] = []
-
-    def made(self, shard: int, cluster: str, now_ms: int) -> None:
-        """A queue was given to this shard."""
-        reported = self._history.reported_ms
-        self._made = [each for each in self._made if each[0] > reported.get(each[2], 0)]
-        self._made.append((now_ms, shard, cluster))
-
-    def load(self, cluster: str) -> float:
-        """See KnownLoads; a cluster that never reported is full."""
-        util = self._history.utilisation.get(cluster)
-        if util is None:
-            return 1.0
-        reported_ms = self._history.reported_ms[cluster]
-        made = sum(at_ms > reported_ms and name == cluster for at_ms, _, name in self._made)
-        return max(util.load, util.loop + made * NEW_QUEUE / self._history.loops[cluster])
-
-    def shard(self, shard: int) -> float:
-        """See KnownLoads."""
-        load = self._history.shards.get(shard)
-        reported_ms = self._history.shard_ms.get(shard, 0)
-        made = sum(at_ms > reported_ms and of == shard for at_ms, of, _ in self._made)
-        return (load.asked if load is not None else 0.0) + made * NEW_QUEUE
-
-    def has_room(self, cluster: str, asked: float) -> bool:
-        """See KnownLoads."""
-        is_closed = cluster in self._history.full or cluster in self._history.silent_since_ms
-        return not is_closed and self.load(cluster) + asked < 1.0
 
 
 def choose_shard(
