@@ -13,10 +13,12 @@ from cluster.fleet.plan_records import MANAGER, PlanRecords
 from cluster.fleet.plan_table import Cluster
 from cluster.fleet.planner_key import PlannerHolder, PlannerKey
 from cluster.fleet.planning import TICK_S, Parts, Planning
+from cluster.fleet.removing import Removal
 from cluster.fleet.steps import Steps
 from cluster.peers.questions import Questions
 from sqs_api.admin.fleet_pages import FleetPages
 from sqs_api.admin.plan_metrics import PlanMetrics
+from sqs_api.admin.shards_left import ShardsLeft
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.measures import Measures
 from sqs_api.http.server import Server
@@ -64,8 +66,14 @@ def manager_feature(
     )
     pages = PlanPages(manager, questions, shards.catalog, fleet.status)
     pages.serve()
+    left = ShardsLeft(questions, shards.router)
+    left.serve()
+    removal = Removal(joined.root, shards.catalog, left.ask, now_ms)
     return Feature(
-        parts={PlanPages: pages, EmptyingPages: EmptyingPages(fleet, pages, shards.router)},
+        parts={
+            PlanPages: pages,
+            EmptyingPages: EmptyingPages(fleet, pages, shards.router, removal),
+        },
         metrics=(PlanMetrics(manager),),
         periodic=(Every(TICK_S, manager.tick),),
     )

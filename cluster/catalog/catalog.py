@@ -410,6 +410,10 @@ class Catalog(QueueView):
         """Do what this decides by the rules of parts. It may raise errors of its own."""
         return await self._issue(decide)
 
+    async def remove_shards(self, decide: Callable[[], Decision]) -> None:
+        """Do what this decides by `queue_rules.remove_shards`. It may raise errors of its own."""
+        await self._do(decide)
+
     async def remove_part(self, queue_id: int, version: int) -> None:
         """Remove a part that is empty, as its shard said about the queue in this version."""
         await self._do(lambda: part_rules.remove_part(self, queue_id, version, self._now_ms()))
@@ -419,9 +423,13 @@ class Catalog(QueueView):
     ) -> QueueDefinition:
         """The new queue, or the existing one if no given attribute differs."""
         receipt_key = self._entropy.secret(_RECEIPT_KEY_BYTES)
-        shards = self.shards if self._choose is None else self._choose(self, name)
-        new = NewQueue(name, attributes, tags, receipt_key, shards)
-        queue = await self._issue(lambda: rules.create(self, new, self._now_ms(), self._waits))
+
+        def decide() -> Decision:
+            shards = self.shards if self._choose is None else self._choose(self, name)
+            new = NewQueue(name, attributes, tags, receipt_key, shards)
+            return rules.create(self, new, self._now_ms(), self._waits)
+
+        queue = await self._issue(decide)
         self._report_policy(queue.arn, attributes)
         return queue
 

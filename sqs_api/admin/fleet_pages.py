@@ -33,9 +33,15 @@ class FleetPages(NamedTuple):
     catalog: Catalog
     root: Root
 
+    def hosts_of(self, number: int) -> list[str]:
+        """The names of a cluster's hosts."""
+        if number == self.view.own:
+            return sorted(self.membership.shown.hosts)
+        return self.view.hosts_of(number)
+
     def status(self) -> FleetStatus:
         """The present status."""
-        clusters = self.view.fleet.clusters or self._alone()
+        clusters = self.view.fleet.present or self._alone()
         own = self.membership.shown
         seen = [
             SeenCluster(each, own.hosts, own.alive)

@@ -1,4 +1,4 @@
-"""`holdfast fleet drain-cluster`, and how far clusters that are emptied are."""
+"""`holdfast fleet drain-cluster` and `remove-cluster`, and how far a cluster is emptied."""
 
 from __future__ import annotations
 
@@ -31,7 +31,25 @@ def drain_cluster(service: OperatorClient, *, cluster: int, cancel: bool, as_jso
         show_emptied(found["clusters"])
 
 
-COMMANDS = (drain_cluster,)
+@click.command("remove-cluster")
+@click.argument("cluster", type=click.IntRange(min=1))
+@asks
+def remove_cluster(service: OperatorClient, *, cluster: int, as_json: bool) -> None:
+    """Remove an emptied cluster from the fleet, for good.
+
+    Refused while it has a part of a queue, a message, or one that waits for the archive. Its hosts
+    stop, and do not start again. Their folders stay: usage and audit log of the requests that they
+    answered lie there only.
+    """
+    found = service.post("fleet/remove", {"cluster": cluster})
+    if as_json:
+        show_json(found)
+    else:
+        hosts = ", ".join(map(plain, found["hosts"])) or "none"
+        click.echo(f"cluster {found['number']} is removed; its hosts stop: {hosts}")
+
+
+COMMANDS = (drain_cluster, remove_cluster)
 
 
 def show_emptied(clusters: list[dict[str, Any]]) -> None:
@@ -40,6 +58,10 @@ def show_emptied(clusters: list[dict[str, Any]]) -> None:
         click.echo(f"\ncluster {each['number']} is being emptied: {_counts(each)}")
         if each["blocked"]:
             click.echo(f"nothing moves: {plain(each['blocked'])}")
+        if not each["stays"]:
+            click.echo(f"nothing is left: `holdfast fleet remove-cluster {each['number']}`")
+        elif not (each["parts"] or each["blocked"]):
+            click.echo(f"it cannot be removed yet: {plain(each['stays'])}")
         if each["parts"]:
             show_table(_HEAD, map(_line, each["parts"]))
 

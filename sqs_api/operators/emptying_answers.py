@@ -1,4 +1,4 @@
-"""Answers about clusters that are emptied: begin, cancel, and how far it is."""
+"""Answers about clusters that are emptied: begin, cancel, how far it is, and remove."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from cluster.fleet.emptying import Left, is_open, left_on
 from cluster.fleet.fleet_operations import set_draining
 from cluster.fleet.fleet_records import ClusterState, FleetCluster
 from cluster.fleet.plan_records import Mode, Seen
+from cluster.fleet.removing import Removal
 from cluster.members.member_records import MembershipRefused
 from cluster.parts.part_readings import read_parts
 from cluster.shards.router import Router
@@ -39,6 +40,21 @@ class AskedEmptying(msgspec.Struct, forbid_unknown_fields=True):
     cancel: bool = False
 
 
+class AskedRemoval(msgspec.Struct, forbid_unknown_fields=True):
+    """The number of the emptied cluster that leaves the fleet for good."""
+
+    cluster: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class RemovedCluster(msgspec.Struct):
+    """A cluster that was removed. Its `hosts` stop, and do not start again; usage and audit log of
+    their requests lie in their folders only."""
+
+    number: int
+    name: str
+    hosts: list[str]
+
+
 class PartLeft(msgspec.Struct):
     """A part, or a whole queue, that is still in the cluster: `messages` is null where its shard
     does not answer; `waits_for` says what it waits for."""
@@ -56,7 +72,8 @@ class EmptiedCluster(msgspec.Struct):
     """A cluster that is emptied. `to_move` and `under_way` are numbers of parts, `kept` the number
     of deleted or purged queues whose messages it keeps. `messages` is null while a shard does not
     answer, or with more than 50 parts; `parts` are at most 50 of them. `blocked` is the reason why
-    nobody moves its parts now, empty if somebody does."""
+    nobody moves its parts now, empty if somebody does. `stays` is the reason why it cannot be
+    removed now, empty if it can."""
 
     number: int
     name: str
@@ -65,6 +82,7 @@ class EmptiedCluster(msgspec.Struct):
     kept: int
     messages: int | None
     blocked: str
+    stays: str
     parts: list[PartLeft]
 
 
@@ -80,6 +98,7 @@ class EmptyingPages(NamedTuple):
     fleet: FleetPages
     plan: PlanPages
     router: Router
+    removal: Removal
 
 
 def _of_fleet(pages: EmptyingPages | None) -> EmptyingPages:
@@ -112,6 +131,20 @@ async def drain_cluster(
     return EmptiedClusters(shown)
 
 
+async def remove_cluster(
+    pages: EmptyingPages | None, asked: Asked, given: AskedRemoval
+) -> RemovedCluster:
+    """Remove an emptied cluster from the fleet, for good."""
+    found = _of_fleet(pages)
+    asked.noted |= {"cluster": given.cluster}
+    hosts = found.fleet.hosts_of(given.cluster)
+    try:
+        removed = await found.removal.remove(found.fleet.view.fleet, given.cluster)
+    except MembershipRefused as refusal:
+        raise Refused(409, f"Not removed: {refusal}.") from refusal
+    return RemovedCluster(removed.number, removed.name, hosts)
+
+
 def _is_emptied(cluster: FleetCluster) -> bool:
     return cluster.state is ClusterState.DRAINING
 
@@ -133,6 +166,7 @@ async def _shown(pages: EmptyingPages, asked: Asked, cluster: FleetCluster) -> E
         left.kept,
         sum(counts) if is_known else None,
         _blocked(left, seen) if to_move else "",
+        await pages.removal.reason_against(cluster.number),
         parts,
     )
 
@@ -198,4 +232,5 @@ def _part_left(
 ROUTES = (
     Route("GET", "api/fleet/emptied", READ_FLEET, show_emptied_clusters, "fleet status"),
     Route("POST", "api/fleet/drain", CHANGE_FLEET, drain_cluster, "fleet drain-cluster"),
+    Route("POST", "api/fleet/remove", CHANGE_FLEET, remove_cluster, "fleet remove-cluster"),
 )

@@ -12,14 +12,17 @@ import pytest
 from cluster.coordination.coordination import Done, Transaction
 from cluster.fleet.fleet_records import CLUSTERS, FLEET, FleetCluster, read_fleet
 from cluster.fleet.plan_records import Mode
+from cluster.fleet.removing import Removal, ShardLeft
 from cluster.members.member_records import Cluster
 from cluster.tests.fleet.planned_fleet import CLUSTERS as IN_PLAN
 from cluster.tests.fleet.planned_fleet import World
 from sqs_api.admin.routes import API, Refused
 from sqs_api.operators.emptying_answers import (
     AskedEmptying,
+    AskedRemoval,
     EmptyingPages,
     drain_cluster,
+    remove_cluster,
     show_emptied_clusters,
 )
 from sqs_api.tests.test_plan_answers import Request, as_documented, pages_of
@@ -34,12 +37,22 @@ class Fleet:
         self.world = world
         self.asked: Any = Request()
         view = SimpleNamespace(fleet=read_fleet({}))
-        pages: Any = SimpleNamespace(root=world.a.root, view=view, catalog=world.a.catalog)
+        pages: Any = SimpleNamespace(
+            root=world.a.root, view=view, catalog=world.a.catalog, hosts_of=lambda number: ["b"]
+        )
         router: Any = world.a.router
-        self.pages = EmptyingPages(pages, pages_of(world.a, {}), router)
+        self.left = {shard: ShardLeft(shard, 0, 0, ()) for shard in range(6)}
+        removal = Removal(world.a.root, world.a.catalog, self._ask, lambda: world.now_ms)
+        self.pages = EmptyingPages(pages, pages_of(world.a, {}), router, removal)
+
+    async def _ask(self) -> list[ShardLeft]:
+        return list(self.left.values())
 
     async def begin(self) -> Fleet:
-        records: dict[str, bytes | None] = {"fleet/2/members/cluster": msgspec.json.encode(FOUNDED)}
+        records: dict[str, bytes | None] = {
+            "members/cluster": msgspec.json.encode(Cluster("c1", (b"0", b"1", b"2"))),
+            "fleet/2/members/cluster": msgspec.json.encode(FOUNDED),
+        }
         for number, first in ((1, 0), (2, 3)):
             record = FleetCluster(
                 number=number, name=f"c{number}", first_shard=first, shards=3, founders=()
@@ -112,6 +125,28 @@ async def test_the_reason_why_a_queue_stays_is_shown(fleet: Fleet) -> None:
     await world.ticks(1)
     (shown,) = (await show_emptied_clusters(fleet.pages, fleet.asked)).clusters
     assert "FIFO queues cannot be moved" in shown.parts[0].waits_for
+
+
+async def test_an_emptied_cluster_is_removed(fleet: Fleet) -> None:
+    await drain_cluster(fleet.pages, fleet.asked, AskedEmptying(2))
+    await fleet.look()
+    fleet.left[4] = ShardLeft(4, 1, 0, ())
+    (shown,) = (await show_emptied_clusters(fleet.pages, fleet.asked)).clusters
+    assert shown.stays == "shard 4 still has 1 messages: try again"
+    with pytest.raises(Refused, match="^Not removed: shard 4 still has 1 messages") as refusal:
+        await remove_cluster(fleet.pages, fleet.asked, AskedRemoval(2))
+    assert refusal.value.status == 409
+    fleet.left[4] = ShardLeft(4, 0, 0, ())
+    (shown,) = (await show_emptied_clusters(fleet.pages, fleet.asked)).clusters
+    assert shown.stays == ""
+
+    removed = await remove_cluster(fleet.pages, fleet.asked, AskedRemoval(2))
+
+    as_documented("POST", API + "fleet/remove", removed)
+    assert fleet.asked.noted["cluster"] == 2
+    assert (removed.number, removed.name, removed.hosts) == (2, "c2", ["b"])
+    await fleet.look()
+    assert (await show_emptied_clusters(fleet.pages, fleet.asked)).clusters == []
 
 
 async def test_emptying_is_cancelled_and_refused(fleet: Fleet) -> None:
