@@ -33,6 +33,11 @@ class FleetPages(NamedTuple):
     catalog: Catalog
     root: Root
 
+    def is_of(self, number: int) -> bool:
+        """True if this host, or the host that it is a worker of, is one of that cluster."""
+        own = self.view.fleet.clusters.get(self.view.own)
+        return number in (self.view.own, 0 if own is None else own.hosts_in)
+
     def hosts_of(self, number: int) -> list[str]:
         """The names of a cluster's hosts."""
         if number == self.view.own:

@@ -11,7 +11,7 @@ import msgspec
 from cluster.catalog.catalog_records import name_of
 from cluster.fleet.emptying import Left, is_open, left_on
 from cluster.fleet.fleet_operations import set_draining
-from cluster.fleet.fleet_records import ClusterState, FleetCluster
+from cluster.fleet.fleet_records import FIRST, ClusterState, FleetCluster
 from cluster.fleet.plan_records import Mode, Seen
 from cluster.fleet.removing import Removal
 from cluster.members.member_records import MembershipRefused
@@ -137,6 +137,12 @@ async def remove_cluster(
     """Remove an emptied cluster from the fleet, for good."""
     found = _of_fleet(pages)
     asked.noted |= {"cluster": given.cluster}
+    if given.cluster != FIRST and found.fleet.is_of(given.cluster):
+        raise Refused(
+            409,
+            "Not removed: this host would stop, and with it the line of its audit log about this. "
+            "Ask a host of another cluster.",
+        )
     hosts = found.fleet.hosts_of(given.cluster)
     try:
         removed = await found.removal.remove(found.fleet.view.fleet, given.cluster)
