@@ -106,8 +106,8 @@ async def _found_cluster(
         )
     if own.is_gone:
         raise MembershipRefused(
-            f"cluster {own.number} was removed from the fleet `{member.cluster}`: its hosts start "
-            "no more. On an empty folder this one can be a host of another cluster"
+            f"cluster {own.number} of fleet `{member.cluster}` {own.gone_as}. Its hosts do not "
+            "start: on an empty folder this one can be a host of another cluster"
         )
     return own
 

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from cluster.fleet.abandoning import Abandoning
+from cluster.fleet.depths import DEPTHS, DEPTHS_EVERY_S, DepthBoard
 from cluster.fleet.load_meter import Counters, Figures, LoadMeter
 from cluster.fleet.load_records import LoadBoard
 from cluster.fleet.plan_records import MANAGER, PlanRecords
@@ -69,13 +71,25 @@ def manager_feature(
     left = ShardsLeft(questions, shards.router)
     left.serve()
     removal = Removal(joined.root, shards.catalog, left.ask, now_ms)
+    depths = joined.root.below(DEPTHS)
+    abandoning = Abandoning(joined.root, depths, shards.catalog, left.ask, now_ms)
+    board = DepthBoard(depths, own.host, shards.router, now_ms)
+
+    async def publish_depths() -> None:
+        if manager.is_needed:
+            await board.publish()
+
+    emptying = EmptyingPages(fleet, pages, shards.router, removal, abandoning)
     return Feature(
         parts={
             PlanPages: pages,
-            EmptyingPages: EmptyingPages(fleet, pages, shards.router, removal),
+            EmptyingPages: emptying,
         },
         metrics=(PlanMetrics(manager),),
-        periodic=(Every(TICK_S, manager.tick),),
+        periodic=(
+            Every(TICK_S, manager.tick),
+            Every(DEPTHS_EVERY_S, publish_depths),
+        ),
     )
 
 

@@ -59,7 +59,7 @@ from visibility.contract.tags import (
     own_tags_of,
 )
 
-_AT_ONCE = 30
+AT_ONCE = 30
 """Limit of the records that a decision cleans up: what etcd takes in one transaction, which is a
 hundred records, and 1.5 MB even if each is a queue with a long policy."""
 
@@ -314,7 +314,7 @@ def delete(
     state, name = view.kept.state_of_removed, name_of(current)
     over_ms = now_ms - QUEUE_REUSE_SECONDS * 1000
     over = (each for each, at_ms in view.freed_at_ms.items() if at_ms < over_ms)
-    entries: Entries = {freed_key(each): None for each in islice(over, _AT_ONCE)}
+    entries: Entries = {freed_key(each): None for each in islice(over, AT_ONCE)}
     entries |= {
         deleted_key(each.queue_id): KeptQueue(each, now_ms, state) for each in current.all_parts()
     }
@@ -422,7 +422,7 @@ def windows_over(view: QueueView, now_ms: int, shards: Container[int]) -> list[K
 def end_windows(view: QueueView, now_ms: int, shards: Container[int] = ALL_SHARDS) -> Decision:
     """Some of these are to be dropped."""
     over = windows_over(view, now_ms, shards)
-    return set_state(view.kept.all_together(over, _AT_ONCE), KeptState.DROPPING)
+    return set_state(view.kept.all_together(over, AT_ONCE), KeptState.DROPPING)
 
 
 def forget(view: QueueView, queue_id: int) -> Decision:

@@ -45,6 +45,14 @@ class ClusterState(enum.Enum):
     """It gets no queues and parts, and those that it has go to others."""
     REMOVED = "removed"
     """It is no part of the fleet any more. Its hosts stop, and do not start again."""
+    ABANDONED = "abandoned"
+    """The same of one that was lost with its messages."""
+
+
+_GONE = {
+    ClusterState.REMOVED: "was removed from the fleet",
+    ClusterState.ABANDONED: "was given up: its queues go on without what it had",
+}
 
 
 class FleetCluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,8 +84,13 @@ class FleetCluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
     @property
     def is_gone(self) -> bool:
-        """True for one that was removed. Its numbers are not given out again, its name is."""
-        return self.state is ClusterState.REMOVED
+        """True for one that was removed or given up. Its numbers are not given out again."""
+        return self.state in _GONE
+
+    @property
+    def gone_as(self) -> str:
+        """The way in which it left, for a sentence about it."""
+        return _GONE[self.state]
 
 
 class NextNumbers(msgspec.Struct, frozen=True):
@@ -91,12 +104,12 @@ class Fleet(NamedTuple):
     """The clusters by number, none before the first one was added to another."""
 
     clusters: Mapping[int, FleetCluster]
-    """Those that were removed, too."""
+    """Those that were removed or given up, too."""
     next: NextNumbers | None
 
     @property
     def present(self) -> dict[int, FleetCluster]:
-        """Those that were not removed."""
+        """Those that were neither removed nor given up."""
         return {number: each for number, each in self.clusters.items() if not each.is_gone}
 
     def cluster_of(self, shard: int) -> FleetCluster | None:
@@ -207,7 +220,7 @@ def draining(
     if cluster is None:
         raise MembershipRefused(f"the fleet has no cluster {number}, or only one")
     if cluster.is_gone:
-        raise MembershipRefused(f"cluster {number} was removed from the fleet")
+        raise MembershipRefused(f"cluster {number} {cluster.gone_as}")
     others = sorted(({*founded} & fleet.present.keys()) - fleet.draining - {number})
     if is_draining and not others:
         raise MembershipRefused(f"no other cluster could take the queues of cluster {number}")

@@ -165,7 +165,7 @@ class FleetView:
                 was_gone = self._is_gone(self.own)
                 self.fleet = read_fleet(self._of_fleet)
                 if self._is_gone(self.own) and not was_gone:
-                    self._log.error("cluster_removed", cluster=self.own, means=GONE_MEANS)
+                    self._log.error("cluster_gone", cluster=self.own, means=GONE_MEANS)
                     self._on_removed()
         elif name.startswith(GATEWAYS_KEY):
             self._put_gateway(name.removeprefix(GATEWAYS_KEY), value)

@@ -34,12 +34,12 @@ from cluster.fleet.fleet_records import (
 from cluster.members.member_records import MembershipRefused
 from visibility.contract.errors import ServiceUnavailable
 
-_TRIES = 5
+TRIES = 5
 """Attempts while others make queues, or change the same records."""
 
 
 class ShardLeft(msgspec.Struct, frozen=True):
-    """What a shard has, as its leader says."""
+    """Messages that a shard has, as its leader says."""
 
     shard: int
     messages: int
@@ -53,7 +53,7 @@ AskShards = Callable[[], Awaitable[Sequence[ShardLeft]]]
 """Asks the leaders of all shards of the fleet; those that do not answer are left out."""
 
 
-class _ChangedMeanwhile(Exception):
+class ChangedMeanwhile(Exception):
     """Something that was read has changed."""
 
 
@@ -161,10 +161,10 @@ class Removal(NamedTuple):
     async def remove(self, seen: Fleet, number: int) -> FleetCluster:
         """Remove an emptied cluster; of one that is removed nothing is left to do. `seen` is the
         fleet as this host knew it so far. Raises MembershipRefused, ServiceUnavailable."""
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             try:
                 return await self._try(seen, number)
-            except _ChangedMeanwhile:
+            except ChangedMeanwhile:
                 continue
         raise MembershipRefused("queues are made or changed all the time: try again")
 
@@ -172,30 +172,55 @@ class Removal(NamedTuple):
         found = await find(self.root)
         check_whole(found.fleet, seen)
         clusters = together(found.fleet, number)
-        if clusters[0].is_gone:
+        if clusters[0].state is ClusterState.REMOVED:
             return clusters[0]
+        check_none_is_gone(clusters)
         if not await self.catalog.caught_up():
             raise ServiceUnavailable()
         last_id = self.catalog.revision_of(LAST_ID)
         if reason := await self._reason(found, clusters):
             raise MembershipRefused(reason)
-        shards = [shard for each in clusters for shard in each.numbers]
-        removed = [msgspec.structs.replace(each, state=ClusterState.REMOVED) for each in clusters]
-        records = {f"{FLEET}{CLUSTERS}{each.number}": each for each in removed}
-        commit = _committing(
-            self.root,
-            {key: found.revisions.get(key, 0) for key in records},
-            {key: msgspec.json.encode(each) for key, each in records.items()},
-        )
+        state = ClusterState.REMOVED
+        await mark_gone(self.root, self.catalog, found, clusters, state, last_id, self.now_ms())
+        return msgspec.structs.replace(clusters[0], state=state)
 
-        def decide() -> Decision:
-            if self.catalog.revision_of(LAST_ID) != last_id:
-                raise _ChangedMeanwhile
-            decision = queue_rules.remove_shards(self.catalog, shards, self.now_ms())
-            return decision._replace(commit=commit)
 
-        await self.catalog.remove_shards(decide)
-        return removed[0]
+def check_none_is_gone(clusters: Sequence[FleetCluster]) -> None:
+    """Raises MembershipRefused for a cluster that has left the fleet in another way."""
+    if clusters[0].is_gone:
+        raise MembershipRefused(f"cluster {clusters[0].number} {clusters[0].gone_as}")
+
+
+async def mark_gone(
+    root: Coordination,
+    catalog: Catalog,
+    found: Found,
+    clusters: Sequence[FleetCluster],
+    state: ClusterState,
+    last_id: int,
+    now_ms: int,
+) -> None:
+    """Have clusters leave the fleet, if their records are as `found`, and no queue or part was made
+    since the record of the last id had the revision `last_id`. Raises ChangedMeanwhile,
+    ServiceUnavailable."""
+    shards = [shard for each in clusters for shard in each.numbers]
+    records = {
+        f"{FLEET}{CLUSTERS}{each.number}": msgspec.structs.replace(each, state=state)
+        for each in clusters
+    }
+    commit = _committing(
+        root,
+        {key: found.revisions.get(key, 0) for key in records},
+        {key: msgspec.json.encode(each) for key, each in records.items()},
+    )
+
+    def decide() -> Decision:
+        if catalog.revision_of(LAST_ID) != last_id:
+            raise ChangedMeanwhile
+        decision = queue_rules.remove_shards(catalog, shards, now_ms)
+        return decision._replace(commit=commit)
+
+    await catalog.remove_shards(decide)
 
 
 def founded_shards(found: Found) -> set[int]:
@@ -214,7 +239,7 @@ def _committing(root: Coordination, also: dict[str, int], changes: dict[str, byt
         values = {PREFIX + name: value for name, value in of_catalog.changes.items()}
         outcome = await root.commit(Transaction(conditions | also, values | changes))
         if isinstance(outcome, Conflict):
-            raise _ChangedMeanwhile
+            raise ChangedMeanwhile
         return outcome
 
     return commit

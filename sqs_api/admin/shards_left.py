@@ -1,5 +1,5 @@
-"""What the shards of a fleet still have, from their leaders: a cluster is removed only when its
-shards have nothing.
+"""Messages that the shards of a fleet still have, from their leaders: a cluster is removed only
+when its shards have none.
 
 A leader answers as for a client: it knows from a majority that it leads, and so says the latest.
 """
@@ -38,7 +38,7 @@ class ShardsLeft(NamedTuple):
         self.questions.serve(_ACTION, self._answer)
 
     async def ask(self) -> list[ShardLeft]:
-        """What all shards have whose leader answers."""
+        """The shards whose leader answers, with all that each has."""
         hosts, question = self.questions.hosts_of_all_clusters, Question(_ACTION, b"", b"")
         answers = await self.questions.ask_all(hosts, question, _WAIT_S)
         return [
@@ -54,7 +54,7 @@ class ShardsLeft(NamedTuple):
 
 
 async def _left(shard: Shard) -> ShardLeft | None:
-    """What a shard has; None if another host leads it, or this one cannot be sure."""
+    """A shard with all that it has; None if another host leads it, or this one cannot be sure."""
     known: asyncio.Future[ShardLeft | None] = asyncio.get_running_loop().create_future()
 
     def on_answer(answer: Answer | QueueError) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from cluster.catalog.catalog_records import name_of
+from cluster.fleet.abandoning import Abandoning
 from cluster.fleet.emptying import Left, is_open, left_on
 from cluster.fleet.fleet_operations import set_draining
 from cluster.fleet.fleet_records import FIRST, ClusterState, FleetCluster
@@ -99,9 +100,11 @@ class EmptyingPages(NamedTuple):
     plan: PlanPages
     router: Router
     removal: Removal
+    abandoning: Abandoning
 
 
-def _of_fleet(pages: EmptyingPages | None) -> EmptyingPages:
+def of_fleet(pages: EmptyingPages | None) -> EmptyingPages:
+    """The part of a host of a fleet. Raises Refused on other hosts."""
     if pages is None:
         raise Refused(404, "Only the hosts of a fleet know its clusters: ask one of them.")
     return pages
@@ -109,7 +112,7 @@ def _of_fleet(pages: EmptyingPages | None) -> EmptyingPages:
 
 async def show_emptied_clusters(pages: EmptyingPages | None, asked: Asked) -> EmptiedClusters:
     """Show the clusters that are emptied, how far it is, and what it waits for."""
-    found = _of_fleet(pages)
+    found = of_fleet(pages)
     clusters = found.fleet.view.fleet.clusters.values()
     shown = [await _shown(found, asked, each) for each in clusters if _is_emptied(each)]
     return EmptiedClusters(shown)
@@ -119,7 +122,7 @@ async def drain_cluster(
     pages: EmptyingPages | None, asked: Asked, given: AskedEmptying
 ) -> EmptiedClusters:
     """Let the manager move all queues of a cluster to others, or cancel that."""
-    found = _of_fleet(pages)
+    found = of_fleet(pages)
     asked.noted |= {"cluster": given.cluster, "cancel": given.cancel}
     root, seen = found.fleet.root, found.fleet.view.fleet
     try:
@@ -135,7 +138,7 @@ async def remove_cluster(
     pages: EmptyingPages | None, asked: Asked, given: AskedRemoval
 ) -> RemovedCluster:
     """Remove an emptied cluster from the fleet, for good."""
-    found = _of_fleet(pages)
+    found = of_fleet(pages)
     asked.noted |= {"cluster": given.cluster}
     if given.cluster != FIRST and found.fleet.is_of(given.cluster):
         raise Refused(

@@ -9,7 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from cluster.catalog.part_rules import NewParts
 from cluster.coordination.coordination import Done, Transaction
+from cluster.fleet.abandoning import Abandoning
+from cluster.fleet.depths import DEPTHS
 from cluster.fleet.fleet_records import CLUSTERS, FLEET, FleetCluster, read_fleet
 from cluster.fleet.plan_records import Mode
 from cluster.fleet.removing import Removal, ShardLeft
@@ -17,6 +20,7 @@ from cluster.members.member_records import Cluster
 from cluster.tests.fleet.planned_fleet import CLUSTERS as IN_PLAN
 from cluster.tests.fleet.planned_fleet import World
 from sqs_api.admin.routes import API, Refused
+from sqs_api.operators.abandon_answers import AskedAbandoning, abandon_cluster
 from sqs_api.operators.emptying_answers import (
     AskedEmptying,
     AskedRemoval,
@@ -34,6 +38,7 @@ class Fleet:
     """A host's answers; both clusters are founded."""
 
     def __init__(self, world: World) -> None:
+        self.own = 1
         self.world = world
         self.asked: Any = Request()
         view = SimpleNamespace(fleet=read_fleet({}))
@@ -45,10 +50,16 @@ class Fleet:
             is_of=lambda number: number == self.own,
         )
         router: Any = world.a.router
-        self.own = 1
         self.left = {shard: ShardLeft(shard, 0, 0, ()) for shard in range(6)}
         removal = Removal(world.a.root, world.a.catalog, self._ask, lambda: world.now_ms)
-        self.pages = EmptyingPages(pages, pages_of(world.a, {}), router, removal)
+        abandoning = Abandoning(
+            world.a.root,
+            world.a.root.below(DEPTHS),
+            world.a.catalog,
+            self._ask,
+            lambda: world.now_ms,
+        )
+        self.pages = EmptyingPages(pages, pages_of(world.a, {}), router, removal, abandoning)
 
     async def _ask(self) -> list[ShardLeft]:
         return list(self.left.values())
@@ -170,3 +181,23 @@ async def test_emptying_is_cancelled_and_refused(fleet: Fleet) -> None:
         await drain_cluster(fleet.pages, fleet.asked, AskedEmptying(9))
     with pytest.raises(Refused, match="Only the hosts of a fleet"):
         await show_emptied_clusters(None, fleet.asked)
+
+
+async def test_a_lost_cluster_is_given_up_once_its_name_is_typed(fleet: Fleet) -> None:
+    asked = AskedAbandoning(2, "c1")
+    with pytest.raises(Refused, match="confirm its name, c2") as refusal:
+        await abandon_cluster(fleet.pages, fleet.asked, asked)
+    assert refusal.value.status == 409
+    fleet.left = {shard: ShardLeft(shard, 0, 0, ()) for shard in range(3)}
+    world = fleet.world
+    queue = await world.hot_queue("q")
+    await world.a.catalog.move_part(queue, 0, NewParts([3], {queue.queue_id: 1}))
+    moved = world.a.catalog.queue(queue.account, queue.region, "q")
+    await world.a.catalog.remove_part(queue.queue_id, moved.version)
+
+    done = await abandon_cluster(fleet.pages, fleet.asked, AskedAbandoning(2, "c2"))
+
+    as_documented("POST", API + "fleet/abandon", done)
+    assert (done.number, done.name, done.left) == (2, "c2", 0)
+    assert [(each.queue, each.parts, each.messages) for each in done.queues] == [("q", 1, None)]
+    assert (fleet.asked.noted["queues"], fleet.asked.noted["messages"]) == (1, 0)
