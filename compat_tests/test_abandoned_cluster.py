@@ -27,6 +27,8 @@ pytestmark = [
 ]
 DEPTHS_S = 75.0
 """Depths are published each minute."""
+SENT = 20
+"""Messages for each queue."""
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +59,11 @@ def test_queues_of_a_lost_cluster_answer_again(fleet: FleetProcess, tmp_path: Pa
         shards[name] = shard_of(fleet, name)
     lost = [name for name, shard in shards.items() if shard > 2]
     stays = next(name for name, shard in shards.items() if shard <= 2)
-    asked(fleet, "a", "split", stays, "--parts", "6")
+    asked(fleet, "a", "split", stays, "--parts", "2")
+    second = asked(fleet, "a", "parts", stays)["parts"][1]["number"]
+    asked(fleet, "a", "move", stays, "--part", str(second), "--shard", "4")
     for name, url in urls.items():
-        for number in range(6):
+        for number in range(SENT):
             gateway.call("SendMessage", QueueUrl=url, MessageBody=f"{name}-{number}")
     (received,) = gateway.call("ReceiveMessage", QueueUrl=urls[lost[0]], WaitTimeSeconds=5)[
         "Messages"
@@ -82,8 +86,8 @@ def test_queues_of_a_lost_cluster_answer_again(fleet: FleetProcess, tmp_path: Pa
 
     assert (done["number"], done["left"]) == (2, 0)
     told = {each["queue"]: each["messages"] for each in done["queues"]}
-    assert {name: told[name] for name in lost} == dict.fromkeys(lost, 6)
-    assert 0 < told[stays] < 6, "the parts that it had there"
+    assert {name: told[name] for name in lost} == dict.fromkeys(lost, SENT)
+    assert 0 < told[stays] < SENT, "the parts that it had there"
     for name in lost:
         handle = received["ReceiptHandle"]
         if name == lost[0]:
@@ -91,9 +95,9 @@ def test_queues_of_a_lost_cluster_answer_again(fleet: FleetProcess, tmp_path: Pa
         gateway.call("SendMessage", QueueUrl=urls[name], MessageBody="later")
         assert bodies(gateway, urls[name], WaitTimeSeconds=5) == ["later"]
     found: list[str] = []
-    while len(found) < 6 - told[stays]:
+    while len(found) < SENT - told[stays]:
         found += bodies(gateway, urls[stays], WaitTimeSeconds=5)
-    assert len(set(found)) == 6 - told[stays]
+    assert len(set(found)) == SENT - told[stays]
     assert [each["number"] for each in fleet.status("a")["clusters"]] == [1]
     (line,) = [line for line in audit(fleet, "abandonCluster") if line["outcome"] == "ok"]
     assert line["details"]["queues"] == len(told)
