@@ -45,7 +45,7 @@
 ## Upkeep:
 ##   make rooms                      draw the rooms of the packages, from the import contracts, in the README
 ##   make runs                       draw the tables and the chart of compat_tests/runs.csv in compat_tests/RUNS.md
-##   make lock                       resolve the locks anew (needs uv)
+##   make lock                       resolve the locks anew (needs uv and cargo)
 ##   make clean                      remove .venv and what the tools left
 
 # The interpreter for .venv; by default one built with optimisations, which runs Python code faster.
@@ -92,14 +92,14 @@ CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/cele
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST))
 
-serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
+serve: $(VENV)/.runtime $(VENV)/.native $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast serve $(ARGS)
 
 # Without etcd on the machine it takes the one of a package, which is for trying and testing only.
-cluster: $(VENV)/.etcd $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
+cluster: $(VENV)/.etcd $(VENV)/.native $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast cluster try $(ARGS)
 
-fleet: $(VENV)/.etcd
+fleet: $(VENV)/.etcd $(VENV)/.native
 	@exec $(BIN)/holdfast fleet try $(ARGS)
 
 jobs: $(VENV)/.spark
@@ -193,7 +193,7 @@ fleet-at-scale: $(VENV)/.dev
 	$(BIN)/python -m cluster.tests.fleet.at_scale $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: $(VENV)/.dev
-	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py
+	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py sqs_api/tests/test_native.py
 	MODEL_EXAMPLES=$(MODEL) $(BIN)/python -m pytest cluster/tests
 	DELETION_SEEDS=$(DELETIONS) $(BIN)/python -m pytest sqs_api/tests/test_deletion_crashes.py
 
@@ -249,11 +249,17 @@ $(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/.made
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
+# The native module makes the service faster, and is left out where it cannot be built.
+NATIVE := auth/native
+$(VENV)/.native: $(wildcard $(NATIVE)/src/*.rs) $(NATIVE)/Cargo.toml $(NATIVE)/crates.lock $(NATIVE)/build.sh | $(VENV)/.made
+	@sh $(NATIVE)/build.sh '$(abspath $(BIN))/python' '$(abspath $(VENV))/native'
+	@touch $@
+
 $(VENV)/.tests: requirements-dev.lock $(VENV)/.runtime
 	$(HASHED) -r requirements-dev.lock
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.tests $(VENV)/.spark
+$(VENV)/.dev: $(VENV)/.tests $(VENV)/.spark $(VENV)/.native
 	@touch $@
 
 # Of the developers' lock the service tried on one machine needs etcd only.
@@ -294,4 +300,6 @@ lock:
 	printf 'boto3==1.28.80\nbotocore==1.31.80\n' | $(COMPILE) - -o $(OLD_BOTO3_LOCK)
 	echo 'aioboto3' | $(COMPILE) - -o $(AIOBOTO3_LOCK)
 	echo 'celery[sqs]' | $(COMPILE) - -o $(CELERY_LOCK)
-	@! grep -l '://' requirements*.lock compat_tests/clients/*.lock
+	rm -f $(NATIVE)/Cargo.lock
+	cd $(NATIVE) && cargo generate-lockfile && sed '/^source/d' Cargo.lock > crates.lock
+	@! grep -l '://' requirements*.lock compat_tests/clients/*.lock $(NATIVE)/crates.lock

@@ -11,6 +11,7 @@ from importlib import metadata
 
 import click
 
+from auth.native import native
 from sqs_api.commands.archive_command import archive, jobs
 from sqs_api.commands.audit_command import audit
 from sqs_api.commands.backup_command import backup
@@ -38,7 +39,11 @@ _WRONG_USE = 2
 _DISK_REFUSED = 3
 
 
+_PATH = "Python alone" if native is None else "with its native module"
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="holdfast", message=f"%(prog)s %(version)s, {_PATH}")
 def cli() -> None:
     """Holdfast: a queue service that speaks Amazon SQS."""
 
