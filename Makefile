@@ -45,6 +45,7 @@
 ## Upkeep:
 ##   make rooms                      draw the rooms of the packages, from the import contracts, in the README
 ##   make runs                       draw the tables and the chart of compat_tests/runs.csv in compat_tests/RUNS.md
+##   make wheels                     wheels of the native module, in dist/ (needs cargo)
 ##   make lock                       resolve the locks anew (needs uv and cargo)
 ##   make clean                      remove .venv and what the tools left
 
@@ -86,7 +87,7 @@ AIOBOTO3_LOCK := compat_tests/clients/requirements-aioboto3.lock
 CELERY_LOCK := compat_tests/clients/requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: help serve cluster fleet cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sdks bench bench-cluster bench-fleet bench-jobs size retention rooms runs lock clean
+.PHONY: help serve cluster fleet cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sdks bench bench-cluster bench-fleet bench-jobs size retention rooms runs wheels lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -222,6 +223,17 @@ sdks: $(CLIENTS) $(VENV)/.dev
 retention: $(CLIENTS) $(VENV)/.dev
 	COMPAT_MINUTES=1 $(BIN)/python -m pytest compat_tests/test_retention.py compat_tests/test_jobs.py
 
+# Only for the platforms whose standard library this machine's Rust has; the others are named.
+WHEELS := x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-apple-darwin aarch64-apple-darwin
+wheels: $(VENV)/.native
+	$(HASHED) -r $(NATIVE)/requirements.lock
+	@for target in $(WHEELS); do \
+	    if test -d "$$(rustc --print target-libdir --target $$target)"; then \
+	        $(BIN)/maturin build --quiet --release --locked --target $$target -m $(NATIVE)/Cargo.toml -o dist || exit; \
+	    else echo "$$target: not built, this Rust has no standard library for it"; fi; \
+	done
+	@ls dist/holdfast_native*
+
 rooms runs:
 	python3 -m compat_tests.$@
 
@@ -300,6 +312,7 @@ lock:
 	printf 'boto3==1.28.80\nbotocore==1.31.80\n' | $(COMPILE) - -o $(OLD_BOTO3_LOCK)
 	echo 'aioboto3' | $(COMPILE) - -o $(AIOBOTO3_LOCK)
 	echo 'celery[sqs]' | $(COMPILE) - -o $(CELERY_LOCK)
+	echo 'maturin==1.16.0' | $(COMPILE) - -o $(NATIVE)/requirements.lock
 	rm -f $(NATIVE)/Cargo.lock
 	cd $(NATIVE) && cargo generate-lockfile && sed '/^source/d' Cargo.lock > crates.lock
-	@! grep -l '://' requirements*.lock compat_tests/clients/*.lock $(NATIVE)/crates.lock
+	@! grep -l '://' requirements*.lock compat_tests/clients/*.lock $(NATIVE)/*.lock
