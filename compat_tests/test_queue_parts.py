@@ -6,13 +6,13 @@ import json
 import threading
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.conftest import NodeFactory
-from compat_tests.facade import counts, eventually, receive, receive_count
+from compat_tests.facade import Credentials, counts, eventually, receive, receive_count
 from compat_tests.node_process import NodeProcess, run_command
 
 _ROUNDS = 3
@@ -35,10 +35,22 @@ def is_whole(service: NodeProcess) -> bool:
     return len(fleet(service, "parts", "q")["parts"]) == 1
 
 
+class Served(Protocol):
+    """A service as clients need it."""
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+
+    @property
+    def credentials(self) -> Credentials:
+        """The key that they sign with."""
+
+
 class Load:
     """Clients that send to a queue, receive from it and delete."""
 
-    def __init__(self, service: NodeProcess, url: str) -> None:
+    def __init__(self, service: Served, url: str) -> None:
         self._service = service
         self._url = url
         self.sent: Counter[str] = Counter()

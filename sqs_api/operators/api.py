@@ -39,6 +39,7 @@ from sqs_api.archiving import archive_pages
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
+    abandon_answers,
     archive_answers,
     audit_answers,
     dead_letter_answers,
@@ -94,6 +95,7 @@ ROUTES: tuple[Route, ...] = (
     *fleet_pages.ROUTES,
     *plan_answers.ROUTES,
     *emptying_answers.ROUTES,
+    *abandon_answers.ROUTES,
     *archive_pages.ROUTES,
     *backup_page.ROUTES,
     *usage_page.ROUTES,

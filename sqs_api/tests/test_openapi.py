@@ -152,7 +152,7 @@ async def test_real_answers_of_all_routes_are_as_documented(operators: Recording
         await operators.seen(path)
 
     of_manager = {"showPlan", "applyChange", "undoChange", "setManagerMode"}
-    of_fleet = {"drainCluster", "showEmptiedClusters"}  # see test_emptying_answers.py
+    of_fleet = {"drainCluster", "removeCluster", "abandonCluster", "showEmptiedClusters"}
     in_cluster = {"drainHost", "showDocument"} | of_manager | of_fleet  # see test_plan_answers.py
     assert (
         operators.answered
