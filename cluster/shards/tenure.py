@@ -17,6 +17,7 @@ from contextlib import suppress
 import structlog
 
 from cluster.shards.answers import NotDecided, RefusedReceives
+from cluster.shards.followed import Followed
 from cluster.shards.issued_ids import check_ids, learn_all, raise_ids
 from cluster.shards.lead import Lead, ShardParts, TurnTimes
 from cluster.shards.loading import load_healed
@@ -41,6 +42,7 @@ class Tenure:
         self.state = ShardState(None, parts.definitions, parts.sealing)
         """The memory of the present lead, or of the one that failed; a follower's is empty."""
         self.times = TurnTimes()
+        self.followed = Followed()
         self.failures = 0
         """Failures of the store."""
         self.loaded_at_ms = 0
