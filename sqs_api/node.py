@@ -22,6 +22,7 @@ from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide
 from sqs_api.archiving.service import archive_limits
 from sqs_api.cluster_host import ClusterHost, open_cluster_host
+from sqs_api.failures.failure_index import counting
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.measures import Measures
 from sqs_api.gateway.usage_journal import Writer
@@ -137,6 +138,7 @@ async def _start(
                 host.feature,
                 _manager(process, host, shards, owner, measures, transport),
                 announcements(process, records.catalog, shards.router),
+                counting(process, records.catalog, shards.router, shards.sealer, hosts),
                 tracing(process),
             ),
             measures=measures,

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-import structlog
-
 from visibility.rows.row_changes import Ops
 
 OnRows = Callable[[Ops], None]
@@ -19,10 +17,11 @@ OnRows = Callable[[Ops], None]
 class Followed:
     """Belongs to the event loop's thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_bug: Callable[[], object]) -> None:
+        """`on_bug` is called when who follows fails, while the exception is handled."""
         self._queue_ids: frozenset[int] = frozenset()
         self._on_rows: OnRows | None = None
-        self._log = structlog.get_logger("shard")
+        self._on_bug = on_bug
 
     def follow(self, queue_ids: Collection[int], on_rows: OnRows) -> None:
         """Tell of these queues and no others, from the next Turn on."""
@@ -39,4 +38,4 @@ class Followed:
         try:
             self._on_rows(ops)
         except Exception:  # a bug, which must not stop the shard
-            self._log.exception("rows_not_followed")
+            self._on_bug()

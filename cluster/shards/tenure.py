@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -42,7 +43,6 @@ class Tenure:
         self.state = ShardState(None, parts.definitions, parts.sealing)
         """The memory of the present lead, or of the one that failed; a follower's is empty."""
         self.times = TurnTimes()
-        self.followed = Followed()
         self.failures = 0
         """Failures of the store."""
         self.loaded_at_ms = 0
@@ -50,6 +50,7 @@ class Tenure:
         self._parts = parts
         self.report = report
         self._log = structlog.get_logger("shard").bind(shard=number)
+        self.followed = Followed(partial(self._log.exception, "rows_not_followed"))
         self._store: Store | None = None
         """None while it is not open, or failed."""
         self._shared: SharedStore | None = None

@@ -42,7 +42,9 @@ _NOISE = re.compile(
     r"stack|trace|(^|[-_.])(time|date|at|id|ids|count|attempts?)$|(timestamp|[a-z](At|Id|Time|Date|Count))$",
     re.IGNORECASE,
 )
-_LONE_ID = re.compile(r"[0-9]{7,}|(?=.*[0-9])[0-9a-f]{16,}|[0-9a-f]{8}-[0-9a-f-]{27}", re.IGNORECASE)
+_LONE_ID = re.compile(
+    r"[0-9]{7,}|(?=.*[0-9])[0-9a-f]{16,}|[0-9a-f]{8}-[0-9a-f-]{27}", re.IGNORECASE
+)
 _FOLDED = re.compile(
     r"""'[^'\n]{1,200}'|"[^"\n]{1,200}"|`[^`\n]{1,200}`"""
     r"""|\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"""

@@ -85,7 +85,9 @@ def test_ids_addresses_and_quoted_texts_are_folded(varying: str) -> None:
     assert folded(f"for {varying} in eu") == "for … in eu"
 
 
-@pytest.mark.parametrize("body", ["", "{", "[1]", "{}", "[" * 5_000, "\x00", '{"error": null}', '{"error": "\\ud800"}'])
+@pytest.mark.parametrize(
+    "body", ["", "{", "[1]", "{}", "[" * 5_000, "\x00", '{"error": null}', '{"error": "\\ud800"}']
+)
 def test_anything_has_a_failure(body: str) -> None:
     failure = failure_of(body, None)
 
