@@ -200,6 +200,10 @@ async def _messages(operators: Recording) -> None:
     assert canceled == {"canceled": 1, "kept": 0}
     failures = await operators.seen("queues/dead/failures", sort="last")
     assert (failures["messages"], failures["is_exact"]) == (4, True)
+    none = {"filter": {"text": "of no message"}}
+    for what in ("count", "hold", "delete", "export"):
+        step = await operators.done(f"queues/dead/messages/matching/{what}", none)
+        assert (step["scanned"], step["next"]) == (4, None)
     last = found[-1]["sequence"]
     await operators.done(f"queues/dead/messages/{last}/resend", {"body": "n", "replace": True})
     deleted = await operators.done("queues/dead/messages/delete", {"sequences": [last]})
