@@ -29,6 +29,8 @@ from sqs_api.gateway.usage_journal import Writer
 from sqs_api.gateway_host import GatewayHost, open_gateway_host
 from sqs_api.http.server import Server
 from sqs_api.joined import join, own_cluster
+from sqs_api.operators.marks import PREFIX as MARKS
+from sqs_api.operators.marks import Marks
 from sqs_api.owner import Owner
 from sqs_api.parts import Feature, Process, parts_of
 from sqs_api.periodic import Periodic
@@ -140,6 +142,7 @@ async def _start(
                 announcements(process, records.catalog, shards.router),
                 counting(process, records.catalog, shards.router, shards.sealer, hosts),
                 tracing(process),
+                Feature(parts={Marks: Marks(host.below(MARKS))}),
             ),
             measures=measures,
         )

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Annotated, Literal, TypedDict
 
 import msgspec
@@ -15,9 +16,10 @@ from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import BROWSE_MESSAGES, QUEUE, Route
 from sqs_api.failures.failure_index import FAILURES, GroupReport, PartReport
 from sqs_api.operators.filter_fields import may_read
+from sqs_api.operators.mark_answers import ShownMark, shown_mark
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.redrive_answers import tasks_of
-from visibility.contract.errors import InvalidParameterValue
+from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 
 _SHOWN = 50
@@ -58,16 +60,6 @@ class ShownFailure(TypedDict):
     lost_ms: int
     bars: list[int]
     sample: int | None
-
-
-class ShownMark(TypedDict):
-    """Something that happened: `kind` is `mark` for what was marked, such as a deploy, and
-    `redrive` for the begin of one."""
-
-    at_ms: int
-    kind: str
-    text: str
-    by: str
 
 
 class Failures(TypedDict):
@@ -193,13 +185,18 @@ def _shown(
 async def _marks(
     context: OperatorContext, asked: Asked, queue: QueueDefinition, from_ms: int
 ) -> list[ShownMark]:
-    """What happened since then, the earliest first."""
-    redrives: list[ShownMark] = [
+    """What happened since then, the earliest first. Marks belong to the service's account; they
+    are left out while their record is away."""
+    found: list[ShownMark] = [
         {"at_ms": task.started_at_ms, "kind": "redrive", "text": task.note, "by": task.started_by}
         for task in await tasks_of(context, asked, queue)
     ]
-    found = [each for each in redrives if each["at_ms"] >= from_ms]
-    return sorted(found, key=lambda each: each["at_ms"])
+    is_own = asked.is_trusted or asked.caller.account == context.account
+    with suppress(ServiceUnavailable):
+        found += map(shown_mark, await context.marks.latest() if is_own else ())
+    return sorted(
+        (each for each in found if each["at_ms"] >= from_ms), key=lambda each: each["at_ms"]
+    )
 
 
 ROUTES = (Route("GET", QUEUE + "/failures", BROWSE_MESSAGES, show_failures, "queues failures"),)

@@ -200,6 +200,8 @@ async def _messages(operators: Recording) -> None:
     assert canceled == {"canceled": 1, "kept": 0}
     failures = await operators.seen("queues/dead/failures", sort="last")
     assert (failures["messages"], failures["is_exact"]) == (4, True)
+    mark = await operators.done("marks", {"text": "deploy 4711"})
+    assert await operators.seen("marks") == [mark]
     none = {"filter": {"text": "of no message"}}
     for what in ("count", "hold", "delete", "export"):
         step = await operators.done(f"queues/dead/messages/matching/{what}", none)
