@@ -41,7 +41,8 @@ _LOOK_MAX_S = 1.0
 _PAUSES = 4.0
 """Pauses are this many times as long as the work, so that counting takes a fifth of the time."""
 _PAUSES_ASKED = 1.0
-"""The same while somebody looks at the queue."""
+"""The same for a queue that somebody has looked at within _ASKED_S."""
+_ASKED_S = 5.0
 _ASKED_MAX_S = 0.4
 _DETAILED_MAX = 200
 """Failures that are reported with their times; the largest of a part."""
@@ -95,6 +96,8 @@ class FailureIndex:
         self._passes: dict[int, QueuePass] = {}
         """By the id of the queue or part."""
         self._locks: dict[int, asyncio.Lock] = {}
+        self._asked_s: dict[int, float] = {}
+        """Times at which somebody looked at them last."""
         self._find_at_s = 0.0
         for shard in router.shards.values():
             shard.subscribe(self._on_news)
@@ -119,6 +122,7 @@ class FailureIndex:
                         found[part.queue_id] = part
         for queue_id in self._passes.keys() - found.keys():
             del self._passes[queue_id], self._locks[queue_id]
+            self._asked_s.pop(queue_id, None)
         for queue_id, part in found.items():
             known = self._passes.setdefault(queue_id, QueuePass(part))
             known.queue = part
@@ -148,7 +152,10 @@ class FailureIndex:
             if each.is_exact and each.counted.would_gain:
                 each.begin_anew()
             share_s = max(0.05, (until_s - self._monotonic_s()) / len(self._passes))
-            await self._count(queue_id, self._monotonic_s() + share_s, _PAUSES)
+            now_s = self._monotonic_s()
+            is_watched = now_s < self._asked_s.get(queue_id, -_ASKED_S) + _ASKED_S
+            pauses = _PAUSES_ASKED if is_watched else _PAUSES
+            await self._count(queue_id, now_s + share_s, pauses)
 
     async def _count(self, queue_id: int, until_s: float, pauses: float) -> None:
         """Read pages of a queue until all is counted, or the time is over."""
@@ -179,11 +186,13 @@ class FailureIndex:
     async def reports(self, queue_ids: Collection[int]) -> list[PartReport]:
         """Those of these queues and parts that this process counts. What came just now is counted
         before, as far as that takes no time to notice."""
-        if not self._passes.keys() >= set(self._led(queue_ids)):
+        led = list(self._led(queue_ids))
+        if not self._passes.keys() >= set(led):
             await self._find()
         until_s = self._monotonic_s() + _ASKED_MAX_S
-        here = [each for each in queue_ids if each in self._passes]
+        here = [each for each in led if each in self._passes]
         for queue_id in here:
+            self._asked_s[queue_id] = self._monotonic_s()
             await self._count(queue_id, until_s, _PAUSES_ASKED)
         stored = self._stored(here)
         return [

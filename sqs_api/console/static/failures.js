@@ -84,7 +84,7 @@ function shownFailure(queue, failure, found, panelOf) {
       el("h3", {}, failure.signs?.length ? failure.signs.map(sign)
         : el("span", { class: "masked" }, "masked")),
       el("strong", { class: "number" }, count(failure.messages))),
-    el("div", { class: "failure-body" }, histogram(failure, found), facts(failure)),
+    el("div", { class: "failure-body" }, histogram(failure, found), facts(queue.name, failure)),
     query && el("div", { class: "actions" },
       panel.redriveLinks(title),
       link("Messages", `#/queues/${queue.name}/messages?${query}`, { class: "button", "aria-label": `Messages of ${title}` }),
@@ -98,16 +98,16 @@ function sign({ name, value }) {
     el("span", { class: "hint" }, path ?? NAMES[name]));
 }
 
-function facts({ first_ms: first, last_ms: last, last_hour: hour, lost_ms: lost, sources, sample }) {
+function facts(queue, { first_ms: first, last_ms: last, last_hour: hour, lost_ms: lost, sources, sample }) {
   const from = Object.entries(sources).sort(([, one], [, other]) => other - one)
     .map(([name, messages]) => `${name || "elsewhere"} ${count(messages)}`);
   const left = (lost - Date.now()) / 1000;
   return el("dl", { class: "tight" },
     pair("Last", ago(last), instant(last)), pair("First", ago(first), instant(first)),
     pair("In the last hour", count(hour)),
-    pair("Lost", left > 0 ? `from in ${span(left)} on` : "now", instant(lost), left < 86400 ? "urgent" : ""),
+    pair("First lost", left > 0 ? `in ${span(left)}` : "now", instant(lost), left < 86400 ? "urgent" : ""),
     pair("From", from.slice(0, 3).join(", ") + (from.length > 3 ? `, ${from.length - 3} more` : "")),
-    sample === null && pair("Sample", "has left"));
+    sample !== null && pair("Sample", link("show", `#/queues/${queue}/messages/${sample}`)));
 }
 
 function pair(name, value, title = "", kind = "") {
