@@ -11,17 +11,15 @@ from collections.abc import Callable, Collection
 from visibility.rows.row_changes import Ops
 
 OnRows = Callable[[Ops], None]
-"""Takes the row changes of an Entry, of all its queues."""
+"""Takes the row changes of an Entry, of all its queues. It handles its own errors."""
 
 
 class Followed:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, on_bug: Callable[[], object]) -> None:
-        """`on_bug` is called when who follows fails, while the exception is handled."""
+    def __init__(self) -> None:
         self._queue_ids: frozenset[int] = frozenset()
         self._on_rows: OnRows | None = None
-        self._on_bug = on_bug
 
     def follow(self, queue_ids: Collection[int], on_rows: OnRows) -> None:
         """Tell of these queues and no others, from the next Turn on."""
@@ -33,9 +31,5 @@ class Followed:
 
     def tell(self, ops: Ops) -> None:
         """Tell of a committed Entry."""
-        if self._on_rows is None:
-            return
-        try:
+        if self._on_rows is not None:
             self._on_rows(ops)
-        except Exception:  # a bug, which must not stop the shard
-            self._on_bug()

@@ -26,6 +26,7 @@ from cluster.shards.shard_report import (
 from cluster.shards.tenure import Tenure
 from cluster.shards.turn_sample import QueueShare, TurnSample
 from visibility.contract.model import QueueCounters, Request
+from visibility.rows.row_changes import Ops
 from visibility.state.waiters import OnAnswer, Room, Ticket
 
 
@@ -84,7 +85,14 @@ class Shard:
     def follow(self, queue_ids: Collection[int], on_rows: OnRows) -> None:
         """Have the row changes told of Entries that change one of these queues, instead of those
         followed before. `News.LEADS` says that some may have been missed."""
-        self._tenure.followed.follow(queue_ids, on_rows)
+
+        def tell(ops: Ops) -> None:
+            try:
+                on_rows(ops)
+            except Exception:  # a bug, which must not stop the shard
+                self._log.exception("rows_not_followed", shard=self.number)
+
+        self._tenure.followed.follow(queue_ids, tell)
 
     def _report(self, news: News) -> None:
         for listener in self._listeners:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
 
 import structlog
 
@@ -50,7 +49,7 @@ class Tenure:
         self._parts = parts
         self.report = report
         self._log = structlog.get_logger("shard").bind(shard=number)
-        self.followed = Followed(partial(self._log.exception, "rows_not_followed"))
+        self.followed = Followed()
         self._store: Store | None = None
         """None while it is not open, or failed."""
         self._shared: SharedStore | None = None

@@ -28,7 +28,7 @@ _SAMPLES = 8
 
 
 class Dead(NamedTuple):
-    """What is counted of a message."""
+    """A message as it is counted."""
 
     sequence: int
     failure: Failure

@@ -185,7 +185,7 @@ def _shown(
 async def _marks(
     context: OperatorContext, asked: Asked, queue: QueueDefinition, from_ms: int
 ) -> list[ShownMark]:
-    """What happened since then, the earliest first. Marks belong to the service's account; they
+    """Events since then, the earliest first. Marks belong to the service's account; they
     are left out while their record is away."""
     found: list[ShownMark] = [
         {"at_ms": task.started_at_ms, "kind": "redrive", "text": task.note, "by": task.started_by}

@@ -66,7 +66,7 @@ class MatchingToHold(MatchingMessages, forbid_unknown_fields=True):
 
 
 class MatchingCounts(TypedDict):
-    """How many match in each state; and among how many that were looked at."""
+    """Numbers of those that match by their state, and of all that were looked at."""
 
     states: dict[str, int]
     scanned: int

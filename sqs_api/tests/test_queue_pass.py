@@ -118,7 +118,7 @@ class Rows:
         return {g.failure.signs[0][1]: g.messages for g in groups if g.failure is not None}
 
     def there(self) -> dict[str, int]:
-        """What the rows say."""
+        """The messages of the rows."""
         return Counter([*self.waiting.values(), *self.delayed.values()])
 
 
