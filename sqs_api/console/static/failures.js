@@ -63,7 +63,8 @@ export function failures(queue, signal, fail) {
 function summary({ is_exact: isExact, messages, stored, failures_total: total }) {
   if (!isExact) return `Counted ${count(messages)} of ${count(stored)} messages so far.`;
   if (messages === 0) return "There are no messages.";
-  return `All ${count(messages)} messages, ${count(total)} ${total === 1 ? "failure" : "failures"}.`;
+  const all = messages === 1 ? "The only message" : `All ${count(messages)} messages`;
+  return `${all}, ${count(total)} ${total === 1 ? "failure" : "failures"}.`;
 }
 
 /** What a failure is called: the values of its signs. */
