@@ -68,7 +68,7 @@ BLIND_EXCEPT = {
     "cluster/shards/tenure.py": (
         "a store that cannot be opened or loaded is tried again, or another host leads"
     ),
-    "cluster/shards/shard.py": "the root of its news: a listener's bug does not stop the shard",
+    "cluster/shards/shard.py": "the root of its news, rows too: a listener's bug does not stop it",
     "visibility/rules/turn.py": (
         "deciding changes nothing: a bug in it costs one request, which gets InternalError"
     ),

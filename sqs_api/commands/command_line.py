@@ -23,6 +23,7 @@ from sqs_api.commands.folders import convert, restore, salvage, verify
 from sqs_api.commands.keys_command import keys
 from sqs_api.commands.lake_commands import lake_archived, lake_search
 from sqs_api.commands.lake_export_command import lake_export
+from sqs_api.commands.mark_command import mark
 from sqs_api.commands.messages_command import messages
 from sqs_api.commands.policy_command import policy
 from sqs_api.commands.queues_command import queues
@@ -85,6 +86,7 @@ for command in (
     fleet,
     audit,
     archive,
+    mark,
     sdk_model_command,
 ):
     cli.add_command(command)
