@@ -25,8 +25,8 @@ pytestmark = [
         "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
     ),
 ]
-DEPTHS_S = 75.0
-"""Depths are published each minute."""
+DEPTHS_S = 25.0
+"""Depths are published every twenty seconds."""
 SENT = 20
 """Messages for each queue."""
 

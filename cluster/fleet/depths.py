@@ -1,4 +1,4 @@
-"""Depths: the messages of the queues of each host's shards, each minute, as records that outlive
+"""Depths: the messages of the queues of each host's shards, every twenty seconds, as records that outlive
 the host: when a cluster is lost for good, they tell what was lost.
 
 depths/HOST    the shards that the host led, each with its deepest queues
@@ -16,7 +16,7 @@ from cluster.coordination.coordination import Coordination, Transaction, Unavail
 from cluster.shards.router import Router
 
 DEPTHS = "depths/"
-DEPTHS_EVERY_S = 60.0
+DEPTHS_EVERY_S = 20.0
 _QUEUES_MAX = 500
 """Queues of a shard that are named, those with the most messages; empty ones are not."""
 

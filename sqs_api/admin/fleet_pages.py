@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import msgspec
 
 from cluster.catalog.catalog import Catalog
+from cluster.fleet.emptying import left_on
 from cluster.fleet.fleet_operations import Root, add_cluster
-from cluster.fleet.fleet_records import FIRST, FleetCluster, NewCluster
+from cluster.fleet.fleet_records import FIRST, ClusterState, FleetCluster, NewCluster
 from cluster.fleet.fleet_status import FleetStatus, GatewayOfFleet, SeenCluster, status_of
 from cluster.fleet.fleet_view import FleetView
 from cluster.members.member_records import MembershipRefused
@@ -55,7 +57,7 @@ class FleetPages(NamedTuple):
             for each in clusters.values()
         ]
         shards = [shard for each in clusters.values() for shard in each.numbers]
-        return status_of(
+        status = status_of(
             self.name,
             self.host,
             seen,
@@ -63,6 +65,18 @@ class FleetPages(NamedTuple):
             Counter(queue.shard for queue in self.catalog),
             [GatewayOfFleet(name, each.version) for name, each in self.view.gateways.items()],
         )
+        status.problems.extend(self._unfinished())
+        return status
+
+    def _unfinished(self) -> Iterator[str]:
+        """Clusters that are being given up by an operator who did not come to the end of it."""
+        for each in self.view.fleet.clusters.values():
+            if each.state is ClusterState.ABANDONED:
+                if left := len(left_on(self.catalog, each.numbers).parts):
+                    yield (
+                        f"cluster {each.number} is given up, and {left} parts of queues are still "
+                        f"there: `holdfast fleet abandon {each.number}` goes on"
+                    )
 
     def _alone(self) -> dict[int, FleetCluster]:
         cluster = self.membership.shown.cluster

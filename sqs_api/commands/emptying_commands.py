@@ -58,7 +58,7 @@ def abandon(service: OperatorClient, *, cluster: int, confirm: str | None, as_js
     """Give up a cluster whose disks are lost for good, with all messages that it had.
 
     Its queues answer again, with their parts in other clusters or an empty one. Prints the queues,
-    and the messages that were lost as far as they were published, each minute. Refused while
+    and the messages that were lost as last published, every twenty seconds. Refused while
     something of the cluster answers. A host of it that comes back does not start.
     """
     if confirm is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import asyncio
 from typing import Annotated
 
 import msgspec
@@ -44,13 +44,14 @@ async def abandon_cluster(
     """Give up a cluster that is lost with its messages; its queues go on without them."""
     found = of_fleet(pages)
     asked.noted |= {"cluster": given.cluster}
-    until_s = time.monotonic() + _STEP_S
+    loop = asyncio.get_running_loop()
+    until_s = loop.time() + _STEP_S
     try:
         done = await found.abandoning.abandon(
             found.fleet.view.fleet,
             given.cluster,
             given.confirm,
-            lambda: time.monotonic() < until_s,
+            lambda: loop.time() < until_s,
         )
     except MembershipRefused as refusal:
         raise Refused(409, f"Not done: {refusal}.") from refusal

@@ -13,12 +13,14 @@ from cluster.catalog.part_rules import NewParts
 from cluster.coordination.coordination import Done, Transaction
 from cluster.fleet.abandoning import Abandoning
 from cluster.fleet.depths import DEPTHS
-from cluster.fleet.fleet_records import CLUSTERS, FLEET, FleetCluster, read_fleet
+from cluster.fleet.fleet_records import CLUSTERS, FLEET, ClusterState, FleetCluster, read_fleet
+from cluster.fleet.fleet_records import Fleet as Fleets
 from cluster.fleet.plan_records import Mode
 from cluster.fleet.removing import Removal, ShardLeft
-from cluster.members.member_records import Cluster
+from cluster.members.member_records import Cluster, Members
 from cluster.tests.fleet.planned_fleet import CLUSTERS as IN_PLAN
 from cluster.tests.fleet.planned_fleet import World
+from sqs_api.admin.fleet_pages import FleetPages
 from sqs_api.admin.routes import API, Refused
 from sqs_api.operators.abandon_answers import AskedAbandoning, abandon_cluster
 from sqs_api.operators.emptying_answers import (
@@ -201,3 +203,19 @@ async def test_a_lost_cluster_is_given_up_once_its_name_is_typed(fleet: Fleet) -
     assert (done.number, done.name, done.left) == (2, "c2", 0)
     assert [(each.queue, each.parts, each.messages) for each in done.queues] == [("q", 1, None)]
     assert (fleet.asked.noted["queues"], fleet.asked.noted["messages"]) == (1, 0)
+
+
+async def test_a_cluster_that_is_not_given_up_to_the_end_is_a_problem(fleet: Fleet) -> None:
+    world = fleet.world
+    queue = await world.hot_queue("q")
+    members: Any = SimpleNamespace(shown=Members(None, {}, {}, {}))
+    leaders: Any = SimpleNamespace(leader_of=lambda shard: "a")
+    view: Any = SimpleNamespace(fleet=fleet.pages.fleet.view.fleet, own=9, gateways={})
+    view.hosts_of = view.alive_of = lambda number: []
+    pages = FleetPages("f", "a", view, members, leaders, world.a.catalog, world.a.root)
+    assert pages.status().problems == []
+    record = msgspec.structs.replace(view.fleet.clusters[1], state=ClusterState.ABANDONED)
+    view.fleet = Fleets({**view.fleet.clusters, 1: record}, None)
+    assert "`holdfast fleet abandon 1` goes on" in pages.status().problems[0]
+    await world.a.catalog.delete_queue(queue)
+    assert pages.status().problems == []
