@@ -170,7 +170,12 @@ class ClusterHost(NamedTuple):
                     status, joined.members, joined.root, joined.member.number
                 ),
                 FleetPages: self.fleet_pages(),
-                SharedRoutes: SharedRoutes(self.questions, joined.leaders, stores.replicas()),
+                SharedRoutes: SharedRoutes(
+                    self.questions,
+                    joined.leaders,
+                    stores.replicas(),
+                    lambda: [s for numbers in joined.fleet.founded.values() for s in numbers],
+                ),
             },
             metrics=(ClusterMetrics(stores.reports, certificate),),
             periodic=(

@@ -1,5 +1,5 @@
-"""Depths: the messages of the queues of each host's shards, every twenty seconds, as records that outlive
-the host: when a cluster is lost for good, they tell what was lost.
+"""Depths: the messages of the queues of each host's shards, as records that outlive the host: when
+a cluster is lost for good, they tell what was lost. They are written every twenty seconds.
 
 depths/HOST    the shards that the host led, each with its deepest queues
 

@@ -1,10 +1,11 @@
-"""SharedRoutes: answers that lie on other hosts of the cluster.
+"""SharedRoutes: answers that lie on other hosts of the cluster or the fleet.
 
     merge       of the leaders of all shards, merged: what waits for the archive, deleted queues
     of_shard    of the leader of one shard: an acknowledgement of its batches
 
-They are held while a shard has no leader or its leader does not answer, for a bounded time and then
-answered 503: half of an answer would be wrong.
+They are held while a shard of this cluster has no leader or its leader does not answer, for a
+bounded time and then answered 503: half of an answer would be wrong. Another cluster may be away
+for hours: its shards are left out then, and a line of the log says so.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
+import structlog
 
 from cluster.peers.forwarded import Leaders
 from cluster.peers.questions import Question, Questions, Said
@@ -38,7 +40,16 @@ class _NoLeader(Refused):
 class SharedRoutes:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, questions: Questions, leaders: Leaders, shards: Collection[int]) -> None:
+    def __init__(
+        self,
+        questions: Questions,
+        leaders: Leaders,
+        shards: Collection[int],
+        others: Callable[[], Collection[int]] = tuple,
+    ) -> None:
+        """`shards` are those of this cluster, `others` gives those of the other ones."""
+        self._others = others
+        self._log = structlog.get_logger("pages")
         self._questions = questions
         self._leaders = leaders
         self._shards = shards
@@ -61,7 +72,7 @@ class SharedRoutes:
             shard = msgspec.json.decode(sent.body, type=_Shard).shard
         except (msgspec.MsgspecError, UnicodeDecodeError):
             shard = -1
-        if shard not in self._shards:  # this host says what is wrong
+        if shard not in {*self._shards, *self._others()}:  # this host says what is wrong
             return await self._asked(self._questions.host, route, sent)
         return await self._asked(self._leader(shard), route, sent)
 
@@ -72,7 +83,26 @@ class SharedRoutes:
         for shard, host in leaders.items():
             if self._leader(shard) != host:
                 raise _NoLeader(503, f"shard {shard} changes its leader; try again")
-        return merge(dict(zip(hosts, answers, strict=True)), self._leaders.leader_of)
+        found = dict(zip(hosts, answers, strict=True))
+        return merge(found | await self._of_others(route, sent, hosts), self._leaders.leader_of)
+
+    async def _of_others(
+        self, route: Route, sent: AdminRequest, known: Collection[str]
+    ) -> dict[str, Any]:
+        """The answers of the leaders of other clusters' shards, as far as they come."""
+        leaders = {shard: self._leaders.leader_of(shard) for shard in self._others()}
+        hosts = sorted({host for host in leaders.values() if host is not None} - {*known})
+        answers = await asyncio.gather(
+            *(self._asked(host, route, sent) for host in hosts), return_exceptions=True
+        )
+        found = {
+            host: answer
+            for host, answer in zip(hosts, answers, strict=True)
+            if not isinstance(answer, BaseException)
+        }
+        if left_out := [shard for shard, host in leaders.items() if host not in {*found, *known}]:
+            self._log.warning("shards_left_out", page=route.path, shards=left_out)
+        return found
 
     async def _held(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Ask until the leaders answer, or the time is over."""

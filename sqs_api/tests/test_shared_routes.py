@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from cluster.peers.questions import Questions
 from cluster.tests.peers.peers import SETTINGS, Peer, start
@@ -37,7 +38,7 @@ class Leaders:
         self.of: dict[int, str | None] = {0: "a", 1: "b"}
 
     def leader_of(self, shard: int) -> str | None:
-        return self.of[shard]
+        return self.of.get(shard)
 
     def subscribe(self, on_change: Callable[[int], None]) -> None:
         """Nothing changes while a page is made."""
@@ -48,9 +49,10 @@ class Host:
 
     def __init__(self, peer: Peer, leaders: Leaders) -> None:
         self.name = peer.name
+        self.others: list[int] = []
         self.acknowledged: list[bytes] = []
         questions = Questions(peer.transport)
-        self.shared = SharedRoutes(questions, leaders, leaders.of)
+        self.shared = SharedRoutes(questions, leaders, (0, 1), lambda: self.others)
         self.shared.serve(ROUTES, self._here)
         self.usage = UsagePage(self._usage, self.name, EveryHost(questions))
         self.usage_error: Exception | None = None
@@ -62,7 +64,7 @@ class Host:
         if route.action == ACKNOWLEDGE_ARCHIVE:
             self.acknowledged.append(sent.body)
             raise Refused(409, "not in the table")
-        return {"lake": "l", "shards": [{"shard": shard, "by": self.name} for shard in (0, 1)]}
+        return {"lake": "l", "shards": [{"shard": shard, "by": self.name} for shard in (0, 1, 2)]}
 
     async def _usage(self, account: str | None, since: str | None) -> list[UsageRow]:
         if self.usage_error is not None:
@@ -119,6 +121,28 @@ async def test_an_acknowledgement_goes_to_the_leader_and_its_refusal_comes_back(
         for wrong in (b"{", b'{"shard": 9}'):
             await world.hosts["c"].ask(ACKNOWLEDGE_ARCHIVE, wrong)
         assert world.hosts["c"].acknowledged == [b"{", b'{"shard": 9}']
+
+
+@virtual
+async def test_other_clusters_are_asked_too_and_left_out_while_they_are_away() -> None:
+    async with three_hosts() as world:
+        own = [{"shard": 0, "by": "a"}, {"shard": 1, "by": "b"}]
+        asked, other = world.hosts["a"], world.hosts["c"]
+        asked.others = [2]
+        world.leaders.of[2] = "c"
+        for action in (READ_ARCHIVE, SEAL_ARCHIVE):
+            shards = [*own, {"shard": 2, "by": "c"}]
+            assert await asked.ask(action) == (200, {"lake": "l", "shards": shards})
+        said = json.dumps({"shard": 2, "batch": 3}).encode()
+        assert await asked.ask(ACKNOWLEDGE_ARCHIVE, said) == (409, "not in the table")
+        assert other.acknowledged == [said]
+
+        for away in (None, "nobody"):
+            world.leaders.of[2] = away
+            with capture_logs() as logs:
+                assert await asked.ask(READ_ARCHIVE) == (200, {"lake": "l", "shards": own})
+            assert [(each["event"], each["shards"]) for each in logs] == [("shards_left_out", [2])]
+            assert (await asked.ask(ACKNOWLEDGE_ARCHIVE, said))[0] == 503
 
 
 @virtual
