@@ -10,6 +10,7 @@ from auth.credentials import AccessKey
 from cluster.coordination.coordination import Coordination
 from sqs_api.admin.admin_access import AdminAccess
 from sqs_api.admin.admin_pages import AdminPages, MetricsPage
+from sqs_api.admin.browser_sessions import BrowserSessions, Seals
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
 from sqs_api.admin.records_page import PATH as RECORDS
@@ -56,13 +57,21 @@ class AdminSide:
         self._data = settings.data
         self._local_key = local_key or make_local_key(settings.account, entropy)
         signs_in = settings.auth is not AuthMode.OPEN
+        known = KnownHosts(settings.host, settings.public_url)
+        sessions = None
+        if signs_in:
+            seals = Seals(lambda: owner.keyring.secrets)
+            sessions = BrowserSessions(
+                known, owner.identities.sessions, seals, entropy, clock.wall_s
+            )
         access = AdminAccess(
-            KnownHosts(settings.host, settings.public_url),
+            known,
             local_key=self._local_key,
             verifier=worker.verifier if signs_in else None,
             account=settings.account,
             region=settings.region,
             wall_s=clock.wall_s,
+            session_of=None if sessions is None else sessions.session,
         )
         context = OperatorContext(
             catalog=owner.catalog,
@@ -81,6 +90,7 @@ class AdminSide:
             archive=ArchivedMessages(settings.lake),
             user_admin=UserAdmin(owner.identities, worker.verifier.used),
             find_key=owner.keyring.find,
+            sessions=sessions,
         )
         reader = AuditReader(settings.data, settings.host_name)
         hosts.serve(READ_AUDIT, reader.answer, of_folder=True)

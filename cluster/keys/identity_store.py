@@ -22,7 +22,9 @@ from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import Coordination
 from cluster.coordination.records import Draft, Records, View
 from cluster.keys.identity_records import (
+    CHALLENGES,
     KEYS,
+    SESSIONS,
     USES,
     IdentitiesUnreadable,
     IdentityRows,
@@ -31,6 +33,7 @@ from cluster.keys.identity_records import (
     days_in,
 )
 from cluster.keys.keyring import Secrets
+from cluster.keys.session_store import SessionStore
 
 _NAME = re.compile(r"[A-Za-z0-9+=,.@_-]{1,64}")
 _ID_RANDOM_BYTES = 10
@@ -54,6 +57,7 @@ class IdentityStore:
         self._secrets = secrets
         self._clock = clock
         self._entropy = entropy
+        self.sessions = SessionStore(records, clock, entropy)
         self._opened_keys: dict[str, tuple[StoredKey, AccessKey]] = {}
         """Keys with their secrets in the clear, by id."""
 
@@ -74,10 +78,11 @@ class IdentityStore:
         await self._records.catch_up()
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call it when users or keys were changed, here or elsewhere; days of use are no news."""
+        """Call it when users or keys were changed, here or elsewhere; days of use and sessions are
+        no news."""
 
         def on_view(view: View, changed: Collection[str]) -> None:
-            if any(not key.startswith(USES) for key in changed):
+            if any(not key.startswith((USES, SESSIONS, CHALLENGES)) for key in changed):
                 listener()
 
         self._records.subscribe(on_view)

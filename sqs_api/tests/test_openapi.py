@@ -154,10 +154,9 @@ async def test_real_answers_of_all_routes_are_as_documented(operators: Recording
     of_manager = {"showPlan", "applyChange", "undoChange", "setManagerMode"}
     of_fleet = {"drainCluster", "showEmptiedClusters"}  # see test_emptying_answers.py
     in_cluster = {"drainHost", "showDocument"} | of_manager | of_fleet  # see test_plan_answers.py
-    assert (
-        operators.answered
-        == {each.name for each in operations() if each.path.startswith(API)} - in_cluster
-    )
+    of_sessions = {"showChallenge", "signIn", "listSessions", "endSessions"}  # test_sessions.py
+    documented = {each.name for each in operations() if each.path.startswith(API)}
+    assert operators.answered == documented - in_cluster - of_sessions
 
 
 async def _queues(operators: Recording) -> None:
