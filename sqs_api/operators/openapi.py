@@ -36,8 +36,8 @@ _ABOUT = (
 _COOKIE = "session"
 _SESSION = (
     "The cookie that `signIn` sets, for the console's own pages. Its name ends with the port of "
-    "the address, such as `holdfast-9324`, and begins with `__Host-` behind TLS. The request has the "
-    "header X-Holdfast-Console, too. SQS and the routes of commands do not take it."
+    "the address, such as `holdfast-9324`, and begins with `__Host-` behind TLS. The request has "
+    "the header X-Holdfast-Console, too. SQS and the routes of commands do not take it."
 )
 _SIGNING = (
     "AWS Signature Version 4 in the Authorization header, for the service `sqs`, such as by "
