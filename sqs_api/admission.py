@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
 from auth.credentials import AccessKey
 from cluster.coordination.coordination import Coordination
 from sqs_api.admin.admin_access import AdminAccess
-from sqs_api.admin.admin_pages import AdminPages, MetricsPage
+from sqs_api.admin.admin_pages import AdminPages, Below, MetricsPage
 from sqs_api.admin.browser_sessions import BrowserSessions, Seals
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
@@ -32,6 +32,31 @@ from sqs_api.settings.origins import KnownHosts
 from sqs_api.settings.service_note import local_url, make_local_key, remove_note, write_note
 from sqs_api.shards import Shards
 from sqs_api.worker import Worker
+
+
+def _sign_in_pages(
+    process: Process, owner: Owner, access: AdminAccess, sessions: BrowserSessions | None
+) -> Mapping[str, Below]:
+    """The way to an OpenID Connect provider, if there is one; else its library is not loaded."""
+    settings, clock, entropy, _ = process
+    if settings.oidc_issuer is None or sessions is None:
+        return {}
+    from sqs_api.operators.oidc_provider import OidcProvider
+    from sqs_api.operators.oidc_sign_in import SIGN_IN, OidcSignIn
+
+    provider = OidcProvider(settings, clock.wall_s, clock.monotonic_s)
+    return {
+        SIGN_IN: OidcSignIn(
+            settings,
+            provider,
+            access,
+            sessions,
+            owner.identities,
+            audit=owner.audit,
+            entropy=entropy,
+            wall_s=clock.wall_s,
+        )
+    }
 
 
 class AdminSide:
@@ -120,7 +145,13 @@ class AdminSide:
             below={
                 **({} if records is None else {RECORDS: RecordsPage(records, access)}),
                 DOCUMENT: DocumentPage(access),
-                CONSOLE: ConsolePages(access, signs_in=signs_in, region=settings.region),
+                CONSOLE: ConsolePages(
+                    access,
+                    signs_in=signs_in,
+                    region=settings.region,
+                    issuer=settings.oidc_issuer,
+                ),
+                **_sign_in_pages(process, owner, access, sessions),
                 QUEUE_METRICS: queue_metrics,
                 RESERVED: api,  # last, as the others are below it
             },

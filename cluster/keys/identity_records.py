@@ -53,6 +53,8 @@ class StoredUser(msgspec.Struct, frozen=True):
     created_at_ms: int
     tags: dict[str, str] = {}
     policies: dict[str, str] = {}
+    subject: str = ""
+    """Issuer and subject at the OpenID Connect provider who made the user; empty without one."""
 
 
 class StoredSession(msgspec.Struct, frozen=True):

@@ -252,6 +252,9 @@ async def _users(operators: Recording) -> None:
     ann = {"name": "ann"}
     roles = [each["name"] for each in await operators.seen("roles")]
     await operators.done("users", {"name": "role", "role": roles[0], "with_key": True})
+    assert await operators.done("users/role", {"name": "role", "role": roles[1]}) == {
+        "role": roles[1]
+    }
     await operators.done("users/remove", {"name": "role"})
     await operators.done("users", {**ann, "tags": {"team": "shop"}})
     policy = {**ann, "policy": "all"}

@@ -2,7 +2,7 @@
 
 import { caller, forgetCaller } from "./api.js";
 import { button, el, fill, link, notice } from "./dom.js";
-import { forgetSession, isOpen, showSignIn, signOut } from "./session.js";
+import { forgetSession, isOpen, returnFromProvider, showSignIn, signOut } from "./session.js";
 
 const NAME = "([A-Za-z0-9_.-]+)";
 /**
@@ -174,4 +174,5 @@ addEventListener("keydown", (event) => {
     }
   }
 });
+returnFromProvider();
 show();

@@ -10,6 +10,16 @@ function setting(name) {
 }
 
 export const isOpen = setting("auth") === "open";
+const issuer = setting("issuer");
+/** What came of a way to the provider; the service sends back one of these. */
+const OUTCOMES = {
+  away: "The provider does not answer: try again, or use an access key.",
+  busy: "Too many browsers sign in: try again in a moment.",
+  records: "The service cannot read its records: try again in a moment.",
+  refused: "The sign-in was refused. The log of the service has the reason.",
+  role: "You have no role here: ask whoever runs this service.",
+};
+const PLACE = "holdfast-place";
 /** @type {BroadcastChannel | null} */
 let channel = null;
 /** Tells the other tabs of a new session. */
@@ -58,15 +68,40 @@ export function showSignIn(view, reason, then) {
     );
     return;
   }
-  const made = keyForm(el("h1", {}, "Sign in"), reason, setting("region"), done);
-  fill(view, made.place);
-  made.focus();
+  const toProvider = () => {
+    sessionStorage.setItem(PLACE, location.hash);
+    location.assign("/_holdfast/sign-in");
+  };
+  const made = keyForm(el("h1", {}, "Sign in"), reason || outcome, setting("region"), done);
+  outcome = "";
+  fill(view, providerButton(toProvider, "main"), made.place);
+  if (!issuer) made.focus();
   tabs().onmessage = done;
 
   function done() {
     tabs().onmessage = null;
     then();
   }
+}
+
+/** A way to the provider, if there is one. */
+function providerButton(onclick, kind = "") {
+  if (!issuer) return "";
+  const name = `Sign in with ${new URL(issuer).host}`;
+  return el("div", { class: "provider" }, button(name, onclick, { class: kind }));
+}
+
+let outcome = "";
+
+/** Read what came of a way to the provider, and go on at the place where it began. */
+export function returnFromProvider() {
+  const said = new URLSearchParams(location.search).get("sign_in");
+  if (said === null) return;
+  outcome = OUTCOMES[said] ?? "";
+  const place = sessionStorage.getItem(PLACE) ?? location.hash;
+  sessionStorage.removeItem(PLACE);
+  history.replaceState(null, "", location.pathname + place);
+  if (said === "done") tabs().postMessage("signed in");
 }
 
 /** A form for an access key. `then` is called once it has signed in. */
@@ -129,7 +164,9 @@ function askAgain(before, refusal) {
     const leave = button("Leave this screen", () => close(() => reject(refusal)));
     const reason = `${refusal.message || "Your session has ended: sign in again."} What you typed is kept.`;
     const made = keyForm(el("h2", {}, "Sign in again"), reason, before.region, look, leave);
-    const dialog = el("dialog", { class: "again", oncancel: (event) => event.preventDefault() }, made.place);
+    const toProvider = () => open("/_holdfast/sign-in", "_blank", "noopener"); // this tab keeps what was typed
+    const dialog = el("dialog", { class: "again", oncancel: (event) => event.preventDefault() },
+      providerButton(toProvider, "main"), made.place);
 
     function close(then) {
       tabs().onmessage = null;
