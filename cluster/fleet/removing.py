@@ -130,8 +130,8 @@ def _left(found: ShardLeft, leaving: set[int]) -> str:
         return f"messages of shard {shard} are on their way to other shards: try again"
     if found.waiting:
         return (
-            f"{found.waiting} messages of shard {shard} wait for the archive: they go with the next "
-            "run of the archive job"
+            f"{found.waiting} messages of shard {shard} wait for the archive: the next run of its "
+            "job takes them"
         )
     return ""
 
