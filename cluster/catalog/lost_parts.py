@@ -57,7 +57,7 @@ def give_up_parts(
             part,
             number=last + (place + 1) * PART_STEP,
             queue_id=first_id + place,
-            shard=shards[place % len(shards)],
+            shard=shards[(first_id + place) % len(shards)],
         )
         for place, part in enumerate(replaced)
     ]

@@ -51,7 +51,7 @@ async def add(file: CatalogFile, shards: list[int]) -> QueueDefinition:
 
 async def given_up(file: CatalogFile, queue: QueueDefinition) -> QueueDefinition:
     """The queue as it is then, read from its records."""
-    decision = give_up_parts(file.catalog, queue, LOST, [0, 1], 1_000)
+    decision = give_up_parts(file.catalog, queue, LOST, [0], 1_000)
     await file.write(decision.entries)
     await file.reopen()
     found = file.catalog.queue_of_id(decision.queue_id)
@@ -75,6 +75,14 @@ async def test_a_whole_queue_that_is_lost_goes_on_empty_elsewhere(file: CatalogF
     assert (kept.state, kept.queue.shard) == (KeptState.DROPPING, 3)
     again = await add(file, [1])
     assert again.last_part > found.number
+
+
+async def test_queues_are_spread_over_the_shards_that_are_left(file: CatalogFile) -> None:
+    names = [owner(f"q{number}") for number in range(4)]
+    queues = [await file.catalog.create_queue(name, {}, {}) for name in names]
+    for queue in queues:
+        await file.write(give_up_parts(file.catalog, queue, {0}, [1, 2], 1_000).entries)
+    assert sorted(file.catalog.queue(*name).shard for name in names) == [1, 1, 2, 2]
 
 
 async def test_a_queue_goes_on_with_its_other_parts(file: CatalogFile) -> None:
