@@ -26,7 +26,6 @@ const SCREENS = [
   ["/sessions", "sessions", "showSessions"],
   ["/users", "users", "showUsers"],
   ["/users/([0-9]{12})/([^/]+)", "user", "showUser"],
-  [`/queues/${NAME}/groups`, "groups", "showGroups"],
   [`/queues/${NAME}/edit`, "queue_edit", "showEdit"],
   [`/queues/${NAME}/send`, "send", "showSend"],
   [`/queues/${NAME}/messages`, "messages", "showMessages"],
