@@ -354,7 +354,7 @@ async def test_open_mode_has_no_sessions(data: Path) -> None:
 
 
 class _Hears(RecheckRefusal):
-    """What another host committed becomes known when it is asked for."""
+    """Learns of the commits of another host when it is asked."""
 
     def __init__(self, hear: Callable[[], None]) -> None:
         self._learn = hear
