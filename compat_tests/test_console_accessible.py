@@ -18,6 +18,7 @@ SCREENS = {
     "/queues": "Queues",
     "/dead-letters": "Dead letters",
     "/hosts": "Hosts",
+    "/sessions": "Your sessions",
     "/queues/axe": "axe",
     "/queues/axe/edit": "Edit axe",
     "/queues/axe/send": "Send to axe",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
 
 import pytest
 
 from compat_tests.chromium import Tab
 from compat_tests.console_world import count, sqs, tab_of
 from compat_tests.node_process import NodeProcess
+from compat_tests.pages import ask, signed
 from compat_tests.test_console_once import click_three_times, posted
 
 pytestmark = pytest.mark.slow
@@ -174,3 +178,29 @@ def test_the_screens_fit_the_width(
 
     assert pages.evaluate(fits)
     assert tab.faults == []
+
+
+def test_a_session_is_good_for_the_next_request_at_any_worker(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    node = NodeProcess(tmp_path_factory.mktemp("workers"), "--workers", "2").start()
+    statuses: list[int] = []
+    try:
+        for _ in range(20):  # each request has a connection of its own
+            _, challenged = ask(node.url, node.credentials, "api/sessions/challenge")
+            body = json.dumps({"challenge": challenged["challenge"]}).encode()
+            target = f"{node.url}/_holdfast/api/sessions"
+            sent = signed("POST", target, body, node.credentials)
+            with urlopen(Request(target, body, sent)) as begun:
+                cookie = begun.headers["Set-Cookie"].partition(";")[0]
+            headers = {"Cookie": cookie, "X-Holdfast-Console": "1"}
+            for _ in range(3):
+                try:
+                    with urlopen(Request(f"{target[:-8]}caller", headers=headers)) as answer:
+                        statuses.append(answer.status)
+                except HTTPError as refusal:
+                    statuses.append(refusal.code)
+    finally:
+        node.close()
+
+    assert statuses == [200] * 60

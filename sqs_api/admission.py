@@ -138,6 +138,7 @@ class AdminSide:
             owner.catalog,
             owner.audit,
             clock.monotonic_s,
+            worker.recheck_refusal,
         )
         self.pages = AdminPages(
             metrics,

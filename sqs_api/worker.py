@@ -169,6 +169,7 @@ class Worker:
             clock,
             entropy,
         )
+        self.recheck_refusal = RecheckRefusal(self.queue_actions, shards.sealer, owner.catch_up)
         self.gateway = Gateway(
             authenticate=authentication(settings, self.verifier),
             queues=self.queue_actions,
@@ -187,7 +188,7 @@ class Worker:
             waiting_polls_max=settings.waiting_polls_max,
             origins=AllowedOrigins(settings.browser_origins),
             rates=rates,
-            recheck_refusal=RecheckRefusal(self.queue_actions, shards.sealer, owner.catch_up),
+            recheck_refusal=self.recheck_refusal,
             services=[
                 *(service for feature in self.features for service in feature.services),
                 transactions,

@@ -119,3 +119,25 @@ async def test_nobody_signs_in_who_is_gone(place: Place) -> None:
     for key_id, user in (("AKIAGONE", ""), (None, "gone")):
         with pytest.raises(SessionEnded):
             await begin(place, store, key_id, user)
+
+
+ALLOW = '{"Statement": {"Effect": "Allow", "Action": "*", "Resource": "*"}}'
+
+
+async def test_a_person_of_a_provider_is_one_user_whose_role_follows(place: Place) -> None:
+    store = await place.identities()
+    ann, roles = (ACCOUNT, "ann"), ["viewer", "admin"]
+    unknown = await store.admit(ann, "issuer s", roles, None)
+    first = await store.admit(ann, "issuer s", roles, {"viewer": ALLOW})
+    assert first is not None
+    await store.put_policy(first, "own", ALLOW)
+    token = await begin(place, store, None, "ann")
+    same = await store.admit(ann, "issuer s", roles, {"viewer": ALLOW})
+    before = is_over(store, token)
+    await store.admit(ann, "issuer s", roles, None)
+    with pytest.raises(ValueError, match="is not the one"):
+        await store.admit(ann, "issuer other", roles, {"admin": ALLOW})
+
+    assert (unknown, same and same.user_id, before) == (None, first.user_id, False)
+    assert store.policies(first).keys() == {"own"}
+    assert is_over(store, token)

@@ -1,8 +1,8 @@
 """RecheckRefusal: a request is refused for a key, a policy or a queue only once this host knows
 what other hosts changed, and not at all for a key that is being made.
 
-A new access key is good for the very next request, and a host of a cluster whose watch of etcd lags
-does not refuse what its neighbours would answer.
+A new access key, or session of a browser, is good for the very next request, and a host of a
+cluster whose watch of etcd lags does not refuse what its neighbours would answer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import structlog
 
-from auth.auth_errors import AccessDenied, AuthError, InvalidClientTokenId
+from auth.auth_errors import AccessDenied, AuthError, InvalidClientTokenId, SessionEnded
 from cluster.keys.identity_records import IdentitiesUnreadable
 from cluster.keys.keyring import KeysAway
 from sqs_api.gateway.queue_actions import QueueActions
@@ -28,6 +28,7 @@ from visibility.contract.errors import (
 
 _REFUSALS = {
     InvalidClientTokenId,
+    SessionEnded,
     AccessDenied,
     QueueDoesNotExist,
     KmsAccessDenied,
@@ -75,7 +76,7 @@ class RecheckRefusal:
         except (TimeoutError, IdentitiesUnreadable, KeysAway) as error:
             self._log.warning("changes_not_heard", error=str(error))
             raise ServiceUnavailable() from None
-        if type(refusal) not in (InvalidClientTokenId, ServiceUnavailable):
+        if type(refusal) not in (InvalidClientTokenId, SessionEnded, ServiceUnavailable):
             await self._queues.learn_all()
 
     async def _hear_once(self, asked: int) -> None:

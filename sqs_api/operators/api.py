@@ -25,7 +25,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
-from auth.auth_errors import AuthError
+from auth.auth_errors import AuthError, SessionEnded
 from auth.caller import Caller, anonymous
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin import backup_page, cluster_pages, fleet_pages, usage_page
@@ -38,6 +38,7 @@ from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.archiving import archive_pages
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
+from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.operators import (
     abandon_answers,
     archive_answers,
@@ -129,8 +130,10 @@ class AdminApi:
         queues: QueueView,
         audit: AuditLog | None,
         now_s: Callable[[], float],
+        recheck: RecheckRefusal,
     ) -> None:
         """`parts` has a OperatorContext; `now_s` is a monotonic clock."""
+        self._recheck = recheck
         self._parts = parts
         self._context: OperatorContext = parts[OperatorContext]
         self._shared: SharedRoutes | None = parts.get(SharedRoutes)
@@ -163,7 +166,7 @@ class AdminApi:
     async def _answer(self, route: Route, sent: AdminRequest) -> Said:
         caller: Caller | None = None
         try:
-            caller, operator = self._asking(route, sent)
+            caller, operator = await self._asking(route, sent)
             asked = Asked(sent, operator, self._access, self._queues)
             self._admit(route, asked)
             repeatable = None if route.only_reads else read_repeatable(sent.headers)
@@ -179,13 +182,20 @@ class AdminApi:
         except QueueError as refusal:
             return _refusal_of(route, refusal)
 
-    def _asking(self, route: Route, sent: AdminRequest) -> tuple[Caller, Operator]:
-        """The caller. Raises AuthError."""
+    async def _asking(self, route: Route, sent: AdminRequest) -> tuple[Caller, Operator]:
+        """The caller; a session may have begun at another host. Raises AuthError, QueueError."""
         if route.is_open:
             self._admin.check_page(sent)
             caller = anonymous("")
             return caller, Operator(caller, is_trusted=False)
-        caller = self._admin.signer(sent, may_be_page=route.is_of_console)
+        signer = partial(self._admin.signer, sent, may_be_page=route.is_of_console)
+        try:
+            caller = signer()
+        except SessionEnded as refusal:
+            if not self._recheck.may_lift(refusal):
+                raise
+            await self._recheck.hear(refusal)
+            caller = signer()
         return caller, self._admin.operator(sent, caller)
 
     def _admit(self, route: Route, asked: Asked) -> None:

@@ -9,6 +9,8 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, SecretStr
 
+ROLE_NAMES = ("watcher", "viewer", "operator", "admin")
+"""The roles of `operators/roles.py`, the weakest first."""
 _CLAIM = re.compile(r"[A-Za-z0-9_:/-]+([.][A-Za-z0-9_:/-]+)*")
 
 
@@ -39,8 +41,9 @@ def _claim(text: str) -> str:
 def roles_in(text: str) -> dict[str, str]:
     """Roles by the values of a claim, from "VALUE=ROLE,VALUE=ROLE". Raises ValueError."""
     pairs = [each.rpartition("=") for each in text.split(",") if each.strip()]
-    if any(not value.strip() or not role.strip() for value, _, role in pairs):
-        raise ValueError('must be of the form "sre=operator,staff=watcher"')
+    if any(not value.strip() or role.strip() not in ROLE_NAMES for value, _, role in pairs):
+        names = ", ".join(ROLE_NAMES)
+        raise ValueError(f'must be of the form "sre=operator,staff=watcher"; roles are {names}')
     return {value.strip(): role.strip() for value, _, role in pairs}
 
 

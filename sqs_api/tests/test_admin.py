@@ -122,7 +122,15 @@ def _pages(service: Service, *, answers_anyone: bool = True) -> AdminPages:
         deletions=service.deletions,
         router=service.gateway._router,
     )
-    api = AdminApi({OperatorContext: context}, access, service.access, service.catalog, None, now_s)
+    api = AdminApi(
+        {OperatorContext: context},
+        access,
+        service.access,
+        service.catalog,
+        None,
+        now_s,
+        service.recheck_refusal,
+    )
     return AdminPages(
         service.metrics,
         lambda: True,

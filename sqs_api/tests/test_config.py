@@ -91,6 +91,13 @@ DEFAULTS = {
     "otlp_endpoint": None,
     "webhook_url": None,
     "webhook_secret": None,
+    "oidc_issuer": None,
+    "oidc_client_id": None,
+    "oidc_client_secret": None,
+    "oidc_roles": None,
+    "oidc_role_claim": "groups",
+    "oidc_name_claim": "preferred_username",
+    "oidc_scopes": "openid profile email",
 }
 
 
@@ -132,7 +139,7 @@ def test_flags_win_over_environment_over_file_over_default(
 
 
 PAIRED = {"tls_certificate", "tls_key", "tls_client_ca", "access_key_id", "archive_every"}
-PAIRED |= {"webhook_url"}
+PAIRED |= {"webhook_url", "oidc_issuer", "oidc_client_id", "oidc_roles"}
 PAIRED |= set(ClusterSettings.model_fields)
 """Settings that only go with another one."""
 
@@ -182,6 +189,9 @@ def test_every_setting_can_be_set_in_a_file_and_in_the_environment(
         "request_memory_bytes": "10000000",
         "waiting_polls_max": "10",
         "otlp_endpoint": "http://collector:4318",
+        "oidc_role_claim": "realm_access.roles",
+        "oidc_name_claim": "email",
+        "oidc_scopes": "openid",
     }
     from_file = getattr(load({}, _file(tmp_path, f'{key} = "{others[key]}"')), key)
     monkeypatch.setenv(f"HOLDFAST_{key.upper()}", others[key])
@@ -246,6 +256,9 @@ BAD_VALUES = {
     "archive_every": ("", "0s", "15", "m", "1.5h", "15 m", "1234567s", "٣m"),
     "snapshot_every_s": ("-1", ""),
     "log": ("xml",),
+    "oidc_issuer": ("", "http://login.example.com", "https://h?x", "https://", "login.example.com"),
+    "oidc_roles": ("", "sre", "sre=king", "=admin", "sre=admin,x"),
+    "oidc_role_claim": ("", "a b", ".a"),
 }
 
 

@@ -3,22 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
+from auth.auth_errors import AuthError, SessionEnded
 from auth.signing import SigningKey
+from cluster.coordination.records import View
 from cluster.keys.identity_store import IdentityStore
 from cluster.keys.session_store import OF_OWNER_MAX
+from sqs_api.admin.routes import RESERVED
+from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.operators.user_answers import user_of
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import JSON, add_user, keys_of
 from sqs_api.tests.served import Served, page_request, serving
 from sqs_api.tests.serving import Answer
+from visibility.contract.errors import QueueError
 
 ACCOUNT = "000000000000"
 PAGE = {"x-holdfast-console": "1"}
@@ -346,3 +351,34 @@ async def test_open_mode_has_no_sessions(data: Path) -> None:
         answer = await Browser(served).ask("GET", "sessions/challenge")
 
     assert answer.json["error"] == "Nobody signs in to a service in open mode."
+
+
+class _Hears(RecheckRefusal):
+    """Learns of the commits of another host when it is asked."""
+
+    def __init__(self, hear: Callable[[], None]) -> None:
+        self._learn = hear
+
+    def may_lift(self, refusal: QueueError | AuthError) -> bool:
+        return isinstance(refusal, SessionEnded)
+
+    async def hear(self, refusal: QueueError | AuthError) -> None:
+        self._learn()
+
+
+async def test_a_session_that_began_elsewhere_is_heard_of_before_it_is_refused(
+    browser: Browser, closed: Served
+) -> None:
+    records = identities(closed)._records
+    known = records.view
+
+    def learn() -> None:
+        records.view = known
+
+    api: Any = closed.node.admin.pages._below[RESERVED]
+    api._recheck = _Hears(learn)
+    records.view = View(
+        0, {key: each for key, each in known.records.items() if "session" not in key}
+    )
+
+    assert await browser.status() == 200
