@@ -134,6 +134,7 @@ def test_failures_are_counted_exactly_at_any_host_and_after_a_failover(
         return {each["signs"][0]["value"]: each["messages"] for each in found["failures"]}
 
     before = [counted(host) for host in HOSTS]
+    said(cluster, HOSTS[0], "mark", "deploy 4711")
     for host in HOSTS:  # one of them led the queue
         pid = cluster.parts.signal(host, signal.SIGKILL)
         cluster.parts.wait_for_another(host, pid)
@@ -141,10 +142,12 @@ def test_failures_are_counted_exactly_at_any_host_and_after_a_failover(
         eventually(lambda: _status(cluster).returncode == 0)
     client.call("SendMessage", QueueUrl=letters, MessageBody='{"error": {"type": "C"}}')
     after = [counted(host) for host in HOSTS]
+    marks = [said(cluster, host, "mark")[0]["text"] for host in HOSTS]
     client.close()
 
     assert before == [{"A": 20, "B": 10}] * 3
     assert after == [{"A": 20, "B": 10, "C": 1}] * 3
+    assert marks == ["deploy 4711"] * 3
 
 
 def test_the_console_shows_the_hosts_and_drains_one(browser: Any, cluster: ClusterProcess) -> None:

@@ -98,6 +98,7 @@ def test_most_failures_of_a_kind_are_redriven_carefully(
     operator = Operator(tab_of(browser, opened, f"/queues/{name}-dead"), slow=slow)
     operator.click("Redrive TaxLookup")
     operator.tab.see("What would move")
+    operator.tab.see("The failure TaxLookup.")
     operator.click("Carefully: a few first, and wait for me")
     operator.click("Start")
     live = operator.tab.page.get_by_role("region", name="Running redrive")

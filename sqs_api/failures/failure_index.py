@@ -38,6 +38,8 @@ _FIND_S = 5.0
 """Interval at which queues are found that became dead-letter queues."""
 _SLICE = 100
 _LOOK_MAX_S = 1.0
+_SHARE_MIN_S = 0.05
+"""Time of a look that a queue gets at least."""
 _PAUSES = 4.0
 """Pauses are this many times as long as the work, so that counting takes a fifth of the time."""
 _PAUSES_ASKED = 1.0
@@ -98,6 +100,10 @@ class FailureIndex:
         self._locks: dict[int, asyncio.Lock] = {}
         self._asked_s: dict[int, float] = {}
         """Times at which somebody looked at them last."""
+        self._busy: dict[int, None] = {}
+        """Those with messages to count; the first was longest not looked at."""
+        self._found: tuple[int, list[int]] = (-1, [])
+        """The catalog's revision, and the shards led here, as of which queues were found."""
         self._find_at_s = 0.0
         for shard in router.shards.values():
             shard.subscribe(self._on_news)
@@ -106,13 +112,18 @@ class FailureIndex:
 
     def _on_news(self, number: int, news: News) -> None:
         if news is News.LEADS:
-            for each in self._passes.values():
+            for queue_id, each in self._passes.items():
                 if each.queue.shard == number:
                     each.begin_anew()
+                    self._busy[queue_id] = None
 
     async def _find(self) -> None:
         """Follow the dead-letter queues whose shards this process leads now."""
         self._find_at_s = self._monotonic_s() + _FIND_S
+        led = [number for number in self._router.shards if self._router.leads(number)]
+        if self._found == (self._queues.revision, led):
+            return
+        self._found = (self._queues.revision, led)
         found: dict[int, QueueDefinition] = {}
         async for queues in in_slices(list(self._queues), _SLICE):
             for queue in queues:
@@ -124,20 +135,24 @@ class FailureIndex:
             del self._passes[queue_id], self._locks[queue_id]
             self._asked_s.pop(queue_id, None)
         for queue_id, part in found.items():
-            known = self._passes.setdefault(queue_id, QueuePass(part))
-            known.queue = part
-            self._locks.setdefault(queue_id, asyncio.Lock())
+            if queue_id in self._passes:
+                self._passes[queue_id].queue = part
+            else:
+                self._passes[queue_id] = QueuePass(part)
+                self._locks[queue_id] = asyncio.Lock()
+                self._busy[queue_id] = None
         for number, shard in self._router.shards.items():
             shard.follow([each for each, part in found.items() if part.shard == number], self._see)
 
     def _see(self, ops: Ops) -> None:
         """Pass on the row changes of an Entry."""
-        passes = self._passes
+        passes, busy = self._passes, self._busy
         for key, change in zip(ops[::2], ops[1::2], strict=True):
             assert isinstance(key, bytes)
-            followed = passes.get(queue_of(key))
-            if followed is not None:
-                followed.on_row(key, change)
+            queue_id = queue_of(key)
+            if queue_id in passes:
+                passes[queue_id].on_row(key, change)
+                busy[queue_id] = None
 
     # -- counting ----------------------------------------------------------------------------------
 
@@ -145,17 +160,27 @@ class FailureIndex:
         """Count what came, for a bounded time."""
         if self._monotonic_s() >= self._find_at_s:
             await self._find()
+        if not self._busy:
+            return
         until_s = self._monotonic_s() + _LOOK_MAX_S
         has_room = sum(each.counted.messages for each in self._passes.values()) < MESSAGES_MAX
-        for queue_id, each in list(self._passes.items()):
+        for queue_id in list(self._busy):
+            now_s = self._monotonic_s()
+            if now_s >= until_s:
+                return
+            share_s = max(_SHARE_MIN_S, (until_s - now_s) / len(self._busy))
+            del self._busy[queue_id]
+            each = self._passes.get(queue_id)
+            if each is None:
+                continue
             each.has_room = has_room
             if each.is_exact and each.counted.would_gain:
                 each.begin_anew()
-            share_s = max(0.05, (until_s - self._monotonic_s()) / len(self._passes))
-            now_s = self._monotonic_s()
             is_watched = now_s < self._asked_s.get(queue_id, -_ASKED_S) + _ASKED_S
             pauses = _PAUSES_ASKED if is_watched else _PAUSES
             await self._count(queue_id, now_s + share_s, pauses)
+            if not each.is_exact:
+                self._busy[queue_id] = None
 
     async def _count(self, queue_id: int, until_s: float, pauses: float) -> None:
         """Read pages of a queue until all is counted, or the time is over."""

@@ -106,6 +106,10 @@ function filtered(conditions) {
     .map(([option, value]) => `${FILTERS[option] ?? `--${option}`} ${quoted(String(value))}`);
 }
 
+export function failures(name) {
+  return holdfast(`queues failures ${name}`);
+}
+
 export function browse(name, search) {
   return holdfast(`messages browse ${name}`, ...filtered(search));
 }

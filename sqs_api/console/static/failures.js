@@ -2,7 +2,8 @@
 // be done about it.
 
 import { get, ofQueue } from "./api.js";
-import { button, el, link } from "./dom.js";
+import * as commands from "./commands.js";
+import { button, command, el, link } from "./dom.js";
 import { ago, count, instant, span } from "./format.js";
 import { shape } from "./lines.js";
 import { Matching } from "./matching.js";
@@ -46,6 +47,7 @@ export function failures(queue, signal, fail) {
       found.others > 0 && el("p", { class: "hint" },
         `${count(found.others)} messages are of other, smaller failures.`),
       shownMarks(found.marks),
+      command(commands.failures(name)),
     ];
   }
 
@@ -70,6 +72,17 @@ function summary({ is_exact: isExact, messages, stored, failures_total: total })
 /** What a failure is called: the values of its signs. */
 function titleOf({ signs }) {
   return signs === null ? "masked" : signs.map(({ value }) => value || "(empty)").join(", ");
+}
+
+/** What the failure in a filter is called, in a line; empty while that is not known. */
+export function failureLine(queue, id, signal) {
+  const line = el("p", { class: "hint" });
+  if (!id || !queue.sources_total || !queue.may.includes("holdfast:ReadMessageBodies")) return line;
+  get(ofQueue(queue.name, "/failures"), { limit: 200 }, signal).then((found) => {
+    const failure = found.failures.find((each) => each.id === id);
+    if (failure) line.textContent = `The failure ${titleOf(failure)}.`;
+  }, () => null); // it is a help only
+  return line;
 }
 
 function keyOf(failure) {

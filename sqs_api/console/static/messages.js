@@ -5,6 +5,7 @@ import { get, needs, ofQueue } from "./api.js";
 import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, link, patch, pickAll, row, table } from "./dom.js";
+import { failureLine } from "./failures.js";
 import { FilterFields, numbered } from "./filters.js";
 import { bytes, count, instant } from "./format.js";
 import { Matching } from "./matching.js";
@@ -200,6 +201,7 @@ export async function showMessages(screen) {
       filter.elements,
       button("Search", () => {}, { type: "submit", class: "main" }),
     ),
+    failureLine(queue, query.get("failure"), signal),
     chosen,
     searching,
     list.place,

@@ -4,6 +4,7 @@ import { get, latest, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, link, notice, patch, submit, USED } from "./dom.js";
 import { EditFields, shownSamples } from "./edit.js";
+import { failureLine } from "./failures.js";
 import { conditionsOf, FilterFields } from "./filters.js";
 import { count, nameOf, statusText } from "./format.js";
 import { planned, planTable } from "./plan.js";
@@ -177,6 +178,7 @@ export async function showRedrive(screen) {
             { class: "filter", open: Object.keys(conditionsOf(query)).length > 0 },
             el("summary", {}, "Only messages that match"),
             el("div", { class: "search" }, filter.elements),
+            failureLine(queue, query.get("failure"), signal),
           ),
       !sequences && queue.may.includes("holdfast:ReadMessageBodies") && edit.elements,
       el("div", { class: "search" }, field("To", destination), field("Reason", reason)),
