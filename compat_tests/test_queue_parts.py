@@ -14,6 +14,7 @@ from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.conftest import NodeFactory
 from compat_tests.facade import counts, eventually, receive, receive_count
 from compat_tests.node_process import NodeProcess, run_command
+from compat_tests.pages import ask
 
 _ROUNDS = 3
 _ROUND_S = 1.0
@@ -31,16 +32,25 @@ def fleet(service: NodeProcess, *arguments: str) -> dict[str, Any]:
     return answer
 
 
+def parts_now(service: NodeProcess) -> list[dict[str, Any]]:
+    """What `fleet parts` shows, without starting a command."""
+    _, found = ask(service.url, service.credentials, "api/queues/q/parts")
+    parts: list[dict[str, Any]] = found["parts"]
+    return parts
+
+
 def is_whole(service: NodeProcess) -> bool:
-    return len(fleet(service, "parts", "q")["parts"]) == 1
+    return len(parts_now(service)) == 1
 
 
 class Load:
     """Clients that send to a queue, receive from it and delete."""
 
-    def __init__(self, service: NodeProcess, url: str) -> None:
+    def __init__(self, service: NodeProcess, url: str, *, pause_s: float = 0.02) -> None:
+        """Each sender pauses after a send, and who does not poll after a receive of nothing."""
         self._service = service
         self._url = url
+        self._pause_s = pause_s
         self.sent: Counter[str] = Counter()
         self.received: Counter[str] = Counter()
         self.failures: list[str] = []
@@ -74,7 +84,7 @@ class Load:
                 self.failures.append(repr(error))
                 return
             self.sent.update(bodies)
-            time.sleep(0.02)
+            time.sleep(self._pause_s)
         client.close()
 
     def _consume(self, wait_s: int) -> None:
@@ -96,6 +106,8 @@ class Load:
                 self.failures.append(repr(error))
                 return
             self.received.update(each["Body"] for each in found)
+            if not (found or wait_s):
+                time.sleep(self._pause_s)
         client.close()
 
     @property
@@ -164,7 +176,7 @@ def test_messages_of_a_queue_that_moves_stay_what_they_are(service: NodeProcess)
     assert counts(client, url) == (40, 10, 0)
     (*_, open_part) = (part for part in fleet(service, "parts", "q")["parts"] if part["home"])
     assert open_part["shard"] == (home["shard"] + 2) % 3
-    eventually(lambda: sum(p["visible"] for p in fleet(service, "parts", "q")["parts"][1:]) == 0)
+    eventually(lambda: sum(p["visible"] for p in parts_now(service)[1:]) == 0)
     by_id = {each["MessageId"]: each["ReceiptHandle"] for each in early}
     taken = {each["MessageId"] for each in held}
     for message_id in taken:  # in flight where they were
