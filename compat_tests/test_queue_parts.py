@@ -33,7 +33,7 @@ def fleet(service: NodeProcess, *arguments: str) -> dict[str, Any]:
 
 
 def parts_now(service: NodeProcess) -> list[dict[str, Any]]:
-    """What `fleet parts` shows, without starting a command."""
+    """The parts that `fleet parts` shows, without starting a command."""
     _, found = ask(service.url, service.credentials, "api/queues/q/parts")
     parts: list[dict[str, Any]] = found["parts"]
     return parts
