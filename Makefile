@@ -68,8 +68,12 @@ QUICK_SEEDS ?= 6
 # The random tests of the quick suite make a fraction of the runs that they make in the whole one.
 QUICK := SIMULATION_SEEDS=$(QUICK_SEEDS) PEER_SEEDS=1 COORDINATION_SEEDS=1 DELETION_SEEDS=1 MODEL_EXAMPLES=5 \
     HISTORIES=4 FUZZ_EXAMPLES=400 HYPOTHESIS_PROFILE=quick
-# Half of the suite's time is waiting for a disk, where no memory is free for its folders; `make test` has them on the disk.
-QUICK_FOLDER := $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt 4000000 2>/dev/null && echo TMPDIR=/dev/shm)
+# The tests' folders are in memory where enough is free, as each write to a disk costs time; DISK=1 has those of
+# `make test` on the disk.
+MEMORY = $(shell test "$$(df -Pk /dev/shm 2>/dev/null | awk 'NR == 2 {print $$4}')" -gt $(1) 2>/dev/null && \
+    awk '/^MemAvailable/ {exit $$2 < $(1)}' /proc/meminfo && echo TMPDIR=/dev/shm)
+QUICK_FOLDER := $(call MEMORY,4000000)
+FOLDER = $(if $(DISK),,$(call MEMORY,8000000))
 # Without Python's cache each process of a run compiles every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -108,7 +112,7 @@ jobs: $(VENV)/.spark
 
 # The style's tests are a part of the check.
 test: $(CLIENTS) $(VENV)/.javascript $(VENV)/.oidc check
-	$(PARALLEL) --ignore compat_tests/test_style.py $(ARGS)
+	$(FOLDER) $(PARALLEL) --ignore compat_tests/test_style.py $(ARGS)
 
 # The endpoint and the access key are in the variables that `make cluster` and `make fleet` print; those need
 # ARGS="--aws-waits off". KILL_EVERY=20 kills a process of FLEET, ./holdfast-cluster or ./holdfast-fleet, every 20 seconds

@@ -172,13 +172,24 @@ def queue(make_queue: Callable[..., str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def chromium_process() -> Iterator[Any]:
     """A real Chromium; without one on the machine the tests are skipped.
 
     One for each module: while it runs, no test may have an event loop of its own.
     """
     with chromium.running() as running:
         yield running
+
+
+@pytest.fixture
+def browser(chromium_process: Any) -> Iterator[Any]:
+    """The Chromium of the module.
+
+    The tabs of a test are closed behind it: open ones go on asking the service for news.
+    """
+    yield chromium_process
+    for context in chromium_process.contexts:
+        context.close()
 
 
 @pytest.fixture(scope="module")

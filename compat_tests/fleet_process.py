@@ -12,6 +12,7 @@ from typing import Any
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.cluster_process import ClusterProcess
 from compat_tests.node_process import command
+from compat_tests.pages import ask
 
 
 class FleetProcess(ClusterProcess):
@@ -29,6 +30,12 @@ class FleetProcess(ClusterProcess):
         done = subprocess.run(asked, capture_output=True, check=False)
         found: dict[str, Any] = json.loads(done.stdout)
         assert done.returncode == bool(found["problems"])
+        return found
+
+    def seen_by(self, name: str) -> dict[str, Any]:
+        """The page that `fleet status` shows; to wait for a change needs no command a look."""
+        _, found = ask(self.parts.cluster().hosts[name], self.credentials, "fleet")
+        assert isinstance(found, dict)
         return found
 
     @contextmanager

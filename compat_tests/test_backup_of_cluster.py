@@ -24,6 +24,7 @@ from compat_tests.clients.boto3_client import connect
 from compat_tests.cluster_process import HOSTS, ClusterProcess, is_well
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
+from compat_tests.pages import ask
 from compat_tests.ports import free_ports
 
 pytestmark = [
@@ -133,7 +134,7 @@ class Traffic:
         """Receive and give back: the next receive sends them to the dead-letter queue."""
         client = self.client(number)
         url = client.get_queue_url(QueueName=f"source-{number}")["QueueUrl"]
-        while not self._stopped.is_set():
+        while not self._stopped.wait(0.02):
             client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, VisibilityTimeout=0)
 
     def _move_back(self, number: int) -> None:
@@ -203,9 +204,8 @@ class Restored:
 
     def are_whole(self) -> bool:
         """True if every shard has three copies that count, and nothing is wrong."""
-        asked = ("cluster", "status", "--data", str(self.data("c")), "--json")
-        done = run_command(*asked)
-        shards = json.loads(done.stdout)["shards"] if done.returncode == 0 else []
+        status, said = ask(self._nodes["c"].url, self._cluster.credentials, "cluster")
+        shards = said["shards"] if status == 200 and not said["problems"] else []
         return bool(shards) and all(len(shard["voters"]) == 3 for shard in shards)
 
     def close(self) -> None:

@@ -187,6 +187,6 @@ def test_without_one_cluster_there_is_no_backup_and_nothing_is_left(
     assert refused.returncode == 2
     assert "cluster 2: no host of it answers" in refused.stderr
     assert not [path for path in target.rglob("*") if path.is_file()]
-    eventually(lambda: not fleet.status("a")["problems"])
+    eventually(lambda: not fleet.seen_by("a")["problems"])
     said("backup", target, "--url", hosts["a"], variables=fleet.exports())
     assert (target / "cluster-2" / "backup.json").exists()

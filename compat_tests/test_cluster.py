@@ -54,7 +54,7 @@ def _status(cluster: ClusterProcess, *options: str) -> subprocess.CompletedProce
 
 
 def test_the_status_shows_etcd_and_names_what_is_wrong(cluster: ClusterProcess) -> None:
-    eventually(lambda: _status(cluster).returncode == 0)  # leaders may still move after the start
+    cluster.parts.wait_until_healthy(cluster.credentials)  # leaders may still move after the start
     found = json.loads(_status(cluster, "--json").stdout)
     assert found["problems"] == []
     assert [host["replication"] for host in found["hosts"]] == ["sync"] * 3
@@ -74,7 +74,7 @@ def test_the_status_shows_etcd_and_names_what_is_wrong(cluster: ClusterProcess) 
     assert ill.stdout.count("not reached") == 2
     for member in MEMBERS:
         cluster.parts.wait_until_ready(member)
-    eventually(lambda: _status(cluster).returncode == 0)
+    cluster.parts.wait_until_healthy(cluster.credentials)
 
 
 def is_gone(pid: int) -> bool:
@@ -375,7 +375,7 @@ def test_any_host_answers_cloudwatchs_calls_for_all(cluster: ClusterProcess) -> 
 def _with_one_host(cluster: ClusterProcess, name: str) -> Iterator[tuple[Any, list[str]]]:
     """Stop all hosts but the leader of the first shard. Yields a client of it, which waits three
     seconds, and a queue of each shard."""
-    eventually(lambda: _status(cluster).returncode == 0)
+    cluster.parts.wait_until_healthy(cluster.credentials)
     leader = cluster.parts.leader()
     client = connect(cluster.parts.cluster().hosts[leader], cluster.credentials, read_timeout=3)
     hidden = {"VisibilityTimeout": "1"}  # a receive that is not answered may hide its message

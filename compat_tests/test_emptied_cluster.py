@@ -15,6 +15,7 @@ from compat_tests.cluster_process import GATEWAY
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import command
+from compat_tests.pages import ask
 from compat_tests.test_fleet import made
 from compat_tests.test_queue_parts import Load
 
@@ -44,7 +45,9 @@ def asked(fleet: FleetProcess, host: str, *words: str) -> Any:
 
 def emptied(fleet: FleetProcess) -> dict[str, Any]:
     """The cluster that is emptied, as `fleet status` has it."""
-    (found,) = asked(fleet, "e", "status")["emptied"]
+    host = fleet.parts.cluster().hosts["e"]
+    _, said = ask(host, fleet.credentials, "api/fleet/emptied")
+    (found,) = said["clusters"]
     assert isinstance(found, dict)
     return found
 
@@ -58,7 +61,7 @@ def test_a_cluster_is_emptied_while_its_queues_are_used(fleet: FleetProcess) -> 
         urls[name] = made(gateway, name)
         if asked(fleet, "a", "parts", name)["parts"][0]["shard"] > 2:
             of_second.append(name)
-    used = Load(fleet, urls[of_second[0]])
+    used = Load(fleet, urls[of_second[0]], pause_s=0.2)
     others = [name for name in urls if name != of_second[0]]
     for name in others:
         gateway.call("SendMessage", QueueUrl=urls[name], MessageBody=f"in {name}")

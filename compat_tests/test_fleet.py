@@ -189,7 +189,7 @@ def test_a_cluster_that_is_away_costs_only_its_queues(fleet: FleetProcess) -> No
     for number in range(6):
         made(gateway, f"before{number}")
     with fleet.stopped(*SECOND):
-        eventually(lambda: len(fleet.status("a")["problems"]) >= 3)
+        eventually(lambda: len(fleet.seen_by("a")["problems"]) >= 3)
         for number in range(6):
             made(gateway if number % 2 else host, f"beside{number}")
         fleet.restart(GATEWAY)
@@ -199,7 +199,7 @@ def test_a_cluster_that_is_away_costs_only_its_queues(fleet: FleetProcess) -> No
             gateway.call("SendMessage", QueueUrl=url, MessageBody="x")
             assert bodies(host, url_of(host, f"beside{number}")) == ["x"]
         made(fleet.client(GATEWAY), "after")
-    eventually(lambda: not fleet.status("a")["problems"])
+    eventually(lambda: not fleet.seen_by("a")["problems"])
     for number in range(6):
         url = url_of(gateway, f"before{number}")
         gateway.call("SendMessage", QueueUrl=url, MessageBody="y")
@@ -219,5 +219,5 @@ def test_a_gateway_starts_and_serves_without_etcd(fleet: FleetProcess) -> None:
             assert bodies(gateway, url, WaitTimeSeconds=5) == ["z"]
     for member in MEMBERS:
         fleet.parts.wait_until_ready(member)
-    eventually(lambda: GATEWAY in [each["name"] for each in fleet.status("a")["gateways"]])
+    eventually(lambda: GATEWAY in [each["name"] for each in fleet.seen_by("a")["gateways"]])
     made(gateway, "later")

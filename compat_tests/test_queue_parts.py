@@ -32,8 +32,15 @@ def fleet(service: NodeProcess, *arguments: str) -> dict[str, Any]:
     return answer
 
 
+def parts_now(service: NodeProcess) -> list[dict[str, Any]]:
+    """The parts that `fleet parts` shows, without starting a command."""
+    _, found = ask(service.url, service.credentials, "api/queues/q/parts")
+    parts: list[dict[str, Any]] = found["parts"]
+    return parts
+
+
 def is_whole(service: NodeProcess) -> bool:
-    return len(fleet(service, "parts", "q")["parts"]) == 1
+    return len(parts_now(service)) == 1
 
 
 class Served(Protocol):
@@ -51,9 +58,11 @@ class Served(Protocol):
 class Load:
     """Clients that send to a queue, receive from it and delete."""
 
-    def __init__(self, service: Served, url: str) -> None:
+    def __init__(self, service: Served, url: str, *, pause_s: float = 0.02) -> None:
+        """Each sender pauses after a send, and who does not poll after a receive of nothing."""
         self._service = service
         self._url = url
+        self._pause_s = pause_s
         self.sent: Counter[str] = Counter()
         self.received: Counter[str] = Counter()
         self.failures: list[str] = []
@@ -87,7 +96,7 @@ class Load:
                 self.failures.append(repr(error))
                 return
             self.sent.update(bodies)
-            time.sleep(0.02)
+            time.sleep(self._pause_s)
         client.close()
 
     def _consume(self, wait_s: int) -> None:
@@ -109,6 +118,8 @@ class Load:
                 self.failures.append(repr(error))
                 return
             self.received.update(each["Body"] for each in found)
+            if not (found or wait_s):
+                time.sleep(self._pause_s)
         client.close()
 
     @property
@@ -177,7 +188,7 @@ def test_messages_of_a_queue_that_moves_stay_what_they_are(service: NodeProcess)
     assert counts(client, url) == (40, 10, 0)
     (*_, open_part) = (part for part in fleet(service, "parts", "q")["parts"] if part["home"])
     assert open_part["shard"] == (home["shard"] + 2) % 3
-    eventually(lambda: sum(p["visible"] for p in fleet(service, "parts", "q")["parts"][1:]) == 0)
+    eventually(lambda: sum(p["visible"] for p in parts_now(service)[1:]) == 0)
     by_id = {each["MessageId"]: each["ReceiptHandle"] for each in early}
     taken = {each["MessageId"] for each in held}
     for message_id in taken:  # in flight where they were

@@ -70,7 +70,7 @@ def test_an_emptied_cluster_is_removed_while_the_other_is_used(fleet: FleetProce
         shards[name] = shard_of(fleet, name)
     (stays, *_) = [name for name, shard in shards.items() if shard <= 2]
     leaving = [name for name, shard in shards.items() if shard > 2]
-    used = Load(AtGateway(fleet), urls[stays])
+    used = Load(AtGateway(fleet), urls[stays], pause_s=0.2)
     try:
         assert "cluster 1 stays" in refusal(fleet, "a", "remove-cluster", "1")
         assert "`holdfast fleet drain-cluster 2` empties it" in refusal(
