@@ -12,6 +12,7 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.exceptions import ClientError as BotocoreError
 
 from compat_tests.clients.boto3_client import Boto3Client, connect
 from compat_tests.conftest import NodeFactory
@@ -32,7 +33,11 @@ _RETRIES = {"mode": "standard", "total_max_attempts": 20}
 
 
 def transacting(
-    endpoint: str, key: Credentials, models: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: str,
+    key: Credentials,
+    models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    retries: dict[str, Any] = _RETRIES,
 ) -> Any:
     """A boto3 client of the model."""
     done = run_command("sdk-model", "--to", str(models))
@@ -45,7 +50,7 @@ def transacting(
     ).client(
         "holdfast",
         endpoint_url=endpoint,
-        config=Config(retries=_RETRIES),
+        config=Config(retries=retries),
     )
 
 
@@ -140,6 +145,31 @@ def test_what_is_too_much_is_refused_as_a_whole(
     assert counts(current, bills) == (0, 0, 0)
     holdfast.transact_messages(TransactItems=[send(bills, str(place)) for place in range(100)])
     assert counts(current, bills) == (100, 0, 0)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
+def test_a_transaction_that_is_only_throttled_is_repeated(
+    node: NodeProcess,
+    current: Boto3Client,
+    make_queue: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    other, url = make_queue(), make_queue()
+    current.call("TagQueue", QueueUrl=url, Tags={"holdfast:throttle-depth": "1"})
+    current.call("SendMessage", QueueUrl=url, MessageBody="a")
+    retries = {"mode": mode, "total_max_attempts": 2}
+    holdfast = transacting(node.url, node.credentials, tmp_path, monkeypatch, retries)
+
+    with pytest.raises(BotocoreError) as caught:
+        holdfast.transact_messages(TransactItems=[send(other, "b"), send(url, "b")])
+
+    assert caught.value.response["Error"]["Code"] == "RequestThrottled"
+    assert caught.value.response["ResponseMetadata"]["RetryAttempts"] == 1
+    assert counts(current, other) == (0, 0, 0)
+    gone = cancelled(holdfast, send(other + "-missing", "b"), send(url, "b"))
+    assert gone == ["AWS.SimpleQueueService.NonExistentQueue", "None"]
 
 
 def test_groups_keep_their_order(

@@ -237,16 +237,16 @@ class _Run:
         await filler.fill()
         if case.in_flight:
             await filler.take(case.in_flight, delete=False)
-        if case.asked_attribute:
-            full, empty = await filler.ask([filler.urls[0], filler.empty_url])
-            self._note(_EMPTY, empty)
-            self._note("full", full)
-        else:
-            self._note("full", *await filler.ask(filler.urls[:1]))
+        beside = [filler.empty_url] if case.asked_attribute else []
+        full, *empty = await filler.ask([filler.urls[0], *beside])
+        for quantiles in empty:
+            self._note(_EMPTY, quantiles)
+        self._note("full", full)
         is_waiting = case.delay_seconds is None and not case.attribute
         if not case.in_flight and is_waiting and case.queues == 1:
             await filler.take(case.messages // 2, delete=True)
-            self._note("half consumed", *await filler.ask(filler.urls[:1]))
+            (half,) = await filler.ask(filler.urls[:1])
+            self._note("half consumed", half)
 
     def _start(self, moment: str) -> None:
         begun = time.monotonic()

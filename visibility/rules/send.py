@@ -84,7 +84,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         except OverLimit:
             check_throttled(shard, request, stamp)  # that is worth another try
             raise
-        if definition.settings.own_tags and not sending.is_empty:
+        if definition.settings.own_tags and not sending.duplicates:
             check_throttled(shard, request, stamp)
         events = sending.events()
         duplicates = sending.duplicates
@@ -108,9 +108,11 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     queue = shard.queue(request.queue.queue_id)
     sending = Sending(shard, queue, request.queue, stamp, request.parts)
     result = batch_result(operation.entries, request.parts, sending.send)
-    if request.queue.settings.own_tags and not sending.is_empty:
-        check_throttled(shard, request, stamp)
     duplicates = sending.duplicates
+    if request.queue.settings.own_tags:
+        contents = sum(isinstance(part, Content) for part in request.parts)
+        if duplicates < contents:
+            check_throttled(shard, request, stamp)
     return Deduplicated(result, duplicates) if duplicates else result, sending.events()
 
 
@@ -284,11 +286,6 @@ class Sending:
         if due_ms is not None:
             from_ms = due_ms or from_ms + self._settings.delay_ms
         return expiry(own_tags, from_ms, content.ttl_ms)
-
-    @property
-    def is_empty(self) -> bool:
-        """True if all messages were duplicates."""
-        return not (self._waiting or self._delayed)
 
     def free(self, deleted: Lease) -> None:
         """Count the room of a message that is deleted in the same step."""
