@@ -56,8 +56,8 @@ class Place(ABC):
         """kill -9 the process that leads a shard, and wait until another one is there."""
 
     def page(self, page: str, content: object = None) -> dict[str, Any]:
-        """The answer of the first that can give it, also to a POST: one of the queue's cluster, once
-        it has heard of the queue."""
+        """The answer of the first that can give it, also to a POST: that is one of the queue's
+        cluster, once it has heard of the queue."""
         found: dict[str, Any] = {}
 
         def is_answered() -> bool:
