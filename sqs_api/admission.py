@@ -20,6 +20,7 @@ from sqs_api.console.console_pages import CONSOLE, ConsolePages
 from sqs_api.operators.api import AdminApi
 from sqs_api.operators.arrivals import Arrivals
 from sqs_api.operators.audit_lines import AuditReader
+from sqs_api.operators.marks import Marks
 from sqs_api.operators.openapi import DOCUMENT, DocumentPage
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.readings import Readings
@@ -81,6 +82,7 @@ class AdminSide:
             archive=ArchivedMessages(settings.lake),
             user_admin=UserAdmin(owner.identities, worker.verifier.used),
             find_key=owner.keyring.find,
+            marks=parts[Marks],
         )
         reader = AuditReader(settings.data, settings.host_name)
         hosts.serve(READ_AUDIT, reader.answer, of_folder=True)

@@ -18,6 +18,7 @@ from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.operators.arrivals import Arrivals
+from sqs_api.operators.marks import Marks
 from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings
 from sqs_api.operators.user_admin import UserAdmin
@@ -48,6 +49,7 @@ class OperatorContext(NamedTuple):
     user_admin: UserAdmin
     """Users and access keys."""
     find_key: FindKey
+    marks: Marks
 
     @property
     def now_ms(self) -> int:

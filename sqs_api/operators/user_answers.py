@@ -14,6 +14,7 @@ from cluster.keys.identity_records import StoredKey, StoredUser, day_text
 from cluster.keys.identity_store import IdentityStore
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import (
+    ADD_MARK,
     CHANGE_FLEET,
     CREATE,
     DRAIN_HOST,
@@ -51,6 +52,7 @@ _SHOWN_ACTIONS = {
     DRAIN_HOST: True,
     LIST_DELETED_QUEUES: False,
     RESTORE_QUEUE: False,
+    ADD_MARK: False,
 }
 """Actions on the service that a caller is shown, and True for those of the root only."""
 

@@ -48,6 +48,8 @@ from visibility.contract.naming import is_account
 
 _PREFIX = "HOLDFAST_"
 _FILE_VARIABLE = "HOLDFAST_CONFIG"
+_NATIVE_VARIABLE = "HOLDFAST_NATIVE"
+"""Read before all modules, see `sqs_api.__main__`."""
 _OF_THE_LAKE = {
     "HOLDFAST_LAKE_ACCESS_KEY_ID",
     "HOLDFAST_LAKE_SECRET_ACCESS_KEY",
@@ -471,7 +473,7 @@ def environment_settings() -> dict[str, str]:
         name.removeprefix(_PREFIX).lower(): value
         for name, value in os.environ.items()
         if name.startswith(_PREFIX)
-        and name not in {_FILE_VARIABLE, *_OF_THE_LAKE}
+        and name not in {_FILE_VARIABLE, _NATIVE_VARIABLE, *_OF_THE_LAKE}
         and not _is_injected(name, value)
     }
 

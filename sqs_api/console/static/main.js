@@ -25,7 +25,6 @@ const SCREENS = [
   ["/fleet", "fleet", "showFleet"],
   ["/users", "users", "showUsers"],
   ["/users/([0-9]{12})/([^/]+)", "user", "showUser"],
-  [`/queues/${NAME}/groups`, "groups", "showGroups"],
   [`/queues/${NAME}/edit`, "queue_edit", "showEdit"],
   [`/queues/${NAME}/send`, "send", "showSend"],
   [`/queues/${NAME}/messages`, "messages", "showMessages"],
