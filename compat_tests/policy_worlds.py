@@ -1,5 +1,5 @@
 """The places in which the policies of queues are tried beside one process: several workers, and a
-fleet of two clusters of three hosts, with whole queues and with queues of parts in both clusters."""
+fleet of two clusters of three hosts, with whole queues and with ones of parts in both clusters."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ P99_RATIO_MAX = 1.5
 BEHIND_LOW_P99_RATIO_MAX = 2.0
 """Of the receive of a high message behind a backlog, to that in an empty queue."""
 SCHEDULED_MIB_MAX = 20
-"""What scheduled messages take of the memory of a service that has started with them."""
+"""Memory for scheduled messages in a service that has started with them."""
 STOPPED_SECONDS_MAX = 2.0
 KILLED_SECONDS_MAX = 5.0
 
