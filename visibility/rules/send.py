@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from visibility.content.receipts import sequence_number
 from visibility.contract.errors import OverLimit, QueueError
 from visibility.contract.model import Content, QueueDefinition, Request
@@ -64,17 +62,20 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         and not (delay_s or definition.settings.delay_ms)
         and (not definition.settings.own_tags or has_room(queue, definition, content.size))
     ):
-        message_id, number = stamp.message_id(), None
-        message = StoredMessage(
-            message_id, stamp.now_ms, content.size, content.data, content.sealed
-        )
+        message_id, number, now_ms = stamp.message_id(), None, stamp.now_ms
         if own_tags := definition.settings.own_tags:
             check_throttled(shard, request, stamp)
-            message = msgspec.structs.replace(
-                message,
-                expires_ms=expiry(own_tags, stamp.now_ms, content.ttl_ms),
+            message = StoredMessage(
+                message_id,
+                now_ms,
+                content.size,
+                content.data,
+                content.sealed,
+                expires_ms=expiry(own_tags, now_ms, content.ttl_ms),
                 level=joining_level(own_tags, content.level),
             )
+        else:
+            message = StoredMessage(message_id, now_ms, content.size, content.data, content.sealed)
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
         duplicates = 0
     else:
