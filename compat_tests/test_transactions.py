@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import pytest
@@ -15,6 +19,7 @@ from botocore.config import Config
 from botocore.exceptions import ClientError as BotocoreError
 
 from compat_tests.clients.boto3_client import Boto3Client, connect
+from compat_tests.clients.raw import JSON, RawClient
 from compat_tests.conftest import NodeFactory
 from compat_tests.facade import (
     Client,
@@ -129,6 +134,33 @@ def test_a_token_is_for_one_transaction(
     assert counts(current, bills) == (1, 0, 0)
     with pytest.raises(holdfast.exceptions.IdempotentParameterMismatchException):
         holdfast.transact_messages(TransactItems=[send(bills, "other")], **token)
+
+
+def test_a_client_that_goes_away_without_its_answer_repeats_the_transaction(
+    raw: RawClient, current: Boto3Client, make_queue: Callable[..., str]
+) -> None:
+    orders, bills = make_queue(), make_queue()
+    current.call("SendMessage", QueueUrl=orders, MessageBody="order")
+    (order,) = receive(current, orders)
+    items = [delete(orders, order), send(bills, "bill")]
+    body = json.dumps({"TransactItems": items, "ClientRequestToken": bills[-40:]}).encode()
+    given = {"Content-Type": JSON, "X-Amz-Target": "Holdfast.TransactMessages"}
+    headers = {
+        "Host": urlsplit(raw.url).netloc,
+        "Content-Length": str(len(body)),
+        **raw.signed_headers("POST", raw.url + "/", given, body),
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    where = urlsplit(raw.url)
+    with socket.create_connection((where.hostname, where.port), timeout=30) as unread:
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        unread.sendall(f"POST / HTTP/1.1\r\n{lines}\r\n".encode() + body)
+
+    answer = raw.send("POST", raw.url + "/", headers=given, body=body)
+
+    assert answer.status == 200, answer.text
+    assert counts(current, orders) == (0, 0, 0)
+    assert counts(current, bills) == (1, 0, 0)
 
 
 def test_what_is_too_much_is_refused_as_a_whole(
