@@ -107,7 +107,7 @@ jobs: $(VENV)/.spark
 	@exec $(BIN)/holdfast jobs $(ARGS)
 
 # The style's tests are a part of the check.
-test: $(CLIENTS) $(VENV)/.javascript check
+test: $(CLIENTS) $(VENV)/.javascript $(VENV)/.oidc check
 	$(PARALLEL) --ignore compat_tests/test_style.py $(ARGS)
 
 # The endpoint and the access key are in the variables that `make cluster` and `make fleet` print; those need
@@ -247,6 +247,13 @@ $(VENV)/.javascript: sqs_api/tests/javascript/package-lock.json $(VENV)/.made
 	@mkdir -p $(VENV)/javascript && cp sqs_api/tests/javascript/package*.json $(VENV)/javascript && \
 	cd $(VENV)/javascript && npm ci --silent --ignore-scripts --no-audit --no-fund || \
 	    echo 'TypeScript was not installed: the types of the console are not checked'
+	@touch $@
+
+# An OpenID Connect provider for the test of signing in with one; where npm is missing, that test is skipped.
+$(VENV)/.oidc: compat_tests/oidc/package-lock.json $(VENV)/.made
+	@mkdir -p $(VENV)/oidc && cp compat_tests/oidc/package*.json $(VENV)/oidc && \
+	cd $(VENV)/oidc && npm ci --silent --ignore-scripts --no-audit --no-fund || \
+	    echo 'oidc-provider was not installed: signing in with a provider is not tested'
 	@touch $@
 
 $(VENV)/.made:

@@ -147,6 +147,8 @@ class Route:
     command: str = ""
     """The command that asks, without `holdfast`; empty if none does."""
     body_bytes_max: int = SMALL_BYTES
+    is_open: bool = False
+    """Answer anyone, without a signature."""
     root_only: bool = False
     """Refuse users, even if their policies allow the action."""
     renamed: str = ""

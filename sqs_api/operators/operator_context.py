@@ -10,6 +10,7 @@ from cluster.parts.part_requests import to_part
 from cluster.parts.split_moves import OF_TASKS
 from cluster.shards.router import Router
 from sqs_api.admin.asked import Asked
+from sqs_api.admin.browser_sessions import BrowserSessions
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.cloudwatch.metric_actions import Reader
@@ -50,6 +51,8 @@ class OperatorContext(NamedTuple):
     """Users and access keys."""
     find_key: FindKey
     marks: Marks
+    sessions: BrowserSessions | None
+    """None in open mode."""
 
     @property
     def now_ms(self) -> int:

@@ -59,7 +59,7 @@ _SHOWN_ACTIONS = {
 
 class ShownCaller(TypedDict):
     """The signer of a request; `is_trusted` in open mode and for local commands. It `may` do these
-    actions to the service."""
+    actions to the service. `session` is null for a request without a cookie."""
 
     account: str
     region: str
@@ -67,6 +67,7 @@ class ShownCaller(TypedDict):
     is_trusted: bool
     may: list[str]
     has_archive: bool
+    session: str | None
 
 
 async def show_caller(context: OperatorContext, asked: Asked) -> ShownCaller:
@@ -83,6 +84,7 @@ async def show_caller(context: OperatorContext, asked: Asked) -> ShownCaller:
         "is_trusted": asked.is_trusted,
         "may": [*(action for action in (LIST_QUEUES, CREATE) if asked.may(action, "*")), *may],
         "has_archive": context.archive.has_lake,
+        "session": None if context.sessions is None else context.sessions.id_of(asked.sent),
     }
 
 
