@@ -14,6 +14,7 @@ import pytest
 from compat_tests import wire_fuzz
 from compat_tests.conftest import NodeFactory
 from compat_tests.faults import damage, disk_faults, full_disks, power_loss
+from compat_tests.faults.full_disk_policies import policies_on_a_full_disk
 from compat_tests.faults.kill9 import KILL
 from compat_tests.faults.loop_disk import why_not
 from compat_tests.faults.run import Result, run
@@ -82,6 +83,11 @@ def test_service_on_a_full_disk_and_commands_beside_it_say_so() -> None:
 @pytest.mark.skipif(why_no_small_disk() is not None, reason=str(why_no_small_disk()))
 def test_full_disk_takes_messages_again_once_all_are_deleted() -> None:
     assert full_disks.refused_until_deleted() == []
+
+
+@pytest.mark.skipif(why_no_small_disk() is not None, reason=str(why_no_small_disk()))
+def test_policies_hold_on_a_full_disk() -> None:
+    assert policies_on_a_full_disk() == []
 
 
 @pytest.mark.skipif(

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import socket
+import struct
 import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import boto3
 import pytest
 from botocore.config import Config
+from botocore.exceptions import ClientError as BotocoreError
 
 from compat_tests.clients.boto3_client import Boto3Client, connect
+from compat_tests.clients.raw import JSON, RawClient
 from compat_tests.conftest import NodeFactory
 from compat_tests.facade import (
     Client,
@@ -32,7 +38,11 @@ _RETRIES = {"mode": "standard", "total_max_attempts": 20}
 
 
 def transacting(
-    endpoint: str, key: Credentials, models: Path, monkeypatch: pytest.MonkeyPatch
+    endpoint: str,
+    key: Credentials,
+    models: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    retries: dict[str, Any] = _RETRIES,
 ) -> Any:
     """A boto3 client of the model."""
     done = run_command("sdk-model", "--to", str(models))
@@ -45,7 +55,7 @@ def transacting(
     ).client(
         "holdfast",
         endpoint_url=endpoint,
-        config=Config(retries=_RETRIES),
+        config=Config(retries=retries),
     )
 
 
@@ -126,6 +136,33 @@ def test_a_token_is_for_one_transaction(
         holdfast.transact_messages(TransactItems=[send(bills, "other")], **token)
 
 
+def test_a_client_that_goes_away_without_its_answer_repeats_the_transaction(
+    raw: RawClient, current: Boto3Client, make_queue: Callable[..., str]
+) -> None:
+    orders, bills = make_queue(), make_queue()
+    current.call("SendMessage", QueueUrl=orders, MessageBody="order")
+    (order,) = receive(current, orders)
+    items = [delete(orders, order), send(bills, "bill")]
+    body = json.dumps({"TransactItems": items, "ClientRequestToken": bills[-40:]}).encode()
+    given = {"Content-Type": JSON, "X-Amz-Target": "Holdfast.TransactMessages"}
+    headers = {
+        "Host": urlsplit(raw.url).netloc,
+        "Content-Length": str(len(body)),
+        **raw.signed_headers("POST", raw.url + "/", given, body),
+    }
+    lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    where = urlsplit(raw.url)
+    with socket.create_connection((where.hostname, where.port), timeout=30) as unread:
+        unread.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        unread.sendall(f"POST / HTTP/1.1\r\n{lines}\r\n".encode() + body)
+
+    answer = raw.send("POST", raw.url + "/", headers=given, body=body)
+
+    assert answer.status == 200, answer.text
+    assert counts(current, orders) == (0, 0, 0)
+    assert counts(current, bills) == (1, 0, 0)
+
+
 def test_what_is_too_much_is_refused_as_a_whole(
     current: Boto3Client, holdfast: Any, make_queue: Callable[..., str]
 ) -> None:
@@ -140,6 +177,31 @@ def test_what_is_too_much_is_refused_as_a_whole(
     assert counts(current, bills) == (0, 0, 0)
     holdfast.transact_messages(TransactItems=[send(bills, str(place)) for place in range(100)])
     assert counts(current, bills) == (100, 0, 0)
+
+
+@pytest.mark.parametrize("mode", ["legacy", "standard"])
+def test_a_transaction_that_is_only_throttled_is_repeated(
+    node: NodeProcess,
+    current: Boto3Client,
+    make_queue: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    mode: str,
+) -> None:
+    other, url = make_queue(), make_queue()
+    current.call("TagQueue", QueueUrl=url, Tags={"holdfast:throttle-depth": "1"})
+    current.call("SendMessage", QueueUrl=url, MessageBody="a")
+    retries = {"mode": mode, "total_max_attempts": 2}
+    holdfast = transacting(node.url, node.credentials, tmp_path, monkeypatch, retries)
+
+    with pytest.raises(BotocoreError) as caught:
+        holdfast.transact_messages(TransactItems=[send(other, "b"), send(url, "b")])
+
+    assert caught.value.response["Error"]["Code"] == "RequestThrottled"
+    assert caught.value.response["ResponseMetadata"]["RetryAttempts"] == 1
+    assert counts(current, other) == (0, 0, 0)
+    gone = cancelled(holdfast, send(other + "-missing", "b"), send(url, "b"))
+    assert gone == ["AWS.SimpleQueueService.NonExistentQueue", "None"]
 
 
 def test_groups_keep_their_order(

@@ -10,15 +10,18 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import pytest
 
 from compat_tests.clients.boto3_client import connect
 from compat_tests.clients.raw import JSON, RawClient
 from compat_tests.conftest import NodeFactory
+from compat_tests.facade import eventually
 
 CONSUMERS = 40
 MIB = 1 << 20
+_LOST = "holdfast_queue_messages_lost_to_clients_total{"
 GROWTH_MAX = 96 * MIB
 """Beside the share of one user, 2 MiB, the process reads and encodes one answer at a time. Without
 a bound the consumers' answers took 700 MiB."""
@@ -75,3 +78,42 @@ def test_consumers_that_do_not_read_take_little_memory_and_others_are_served(
     assert highest - before < GROWTH_MAX
     received = client.receive_message(QueueUrl=large, MaxNumberOfMessages=10)["Messages"]
     assert len(received[0]["Body"]) == 1_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_what_is_delivered_at_most_once_is_read_or_counted_as_lost(
+    start_node: NodeFactory, workers: str
+) -> None:
+    """Consumers that read nothing and go away."""
+    node = start_node("--workers", workers)
+    client = connect(node.url, node.credentials)
+    tags = {"holdfast:delivery": "at-most-once"}
+    url = client.create_queue(QueueName="once", tags=tags)["QueueUrl"]
+    sent = {f"{number}-" + "x" * 900_000 for number in range(24)}
+    for body in sent:
+        client.send_message(QueueUrl=url, MessageBody=body)
+    request = _receive(RawClient(node.url, node.credentials), url)
+    address = ("127.0.0.1", int(node.url.rsplit(":", 1)[1]))
+    with ExitStack() as stack:
+        for _ in range(4):
+            consumer = stack.enter_context(socket.create_connection(address, timeout=30))
+            consumer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            consumer.sendall(request)
+        time.sleep(1.0)
+    read: list[str] = []
+
+    def lost() -> int:
+        with urlopen(f"{node.url}/_holdfast/metrics", timeout=30) as page:
+            lines = page.read().decode().splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(_LOST))
+
+    def are_all_there() -> bool:
+        found = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)
+        read.extend(message["Body"] for message in found.get("Messages", []))
+        return len(read) + lost() >= len(sent)
+
+    eventually(are_all_there)
+    assert len(read) == len(set(read)), "none twice"
+    assert {*read} <= sent
+    assert 0 < lost() == len(sent) - len(read)

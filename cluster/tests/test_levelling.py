@@ -286,6 +286,15 @@ def test_a_whole_batch_is_refused() -> None:
     assert levelled.counts() == QueueCounters(2, 0, 0)
 
 
+def test_a_batch_that_does_not_fit_either_is_refused_as_throttled() -> None:
+    levelled = Levelled({"holdfast:throttle-depth": "2", "holdfast:max-messages": "2"})
+    levelled.send(2)
+
+    reply = levelled.driver.submit(prepared.send_batch(levelled.queue, ["a", "b"]))
+
+    assert isinstance(reply.refusal, RequestThrottled)
+
+
 def test_delayed_messages_and_those_in_flight_are_not_waiting() -> None:
     levelled = Levelled({"holdfast:throttle-depth": "1"})
     levelled.driver.submit(prepared.send(levelled.queue, "later", delay_s=600))

@@ -424,6 +424,27 @@ def test_a_throttled_queue_cancels() -> None:
     assert _visible(pair, other) == 0
 
 
+@pytest.mark.parametrize("tag", ["throttle-depth", "max-messages"])
+def test_a_duplicate_is_answered_first_also_in_a_queue_that_takes_no_more(tag: str) -> None:
+    pair = _pair(".fifo")
+    queue = prepared.queue_named("taken.fifo", 14, tags={f"holdfast:{tag}": "1"})
+    pair.queues.define(queue)
+    pair.send("same", to=queue)
+    other = _queue(pair, 12)
+    entries = (other, _content(other, "here")), (queue, _content(queue, "same"))
+    assert _cancelled(pair, *entries, (queue, _content(queue, "new"))) != ["", "", ""]
+    _accepted(pair, *entries)
+    assert (_visible(pair, other), _visible(pair, queue)) == (1, 1)
+
+
+def test_a_full_queue_that_is_throttled_too_cancels_as_a_throttled_one() -> None:
+    pair = _pair()
+    tags = {"holdfast:throttle-depth": "1", "holdfast:max-messages": "1"}
+    queue = pair.queues.define(prepared.queue_named("full", 14, tags=tags))
+    pair.send("one", to=queue)
+    assert _cancelled(pair, (queue, _content(queue, "more"))) == ["RequestThrottled"]
+
+
 def test_a_full_queue_cancels_and_pushes_nothing_out() -> None:
     pair = _pair()
     tags = {"holdfast:max-messages": "10", "holdfast:overflow": "drop-oldest"}

@@ -51,6 +51,7 @@ from visibility.contract.errors import (
     InvalidParameterValue,
     Moved,
     QueueError,
+    RequestThrottled,
     ServiceUnavailable,
     TooManyEntriesInBatchRequest,
     TransactionCanceled,
@@ -152,8 +153,7 @@ class Transactions(OtherService):
                 break
             except (Moved, Departing):
                 pause_s = await self._pause(pause_s, until_s)
-        if any(code for code, _ in done.reasons):
-            raise _Canceled(done.reasons)
+        _check(done.reasons)
         is_settled = done.is_settled
         while not is_settled:
             pause_s = await self._pause(pause_s, until_s)
@@ -187,8 +187,7 @@ class Transactions(OtherService):
                 reasons.append(("", ""))
             except QueueError as error:
                 reasons.append((error.code, error.message))
-        if any(code for code, _ in reasons):
-            raise _Canceled(reasons)
+        _check(reasons)
         size = sum(each.part.size for each in entries if isinstance(each.part, Content))
         if size > _BYTES_MAX:
             raise BatchRequestTooLong(
@@ -232,6 +231,16 @@ def _checked(asked: TransactMessagesRequest) -> list[TransactItem]:
             f"ClientRequestToken must have 1 to {TOKEN_CHARACTERS_MAX} characters."
         )
     return items
+
+
+def _check(reasons: Sequence[tuple[str, str]]) -> None:
+    """Raises TransactionCanceled if an entry has a fault; RequestThrottled, which SDKs repeat, if
+    that is the only one."""
+    faults = dict(each for each in reasons if each[0])
+    if faults.keys() == {RequestThrottled.code}:
+        raise RequestThrottled(*faults.values())
+    if faults:
+        raise _Canceled(reasons)
 
 
 def _digest(purpose: bytes, text: bytes) -> bytes:

@@ -44,6 +44,8 @@ def receive_room(queue: QueueState, definition: QueueDefinition, now_ms: int) ->
     operators hold messages."""
     own_tags, parts = definition.settings.own_tags, len(definition.parts)
     most = own_tags.get(MAX_IN_FLIGHT_TAG)
+    if most is None and RECEIVE_RATE_TAG not in own_tags:
+        return IN_FLIGHT_MAX
     room = IN_FLIGHT_MAX if most is None else int(most) // (parts or 1) - with_consumers(queue)
     return min(room, rate_room(own_tags, queue.paced_until_us, now_ms * 1000, parts))
 
@@ -94,8 +96,10 @@ def check_throttled(shard: ShardState, request: Request, stamp: Stamp) -> None:
     """Raises RequestThrottled if too much waits in the queue for another send, DamagedRecord."""
     definition = request.queue
     own_tags = definition.settings.own_tags
-    queue = shard.queue(definition.queue_id)
     depth, age = own_tags.get(THROTTLE_DEPTH_TAG), own_tags.get(THROTTLE_AGE_TAG)
+    if depth is None and age is None:
+        return
+    queue = shard.queue(definition.queue_id)
     if depth is not None:
         limit = int(depth) / (len(definition.parts) or 1)
         if is_throttled(queue.visible, limit, request.request_id):

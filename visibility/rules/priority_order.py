@@ -82,11 +82,13 @@ class ByPriority(Fair):
         if taking.stamp.now_ms >= queue.fresh_until_ms and not _pass_by_old(taking):
             taking.comes_again = True
             return ()
-        shares = _Shares(queue.passes)
-        if queue.visible_again or queue.aliases or queue.ready_groups.total:
-            self._look_at_each(taking, shares)
-        elif len(queue.levels) == 1 and queue.in_levels == queue.waiting:
+        is_plain = not (queue.visible_again or queue.aliases or queue.ready_groups.total)
+        if is_plain and len(queue.levels) == 1 and queue.in_levels == queue.waiting:
             self._take_from(taking, *queue.levels.values())
+            return taking.events()
+        shares = _Shares(queue.passes)
+        if not is_plain:
+            self._look_at_each(taking, shares)
         else:
             untouched: list[tuple[int, StoredMessage]] = []
             streams = self._streams(taking.shard, queue)

@@ -50,7 +50,7 @@ def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> 
     message_id, number = sending.send(content, None)
     gone: tuple[Event, ...] = ()
     if operation.replaces:
-        if sending.is_empty:
+        if sending.duplicates:
             raise InvalidParameterValue(
                 "The copy is a duplicate of a message that was sent already."
             )

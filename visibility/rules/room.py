@@ -21,13 +21,8 @@ class Room:
     @classmethod
     def of(cls, queue: QueueState, definition: QueueDefinition) -> Room | None:
         """The room of a queue now, None if nothing limits it."""
-        own_tags = definition.settings.own_tags
-        limits = limits_of(own_tags, len(definition.parts)) if own_tags else None
-        if limits is None:
-            return None
-        messages, size = limits
-        held = queue.stored + queue.departed
-        return cls(messages - held, size - queue.size - queue.departed_size, size)
+        left = _left(queue, definition)
+        return None if left is None else cls(*left)
 
     def has(self, size: int, *, freed: int = 0, freed_bytes: int = 0) -> bool:
         """True if a message of this size fits, once that much is freed."""
@@ -65,4 +60,16 @@ def takes(room: Room | None, size: int) -> bool:
 
 def has_room(queue: QueueState, definition: QueueDefinition, size: int) -> bool:
     """True if a message of this size fits into the queue now."""
-    return takes(Room.of(queue, definition), size)
+    left = _left(queue, definition)
+    return left is None or (left[0] > 0 and left[1] >= size)
+
+
+def _left(queue: QueueState, definition: QueueDefinition) -> tuple[int, int, int] | None:
+    """(messages, bytes) that still fit, and the limit of bytes; None if nothing limits them."""
+    own_tags = definition.settings.own_tags
+    limits = limits_of(own_tags, len(definition.parts)) if own_tags else None
+    if limits is None:
+        return None
+    messages, size = limits
+    held = queue.stored + queue.departed
+    return messages - held, size - queue.size - queue.departed_size, size

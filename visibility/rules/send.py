@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from visibility.content.receipts import sequence_number
 from visibility.contract.errors import OverLimit, QueueError
 from visibility.contract.model import Content, QueueDefinition, Request
@@ -64,17 +62,20 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         and not (delay_s or definition.settings.delay_ms)
         and (not definition.settings.own_tags or has_room(queue, definition, content.size))
     ):
-        message_id, number = stamp.message_id(), None
-        message = StoredMessage(
-            message_id, stamp.now_ms, content.size, content.data, content.sealed
-        )
+        message_id, number, now_ms = stamp.message_id(), None, stamp.now_ms
         if own_tags := definition.settings.own_tags:
             check_throttled(shard, request, stamp)
-            message = msgspec.structs.replace(
-                message,
-                expires_ms=expiry(own_tags, stamp.now_ms, content.ttl_ms),
+            message = StoredMessage(
+                message_id,
+                now_ms,
+                content.size,
+                content.data,
+                content.sealed,
+                expires_ms=expiry(own_tags, now_ms, content.ttl_ms),
                 level=joining_level(own_tags, content.level),
             )
+        else:
+            message = StoredMessage(message_id, now_ms, content.size, content.data, content.sealed)
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
         duplicates = 0
     else:
@@ -84,7 +85,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         except OverLimit:
             check_throttled(shard, request, stamp)  # that is worth another try
             raise
-        if definition.settings.own_tags and not sending.is_empty:
+        if definition.settings.own_tags and not sending.duplicates:
             check_throttled(shard, request, stamp)
         events = sending.events()
         duplicates = sending.duplicates
@@ -108,9 +109,11 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     queue = shard.queue(request.queue.queue_id)
     sending = Sending(shard, queue, request.queue, stamp, request.parts)
     result = batch_result(operation.entries, request.parts, sending.send)
-    if request.queue.settings.own_tags and not sending.is_empty:
-        check_throttled(shard, request, stamp)
     duplicates = sending.duplicates
+    if request.queue.settings.own_tags:
+        contents = sum(isinstance(part, Content) for part in request.parts)
+        if duplicates < contents:
+            check_throttled(shard, request, stamp)
     return Deduplicated(result, duplicates) if duplicates else result, sending.events()
 
 
@@ -284,11 +287,6 @@ class Sending:
         if due_ms is not None:
             from_ms = due_ms or from_ms + self._settings.delay_ms
         return expiry(own_tags, from_ms, content.ttl_ms)
-
-    @property
-    def is_empty(self) -> bool:
-        """True if all messages were duplicates."""
-        return not (self._waiting or self._delayed)
 
     def free(self, deleted: Lease) -> None:
         """Count the room of a message that is deleted in the same step."""

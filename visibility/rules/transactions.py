@@ -23,6 +23,7 @@ from visibility.contract.errors import (
     Departing,
     IdempotentParameterMismatch,
     Moved,
+    OverLimit,
     QueueError,
     ServiceUnavailable,
     UnsupportedOperation,
@@ -243,17 +244,25 @@ class _Transaction:
         deletes = self._deletes.get(target.queue_id)
         for lease in () if deletes is None else deletes.deleted.values():
             sending.free(lease)
+        request = msgspec.structs.replace(self._request, queue=target)
         for place, content in zip(places, contents, strict=True):
+            duplicates = sending.duplicates
             with _Refusing(self.reasons, place):
-                self._check(target, content)
-                self._sent[place] = sending.send(content, self._entries[place].delay_s)
+                _check(target, content)
+                try:
+                    self._sent[place] = sending.send(content, self._entries[place].delay_s)
+                except OverLimit:
+                    check_throttled(self._shard, request, self._stamp)  # worth another try
+                    raise
+                if target.settings.own_tags and sending.duplicates == duplicates:
+                    check_throttled(self._shard, request, self._stamp)
 
     def _send_elsewhere(self, target: QueueDefinition, place: int) -> None:
         content = self._content(place)
         if not self._departures.has_room_in(_OUTBOX_SHARE, len(content.data)):
             raise ServiceUnavailable()
         with _Refusing(self.reasons, place):
-            self._check(target, content)
+            _check(target, content)
         message = StoredMessage(
             self._stamp.message_id(),
             self._stamp.now_ms,
@@ -278,17 +287,6 @@ class _Transaction:
         assert isinstance(content, Content)
         return content
 
-    def _check(self, target: QueueDefinition, content: Content) -> None:
-        """Raises UnsupportedOperation, RequestThrottled."""
-        if content.deduplication and target.parts and target.earlier_parts(content.group):
-            raise UnsupportedOperation(
-                f"The parts of queue {target.name} are being replaced. Until that is over, its "
-                "messages cannot be deduplicated in a transaction."
-            )
-        if target.shard == self._number and target.settings.own_tags:
-            request = msgspec.structs.replace(self._request, queue=target)
-            check_throttled(self._shard, request, self._stamp)
-
     def accepted(self, operation: TransactMessages) -> Outcome:
         """The answer of a transaction without a reason against it, and its changes."""
         shard, now_ms = self._shard, self._stamp.now_ms
@@ -304,6 +302,15 @@ class _Transaction:
         recorded = TransactionRecorded(THE_SHARD, self._token, row, forgotten_ms if has_old else 0)
         is_settled = not self._departures
         return Transacted(self._sent, is_settled=is_settled), (*sends, *events, recorded)
+
+
+def _check(target: QueueDefinition, content: Content) -> None:
+    """Raises UnsupportedOperation."""
+    if content.deduplication and target.parts and target.earlier_parts(content.group):
+        raise UnsupportedOperation(
+            f"The parts of queue {target.name} are being replaced. Until that is over, its "
+            "messages cannot be deduplicated in a transaction."
+        )
 
 
 class _Refusing:
