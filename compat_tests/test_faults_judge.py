@@ -338,6 +338,21 @@ def test_send_that_was_held_over_a_purge_is_another_message() -> None:
 
 
 @pytest.mark.parametrize("purges", [True, False])
+def test_message_that_was_purged_while_it_was_hidden_is_another_one_later(*, purges: bool) -> None:
+    story = Story()
+    first = {"queue": "order.fifo", "content": "c", "group": "g", "place": 1}
+    story.send("a", 1, **first, message_id="first")
+    story.receive("a", 1.2, queue="order.fifo", message_id="first")
+    if purges:
+        story.purge(1.5, queue="order.fifo")
+    story.send("a", 2, **first, message_id="second")
+    again = story.receive("a", 3, queue="order.fifo", message_id="second")
+    story.delete(again, 3.5)
+
+    assert story.rules == ([] if purges else ["hidden but served", "duplicate"])
+
+
+@pytest.mark.parametrize("purges", [True, False])
 def test_deleted_message_may_be_another_one_after_a_purge(*, purges: bool) -> None:
     """A send without an answer is received, and repeated while the queue is purged."""
     story = Story()

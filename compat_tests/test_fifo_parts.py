@@ -11,7 +11,7 @@ import pytest
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.conftest import NodeFactory
-from compat_tests.facade import counts, receive
+from compat_tests.facade import counts, eventually, receive
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.test_queue_parts import fleet
 
@@ -56,6 +56,19 @@ def send(client: Boto3Client, url: str, group: str, *bodies: str) -> list[dict[s
     assert not answer.get("Failed"), answer
     found: list[dict[str, Any]] = answer["Successful"]
     return found
+
+
+def replaced(service: NodeProcess, count: int, *words: str) -> None:
+    """Have this many open parts, once those before have been given all messages."""
+
+    def is_done() -> bool:
+        done = run_command("fleet", *words, "--data", str(service.data))
+        assert done.returncode == 0 or "is still given the messages of part" in done.stderr
+        return done.returncode == 0
+
+    eventually(is_done, within=60.0)
+    parts = fleet(service, "parts", "q.fifo")["parts"]
+    assert sum(part["state"] == "open" for part in parts) == count
 
 
 class Load:
@@ -133,11 +146,9 @@ def test_groups_stay_in_order_while_their_queue_is_split_and_shrunk(service: Nod
     url = create(client)
     load = Load(service, url)
     for _ in range(_ROUNDS):
-        split = fleet(service, "split", "q.fifo", "--parts", "4")["parts"]
-        assert sum(part["state"] == "open" for part in split) == 4
+        replaced(service, 4, "split", "q.fifo", "--parts", "4")
         time.sleep(_ROUND_S)
-        shrunk = fleet(service, "shrink", "q.fifo")["parts"]
-        assert sum(part["state"] == "open" for part in shrunk) == 1
+        replaced(service, 1, "shrink", "q.fifo")
         time.sleep(_ROUND_S)
     load.end()
 

@@ -6,10 +6,13 @@ the view and the request, like those in `queue_rules.py`.
                         known; PARTS_MAX at most
     OPEN      DRAINING  not the home; an open part is its heir  an operator   nothing changed
     OPEN      DRAINING  any; a new part is OPEN in the same     an operator   nothing changed
-                        transaction, its heir, and the home if
-                        it was; no purged messages then
+                        transaction, its heir, with its groups
+                        if FIFO, and the home if it was; no
+                        purged messages then; if FIFO, no
+                        earlier part gives it messages
     OPEN      DRAINING  all parts of a FIFO queue at once; new  an operator   nothing changed
-                        parts are OPEN in the same transaction
+                        parts are OPEN in the same
+                        transaction; none is given messages
     DRAINING  removed   its shard recorded that it is empty     the leader    asked again each
                                                                of its shard  second
 
@@ -28,7 +31,7 @@ them is the home, whose id is the queue's from then on.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import cycle
 from typing import NamedTuple
 
@@ -73,11 +76,12 @@ class NewParts(NamedTuple):
     """Parts to add, one on each of `shards`, in order.
 
     `next_sequences` are those of the queue's present parts by queue id: numbers that were issued
-    are not issued again.
+    are not issued again. `with_messages` are the ids of the parts that still have some.
     """
 
     shards: Sequence[int]
     next_sequences: Mapping[int, int]
+    with_messages: Collection[int] = ()
 
 
 def shards_for(queue: QueueDefinition, shards: Sequence[int], count: int) -> list[int]:
@@ -115,9 +119,9 @@ def replace_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> D
     """New parts of a FIFO queue, which take its messages from now on in place of all others.
 
     Raises QueueDoesNotExist, UnsupportedOperation for a queue that deduplicates over all its
-    groups, for one whose tags keep it whole, and for one into which purged messages can be
-    restored, InvalidParameterValue for too many parts, ServiceUnavailable if there are other parts
-    now than those asked.
+    groups, for one whose tags keep it whole, for one into which purged messages can be restored,
+    and while closed parts give messages to those that would close, InvalidParameterValue for too
+    many parts, ServiceUnavailable if there are other parts now than those asked.
     """
     current = _current(view, queue)
     if current.deduplication_scope != "messageGroup":
@@ -141,6 +145,7 @@ def replace_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> D
         )
         for place, part in enumerate(before[-count:])
     ]
+    _check_emptied(current, [part for part in before[:-count] if part.is_open], added)
     closing = [msgspec.structs.replace(part, state=PartState.DRAINING) for part in before[:-count]]
     home = msgspec.structs.replace(current, queue_id=new[0].queue_id, shard=new[0].shard)
     entries = _with_parts(home, [*new, *closing], last)
@@ -151,6 +156,18 @@ def replace_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> D
 def _check_standard(current: QueueDefinition) -> None:
     if current.settings.fifo:
         raise UnsupportedOperation(f"The parts of FIFO queue {current.name} can only be replaced.")
+
+
+def _check_emptied(current: QueueDefinition, closing: Sequence[Part], added: NewParts) -> None:
+    """Raises UnsupportedOperation while a closed part of a FIFO queue still has messages that one
+    of these gets. A part gives each group to the next one with it, which must be open."""
+    for part in closing:
+        for earlier in current.parts:
+            if earlier.queue_id in added.with_messages and earlier.comes_before(part):
+                raise UnsupportedOperation(
+                    f"Part {part.number} of FIFO queue {current.name} is still given the messages "
+                    f"of part {earlier.number}: it can be replaced when that is empty."
+                )
 
 
 def _is_restorable(kept: KeptQueue) -> bool:
@@ -214,14 +231,14 @@ def drain_parts(view: QueueView, queue: QueueDefinition, numbers: Sequence[int])
 
 def move_part(view: QueueView, queue: QueueDefinition, number: int, added: NewParts) -> Decision:
     """One new part in place of an open one, which drains into it. If that was the home, the new
-    part is it, and has the queue's id.
+    part is it, and has the queue's id. In a FIFO queue it gets the groups of the old one.
 
     Raises QueueDoesNotExist, InvalidParameterValue for a part that is unknown or drains,
-    UnsupportedOperation for a FIFO queue and for a home into which purged messages can be
-    restored, ServiceUnavailable if there are other parts now than those asked.
+    UnsupportedOperation for a home, and for any part of a FIFO queue, into which purged messages
+    can be restored, and while a closed part gives it messages, ServiceUnavailable if there are
+    other parts now than those asked.
     """
     current = _current(view, queue)
-    _check_standard(current)
     parts, last = _with_new(view, current, added)
     *before, new = parts
     old = next((part for part in before if part.number == number and part.is_open), None)
@@ -230,17 +247,21 @@ def move_part(view: QueueView, queue: QueueDefinition, number: int, added: NewPa
             f"Queue {current.name} has no part {number} that could be moved."
         )
     _check_gone(current)
-    drains = _closing(old, new.number)
-    if old.queue_id == current.queue_id:
+    if old.queue_id == current.queue_id or current.settings.fifo:
         if any(kept.continued_as == old.queue_id and kept.is_needed for kept in view.kept):
             raise UnsupportedOperation(
                 f"Purged messages of queue {current.name} can be restored: it cannot move until "
                 "they are, or until the time for that is over."
             )
+    if current.settings.fifo:
+        _check_emptied(current, [old], added)
+    drains = _closing(old, new.number)
+    new = msgspec.structs.replace(new, first_hash=old.first_hash, last_hash=old.last_hash)
+    if old.queue_id == current.queue_id:
         parts = [new, drains, *before[1:]]
         current = msgspec.structs.replace(current, queue_id=new.queue_id, shard=new.shard)
     else:
-        parts = [drains if part is old else part for part in parts]
+        parts = [*(drains if part is old else part for part in before), new]
     entries = _with_parts(current, parts, last)
     entries[LAST_ID] = new.queue_id
     return Decision(entries, current.queue_id)

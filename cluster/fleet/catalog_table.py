@@ -58,7 +58,7 @@ class QueuesOfCatalog(Mapping[str, Queue]):
             is_fifo=settings.fifo,
             can_split=_can_split(found),
             has_task=any(part.queue_id in self._purged for part in found.all_parts()),
-            stays=_stays(found),
+            stays=keeps_whole(settings.own_tags) or "",
             home=found.part_number,
         )
 
@@ -66,12 +66,6 @@ class QueuesOfCatalog(Mapping[str, Queue]):
 def _can_split(queue: QueueDefinition) -> bool:
     by_group = queue.attributes.get("DeduplicationScope") == "messageGroup"
     return keeps_whole(queue.settings.own_tags) is None and (by_group or not queue.settings.fifo)
-
-
-def _stays(queue: QueueDefinition) -> str:
-    if queue.settings.fifo:
-        return "FIFO queues cannot be moved yet"
-    return keeps_whole(queue.settings.own_tags) or ""
 
 
 def _ids_on(view: QueueView, shards: Collection[int]) -> Iterator[str]:

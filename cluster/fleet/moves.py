@@ -98,7 +98,7 @@ def _move(
     """Move a part to one of these clusters of the account's hand, or say why not."""
     if draft.is_changed(queue.queue_id):
         return
-    refused = draft.hindrance(Kind.MOVE, queue, (part,))
+    refused = draft.hindrance(Kind.MOVE, queue, (part,)) or _still_given(draft, queue, part)
     if queue.stays:
         refused = reason(Why.STAYS, means=queue.stays)
     if refused is None and not names:
@@ -108,6 +108,17 @@ def _move(
         refused = _offer(draft, queue, part, asked, why, opens)
     if refused is not None:
         draft.refuse(Kind.MOVE, queue.queue_id, refused)
+
+
+def _still_given(draft: Draft, queue: Queue, part: Part) -> Reason | None:
+    """The reason against a move of a FIFO queue's part that an earlier one gives its messages to:
+    it closes only when that one is empty."""
+    for earlier in queue.parts if queue.is_fifo else ():
+        seen = draft.history.parts.get((queue.queue_id, earlier.number))
+        messages = seen.last.messages if seen is not None else 0
+        if messages and earlier.number < part.number and earlier.overlaps(part):
+            return reason(Why.BACKLOG, part=earlier.number, messages=messages)
+    return None
 
 
 def _offer(

@@ -38,6 +38,10 @@ class Part(NamedTuple):
     high: int = RANGE_END
     """A part of a FIFO queue has the groups with hashes from `low` up to `high`."""
 
+    def overlaps(self, other: Part) -> bool:
+        """True if a group may have been in both parts of a FIFO queue."""
+        return self.low < other.high and other.low < self.high
+
 
 class Queue(NamedTuple):
     """A queue and where its parts are."""

@@ -29,12 +29,18 @@ _HISTORY = 500
 """Decisions that are kept."""
 
 
+class NotNow(NamedTuple):
+    """The queue does not allow the change at the moment; that says nothing of others."""
+
+    means: str
+
+
 class Sources(NamedTuple):
     """The places that a planner reads, and its way to make a change."""
 
     read_fleet: Callable[[], Awaitable[Fleet | Unavailable]]
     read_loads: Callable[[], Awaitable[list[HostLoad] | Unavailable]]
-    apply: Callable[[Change, Mapping[str, int]], Awaitable[Outcome]]
+    apply: Callable[[Change, Mapping[str, int]], Awaitable[Outcome | NotNow]]
     """Makes one change by one transaction on the queue's record, on condition of the version that
     the change names and of these revisions."""
     not_available: Callable[[Change], str] = lambda change: ""
@@ -103,8 +109,9 @@ class Planner:
         return ShownPlan(self.mode, name, self._last, loads, tuple(self._noted))
 
     async def tick(self) -> None:
-        """Make a plan, and its changes unless the mode forbids it. Every outcome but success ends
-        it: the next plan begins with what is there then."""
+        """Make a plan, and its changes unless the mode forbids it. A change that its queue does not
+        allow now is left out. Every other outcome but success ends the plan: the next one begins
+        with what is there then."""
         if not await self._key.hold():
             self._last = None
             return
@@ -126,12 +133,12 @@ class Planner:
         conditions = self._key.conditions
         for change in made.changes:
             if missing := self._sources.not_available(change):
-                if self._is_news(_key_of(change), made.at_ms):
-                    self._note("not-available", change, made.at_ms)
-                    line = {"means": missing, **_fields(change)}
-                    self._log.info("change_not_available", **line)
+                self._leave_out(change, made.at_ms, missing)
                 continue
             outcome = await self._sources.apply(change, conditions)
+            if isinstance(outcome, NotNow):
+                self._leave_out(change, made.at_ms, outcome.means)
+                continue
             name = type(outcome).__name__.lower()
             self._note(name, change, made.at_ms)
             line = {"outcome": name, **_fields(change)}
@@ -139,6 +146,11 @@ class Planner:
                 self._log.warning("change_not_made", **line)
                 return
             self._log.info("change_made", **line)
+
+    def _leave_out(self, change: Change, at_ms: int, means: str) -> None:
+        if self._is_news(_key_of(change), at_ms):
+            self._note("not-available", change, at_ms)
+            self._log.info("change_not_available", means=means, **_fields(change))
 
     def _say(self, made: Plan) -> None:
         """Log what is new in a plan, and count it. In shadow mode nothing is done, so each plan has

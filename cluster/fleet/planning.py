@@ -21,10 +21,10 @@ from cluster.fleet.loads import REPORT_MS, HostLoad
 from cluster.fleet.plan import clean
 from cluster.fleet.plan_records import MadeChange, Mode, PlanRecords, Seen, change_id_of
 from cluster.fleet.plan_table import Change, Cluster, Fleet
-from cluster.fleet.planner import Planner, ShownPlan, Sources
+from cluster.fleet.planner import NotNow, Planner, ShownPlan, Sources
 from cluster.fleet.planner_key import PlannerKey
 from cluster.fleet.steps import StepRefused, Steps, not_available, undoing
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import QueueError, UnsupportedOperation
 
 TICK_S = REPORT_MS / 1000
 BY_ITSELF = "manager"
@@ -114,7 +114,7 @@ class Planning:
     async def _read_loads(self) -> list[HostLoad] | Unavailable:
         return list(self._seen.loads)
 
-    async def _apply(self, change: Change, conditions: Mapping[str, int]) -> Outcome:
+    async def _apply(self, change: Change, conditions: Mapping[str, int]) -> Outcome | NotNow:
         """As `Sources.apply`. A pause that comes first ends it, too."""
         known = {**conditions, "mode": self._seen.mode_revision}
         try:
@@ -122,6 +122,8 @@ class Planning:
         except StepRefused as refusal:
             self._log.warning("change_refused_late", change=change_id_of(change), why=str(refusal))
             return Conflict(0)
+        except UnsupportedOperation as error:
+            return NotNow(error.message.rstrip("."))
         except QueueError as error:
             return Unavailable(error.message)
         return Done(0)

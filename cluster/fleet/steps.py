@@ -26,7 +26,7 @@ from cluster.coordination.coordination import (
 from cluster.fleet.plan_records import CHANGES, MANAGER, MadeChange, change_id_of
 from cluster.fleet.plan_table import Change, Kind
 from cluster.fleet.reasons import Why, reason
-from cluster.parts.part_readings import next_sequences, read_all_parts, too_many_in_flight
+from cluster.parts.part_readings import new_parts, read_all_parts, too_many_in_flight
 from cluster.shards.queue_watch import PRINCIPAL
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
@@ -50,23 +50,20 @@ def not_available(view: QueueView, change: Change, queue: QueueDefinition | None
         return "new queues go to four clusters of an account, and to no fifth one yet"
     if queue is None:
         return "the queue is gone"
-    if queue.settings.fifo:
-        return "the parts of a FIFO queue cannot be changed by the manager yet"
+    if queue.settings.fifo and change.kind is not Kind.MOVE:
+        return "a FIFO queue is not split or shrunk by the manager yet"
     if change.kind is not Kind.MOVE and queue.part_number in change.drains:
         return "the home of a queue cannot be drained: it can move"
     issued = {part.queue_id: part.first_sequence for part in queue.all_parts()}
     try:
-        decided(view, queue, change, issued)
+        decided(view, queue, change, NewParts(change.opens, issued))
     except QueueError as error:
         return error.message.rstrip(".")
     return ""
 
 
-def decided(
-    view: QueueView, queue: QueueDefinition, change: Change, next_sequences: Mapping[int, int]
-) -> Decision:
+def decided(view: QueueView, queue: QueueDefinition, change: Change, new: NewParts) -> Decision:
     """The new state of the queue. Raises the errors of the rules of parts."""
-    new = NewParts(change.opens, next_sequences)
     if change.kind is Kind.MOVE:
         return move_part(view, queue, change.drains[0], new)
     return add_parts(view, queue, new) if change.opens else drain_parts(view, queue, change.drains)
@@ -135,21 +132,21 @@ class Steps:
         refusal = not_available(self._catalog, change, queue)
         if refusal or queue is None:
             raise StepRefused(refusal)
-        sequences = await self._sequences(queue, change) if change.opens else {}
+        new = await self._new(queue, change) if change.opens else NewParts((), {})
         known: list[MadeChange] = []
 
         def decide() -> Decision:
             current = self._catalog.queue_of_id(queue.queue_id)
             if current is None or current.version != change.version:
                 raise StepRefused(_CHANGED)
-            decision = decided(self._catalog, current, change, sequences)
+            decision = decided(self._catalog, current, change, new)
             known[:] = [self._made(change, by, current, decision)]
             return decision._replace(commit=self._committing(known[0], conditions))
 
         await self._catalog.change_parts(decide)
         return known[0]
 
-    async def _sequences(self, queue: QueueDefinition, change: Change) -> dict[int, int]:
+    async def _new(self, queue: QueueDefinition, change: Change) -> NewParts:
         caller = Caller(queue.account, queue.region, PRINCIPAL)
         request_id = f"{self._bits128():032x}"
         readings = await read_all_parts(self._router, queue, caller, request_id)
@@ -157,7 +154,7 @@ class Steps:
             refusal := too_many_in_flight(queue, readings, len(change.opens))
         ):
             raise StepRefused(refusal)
-        return next_sequences(readings)
+        return new_parts(change.opens, readings)
 
     def _made(
         self, change: Change, by: str, before: QueueDefinition, decision: Decision

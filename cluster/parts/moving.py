@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
-from cluster.catalog.part_rules import NewParts
-from cluster.parts.part_readings import next_sequences, read_all_parts
+from cluster.parts.part_readings import new_parts, read_all_parts
 from cluster.shards.router import Router
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
@@ -29,5 +28,4 @@ async def move_part(
         raise ServiceUnavailable(f"Shard {shard} has no leader.")
     queue = catalog.queue(part.account, part.region, part.name)
     readings = await read_all_parts(router, queue, caller, request_id)
-    new = NewParts([shard], next_sequences(readings))
-    return await catalog.move_part(queue, part.part_number, new)
+    return await catalog.move_part(queue, part.part_number, new_parts([shard], readings))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from auth.caller import Caller
+from cluster.catalog.part_rules import NewParts
 from cluster.parts.part_requests import to_part
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError, ServiceUnavailable, UnsupportedOperation
@@ -48,9 +49,13 @@ async def read_all_parts(
     return readings
 
 
-def next_sequences(readings: Mapping[int, PartReading]) -> dict[int, int]:
-    """The next sequence of each part, as `NewParts` wants them."""
-    return {queue_id: each.next_sequence for queue_id, each in readings.items()}
+def new_parts(shards: Sequence[int], readings: Mapping[int, PartReading]) -> NewParts:
+    """New parts on these shards, for a queue whose parts, all of them, say this."""
+    return NewParts(
+        shards,
+        {queue_id: each.next_sequence for queue_id, each in readings.items()},
+        {queue_id for queue_id, each in readings.items() if each.messages},
+    )
 
 
 def too_many_in_flight(

@@ -20,7 +20,7 @@ from visibility.contract.operations import (
     SendMessageBatch,
 )
 from visibility.contract.outcomes import Answer, batch_failure
-from visibility.contract.queue_parts import Part, way_of
+from visibility.contract.queue_parts import Part
 from visibility.contract.results import (
     BatchResultErrorEntry,
     ChangeMessageVisibilityBatchResult,
@@ -110,7 +110,7 @@ def with_sequence(queue: QueueDefinition, sequence: int) -> QueueDefinition:
 
 def _first_of(queue: QueueDefinition, sequence: int) -> Part:
     """The part that issued a sequence, or the first of its heirs that is there."""
-    return way_of(queue.parts, queue.gone, sequence)[0]
+    return queue.parts_of(sequence)[0]
 
 
 def one_by_one(request: Request) -> list[Request]:

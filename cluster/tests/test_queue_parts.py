@@ -301,7 +301,7 @@ def test_an_open_part_is_not_closed_by_a_look() -> None:
     part = parts_of()
     driver = Driver(KnownQueues(part))
 
-    assert check(driver, part) == PartReading(0, 0, 16 << 44, 0, 0, 0, "")
+    assert check(driver, part) == PartReading(0, 0, 16 << 44, 0, 0, 0, 0, "")
     assert driver.submit(prepared.send(part, "m")).refusal is None
 
 

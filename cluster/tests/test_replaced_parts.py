@@ -123,6 +123,58 @@ async def test_parts_that_drain_count(file: CatalogFile) -> None:
         await replaced(file, queue, 1)
 
 
+async def moved(
+    file: CatalogFile, queue: QueueDefinition, number: int, *with_messages: int
+) -> QueueDefinition:
+    sequences = {part.queue_id: 1 for part in queue.all_parts()}
+    own = {part.part_number: part.queue_id for part in queue.all_parts()}
+    new = NewParts([1], sequences, [own[each] for each in with_messages])
+    return await file.catalog.move_part(queue, number, new)
+
+
+async def test_a_part_moves_with_its_groups(file: CatalogFile) -> None:
+    split = await replaced(file, await created(file), 2)
+    first, second, _ = split.parts
+
+    queue = await moved(file, split, 32)
+    queue = await moved(file, queue, 16)
+    by_number = {part.number: part for part in queue.parts}
+    assert [part.number for part in queue.parts if part.is_open] == [64, 48]
+    assert queue.parts[0].queue_id == queue.queue_id, "the part that the home moved to is it"
+    for new, old in ((64, first), (48, second)):
+        assert by_number[new].first_hash == old.first_hash
+        assert by_number[new].last_hash == old.last_hash
+        assert by_number[old.number].heir == new
+    group = next(
+        each for each in (b"a", b"b", b"c", b"d") if queue.part_for(each).part.number == 48
+    )
+    assert [each.part.number for each in queue.part_for(group).earlier_parts(group)] == [32, 0]
+
+
+async def test_a_whole_queue_moves_whatever_it_deduplicates_over(file: CatalogFile) -> None:
+    whole = await file.catalog.create_queue(owner("q.fifo"), {"FifoQueue": "true"}, {})
+    queue = await moved(file, whole, 0)
+    left = await without_closed(file, queue)
+    assert (left.parts, left.shard, left.number) == ((), 1, 16)
+
+
+async def test_no_part_closes_while_it_is_given_messages(file: CatalogFile) -> None:
+    split = await replaced(file, await created(file), 2)
+    queue = await moved(file, split, 16, 16, 32)
+
+    with pytest.raises(UnsupportedOperation, match="is still given the messages of part 16:"):
+        await moved(file, queue, 48, 16)
+    with pytest.raises(UnsupportedOperation, match="part 0:"):
+        await moved(file, queue, 32, 0)
+    ids = {part.part_number: part.queue_id for part in queue.all_parts()}
+    sequences = dict.fromkeys(ids.values(), 1)
+    with pytest.raises(UnsupportedOperation, match="part 16:"):
+        await file.catalog.replace_parts(queue, NewParts([0], sequences, [ids[16]]))
+
+    queue = await moved(file, queue, 32, 16, 32, 48)
+    assert len([part for part in queue.parts if part.is_open]) == 2, "others give it nothing"
+
+
 async def test_purged_messages_never_come_back_to_a_closed_part(file: CatalogFile) -> None:
     whole = await created(file)
     purged = await file.catalog.purge_queue(whole)

@@ -284,9 +284,12 @@ def _served_after_removal(evidence: Evidence) -> Iterator[Finding]:
 def _hidden_but_served(evidence: Evidence) -> Iterator[Finding]:
     """Deliveries within another delivery's visibility timeout."""
     for name, deliveries in evidence.deliveries.items():
+        are_several = _may_be_several(evidence, evidence.sends.get(name, []))
         for first in deliveries:
             for second in deliveries:
                 if not _comes_before(first, second):
+                    continue
+                if are_several and first.message_id != second.message_id:
                     continue
                 until = evidence.hidden_until(first, second.ended)
                 if first.queue == second.queue:
@@ -477,6 +480,8 @@ def _duplicate(evidence: Evidence) -> Iterator[Finding]:
 
 def _may_be_several(evidence: Evidence, sends: list[Send]) -> bool:
     """True if the queue was perhaps purged between these sends: a purge forgets ids."""
+    if not sends:
+        return False
     ended = max(send.ended for send in sends)
     return evidence.removal(sends[0].queue, sends[0].begun, ended) is not None
 

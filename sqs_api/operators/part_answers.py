@@ -9,7 +9,7 @@ import msgspec
 from cluster.catalog.part_rules import NewParts, shards_for
 from cluster.parts.moving import move_part
 from cluster.parts.part_readings import (
-    next_sequences,
+    new_parts,
     read_all_parts,
     read_parts,
     too_many_in_flight,
@@ -96,12 +96,12 @@ async def _new_parts(
     if reason := too_many_in_flight(queue, readings, count):
         raise Refused(409, reason)
     shards = shards_for(queue, context.catalog.shards, count)
-    return NewParts(shards, next_sequences(readings))
+    return new_parts(shards, readings)
 
 
 async def shrink_queue(context: OperatorContext, asked: Asked, given: PartsWanted) -> ShownParts:
     """Let parts of a queue take no messages any more, until so many do. The others get theirs. All
-    of a FIFO queue make room for new ones, and consumers empty them."""
+    of a FIFO queue make room for new ones, which get what they have."""
     asked.noted["parts"] = given.parts
     queue = asked.queue(asked.parts[0])
     count = _open(queue) - given.parts

@@ -14,7 +14,14 @@ import msgspec
 from auth.caller import Caller
 from visibility.contract.errors import QueueError
 from visibility.contract.operations import Operation
-from visibility.contract.queue_parts import GonePart, Part, first_sequence, hash_of, way_of
+from visibility.contract.queue_parts import (
+    GonePart,
+    Part,
+    first_sequence,
+    hash_of,
+    number_in,
+    way_of,
+)
 
 
 class RedrivePolicy(msgspec.Struct, frozen=True, gc=False):
@@ -103,9 +110,18 @@ class QueueDefinition(msgspec.Struct, frozen=True):
 
     def way_of(self, sequence: int) -> tuple[QueueDefinition, ...]:
         """The parts that may have the message that a handle calls so, see `queue_parts.way_of`."""
+        return tuple(map(self.of_part, self.parts_of(sequence))) or (self,)
+
+    def parts_of(self, sequence: int) -> tuple[Part, ...]:
+        """The same as `way_of`, without an unsplit queue. A message of a FIFO queue keeps its
+        sequence, and goes to parts with higher numbers only."""
         if not self.parts:
-            return (self,)
-        return tuple(map(self.of_part, way_of(self.parts, self.gone, sequence)))
+            return ()
+        if not self.settings.fifo:
+            return way_of(self.parts, self.gone, sequence)
+        number = number_in(sequence)
+        later = [part for part in self.parts if part.number >= number]
+        return tuple(sorted(later, key=lambda part: part.number)) or self.parts[:1]
 
     def of_part(self, part: Part) -> QueueDefinition:
         """The definition that the shard of a part gets."""

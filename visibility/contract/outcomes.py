@@ -142,7 +142,8 @@ class Progress(msgspec.Struct, frozen=True):
 
 class PartReading(msgspec.Struct, frozen=True):
     """A part of a queue, as its shard knows it: the queue's versions in which it closed and was
-    empty, 0 for neither, its next sequence, its counters, and what keeps it from being removed."""
+    empty, 0 for neither, its next sequence, its counters, all messages that it has or that are on
+    their way from it, damaged ones too, and what keeps it from being removed."""
 
     closed_version: int
     drained_version: int
@@ -150,6 +151,7 @@ class PartReading(msgspec.Struct, frozen=True):
     visible: int
     in_flight: int
     delayed: int
+    messages: int
     waits_for: str
 
 

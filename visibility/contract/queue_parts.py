@@ -55,6 +55,14 @@ class Part(msgspec.Struct, frozen=True, array_like=True):
         """True if it takes messages."""
         return self.state is PartState.OPEN
 
+    def comes_before(self, other: Part) -> bool:
+        """True if this part of a FIFO queue had groups that the other one has now."""
+        return (
+            self.number < other.number
+            and self.first_hash <= other.last_hash
+            and other.first_hash <= self.last_hash
+        )
+
     def has(self, group_hash: int) -> bool:
         """True if the group is in the part's range."""
         return self.first_hash <= group_hash <= self.last_hash

@@ -118,7 +118,7 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     this ARN at the departure. One that `transfers` goes to that part of its own queue and to no
     other, and stays what it is; an operator's `hold` goes with it, and so does the end of its
     delay, `due_ms`, -1 for none. One with `sent` is no message yet: its queue decides on it as on a
-    send."""
+    send. One that transfers in a FIFO queue keeps its `sequence`, 0 for none."""
 
     origin: bytes
     number: int
@@ -129,6 +129,7 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     hold: Hold | None = None
     due_ms: int = -1
     sent: SentElsewhere | None = None
+    sequence: int = 0
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True):

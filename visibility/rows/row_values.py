@@ -216,6 +216,7 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
             self.hold,
             self.due_ms,
             self.sent,
+            self.lease.sequence if self.transfers and self.fifo else 0,
         )
 
 

@@ -170,12 +170,15 @@ class _Accepting:
 
     def _part_of_transfer(self, arrival: Arrival) -> QueueDefinition | None:
         """The part that it was sent to and no other, since handles follow it there. A closed one
-        passes it on, until it is known to be empty."""
+        passes it on, until it is known to be empty; of a FIFO queue it has said that it has no
+        messages of the group."""
         part = self._shard.definitions.queue_of_id(arrival.queue_id)
         row = self._shard.parts.get(arrival.queue_id)
-        if part is None or part.shard != self._number or (row is not None and row.drained_version):
+        if part is None or part.shard != self._number:
             return None
-        return part
+        if row is None or not row.closed_version:
+            return part
+        return None if row.drained_version or part.settings.fifo else part
 
     def _target(self, arrival: Arrival) -> QueueDefinition | None:
         """The part of this shard that it was sent to, if it takes messages, else another one that
@@ -203,7 +206,7 @@ class _Accepting:
         if book is None:
             queue = self._shard.queue(target.queue_id)
             book = self._books[target.queue_id] = order.book(self._shard, queue)
-        sequence = book.allocate()
+        sequence = arrival.sequence or book.allocate()
         if arrival.due_ms >= 0:
             if arrival.message.group:
                 book.delay(arrival.message.group)
@@ -224,6 +227,7 @@ class _Accepting:
                     level=joining_level(own_tags, message.level),
                 )
         if arrival.hold is not None:
+            book.arrive_held(group)
             self._held.setdefault(target.queue_id, []).append(
                 held_there(arrival.hold, sequence, message)
             )

@@ -260,6 +260,10 @@ class _Clearing:
         leases = [_returned_lease(each.lease, self._now_ms) for each in back.values()]
         book = self._order.book(shard, shard.queue(self._queue_id))
         book.settle_all([each.lease for each in gone.values()], leases)
+        for each in back.values():
+            if each.hold is not None and each.locked:
+                book.depart(each.locked, each.lease.sequence)
+                book.settle(each.locked, (), [])
         for each in delayed.values():
             if each.message.group:
                 book.delay(each.message.group)
@@ -393,6 +397,8 @@ class DeparturesCleared(Event, frozen=True):
         if shard.full_targets:
             for departure in gone:
                 shard.full_targets.pop(departure.target_queue_id, None)
+        if queue is not None and any(departure.transfers for departure in gone):
+            shard.plan_pulse(queue, self.cleared_at_ms)  # the next ones go
         _go_on(shard, queue, gone, self.cleared_at_ms)
 
     @override

@@ -18,6 +18,7 @@ from visibility.contract.model import Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import AttemptKnown, GroupsHeld, IdsKnown, LockedGroups
 from visibility.rules.decided import Outcome
+from visibility.rules.group_locks import WAITS, waiting_groups
 from visibility.rules.groups import FifoBook
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.queue_parts import closing
@@ -74,7 +75,7 @@ def decide_find_groups(shard: ShardState, request: Request, stamp: Stamp) -> Out
 def _has(shard: ShardState, queue: QueueState, group: bytes) -> bool:
     if group in queue.in_flight_by_group or group in queue.quarantined.groups:
         return True
-    if group in queue.locked:
+    if queue.locked.get(group) == WAITS:
         return True
     row = queue.groups.get(group) or shard.rows.group(queue.queue_id, group)
     return row is not None and bool(row.count or row.delayed)
@@ -107,9 +108,9 @@ def decide_read_locked_groups(shard: ShardState, request: Request, stamp: Stamp)
     """A page of them, in the order of their locks."""
     operation = request.operation
     assert isinstance(operation, ReadLockedGroups)
-    locked = shard.queue(request.queue.queue_id).locked
+    waiting = waiting_groups(shard.queue(request.queue.queue_id))
     begin = operation.place
-    return LockedGroups(list(islice(locked, begin, begin + PAGE_GROUPS))), ()
+    return LockedGroups(list(islice(waiting, begin, begin + PAGE_GROUPS))), ()
 
 
 def decide_unlock_groups(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -117,7 +118,8 @@ def decide_unlock_groups(shard: ShardState, request: Request, stamp: Stamp) -> O
     operation = request.operation
     assert isinstance(operation, UnlockGroups)
     queue = shard.queue(request.queue.queue_id)
-    groups = [group for group in dict.fromkeys(operation.groups) if group in queue.locked]
+    locked = queue.locked
+    groups = [each for each in dict.fromkeys(operation.groups) if locked.get(each) == WAITS]
     book = FifoBook(shard, queue)
     book.unlock(groups)
     return None, book.events()

@@ -22,7 +22,7 @@ from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import GROUP, HEAD, group_key, row_key
 from visibility.rows.row_values import GroupRow
 from visibility.rules.events import Event
-from visibility.rules.group_locks import GroupsLocked, GroupsUnlocked, must_ask
+from visibility.rules.group_locks import LEAVES, GroupsLocked, GroupsUnlocked, must_ask
 from visibility.state.queue_state import Blocked, QueueState
 from visibility.state.shard_state import ShardState
 
@@ -115,6 +115,9 @@ class GroupBook:
             order = self._order_of_arrival(group, sequence)
         self._rows[group] = GroupRow(row.count + 1, first, order, row.delayed)
 
+    def arrive_held(self, group: bytes) -> None:
+        """Add a message that an operator holds: it is in no line. Raises DamagedRecord."""
+
     def _order_of_arrival(self, group: bytes, sequence: int) -> int:
         """The order of a group that is not listed, now that this message arrives; 0 if it may not
         be received."""
@@ -162,7 +165,7 @@ class GroupBook:
 class FifoBook(GroupBook):
     """The same for a FIFO queue, whose groups wait for their messages in flight."""
 
-    __slots__ = ("_departed", "_left", "_locks", "_unlocked")
+    __slots__ = ("_departed", "_leaving", "_left", "_locks", "_unlocked")
 
     _fifo = True
 
@@ -174,7 +177,8 @@ class FifoBook(GroupBook):
         """Messages that leave their group's line but are still in it on disk."""
         self._departed: dict[bytes, set[int]] | None = None
         self._locks: list[bytes] | None = None
-        self._unlocked: Collection[bytes] = ()
+        self._leaving: list[bytes] = []
+        self._unlocked: list[bytes] = []
 
     def place_after_delay(self, sequence: int) -> int:
         """See `GroupBook`. It keeps its place."""
@@ -202,14 +206,33 @@ class FifoBook(GroupBook):
             return 0
         return sequence
 
+    def arrive_held(self, group: bytes) -> None:
+        """See `GroupBook`."""
+        if self._is_locked(group) or self.row(group).count:
+            return
+        if must_ask(self._shard, self._queue, group):
+            self._locks = [*(self._locks or ()), group]
+
+    def begin_leaving(self, group: bytes) -> None:
+        """Give out nothing of a group any more that goes to the next part, until all of it has
+        left. Raises DamagedRecord."""
+        reason = self._queue.locked.get(group)
+        if not (self.row(group).count or self.in_flight_by_group(group)):
+            self._unlocked += () if reason is None else (group,)
+        elif reason != LEAVES:
+            self._leaving.append(group)
+        self.settle(group, (), [])
+
     def _is_locked(self, group: bytes) -> bool:
         if self._locks is not None and group in self._locks:
+            return True
+        if group in self._leaving:
             return True
         return group in self._queue.locked and group not in self._unlocked
 
     def unlock(self, groups: Collection[bytes]) -> None:
         """Let groups go on: no earlier part has messages of them. Raises DamagedRecord."""
-        self._unlocked = groups
+        self._unlocked += groups
         for group in groups:
             self.settle(group, (), [])
 
@@ -252,6 +275,8 @@ class FifoBook(GroupBook):
         first = min([*back, row.first] if row.count else back, default=row.first)
         held = self.in_flight_by_group(group).difference(gone, back)
         row = GroupRow(count, first, row.order, row.delayed)
+        if not (count or held or row.delayed) and self._queue.locked.get(group) == LEAVES:
+            self._unlocked.append(group)
         listed = (
             bool(count)
             and group not in self._blocked
@@ -285,7 +310,9 @@ class FifoBook(GroupBook):
         queue_id = self._queue.queue_id
         events = super().events()
         if self._unlocked:
-            events = (GroupsUnlocked(queue_id, list(self._unlocked)), *events)
+            events = (GroupsUnlocked(queue_id, list(dict.fromkeys(self._unlocked))), *events)
+        if self._leaving:
+            events = (GroupsLocked(queue_id, self._leaving, LEAVES), *events)
         if self._locks:
             events = (GroupsLocked(queue_id, self._locks), *events)
         return events

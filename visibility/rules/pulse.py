@@ -27,6 +27,7 @@ from visibility.rules.archive_batches import (
 )
 from visibility.rules.at_most_once import end_taken
 from visibility.rules.events import Event
+from visibility.rules.group_transfers import advance_group_transfers
 from visibility.rules.groups import GroupBook
 from visibility.rules.hold_messages import end_holds, needs_release
 from visibility.rules.leases import lease_of, no_lease
@@ -379,6 +380,7 @@ STEPS: tuple[Step, ...] = (
     _send_to_the_back,
     advance_move_tasks,
     advance_transfers,
+    advance_group_transfers,
     end_quarantine,
     end_holds,
     end_taken,

@@ -124,7 +124,7 @@ def gives_nothing(shard: ShardState, queue: QueueState, now_ms: int) -> bool:
     row = shard.parts.get(queue.queue_id)
     if row is None or not row.closed_version or now_ms - row.closed_at_ms < GIVES_OUT_MS:
         return False
-    return not queue.fifo and not blocked_by(queue)
+    return not blocked_by(queue)
 
 
 def unfinished_closings(shard: ShardState, now_ms: int) -> Iterator[PartChanged]:
@@ -164,6 +164,7 @@ def decide_check_part(shard: ShardState, request: Request, stamp: Stamp) -> Outc
         shown.visible,
         shown.in_flight,
         shown.delayed,
+        queue.stored + queue.quarantined.lost + queue.departed,
         waits,
     ), events
 

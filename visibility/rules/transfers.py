@@ -45,7 +45,7 @@ PACE_MS = 20
 """Time from one step to the next, so that requests of other queues do not wait for long."""
 OUTBOX_SHARE = 4
 """Transfers fill up to this part of an outbox, a quarter."""
-_STEP_BYTES = 512 << 10
+STEP_BYTES = 512 << 10
 _PAGE = 16
 """Delayed messages that are read at once."""
 
@@ -60,12 +60,15 @@ def check_here(shard: ShardState, definition: QueueDefinition, sequence: int) ->
     if (queue_id, sequence) in shard.outbox.transfers:
         raise Departing()
     number = number_in(sequence)
-    if definition.settings.fifo and number == definition.part_number:
-        return  # it stays until it is deleted
     row = shard.parts.get(queue_id)
     if row is not None and row.closed_version:
         raise Moved()
     if number == definition.part_number:
+        return
+    if definition.settings.fifo:
+        known = max((part.number for part in definition.parts), default=definition.part_number)
+        if number > definition.last_part or definition.part_number < known:
+            raise Moved()
         return
     is_later = sequence >= shard.queue(queue_id).next_sequence and number > definition.last_part
     if is_later or definition.way_of(sequence)[-1].queue_id != queue_id:
@@ -92,10 +95,7 @@ def advance_transfers(
 ) -> tuple[tuple[Event, ...], int | None]:
     """Transfer the oldest messages that nobody has; see `pulse.Step`. A part that may not go on is
     looked at again by `CheckPart`."""
-    row = shard.parts.get(queue.queue_id)
-    if row is None or not row.closed_version or row.drained_version or definition.settings.fifo:
-        return (), None
-    if not definition.parts or definition.part.is_open or blocked_by(queue):
+    if definition.settings.fifo or not may_transfer(shard, queue, definition):
         return (), None
     heir = definition.way_of(definition.first_sequence)[-1]
     if shard.definitions.queue_of_id(heir.queue_id) is None:
@@ -107,6 +107,14 @@ def advance_transfers(
             return (), None
     events = step.events()
     return events, stamp.now_ms + PACE_MS if events else None
+
+
+def may_transfer(shard: ShardState, queue: QueueState, definition: QueueDefinition) -> bool:
+    """True for a part that is closed, not empty, and free to give what it has."""
+    row = shard.parts.get(queue.queue_id)
+    if row is None or not row.closed_version or row.drained_version:
+        return False
+    return bool(definition.parts) and not definition.part.is_open and not blocked_by(queue)
 
 
 class _Leaving(NamedTuple):
@@ -200,7 +208,7 @@ class _Step:
         leaving = len(self._moves) + len(self._delayed) + len(self._departures)
         return (
             leaving >= STEP_MESSAGES
-            or self._size >= _STEP_BYTES
+            or self._size >= STEP_BYTES
             or not self._departures.has_room_in(OUTBOX_SHARE)
         )
 

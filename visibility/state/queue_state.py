@@ -199,8 +199,8 @@ class QueueState:
     """The use that each priority made of its shares; volatile."""
     quarantined: Quarantine = field(default_factory=Quarantine)
     """The messages that cannot be served."""
-    locked: dict[bytes, None] = field(default_factory=dict)
-    """FIFO: groups that wait until no earlier part of the queue has messages of them."""
+    locked: dict[bytes, int] = field(default_factory=dict)
+    """FIFO: groups that give out nothing, with the reason, see `group_locks.py`."""
     holds: dict[int, Hold] = field(default_factory=dict)
     """Holds of operators, by sequence; of some, the message is gone."""
     in_flight: int = 0

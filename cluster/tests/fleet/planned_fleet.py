@@ -27,15 +27,16 @@ CLUSTERS = [Cluster("1", (0, 1, 2), 1), Cluster("2", (3, 4, 5), 1)]
 
 
 class Answering:
-    """The way to shards; `in_flight` are the messages in flight of each part."""
+    """The way to shards; each part has so many `messages`, of which some are `in_flight`."""
 
     def __init__(self) -> None:
+        self.messages = 1
         self.in_flight = 0
         self.asked = 0
 
     async def ask(self, request: Any) -> PartReading:
         self.asked += 1
-        return PartReading(0, 0, 5, 1, self.in_flight, 0, "")
+        return PartReading(0, 0, 5, 1, self.in_flight, 0, self.messages, "")
 
 
 class Metered:
@@ -130,7 +131,9 @@ class World:
                 await process.manager.tick()
 
     async def hot_queue(self, name: str = "hot") -> QueueDefinition:
-        queue = await self.a.catalog.create_queue(owner(name), {}, {})
+        queue = await self.a.catalog.create_queue(
+            owner(name), {"FifoQueue": "true"} if name.endswith(".fifo") else {}, {}
+        )
         await self.b.catalog.shown(self.a.catalog.revision)
         self.loads[PartLoad(str(queue.queue_id), 0, 0.7)] = queue.shard
         return queue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cluster.fleet.plan_table import Kind
+from cluster.fleet.plan_table import Kind, Part, PartState
 from cluster.fleet.reasons import Why
 from cluster.tests.fleet.fleets import SmallFleet, of_kind, refusals
 
@@ -164,6 +164,27 @@ def test_a_queue_that_stays_holds_up_no_other_one() -> None:
     made = fleet.plan()
     assert [move.queue for move in made.changes] == ["q3"]
     assert [each.reason.why for each in made.refusals] == [Why.STAYS] * 3
+
+
+def test_a_fifo_part_stays_until_the_one_before_it_is_empty() -> None:
+    fleet = SmallFleet()
+    for number in range(2):
+        fleet.queue(f"q{number}.fifo", 0, is_fifo=True)
+        before = fleet.records.queues[f"q{number}.fifo"]
+        earlier = before.parts[0]._replace(shard=6, state=PartState.DRAINING, high=1 << 63)
+        later = Part(16, 0, low=(1 << 63) * number)
+        fleet.records.put(before._replace(parts=(earlier, later)))
+        fleet.ask(f"q{number}.fifo", 0, 0.0, messages=7)
+    fleet.records.clusters["a"] = fleet.records.clusters["a"]._replace(is_draining=True)
+    fleet.report(10)
+    made = fleet.plan()
+    assert [move.queue for move in made.changes] == ["q1.fifo"], "its groups are others"
+    (refusal,) = made.refusals
+    assert (refusal.of, refusal.reason.why) == ("q0.fifo", Why.BACKLOG)
+    fleet.ask("q0.fifo", 0, 0.0)
+    fleet.records.emptied.add(("q0.fifo", 0))
+    fleet.report(10)
+    assert [move.queue for move in fleet.plan().changes] == ["q0.fifo", "q1.fifo"]
 
 
 def test_emptying_goes_before_relief_and_splits() -> None:

@@ -22,7 +22,7 @@ from cluster.fleet.load_records import LOADS, RECORD_MAX, LoadBoard, encode_load
 from cluster.fleet.loads import HostLoad, PartLoad, ShardLoad
 from cluster.fleet.plan_records import Mode
 from cluster.fleet.plan_table import Change, Fleet
-from cluster.fleet.planner import Planner, ShownPlan, Sources
+from cluster.fleet.planner import NotNow, Planner, ShownPlan, Sources
 from cluster.fleet.planner_key import PlannerHolder, PlannerKey
 from cluster.members.host_lease import HostLease
 from cluster.tests.coordinations import Hosts, simulated_hosts
@@ -103,6 +103,27 @@ async def test_a_planner_that_is_on_makes_its_changes(hosts: Hosts) -> None:
     assert [change.queue for change in process.applied] == ["q"]
     assert process.planner.decided == {("split", "hot-queue", "done"): 1}
     assert "change_made" in {each["event"] for each in lines}
+
+
+async def test_a_change_that_its_queue_does_not_allow_holds_up_no_other_one(hosts: Hosts) -> None:
+    fleet = hot_fleet()
+    fleet.queue("hotter", 3)
+    fleet.ask("hotter", 0, 0.7)
+    process = Process(hosts, "a", fleet)
+    apply = process.apply
+
+    async def refused(change: Change, conditions: Mapping[str, int]) -> Outcome | NotNow:
+        return NotNow("busy") if change.queue == "hotter" else await apply(change, conditions)
+
+    process.planner = Planner(
+        process.key, process.sources._replace(apply=refused), lambda: fleet.now_ms
+    )
+    process.planner.mode = Mode.ON
+    with capture_logs() as lines:
+        await process.ticks(5)
+    assert [change.queue for change in process.applied] == ["q"]
+    (line,) = [each for each in lines if each["event"] == "change_not_available"]
+    assert (line["queue"], line["means"]) == ("hotter", "busy")
 
 
 async def test_a_paused_planner_goes_on_saying_what_it_would_do(hosts: Hosts) -> None:

@@ -11,9 +11,11 @@ import pytest
 from cluster.coordination.coordination import Outcome, Transaction, Unavailable, Unknown
 from cluster.fleet.plan_records import MANAGER, Mode
 from cluster.fleet.plan_table import Change, Kind
+from cluster.fleet.planner import NotNow
 from cluster.fleet.reasons import Why, reason
 from cluster.fleet.steps import StepRefused, not_available
 from cluster.tests.fleet.planned_fleet import CLUSTERS, World, only_change
+from visibility.contract.errors import UnsupportedOperation
 from visibility.contract.model import QueueDefinition
 
 
@@ -248,6 +250,10 @@ async def test_what_this_release_cannot_do_is_said(world: World) -> None:
     assert "no part 7" in missing(Kind.MOVE, Why.UNEVEN, (7,), (3,))
     assert missing(Kind.GROW_HAND, Why.HAND_FULL, (), ())
     assert "home" in missing(Kind.SHRINK, Why.IDLE_PARTS, (0,), ())
+    queue = await world.hot_queue("q.fifo")
+    assert missing(Kind.MOVE, Why.UNEVEN, (0,), (3,)) == ""
+    assert "FIFO" in missing(Kind.SHRINK, Why.IDLE_PARTS, (0,), ())
+    queue = await world.hot_queue()
     assert "more than" in missing(Kind.SPLIT, Why.HOT_QUEUE, (), tuple(range(100, 200)))
 
 
@@ -298,6 +304,24 @@ async def test_a_move_of_a_whole_queue_is_one_transaction_and_is_undone_by_anoth
         (0, False),
     ]
     assert len((await world.a.manager.read()).made) == 2
+
+
+async def test_a_fifo_queue_moves_again_when_the_part_that_it_left_is_empty(world: World) -> None:
+    queue = await world.hot_queue("q.fifo")
+    await world.ticks(1)
+    await world.b.manager.apply(a_move(queue, queue, 3), "me", await world.b.manager.read())
+    moved = await world.home_of(queue)
+    assert [(part.shard, part.is_open) for part in moved.parts] == [(3, True), (0, False)]
+
+    again = a_move(moved, moved, 4)
+    outcome = await world.a.manager._apply(again, {})
+    assert isinstance(outcome, NotNow)
+    assert "still given the messages of part 0" in outcome.means
+    with pytest.raises(UnsupportedOperation):
+        await world.b.manager.undo("", "me", await world.b.manager.read())
+    world.b.router.messages = 0
+    await world.b.manager.apply(again, "me", await world.b.manager.read())
+    assert (await world.home_of(queue)).shard == 4
 
 
 async def test_a_part_that_is_not_the_home_moves_alone(world: World) -> None:

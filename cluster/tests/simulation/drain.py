@@ -8,7 +8,7 @@ from random import Random
 from cluster.tests.simulation import queues
 from cluster.tests.simulation.client import Client
 from cluster.tests.simulation.operator import Operator
-from cluster.tests.simulation.resizing import become_whole, check_whole, look_at_all
+from cluster.tests.simulation.resizing import become_whole, check_whole
 from cluster.tests.simulation.simulation import Simulation
 from visibility.contract.model import QueueCounters
 from visibility.tests.prepared import counters
@@ -54,7 +54,7 @@ async def _rest(simulation: Simulation, client: Client) -> None:
             await operator.release_all()
         await asyncio.sleep(_REST_S)
         if simulation.machine.queues.before:
-            await look_at_all(client)  # as leaders do all the time
+            await become_whole(client)  # leaders look all the time, operators try again
         all_counted = [await _counted(client, name) for name in simulation.history.queues]
         if not simulation.is_moving and all(
             each is not None and each[1:] == (0, 0) for each in all_counted

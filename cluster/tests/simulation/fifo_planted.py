@@ -3,11 +3,14 @@ for the time of a test."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from cluster.parts.split_fifo_sends import SplitFifoSends
 from cluster.tests.simulation.planting import Plant
 from visibility.contract.model import QueueDefinition
+from visibility.contract.stored_message import Arrival
+from visibility.rows.row_values import Departure
 from visibility.rules import earlier_parts, groups
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -50,10 +53,21 @@ def count_waiting_messages_only(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(earlier_parts, "_has", has)
 
 
+def transfer_under_new_sequences(patch: pytest.MonkeyPatch) -> None:
+    """A transferred message comes behind those that were sent to the new part."""
+    arrival = Departure.arrival
+
+    def last(self: Departure, number: int) -> Arrival:
+        return msgspec.structs.replace(arrival(self, number), sequence=0)
+
+    patch.setattr(Departure, "arrival", last)
+
+
 PLANTS: tuple[Plant, ...] = (
     serve_a_group_at_once,
     answer_without_closing,
     ask_the_part_before_only,
     ask_for_no_ids,
     count_waiting_messages_only,
+    transfer_under_new_sequences,
 )

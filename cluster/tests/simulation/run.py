@@ -47,7 +47,14 @@ from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.model import QueueCounters
-from visibility.rules import dead_letters, departures, move_steps, queue_parts, transfers
+from visibility.rules import (
+    dead_letters,
+    departures,
+    group_transfers,
+    move_steps,
+    queue_parts,
+    transfers,
+)
 
 STEPS = 20
 """Steps of each client."""
@@ -63,6 +70,7 @@ _LESS: tuple[tuple[ModuleType, str, int], ...] = (
     (dead_letters, "MOVES_MAX", _STEP_MESSAGES),
     (move_steps, "CHUNK_MESSAGES", _STEP_MESSAGES),
     (transfers, "STEP_MESSAGES", _STEP_MESSAGES),
+    (group_transfers, "STEP_MESSAGES", 2),
     (departures, "PAGE_MESSAGES", _STEP_MESSAGES),
     (queue_parts, "RETRIES_OVER_MS", 60_000),
 )
