@@ -300,6 +300,7 @@ class MessagesMoved(Event, frozen=True):
             elif target is not source:
                 source.counts.moved_out += 1
                 target.counts.moved_in += 1
+                target.counts.add_death(move.message)
             sequence = move.target_sequence
             target.next_sequence = max(target.next_sequence, sequence + 1)
             target.waiting += 1

@@ -62,6 +62,15 @@ class Counts(msgspec.Struct):
     """Number of messages when the shard was loaded."""
     quarantined: int = 0
     """Messages found damaged."""
+    deaths: dict[str, int] = {}
+    """Those of `moved_in` that are dead letters, by cause; with HOPS those that went from here to the
+    archive instead."""
+
+    def add_death(self, message: StoredMessage) -> None:
+        """Count a message that came from another queue, if it is a dead letter."""
+        death = message.death
+        if death is not None and message.dead_letter_source_arn is not None:
+            self.deaths[death.cause] = self.deaths.get(death.cause, 0) + 1
 
     @property
     def there(self) -> int:
@@ -259,6 +268,8 @@ class QueueState:
     expiries_after: tuple[int, int] = (0, 0)
     """No time to live ends at this (expires_ms, sequence) or before, NEVER_MS if none ends;
     volatile."""
+    expiries_passed: tuple[int, int] = (0, 0)
+    """Messages up to this one stay for now although their time to live is over; volatile."""
     pulse_at_ms: int = 0
     """Time of the queue's next pulse, 0 for never; volatile."""
     waits_for_key: bool = False
