@@ -46,6 +46,11 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
         return self.clock_ms or self.sent_at_ms
 
 
+def death_of(message: StoredMessage) -> Death | None:
+    """The death of a message that is a dead letter now; None too if a version before 0.2 moved it."""
+    return None if message.dead_letter_source_arn is None else message.death
+
+
 class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The time at which a received message may be received again, and its history in this queue.
 

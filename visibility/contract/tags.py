@@ -79,6 +79,9 @@ def check_together(tags: Mapping[str, str], given: Mapping[str, str], *, fifo: b
     """Refuse tags of this service that contradict others of the queue, or its type. `tags` are
     those that it is to have, `given` those of the request. Raises InvalidParameterValue."""
     check_delivery(tags)
+    if tags.get(ARCHIVE_TAG) == ARCHIVE_NONE:
+        reason = f"the queue has tag {ARCHIVE_TAG} with value {ARCHIVE_NONE}"
+        check_archive(tags if ARCHIVE_TAG in given else given, reason)
     for key in given:
         row = OWN_TAGS.get(key)
         if row is None:
@@ -87,6 +90,17 @@ def check_together(tags: Mapping[str, str], given: Mapping[str, str], *, fifo: b
             raise InvalidParameterValue(f"Tag {key} is not valid for a FIFO queue.")
         if row.check is not None:
             row.check(tags)
+
+
+def check_archive(tags: Mapping[str, str], reason: str) -> None:
+    """Refuse tags that send messages to an archive; `reason` says why there is none. Raises
+    InvalidParameterValue."""
+    for key, value in tags.items():
+        row = OWN_TAGS.get(key)
+        if row is not None and row.to_archive == value:
+            raise InvalidParameterValue(
+                f"Tag {key} with value {value} needs an archive, but {reason}."
+            )
 
 
 def own_tags_of(tags: Mapping[str, str]) -> dict[str, str]:

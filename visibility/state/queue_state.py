@@ -19,7 +19,7 @@ import msgspec
 
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.contract.stored_message import Hold, Lease, StoredMessage, death_of
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
 from visibility.rows.state_rows import write_queue
@@ -68,8 +68,8 @@ class Counts(msgspec.Struct):
 
     def add_death(self, message: StoredMessage) -> None:
         """Count a message that came from another queue, if it is a dead letter."""
-        death = message.death
-        if death is not None and message.dead_letter_source_arn is not None:
+        death = death_of(message)
+        if death is not None:
             self.deaths[death.cause] = self.deaths.get(death.cause, 0) + 1
 
     @property

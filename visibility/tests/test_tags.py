@@ -117,6 +117,21 @@ def test_no_second_delivery_and_none_in_flight_contradict_at_most_once(other: st
     assert checked_tags("q", useless, least) == useless | least
 
 
+@pytest.mark.parametrize("tag", ["holdfast:expired", "holdfast:overflow"])
+def test_a_queue_that_archives_nothing_sends_nothing_to_the_archive(tag: str) -> None:
+    nothing, archived = {"holdfast:archive": "none"}, {tag: "archive"}
+
+    for before, given in ((nothing, archived), (archived, nothing), ({}, nothing | archived)):
+        with pytest.raises(InvalidParameterValue) as caught:
+            checked_tags("q", before, given)
+        assert caught.value.message == (
+            f"Tag {tag} with value archive needs an archive, but the queue has tag "
+            "holdfast:archive with value none."
+        )
+    assert checked_tags("q", nothing | archived, {"team": "shop"})
+    assert checked_tags("q", nothing, {tag: "dead-letter"})
+
+
 def test_a_tag_from_before_does_not_keep_others_from_being_set() -> None:
     before = {"holdfast:archive": "everything"}
 
