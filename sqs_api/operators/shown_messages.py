@@ -52,7 +52,8 @@ class ShownHold(TypedDict):
 
 class ShownMessage(TypedDict):
     """A message. A body is cut in lists, and null if it is masked or cannot be read; `priority` is
-    null for a message without one. `cause`, `died_at_ms` and `hops` tell how it became a dead letter."""
+    null for a message without one. `cause`, `died_at_ms` and `hops` tell how it became a dead
+    letter."""
 
     sequence: int
     message_id: str

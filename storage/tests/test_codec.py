@@ -55,6 +55,7 @@ FIFO_QUEUE = QueueRow(
     levels=[(5, 9, 300)],
     size=70_000,
     sized_from=7,
+    rescued=5,
 )
 HOLD = Hold(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
@@ -221,14 +222,14 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "queue": (
         QUEUE,
-        "01efeeedb9dc0010ce000111700c090000000000c2000001009000ff",
+        "0177786e88dc0011ce000111700c090000000000c2000001009000ff00",
     ),
     "FIFO queue": (
         FIFO_QUEUE,
         "01"
-        "c88ac3c2"
-        "dc0010ce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe568"
-        "0107cdea60cd012c91930509cd012cce0001117007",
+        "be06ce50"
+        "dc0011ce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe568"
+        "0107cdea60cd012c91930509cd012cce000111700705",
     ),
     "group": (
         GROUP_ROW,

@@ -46,6 +46,11 @@ def next_death(before: Death | None, cause: str, at_ms: int) -> Death:
     return Death(cause, at_ms, hops + (cause in _BY_THEMSELVES))
 
 
+def was_rescued(death: Death | None, at_ms: int) -> bool:
+    """True if the message died at this instant, since its queue was deleted."""
+    return death is not None and death.cause == QUEUE_DELETED and death.at_ms == at_ms
+
+
 def is_at_end(death: Death | None, cause: str) -> bool:
     """True if a message may not die of this cause any more, as it would go round for ever."""
     return death is not None and death.hops >= HOPS_MAX and cause in _BY_THEMSELVES

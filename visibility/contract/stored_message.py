@@ -47,7 +47,8 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def death_of(message: StoredMessage) -> Death | None:
-    """The death of a message that is a dead letter now; None too if a version before 0.2 moved it."""
+    """The death of a message that is a dead letter now; None for others, and for those of versions
+    before 0.2."""
     return None if message.dead_letter_source_arn is None else message.death
 
 

@@ -13,6 +13,7 @@ from visibility.contract.delivery import DELIVERY_TAGS, check_delivery
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.length import LENGTH_TAGS
 from visibility.contract.levelling import LEVELLING_TAGS
+from visibility.contract.on_delete import ON_DELETE_TAGS
 from visibility.contract.own_tag import PREFIX, OwnTag
 from visibility.contract.priority import PRIORITY_TAGS
 from visibility.contract.retry_backoff import RETRY_TAGS
@@ -54,6 +55,7 @@ OWN_TAGS = {
         *PRIORITY_TAGS,
         *LENGTH_TAGS,
         *DELIVERY_TAGS,
+        *ON_DELETE_TAGS,
     )
 }
 """The tags, by key."""

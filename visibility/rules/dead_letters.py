@@ -1,5 +1,5 @@
-"""DeadLetters: moves to the dead-letter queue, of messages that were received too often and of those
-that other features give up.
+"""DeadLetters: moves to the dead-letter queue, of messages that were received too often and of
+those that other features give up.
 
 The move keeps the message and its count, and notes the cause. Retention of a standard queue still
 counts from the first send, of a FIFO queue from the move; there the deduplication id becomes the
@@ -135,11 +135,12 @@ class DeadLetters:
         received."""
         return self._allowed is not None and received >= self._allowed
 
-    def move(self, lease: Lease, message: StoredMessage, *, waits: bool) -> bool:
+    def move(self, lease: Lease, message: StoredMessage, *, waits: bool, due_ms: int = -1) -> bool:
         """Move a message, or leave it until its key is there; False if it cannot be sealed for its
         target, that is full, or it may go no further: then it stays.
 
-        `lease` is the one that ended; `waits` means that the message is in its group's line.
+        `lease` is the one that ended; `waits` means that the message is in its group's line. A
+        delayed one has its key, `due_ms`.
         """
         target = self._target
         assert target is not None
@@ -160,16 +161,20 @@ class DeadLetters:
         ):
             return False
         if self._departures is not None:
-            return self._depart(self._departures, lease, message, sealed, waits=waits)
+            return self._depart(
+                self._departures, lease, message, sealed, waits=waits, due_ms=due_ms
+            )
         if waits and message.group:
             self.source_book.leave(message.group, lease.sequence)
+        elif due_ms >= 0 and message.group:
+            self.source_book.end_delay(message.group)
         self._size += len(message.data)
         moved = self._moved(lease, sealed, target)
         sequence = self._book.allocate()
         if moved.group:
             self._book.arrive(moved.group, sequence)
         resealed = sealed is not message
-        self.moves.append(Move(lease, -1, target.queue_id, sequence, moved, resealed))
+        self.moves.append(Move(lease, due_ms, target.queue_id, sequence, moved, resealed))
         return True
 
     def _end(self, lease: Lease, message: StoredMessage) -> bool:
@@ -193,6 +198,7 @@ class DeadLetters:
         sealed: StoredMessage,
         *,
         waits: bool,
+        due_ms: int,
     ) -> bool:
         target = self._target
         assert target is not None
@@ -200,10 +206,13 @@ class DeadLetters:
             return False
         if waits and message.group:
             self.source_book.depart(message.group, lease.sequence)
+        elif due_ms >= 0 and message.group:
+            self.source_book.end_delay(message.group)
         before = departures.size
         if shares_out(target):
             target = target.part_for(message.group)
-        departures.add(lease, message, target, self._moved(lease, sealed, target))
+        arriving = self._moved(lease, sealed, target)
+        departures.add(lease, message, target, arriving, due_ms=due_ms)
         self._size += departures.size - before
         return True
 

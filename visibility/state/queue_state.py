@@ -63,8 +63,8 @@ class Counts(msgspec.Struct):
     quarantined: int = 0
     """Messages found damaged."""
     deaths: dict[str, int] = {}
-    """Those of `moved_in` that are dead letters, by cause; with HOPS those that went from here to the
-    archive instead."""
+    """Those of `moved_in` that are dead letters, by cause; with HOPS those that went from here to
+    the archive instead."""
 
     def add_death(self, message: StoredMessage) -> None:
         """Count a message that came from another queue, if it is a dead letter."""
@@ -229,6 +229,8 @@ class QueueState:
     """Bytes of its messages in the outbox."""
     departed: int = 0
     """Messages of this queue in the outbox; they are in no other count."""
+    rescued: int = 0
+    """Messages that went to the dead-letter queue when this one was deleted."""
     transferring: int = 0
     """Those of them that go to another part of the queue, which clients see here."""
     transferring_delayed: int = 0
@@ -355,6 +357,7 @@ class QueueState:
             self._levels_row() if self.levels else _NO_LEVELS,
             self.size,
             self.sized_from,
+            self.rescued,
         )
         spans = {span: self.spans.get(span, 0) for span in self.changed_spans}
         write_queue(changes, self.queue_id, row, spans)
@@ -371,6 +374,7 @@ class QueueState:
         queue.waiting = row.waiting
         queue.size = row.size
         queue.sized_from = row.next_sequence if row.sized_from < 0 else row.sized_from
+        queue.rescued = row.rescued
         queue.continues = row.continues
         queue.first_sequence = row.first_sequence
         queue.delayed = row.delayed

@@ -67,7 +67,7 @@ def test_the_known_tags_take_their_values() -> None:
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
             "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
             "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow, "
-            "holdfast:delivery.",
+            "holdfast:delivery, holdfast:on-delete.",
         ),
         (
             "Holdfast:archive",
@@ -78,7 +78,7 @@ def test_the_known_tags_take_their_values() -> None:
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
             "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
             "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow, "
-            "holdfast:delivery.",
+            "holdfast:delivery, holdfast:on-delete.",
         ),
     ],
 )
