@@ -132,6 +132,8 @@ class QueueReport(msgspec.Struct, frozen=True):
     groups: GroupGauges | None = None
     """None for the same reasons, and for a queue with neither groups in flight nor noisy ones."""
     deaths: dict[str, int] = {}
+    rescued: int = 0
+    """Messages that went to the dead-letter queue when the queue was deleted."""
 
     @property
     def stored(self) -> int:
@@ -234,6 +236,7 @@ def add_reports(one: QueueReport, other: QueueReport) -> QueueReport:
         oldest=_older(one.oldest, other.oldest),
         groups=_together(one.groups, other.groups),
         deaths=dict(Counter(one.deaths) + Counter(other.deaths)),
+        rescued=one.rescued + other.rescued,
         **sums,
     )
 
@@ -288,6 +291,7 @@ def _report(queue: QueueState) -> QueueReport:
         counts.moved_in,
         counts.moved_out,
         deaths=dict(counts.deaths),
+        rescued=queue.rescued,
     )
 
 

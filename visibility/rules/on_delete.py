@@ -8,9 +8,12 @@ kept until its retention ends. A restored queue has what is left again; what had
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from visibility.contract.death import QUEUE_DELETED
+from visibility.contract.limits import TAKEN_UNTIL_MS
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.on_delete import outlive
 from visibility.contract.operations import Operation
@@ -178,10 +181,14 @@ class _Step:
             return Progress(is_done=False, again_in_ms=_AGAIN_MS)
         if next_sequence:
             return Progress(False, next_sequence, blocked=blocked)
-        is_waiting = self._blocked or queue.delayed or any(map(self._is_in_flight, queue.entries))
-        if is_waiting and not queue.departed:
-            return Progress(is_done=False, again_in_ms=_AGAIN_MS)
+        ends_ms = [queue.entries[each].lease.visible_at_ms for each in self._in_flight()]
+        if (ends_ms or self._blocked or queue.delayed) and not queue.departed:
+            left_ms = min(ends_ms, default=TAKEN_UNTIL_MS) - self._stamp.now_ms
+            return Progress(is_done=False, again_in_ms=min(left_ms, _AGAIN_MS))
         return _rest(queue)
+
+    def _in_flight(self) -> Iterator[int]:
+        return filter(self._is_in_flight, self._queue.entries)
 
 
 OPERATIONS: Operations = {
