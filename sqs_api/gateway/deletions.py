@@ -21,6 +21,7 @@ from cluster.catalog.catalog_records import KeptQueue, KeptState
 from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.shards.queue_watch import PRINCIPAL, QueueWatch
 from cluster.shards.router import Router
+from cluster.shards.shard_report import QueueReport
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.on_delete import outlive
@@ -94,11 +95,19 @@ class Deletions:
 
     def messages(self, restorable: list[KeptQueue]) -> list[int]:
         """Messages that restoring each of these queues would bring back."""
-        reports = self._router.queues([kept.queue for kept in restorable])
-        stored = Counter[int]()
-        for report in reports:
-            stored[report.queue_id] += report.stored
-        return [stored[kept.queue.queue_id] for kept in restorable]
+        return self._summed(restorable, lambda report: report.stored)
+
+    def rescued(self, restorable: list[KeptQueue]) -> list[int]:
+        """Messages of each of these queues that went to its dead-letter queue."""
+        return self._summed(restorable, lambda report: report.rescued)
+
+    def _summed(
+        self, restorable: list[KeptQueue], number: Callable[[QueueReport], int]
+    ) -> list[int]:
+        sums = Counter[int]()
+        for report in self._router.queues([kept.queue for kept in restorable]):
+            sums[report.queue_id] += number(report)
+        return [sums[kept.queue.queue_id] for kept in restorable]
 
     def restorable_until_ms(self, kept: KeptQueue) -> int:
         """End of its window (epoch milliseconds)."""
@@ -169,14 +178,6 @@ class Deletions:
             await asyncio.sleep(step.again_in_ms / 1000)
 
     # -- dead letters ------------------------------------------------------------------------------
-
-    def rescued(self, restorable: list[KeptQueue]) -> list[int]:
-        """Messages of each of these queues that went to its dead-letter queue."""
-        reports = self._router.queues([kept.queue for kept in restorable])
-        rescued = Counter[int]()
-        for report in reports:
-            rescued[report.queue_id] += report.rescued
-        return [rescued[kept.queue.queue_id] for kept in restorable]
 
     def _has_outliving(self, kept: KeptQueue) -> bool:
         """True if messages of a queue that is kept may leave now."""
