@@ -61,7 +61,7 @@ def _line(kept: dict[str, Any]) -> str:
 
 
 def _rescued(kept: dict[str, Any]) -> str:
-    """What a restore does not bring back."""
+    """The number of messages that a restore does not bring back."""
     letters = kept["dead_letters"]
     return f", {letters} in its dead-letter queue" if letters else ""
 

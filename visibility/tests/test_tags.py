@@ -38,6 +38,8 @@ def test_the_known_tags_take_their_values() -> None:
         {"holdfast:overflow": "archive"},
         {"holdfast:delivery": "at-least-once"},
         {"holdfast:delivery": "at-most-once"},
+        {"holdfast:on-delete": "discard"},
+        {"holdfast:on-delete": "dead-letter"},
     ]
     for tags in given:
         assert checked_tags("q", {}, tags) == tags
