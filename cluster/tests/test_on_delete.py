@@ -196,6 +196,24 @@ def test_messages_in_flight_follow_after_their_lease(suffix: str) -> None:
     assert max(each.receive_count for each in deleting.dead_letters()) == 1
 
 
+@pytest.mark.parametrize("target_shard", [0, 1])
+def test_a_restored_group_goes_on_behind_a_message_whose_lease_was_over(target_shard: int) -> None:
+    deleting = Deleting(
+        ".fifo", target_tags={"holdfast:max-messages": "1"}, target_shard=target_shard
+    )
+    deleting.send("a", "b")
+    deleting.receive(1)
+    deleting.delete()
+    deleting.driver.now_ms += 30_000  # no pulse says so of a deleted queue
+    deleting.run()
+    if target_shard:
+        assert deleting.deliver() == 1
+    deleting.restore()
+
+    assert deleting.bodies() == ["a"]
+    assert [each.data for each in deleting.receive(1)] == [b"b"]
+
+
 @FIFO
 def test_delayed_messages_come_behind_the_others(suffix: str) -> None:
     deleting = Deleting(suffix, delay_s=600)

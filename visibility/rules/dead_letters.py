@@ -243,6 +243,19 @@ class DeadLetters:
             received_here=0,
         )
 
+    @property
+    def departs(self) -> bool:
+        """True if messages go to another shard, and hold their groups meanwhile."""
+        return self._departures is not None
+
+    def settle(self, leases: list[Lease]) -> None:
+        """Let the groups of these messages go on, which left; those on their way hold theirs."""
+        if not self.departs:
+            self.source_book.settle_all(leases, ())
+            return
+        for group in {lease.group for lease in leases if lease.group}:
+            self.source_book.settle(group, (), [])
+
     def events(self) -> tuple[Event, ...]:
         """The changes of the groups' indexes, then the move."""
         first = (*self.source_book.events(), *self._end_events())

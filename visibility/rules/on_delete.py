@@ -89,7 +89,7 @@ class _Step:
         self._letters = DeadLetters(shard, definition, target, stamp, QUEUE_DELETED)
         self._is_refused = False
         """True if the dead-letter queue is gone, or takes none now."""
-        self._groups: set[bytes] = set()
+        self._left: list[Lease] = []
         self._blocked = blocked
         """FIFO: groups with messages in flight or on their way, now or earlier in this pass."""
         if self._order.locks_groups:
@@ -105,8 +105,7 @@ class _Step:
         is_full = self._is_refused or self._letters.is_full
         if not next_sequence and not is_full:
             self._move_delayed()
-        for group in self._groups:
-            self._letters.source_book.settle(group, (), [])
+        self._letters.settle(self._left)
         return self._progress(next_sequence), self._letters.events()
 
     def _move_line(self, from_sequence: int) -> int:
@@ -137,11 +136,14 @@ class _Step:
             self._move(no_lease(sequence, message), message, waits=False, due_ms=due_ms)
 
     def _move(self, lease: Lease, message: StoredMessage, *, waits: bool, due_ms: int = -1) -> None:
+        moved = self._letters.moved
         self._is_refused = not self._letters.has_target or not self._letters.move(
             lease, message, waits=waits, due_ms=due_ms
         )
-        if message.group and not self._is_refused:
-            self._groups.add(message.group)
+        if self._letters.moved > moved:
+            self._left.append(lease)
+            if self._order.locks_groups and self._letters.departs:
+                self._blocked |= {message.group}
 
     def _lease(self, sequence: int, message: StoredMessage) -> Lease:
         """The message's lease or history, which a blocked group may have lost."""
