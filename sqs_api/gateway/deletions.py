@@ -37,6 +37,7 @@ _SOON_MS = 1_000
 """A longer pause ends the work on a queue until a later look."""
 _LOOK_AGAIN_S = 60.0
 """Interval at which a queue is looked at that has nothing left."""
+_LOST_MS = 600_000
 _STEPS_MAX = 2
 """Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event
 loop."""
@@ -235,7 +236,15 @@ class Deletions:
             await self._catalog.end_windows(now_ms, shards)
             if disk_is_short:
                 await self._catalog.give_up_oldest(shards)
+            await self._forget_lost(now_ms)
         self.go_on()
+
+    async def _forget_lost(self, now_ms: int) -> None:
+        """Forget tombstones on shards that are lost; requests under way find successors by them."""
+        for kept in self._catalog.kept.in_state(KeptState.DROPPING):
+            is_old = now_ms - kept.deleted_at_ms > _LOST_MS
+            if is_old and kept.queue.shard in self._catalog.removed_at_ms:
+                await self._catalog.forget_queue(kept.queue.queue_id)
 
     def _on_change(self, change: QueueChange) -> None:
         if change.kind is not Kind.CHANGED:  # without a window it is dropped at once
