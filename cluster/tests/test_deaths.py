@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -51,7 +53,7 @@ class Circle:
     def send(self, *bodies: str, group: str = "g") -> None:
         """Send messages to the first queue."""
         for body in bodies:
-            fifo = {"group": group, "deduplication_id": body} if self.suffix else {}
+            fifo: dict[str, Any] = {"group": group, "deduplication_id": body} if self.suffix else {}
             assert self.driver.submit(prepared.send(self.queues[0], body, **fifo)).refusal is None
 
     def received(self, queue: QueueDefinition) -> list[StoredMessage]:

@@ -3,6 +3,8 @@ consumer has."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -11,6 +13,7 @@ from cluster.tests.driver import Driver
 from cluster.tests.shard_pair import in_shard
 from visibility.contract.death import QUEUE_DELETED, Death
 from visibility.contract.errors import OverLimit
+from visibility.contract.model import Receipt
 from visibility.contract.outcomes import Accepted, OutboxPage, Progress
 from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rules.archive_batches import the_shard
@@ -57,7 +60,7 @@ class Deleting:
 
     def send(self, *bodies: str, group: str = "g", at_ms: int = 0) -> None:
         for body in bodies:
-            fifo = {"group": group, "deduplication_id": body} if self.suffix else {}
+            fifo: dict[str, Any] = {"group": group, "deduplication_id": body} if self.suffix else {}
             request = prepared.send(self.queue, body, at_ms=at_ms, **fifo)
             assert self.driver.submit(request).refusal is None
 
@@ -334,7 +337,7 @@ def test_a_full_dead_letter_queue_takes_them_later() -> None:
     assert not deleting.run().is_done
     assert deleting.bodies() == ["a", "b"]
     (lease,) = deleting.there.submit(prepared.receive(deleting.dead, 1)).deliveries.leases
-    receipt = prepared.Receipt(lease.sequence, lease.receive_count)
+    receipt = Receipt(lease.sequence, lease.receive_count)
     deleting.there.submit(prepared.delete(deleting.dead, receipt))
     assert deleting.run().is_done
     assert deleting.bodies() == ["b", "c"]

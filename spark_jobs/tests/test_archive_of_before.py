@@ -4,6 +4,7 @@ the table gets the columns."""
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 from deltalake import DeltaTable
 
@@ -20,7 +21,7 @@ from storage.lake.archive_schema import (
     arrow_schema,
 )
 
-LETTER = {
+LETTER: dict[str, Any] = {
     "dead_letter_cause": "expired",
     "dead_letter_at": BEGUN + timedelta(hours=1),
     "dead_letter_hops": 3,
