@@ -11,6 +11,8 @@ import pytest
 import pytest_asyncio
 
 from sqs_api.tests.keeping import HOUR_MS, MINUTE_MS, Kept, keeping
+from sqs_api.tests.operators import Operators
+from sqs_api.tests.served import serving
 from storage.engines.memory import MemoryStore
 from visibility.contract.model import QueueDefinition
 from visibility.tests import prepared
@@ -143,3 +145,27 @@ async def test_a_restart_goes_on(tmp_path: Path, *, deletes: bool) -> None:
 
     assert counters[1].visible == gone
     assert counters[queue.queue_id].visible == 300 - gone
+
+
+async def test_all_parts_of_a_queue_leave(data: Path) -> None:
+    async with serving(data, shards=3) as served:
+        operators = Operators(served)
+        await served.call("CreateQueue", QueueName="dead")
+        policy = {"deadLetterTargetArn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:dead"}
+        attributes = {"RedrivePolicy": json.dumps(policy | {"maxReceiveCount": 5})}
+        await served.call("CreateQueue", QueueName="q", Attributes=attributes, tags=TAGS)
+        await operators.done("queues/q/parts/split", {"parts": 3})
+        await served.send(*map(str, range(60)))
+
+        await served.call("DeleteQueue", QueueUrl="q")
+
+        found: list[str] = []
+        while len(found) < 60:
+            answer = await served.call(
+                "ReceiveMessage", QueueUrl="dead", MaxNumberOfMessages=10, WaitTimeSeconds=5
+            )
+            found += [message["Body"] for message in answer["Messages"]]
+        (deleted,) = await operators.seen("deleted-queues")
+
+    assert sorted(found, key=int) == list(map(str, range(60)))
+    assert (deleted["messages"], deleted["dead_letters"]) == (0, 60)
