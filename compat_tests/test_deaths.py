@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from compat_tests.facade import Client, Members, counts, create_fifo_queue, receive
 from compat_tests.test_dead_letter import MakeQueue, arn, redrive
 
@@ -77,6 +79,29 @@ def test_expired_and_pushed_out_messages_tell_theirs(sqs: Client, make_queue: Ma
 
     assert [(each["cause"], each["hops"]) for each in found] == [("expired", 1), ("over-length", 1)]
     assert [each["source"] for each in found] == [arn(sqs, url) for url, _ in (expired, full)]
+
+
+@pytest.mark.slow
+def test_a_circle_of_queues_ends(sqs: Client, make_queue: MakeQueue) -> None:
+    one, other = make_queue(), make_queue()
+    tags = {"holdfast:ttl": "1", "holdfast:expired": "dead-letter"}
+    for url, target in ((one, other), (other, one)):
+        attributes = {"RedrivePolicy": redrive(arn(sqs, target), 1000), "VisibilityTimeout": "0"}
+        sqs.call("SetQueueAttributes", QueueUrl=url, Attributes=attributes)
+        sqs.call("TagQueue", QueueUrl=url, Tags=tags)
+    sqs.call("SendMessage", QueueUrl=one, MessageBody="a")
+
+    hops, latest_s = {0}, time.monotonic()
+    while time.monotonic() - latest_s < 5:
+        for url in (one, other):
+            for message in receive(sqs, url, AttributeNames=[CAUSE]):
+                if message.get("Attributes"):
+                    hops.add(cause(message)["hops"])
+                latest_s = time.monotonic()
+        time.sleep(0.2)
+
+    assert max(hops) == 8
+    assert [counts(sqs, url)[0] for url in (one, other)] == [1, 0]
 
 
 def test_messages_of_a_deleted_queue_become_dead_letters(
