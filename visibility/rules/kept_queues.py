@@ -164,6 +164,8 @@ def decide_restore_messages(shard: ShardState, request: Request, stamp: Stamp) -
         restoring.move_delayed()
         if queue.delayed > restoring.moved_delayed > 0:
             next_sequence = queue.next_sequence
+    if not next_sequence:
+        restoring.wait_for_all()
     if restoring.is_full:
         return Progress(is_done=False, again_in_ms=_FULL_AGAIN_MS), restoring.events()
     if next_sequence:
@@ -220,6 +222,10 @@ class _Restoring:
         if left_ms:
             self.again_in_ms = min([*left_ms, self.again_in_ms or left_ms[0]])
         return bool(left_ms)
+
+    def wait_for_all(self) -> None:
+        """Note when the first lease ends, also of those messages that an earlier step passed."""
+        self._waits(set(self._queue.entries))
 
     def move_delayed(self) -> None:
         """Move the next delayed messages; their delay ends, but scheduled ones keep their time.

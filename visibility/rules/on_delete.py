@@ -8,8 +8,6 @@ kept until its retention ends. A restored queue has what is left again; what had
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 
 from visibility.contract.death import QUEUE_DELETED
@@ -115,7 +113,9 @@ class _Step:
         for sequence, message in found:
             if self._is_refused or self._letters.is_full:
                 return sequence
-            if self._stays(message) or self._is_in_flight(sequence) or self._is_over(message):
+            if self._stays(message) or self._is_taken(sequence) or self._is_over(message):
+                continue
+            if self._is_in_flight(sequence):
                 continue
             self._move(self._lease(sequence, message), message, waits=sequence not in queue.entries)
         return next_sequence
@@ -155,13 +155,17 @@ class _Step:
         """True for a message whose group must wait."""
         return message.group in self._blocked or self._letters.locks(message.group)
 
-    def _is_in_flight(self, sequence: int) -> bool:
-        """True if a consumer has the message; what operators hold it from is over."""
+    def _is_taken(self, sequence: int) -> bool:
+        """True if a consumer has the message for good."""
         entry = self._queue.entries.get(sequence)
-        if entry is None:
+        return entry is not None and entry.lease.is_taken
+
+    def _is_in_flight(self, sequence: int) -> bool:
+        """True if a consumer has the message until its lease ends; holds of operators are over."""
+        entry = self._queue.entries.get(sequence)
+        if entry is None or entry.lease.is_held or entry.lease.is_taken:
             return False
-        lease = entry.lease
-        return lease.is_taken or (lease.visible_at_ms > self._stamp.now_ms and not lease.is_held)
+        return entry.lease.visible_at_ms > self._stamp.now_ms
 
     def _is_away(self, sequence: int) -> bool:
         return sequence not in self._queue.entries or self._is_in_flight(sequence)
@@ -183,14 +187,12 @@ class _Step:
             return Progress(is_done=False, again_in_ms=_AGAIN_MS)
         if next_sequence:
             return Progress(False, next_sequence, blocked=blocked)
-        ends_ms = [queue.entries[each].lease.visible_at_ms for each in self._in_flight()]
+        in_flight = filter(self._is_in_flight, queue.entries)
+        ends_ms = [queue.entries[each].lease.visible_at_ms for each in in_flight]
         if (ends_ms or self._blocked or queue.delayed) and not queue.departed:
             left_ms = min(ends_ms, default=TAKEN_UNTIL_MS) - self._stamp.now_ms
             return Progress(is_done=False, again_in_ms=min(left_ms, _AGAIN_MS))
         return _rest(queue)
-
-    def _in_flight(self) -> Iterator[int]:
-        return filter(self._is_in_flight, self._queue.entries)
 
 
 OPERATIONS: Operations = {
