@@ -51,6 +51,21 @@ def test_an_expired_message_becomes_a_dead_letter(
     assert counts(sqs, url) == (0, 0, 0)
 
 
+def test_archive_without_an_archive_is_refused(
+    sqs: Client, queue: str, make_queue: Callable[..., str]
+) -> None:
+    for tag in ("holdfast:expired", "holdfast:overflow"):
+        refused = refusal(sqs, "TagQueue", QueueUrl=queue, Tags={tag: "archive"})
+
+        assert refused.code == "InvalidParameterValue"
+        assert refused.message == (
+            f"Tag {tag} with value archive needs an archive, but this service has none "
+            "(setting lake)."
+        )
+    given = {"QueueName": "refused", "tags": {"holdfast:expired": "archive"}}
+    assert refusal(sqs, "CreateQueue", **given).code == "InvalidParameterValue"
+
+
 def test_the_attribute_needs_a_tag(sqs: Client, queue: str) -> None:
     given = {"MessageBody": "x", "MessageAttributes": ttl(5)}
 

@@ -143,19 +143,17 @@ class Owner:
             Feature(
                 periodic=(
                     Every(_DELETION_CHECK_S, self.look_at_deletions, first_s=0.0),
+                    Every(_RESUME_CHECK_S, self.deletions.go_on),
                     Every(_SHORT_DISK_CHECK_S, self._make_room),
                 ),
             ),
-            Feature(periodic=() if settings.is_alone else self._resumed()),
+            Feature(periodic=() if settings.is_alone else self._late()),
             Feature(periodic=self._spared() if settings.role is Role.GATEWAY else ()),
             self._archiving.feature,
         )
 
-    def _resumed(self) -> tuple[Every, ...]:
-        return (
-            Every(_RESUME_CHECK_S, self.deletions.go_on),
-            Every(_RESUME_CHECK_S, self.declared_queues.make_late),
-        )
+    def _late(self) -> tuple[Every, ...]:
+        return (Every(_RESUME_CHECK_S, self.declared_queues.make_late),)
 
     def _spared(self) -> tuple[Every, ...]:
         """A gateway takes blocks of data keys beforehand."""

@@ -110,6 +110,7 @@ async def open_records(
         ids_raised=host.ids_raised,
         choose=host.choose,
         draining_shards=host.draining_shards,
+        has_archive=settings.lake is not None or not founds,  # a gateway need not have it
     )
     opened.push_async_callback(catalog.close)
     records = Records(keyring, identities, audit, catalog)

@@ -50,6 +50,7 @@ from storage.files.refusing_disk import tells_of_refusal
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_policy import statements_without_effect
+from visibility.contract.tags import check_archive
 
 _RECEIPT_KEY_BYTES = 32
 _TRIED_S = 10.0
@@ -94,12 +95,14 @@ class Catalog(QueueView):
         ids_raised: IdsRaised | None = None,
         choose: ChooseShards | None = None,
         draining_shards: DrainingShards = tuple,
+        has_archive: bool = True,
     ) -> None:
         """`open` makes one. The coordination is closed with it.
 
         In a cluster `spread` is called with the revision of each change before its action returns,
         and `ids_raised` before the first new id is issued on a shard. New queues are placed on
-        `shards` in turn, unless `choose` is given.
+        `shards` in turn, unless `choose` is given. Tags that need an archive are refused unless the
+        service `has_archive`.
         """
         super().__init__(restore_window_ms, draining_shards)
         self._coordination = coordination
@@ -116,6 +119,7 @@ class Catalog(QueueView):
         self._raised: set[int] = set()
         """Shards for which it has returned."""
         self._choose = choose
+        self._has_archive = has_archive
         self._written = self._shown_by_others = 0
         """The revision of the last change by this host, and the one that others show."""
         self._awaited: list[tuple[int, asyncio.Future[None]]] = []
@@ -142,6 +146,7 @@ class Catalog(QueueView):
         ids_raised: IdsRaised | None = None,
         choose: ChooseShards | None = None,
         draining_shards: DrainingShards = tuple,
+        has_archive: bool = True,
     ) -> Catalog:
         """Load all records and watch them. Raises CatalogUnreadable, with the coordination
         closed."""
@@ -157,6 +162,7 @@ class Catalog(QueueView):
             ids_raised=ids_raised,
             choose=choose,
             draining_shards=draining_shards,
+            has_archive=has_archive,
         )
         try:
             await catalog._begin()
@@ -448,6 +454,7 @@ class Catalog(QueueView):
         self, name: QueueName, attributes: Mapping[str, str], tags: Mapping[str, str]
     ) -> QueueDefinition:
         """The new queue, or the existing one if no given attribute differs."""
+        self._check_archive(tags)
         receipt_key = self._entropy.secret(_RECEIPT_KEY_BYTES)
 
         def decide() -> Decision:
@@ -525,7 +532,12 @@ class Catalog(QueueView):
 
     async def tag_queue(self, queue: QueueDefinition, tags: Mapping[str, str]) -> None:
         """Add or overwrite tags."""
+        self._check_archive(tags)
         await self._do(lambda: rules.add_tags(self, queue, tags, self._now_ms()))
+
+    def _check_archive(self, given: Mapping[str, str]) -> None:
+        if not self._has_archive:
+            check_archive(given, "this service has none (setting lake)")
 
     async def untag_queue(self, queue: QueueDefinition, keys: Iterable[str]) -> None:
         """Remove tags; unknown keys are ignored."""

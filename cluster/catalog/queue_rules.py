@@ -49,6 +49,7 @@ from visibility.contract.levelling import keeps_whole
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn
+from visibility.contract.on_delete import ON_DELETE_TAG
 from visibility.contract.permissions import with_permission, without_permission
 from visibility.contract.queue_policy import check_policy_of_queue
 from visibility.contract.redrive_policies import redrive_allowed, redrive_refusal
@@ -347,12 +348,22 @@ def purge(
         current, queue_id=first_id, version=current.version + 1, parts=tuple(parts)
     )
     entries: Entries = {
-        deleted_key(each.queue_id): KeptQueue(each, now_ms, state, queue_id)
+        deleted_key(each.queue_id): KeptQueue(_purged(each), now_ms, state, queue_id)
         for queue_id, each in enumerate(purged, first_id)
     }
     entries[queue_key(name_of(successor))] = successor
     entries[LAST_ID] = first_id + len(purged) - 1
     return Decision(entries, first_id)
+
+
+def _purged(queue: QueueDefinition) -> QueueDefinition:
+    """The tombstone's queue: a purge is no deletion, even if the tombstone outlives the queue that
+    continues it."""
+    if ON_DELETE_TAG not in queue.tags:
+        return queue
+    tags = {key: value for key, value in queue.tags.items() if key != ON_DELETE_TAG}
+    settings = msgspec.structs.replace(queue.settings, own_tags=own_tags_of(tags))
+    return msgspec.structs.replace(queue, tags=tags, settings=settings)
 
 
 def _removable(view: QueueView, queue: QueueDefinition, *, force: bool) -> QueueDefinition:

@@ -19,6 +19,7 @@ from visibility.rules import (
     departures,
     earlier_parts,
     kept_queues,
+    on_delete,
     queue_parts,
     queues,
     shared_moves,
@@ -92,6 +93,7 @@ _OF_THE_CLUSTER = {
     kept_queues.ContinueQueue,
     kept_queues.RestoreMessages,
     kept_queues.DropQueue,
+    on_delete.MoveDeleted,
     archive_batches.SealArchive,
     archive_batches.AcknowledgeArchive,
 }

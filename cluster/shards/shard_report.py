@@ -5,6 +5,7 @@ A shard makes them on request. Its memory (`visibility/state`) does not leave `c
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping
 from enum import Enum, StrEnum
 from typing import NamedTuple
@@ -130,6 +131,9 @@ class QueueReport(msgspec.Struct, frozen=True):
     """None if it was not requested, the shard is not ready, or rows cannot be read."""
     groups: GroupGauges | None = None
     """None for the same reasons, and for a queue with neither groups in flight nor noisy ones."""
+    deaths: dict[str, int] = {}
+    rescued: int = 0
+    """Messages that went to the dead-letter queue when the queue was deleted."""
 
     @property
     def stored(self) -> int:
@@ -231,6 +235,8 @@ def add_reports(one: QueueReport, other: QueueReport) -> QueueReport:
         one.queue_id,
         oldest=_older(one.oldest, other.oldest),
         groups=_together(one.groups, other.groups),
+        deaths=dict(Counter(one.deaths) + Counter(other.deaths)),
+        rescued=one.rescued + other.rescued,
         **sums,
     )
 
@@ -284,6 +290,8 @@ def _report(queue: QueueState) -> QueueReport:
         counts.purged,
         counts.moved_in,
         counts.moved_out,
+        deaths=dict(counts.deaths),
+        rescued=queue.rescued,
     )
 
 

@@ -289,6 +289,22 @@ def test_a_restored_message_does_not_pass_one_of_its_group_in_flight() -> None:
     assert take(driver, successor, 30) == {}
 
 
+def test_a_message_in_flight_is_waited_for_behind_the_steps_that_follow() -> None:
+    queue = prepared.queue_named("q", 1)
+    driver = Driver(KnownQueues(queue))
+    for number in range(300):
+        driver.submit(prepared.send(queue, str(number)))
+    driver.submit(prepared.receive(queue, 1))
+    successor = driver.purge(queue)
+
+    step = driver.restore(queue, successor)
+    assert (step.is_done, step.again_in_ms) == (False, 30_000)
+    driver.now_ms += 30_000
+
+    assert driver.restore(queue, successor).is_done
+    assert driver.state.queue(successor.queue_id).stored == 300
+
+
 def test_a_group_is_restored_whole_while_another_is_in_flight() -> None:
     queue = prepared.queue_named("q.fifo", 1, DelaySeconds="10")
     _, driver = driver_of(queue)

@@ -52,6 +52,7 @@ from visibility.rules.hold_messages import HoldMessages
 from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessages
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import MoveSelected, ReadMoveTasks
+from visibility.rules.on_delete import MoveDeleted
 from visibility.rules.queue_parts import CheckPart, FindMessages, PartsAdded
 from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters, ReadQueues
 from visibility.rules.resend import ResendMessage
@@ -208,6 +209,7 @@ def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
         ContinueQueue,
         RestoreMessages,
         DropQueue,
+        MoveDeleted,
         CloseQueue,
         QueueChanged,
         SealArchive,

@@ -54,6 +54,12 @@ class Queue:
     is_at_most_once: bool = False
     """A receive takes its messages for good."""
 
+    cause: str = ""
+    """Cause of death of the messages of other queues here, empty if there may be any."""
+
+    deaths_max: int = 0
+    """Times that a message sent here may die, 0 if nothing limits them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -95,6 +101,10 @@ class Delivery:
     hidden_s: float
     before: tuple[str, ...] = ()
     """Names that precede it in the same answer."""
+
+    cause: str = ""
+    died_ms: int = 0
+    """Of its latest death, where the client tells."""
 
 
 @dataclass(frozen=True, slots=True)

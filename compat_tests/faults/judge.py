@@ -225,6 +225,26 @@ def _came_again(evidence: Evidence) -> Iterator[Finding]:
             yield name, f"was received {len(ids)} times from {queue}"
 
 
+def _wrong_cause(evidence: Evidence) -> Iterator[Finding]:
+    """Dead letters that do not tell why they died."""
+    for name, deliveries in evidence.deliveries.items():
+        home = evidence.sends[name][0].queue if name in evidence.sends else ""
+        for delivery in deliveries:
+            cause = evidence.history.queues[delivery.queue].cause
+            if cause and delivery.queue != home and delivery.cause != cause:
+                yield name, f"died in {delivery.queue} of {delivery.cause!r}, not of {cause!r}"
+
+
+def _went_round(evidence: Evidence) -> Iterator[Finding]:
+    """Messages that died more often than they may."""
+    for name, deliveries in evidence.deliveries.items():
+        sends = evidence.sends.get(name)
+        most = evidence.history.queues[sends[0].queue].deaths_max if sends else 0
+        deaths = {each.died_ms for each in deliveries if each.died_ms}
+        if most and len(deaths) > most:
+            yield name, f"died {len(deaths)} times"
+
+
 def _half_done(evidence: Evidence) -> Iterator[Finding]:
     """Transactions of which some was done and some was not, or which were cancelled and did
     something."""
@@ -367,10 +387,18 @@ def _wrong_count(evidence: Evidence) -> Iterator[Finding]:
             for one, next_ in pairwise(found):
                 if next_.ended < one.begun:
                     yield name, f"was received for time {next_.count} before time {one.count}"
-            most = len(found) + sum(unknown[queue] for queue in {d.queue for d in deliveries})
+            places = {d.queue for d in deliveries} | _circle(evidence, name)
+            most = len(found) + sum(unknown[queue] for queue in places)
             most += sum(unknown[send.queue] for send in evidence.sends.get(name, ())[:1])
             if found[-1].count > most:
                 yield name, f"counts {found[-1].count} receives, at most {most} were made"
+
+
+def _circle(evidence: Evidence, name: str) -> frozenset[str]:
+    """The queues that a message may have been in without a delivery, as it went on by itself."""
+    sends = evidence.sends.get(name)
+    queue = evidence.history.queues[sends[0].queue] if sends else None
+    return queue.reach if queue is not None and queue.deaths_max else frozenset()
 
 
 def _count(delivery: Delivery) -> int:
@@ -381,6 +409,8 @@ def _early(evidence: Evidence) -> Iterator[Finding]:
     """Delayed messages that were served before the end of their delay."""
     for name, sends in evidence.sends.items():
         for delivery in evidence.deliveries.get(name, ()):
+            if evidence.history.queues[delivery.queue].cause and delivery.queue != sends[0].queue:
+                continue  # a delay ends with its queue
             if delivery.ended < sends[0].begun + sends[0].delay_s - MARGIN_S:
                 yield name, f"was served before its delay of {sends[0].delay_s} s was over"
 
@@ -529,6 +559,8 @@ RULES: tuple[Rule, ...] = (
     _wrong_message,
     _returned,
     _came_again,
+    _wrong_cause,
+    _went_round,
     _half_done,
     _consumed_twice,
     _served_after_removal,

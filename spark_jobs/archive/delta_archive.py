@@ -12,12 +12,13 @@ omits application transactions when it optimizes, so compaction is ours too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import NamedTuple
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction, RemoveAction
 from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +30,7 @@ from spark_jobs.archive.segment_files import ShardId
 from spark_jobs.lib.delta import NotCommitted, delta_errors, open_table
 from spark_jobs.lib.failures import JobFailed
 from storage.lake.archive_schema import (
+    ADDED,
     ARCHIVE,
     TABLE,
     TABLE_PARTITIONS,
@@ -54,12 +56,24 @@ class Seen(NamedTuple):
 
 
 def open_archive(lake: Lake) -> DeltaTable:
-    """The newest version of the archive, created if there is none. Raises LakeUnusable."""
+    """The newest version of the archive, created if there is none, with the columns that a version
+    before 0.2 did not make. Raises LakeUnusable."""
     table = load_archive(lake)
     if table is not None:
-        return table
+        return _with_added(table)
     about = "Messages that left their queues, each once: (source, shard, position)"
     return open_table(lake, ARCHIVE, TABLE, TABLE_PARTITIONS, about)
+
+
+def _with_added(table: DeltaTable) -> DeltaTable:
+    known = {field.name for field in table.schema().fields}
+    fields = Schema.from_arrow(arrow_schema(TABLE)).fields
+    added = [field for field in fields if field.name in ADDED and field.name not in known]
+    if added:
+        with delta_errors(table), suppress(CommitFailedError):  # another run has just added them
+            table.alter.add_columns(added)
+        table.update_incremental()
+    return table
 
 
 def fence(table: DeltaTable) -> int:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from spark_jobs.archive.parts import COLUMNS, Partition
 from storage.lake.archive_schema import (
+    ADDED,
     ARCHIVE,
     CHECKSUM_MODULUS,
     TABLE,
@@ -84,22 +85,38 @@ def read_rows(
     """The rows of a Parquet file with these columns, in batches of bounded size. Raises Damaged.
 
     `size` is that of the decoded content, which the encoding may hide. With `has_more`, the file
-    may have other columns, too.
+    may have other columns, too. Columns that a version before 0.2 did not write are null.
     """
     try:
         with lake.open(path) as stream, pq.ParquetFile(stream) as file:
             found = file.schema_arrow
             if has_more:
                 found = pa.schema([each for each in found if each.name in schema.names])
-            if not found.equals(schema):
+            written = schema
+            if ADDED[0] not in found.names:
+                written = pa.schema([each for each in schema if each.name not in ADDED])
+            if not found.equals(written):
                 raise Damaged("it has other columns")
             groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
             size = max(size, sum(group.total_byte_size for group in groups), 1)
             at_once = max(1, min(_READ_ROWS, _READ_BYTES * file.metadata.num_rows // size))
             for group in range(file.num_row_groups):  # given all groups, pyarrow reads ahead
-                yield from file.iter_batches(at_once, [group], schema.names, use_threads=False)
+                for batch in file.iter_batches(at_once, [group], written.names, use_threads=False):
+                    yield _with_nulls(batch, schema)
     except LakeUnusable as error:
         raise Damaged(str(error)) from error
+
+
+def _with_nulls(rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The rows with all columns, null where they have none."""
+    if rows.num_columns == len(schema):
+        return rows
+    known = set(rows.schema.names)
+    columns = [
+        rows.column(each.name) if each.name in known else pa.nulls(rows.num_rows, each.type)
+        for each in schema
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def verified_checksum(rows: pa.RecordBatch) -> int:

@@ -49,7 +49,7 @@ from spark_jobs.replay.sending import (
     has_queue,
     send,
 )
-from storage.lake.archive_schema import DELETED, EXPIRED, OVER_LENGTH, REPLAYS
+from storage.lake.archive_schema import REASONS, REPLAYS
 from storage.lake.near_names import did_you_mean
 from storage.lake.table import Lake
 
@@ -311,9 +311,7 @@ class ReplayName(click.ParamType[str]):
 @click.option("--removed-after", type=Instant(), help="Expired or deleted at this time or later.")
 @click.option("--removed-before", type=Instant(), help="Expired or deleted before this time.")
 @click.option("--message-id", "message_ids", multiple=True, help="This message; repeatable.")
-@click.option(
-    "--reason", type=click.Choice([EXPIRED, DELETED, OVER_LENGTH]), help="Reason of removal."
-)
+@click.option("--reason", type=click.Choice(REASONS), help="Reason of removal.")
 @click.option("--where", help="Spark SQL predicate over the columns of the archive.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="Most messages a second.")
 @click.option("--limit", type=click.IntRange(1), help="Most messages to send; a rerun continues.")

@@ -18,6 +18,7 @@ from storage.lake.archive_schema import (
     EXPIRED,
     FOOTER_KEY,
     SEGMENT,
+    Columns,
     arrow_schema,
     attribute_bytes,
     row_checksum,
@@ -78,7 +79,9 @@ def messages(count: int, *, batch: int = 1, **given: Any) -> list[Row]:
     return [message(position, batch=batch, **given) for position in range(first, first + count)]
 
 
-def write_segment(lake: Lake, rows: Sequence[Row], **said: Any) -> str:
+def write_segment(
+    lake: Lake, rows: Sequence[Row], *, columns: Columns = SEGMENT, **said: Any
+) -> str:
     """Write the rows as the segment of their batch; `said` replaces footer fields. Its path."""
     batch = rows[0]
     footer = {
@@ -90,7 +93,7 @@ def write_segment(lake: Lake, rows: Sequence[Row], **said: Any) -> str:
         "checksum": sum(row["checksum"] for row in rows) % CHECKSUM_MODULUS,
         "bytes": sum(row["size"] for row in rows),
     }
-    schema = arrow_schema(SEGMENT)
+    schema = arrow_schema(columns)
     table = pa.Table.from_pylist(rows, schema).replace_schema_metadata(
         {FOOTER_KEY: json.dumps(footer | said).encode()}
     )

@@ -49,6 +49,10 @@ _QUARANTINED = (
 _KEPT_QUARANTINED = (
     "The same of deleted and purged queues that are kept; restoring one leaves them behind."
 )
+_DEATHS = (
+    "Dead letters that came to the queue, by cause; with hops those that moved by themselves too "
+    "often and went from it to the archive."
+)
 _DEAD_LETTERS = "Messages in a dead-letter queue, whatever their state; other queues have none."
 _AGES = {
     "stored_ms": (
@@ -231,6 +235,13 @@ def families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:
         if takes_dead_letters:
             dead_letters.add_metric(labels, sample.report.stored)
     yield dead_letters
+    deaths = CounterMetricFamily(
+        "holdfast_queue_messages_dead_lettered", _DEATHS, labels=(*_LABELS, "cause")
+    )
+    for labels, sample, _ in seen:
+        for cause, messages in sample.report.deaths.items():
+            deaths.add_metric((*labels, cause), messages)
+    yield deaths
     yield from _age_families(seen, now_ms)
     for field, (name, text) in _COUNTERS.items():
         counter = CounterMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)

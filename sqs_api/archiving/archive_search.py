@@ -53,7 +53,7 @@ class ArchiveSearch(msgspec.Struct, frozen=True):
     limit: int
     filter: MessageFilter = MessageFilter()
     reason: str | None = None
-    """Only messages that left for this reason: expired or deleted."""
+    """Only messages that left for this reason, see `archive_schema.REASONS`."""
     oldest_first: bool = False
     after: Place | None = None
     """The end of the page before."""
@@ -76,6 +76,9 @@ class ArchivedRow(msgspec.Struct, frozen=True):
     receive_count: int
     size: int
     source_arn: str | None
+    cause: str | None
+    died_at: datetime | None
+    hops: int
     sequence_number: str | None
     is_sealed: bool
     is_damaged: bool

@@ -32,6 +32,7 @@ from sqs_api.archiving.archive_search import (
     matches,
 )
 from storage.lake.archive_schema import (
+    ADDED,
     ARCHIVE,
     SEGMENTS,
     TABLE_PARTITIONS,
@@ -227,7 +228,9 @@ class _Search:
     def _wanted_rows(self, opened: pq.ParquetFile, group: _Group) -> Iterator[ArchivedRow]:
         """The queue's rows of a row group; contents are read if there are any."""
         where = group.file.where
-        beside = opened.read_row_group(group.number, [*_BESIDE, *where], use_threads=False)
+        known = set(opened.schema_arrow.names)
+        names = [*_BESIDE, *(name for name in ADDED if name in known), *where]
+        beside = opened.read_row_group(group.number, names, use_threads=False)
         self._read_bytes += beside.nbytes
         chosen = pc.is_valid(beside["sent_at"])
         for name, text in where.items():
@@ -328,6 +331,9 @@ def _row(found: dict[str, Any]) -> ArchivedRow:
         receive_count=found["receive_count"] or 0,
         size=found["size"],
         source_arn=found["dead_letter_queue_source_arn"],
+        cause=found.get("dead_letter_cause"),
+        died_at=found.get("dead_letter_at"),
+        hops=found.get("dead_letter_hops") or 0,
         sequence_number=found["sequence_number"],
         is_sealed=found["sealed"] is not None,
         is_damaged=_is_damaged(found),

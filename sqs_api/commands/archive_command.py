@@ -32,7 +32,7 @@ _SPAN = (
         "--from", "from_ms", type=command_options.AT, help="Sent since then: 2h, or a time of UTC."
     ),
     click.option("--until", "until_ms", type=command_options.AT, help="Sent before then."),
-    click.option("--reason", type=click.Choice(["expired", "deleted"])),
+    click.option("--reason", type=click.Choice(["expired", "deleted", "over-length", "hops"])),
 )
 _COUNTS = ("messages", "bytes", "sealed", "damaged", "too_large")
 

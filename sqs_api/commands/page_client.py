@@ -75,8 +75,9 @@ class AdminClient:
 
     def deleted_queues(self) -> list[dict[str, Any]]:
         """The queues that can be restored, the latest first: `queue_id`, `account`, `region`,
-        `name`, `purged`, `messages`, `deleted_at_ms`, `restorable_until_ms`."""
-        names = ("queue_id", "account", "region", "name", "purged", "messages")
+        `name`, `purged`, `messages`, `dead_letters`, `deleted_at_ms`,
+        `restorable_until_ms`."""
+        names = ("queue_id", "account", "region", "name", "purged", "messages", "dead_letters")
         times = ("deleted_at_ms", "restorable_until_ms")
         found = self.ask("GET", "deleted-queues")
         if not isinstance(found, list):

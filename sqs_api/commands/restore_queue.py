@@ -48,14 +48,22 @@ def restore_queue(
     except AdminRefused as error:
         raise Refused(str(error)) from error
     what = f"{kept['messages']} messages of {name}" if kept["purged"] else name
-    click.echo(f"restored {what} of account {kept['account']} in {kept['region']}")
+    where = f"of account {kept['account']} in {kept['region']}"
+    click.echo(f"restored {what} {where}{_rescued(kept)}")
 
 
 def _line(kept: dict[str, Any]) -> str:
     how = "purged" if kept["purged"] else "deleted"
     at, until = (_time(kept[name]) for name in ("deleted_at_ms", "restorable_until_ms"))
     place = f"account {kept['account']} in {kept['region']}"
-    return f"{kept['name']}  {how} {at}, {kept['messages']} messages, until {until}, {place}"
+    messages = f"{kept['messages']} messages{_rescued(kept)}"
+    return f"{kept['name']}  {how} {at}, {messages}, until {until}, {place}"
+
+
+def _rescued(kept: dict[str, Any]) -> str:
+    """The number of messages that a restore does not bring back."""
+    letters = kept["dead_letters"]
+    return f", {letters} in its dead-letter queue" if letters else ""
 
 
 def _time(at_ms: int) -> str:

@@ -1,7 +1,8 @@
 """Deletions: delete, purge and restore queues, and drop those that can be restored no more.
 
 For every client a deleted queue does not exist and a purged one is empty, from the answer on. The
-messages are kept for the restore window.
+messages are kept for the restore window. Those of a deleted queue whose tags say so leave for its
+dead-letter queue meanwhile, and before it is dropped.
 """
 
 from __future__ import annotations
@@ -20,15 +21,22 @@ from cluster.catalog.catalog_records import KeptQueue, KeptState
 from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.shards.queue_watch import PRINCIPAL, QueueWatch
 from cluster.shards.router import Router
+from cluster.shards.shard_report import QueueReport
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.on_delete import outlive
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Progress
 from visibility.rules.kept_queues import DropQueue, RestoreMessages
+from visibility.rules.on_delete import MoveDeleted
 
 _LOOK_S = 0.05
 _LOOKS = 40
 """A restore waits so often for another host: messages in flight follow after their leases."""
+_SOON_MS = 1_000
+"""A longer pause ends the work on a queue until a later look."""
+_LOOK_AGAIN_S = 60.0
+"""Interval at which a queue is looked at that has nothing left."""
 _LOST_MS = 600_000
 _STEPS_MAX = 2
 """Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event
@@ -51,7 +59,9 @@ class Deletions:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._steps = asyncio.Semaphore(_STEPS_MAX)
         self._busy = set[int]()
-        """Queues whose messages are being dropped or restored."""
+        """Queues whose messages are being dropped, restored or moved."""
+        self._rests: dict[int, float] = {}
+        """Queues of which no message can leave before this time of the loop."""
 
     def report_unknown(self) -> None:
         """Log queues that the catalog does not know but that have messages: these are kept, out of
@@ -86,11 +96,19 @@ class Deletions:
 
     def messages(self, restorable: list[KeptQueue]) -> list[int]:
         """Messages that restoring each of these queues would bring back."""
-        reports = self._router.queues([kept.queue for kept in restorable])
-        stored = Counter[int]()
-        for report in reports:
-            stored[report.queue_id] += report.stored
-        return [stored[kept.queue.queue_id] for kept in restorable]
+        return self._summed(restorable, lambda report: report.stored)
+
+    def rescued(self, restorable: list[KeptQueue]) -> list[int]:
+        """Messages of each of these queues that went to its dead-letter queue."""
+        return self._summed(restorable, lambda report: report.rescued)
+
+    def _summed(
+        self, restorable: list[KeptQueue], number: Callable[[QueueReport], int]
+    ) -> list[int]:
+        sums = Counter[int]()
+        for report in self._router.queues([kept.queue for kept in restorable]):
+            sums[report.queue_id] += number(report)
+        return [sums[kept.queue.queue_id] for kept in restorable]
 
     def restorable_until_ms(self, kept: KeptQueue) -> int:
         """End of its window (epoch milliseconds)."""
@@ -160,6 +178,48 @@ class Deletions:
                 return
             await asyncio.sleep(step.again_in_ms / 1000)
 
+    # -- dead letters ------------------------------------------------------------------------------
+
+    def _has_outliving(self, kept: KeptQueue) -> bool:
+        """True if messages of a queue that is kept may leave now."""
+        queue = kept.queue
+        if kept.continued_as or not outlive(queue.settings, queue.arn):
+            return False
+        return self._rests.get(queue.queue_id, 0.0) <= asyncio.get_running_loop().time()
+
+    async def _move_deleted(self, queue_id: int) -> None:
+        """Move what can leave now; what cannot, the next look goes on with."""
+        kept = self._catalog.kept.get(queue_id)
+        step: Progress | None = None
+        while kept is not None and kept.state is KeptState.KEPT:
+            step = await self._move_some(kept, step)
+            if step.is_done or step.again_in_ms > _SOON_MS:
+                rest_s = _LOOK_AGAIN_S if step.is_done else step.again_in_ms / 1000
+                self._rests[queue_id] = asyncio.get_running_loop().time() + rest_s
+                return
+            await asyncio.sleep(step.again_in_ms / 1000)
+            kept = self._catalog.kept.get(queue_id)
+
+    async def _move_all(self, kept: KeptQueue) -> None:
+        """Move all messages of a queue that is to be dropped, or wait for the end of their
+        retention."""
+        if kept.continued_as or not outlive(kept.queue.settings, kept.queue.arn):
+            return
+        step = await self._move_some(kept, None)
+        while not step.is_done:
+            await asyncio.sleep(step.again_in_ms / 1000)
+            step = await self._move_some(kept, step)
+        if step.left:
+            name = kept.queue.name
+            self._log.warning("messages_not_rescued", queue=name, messages=step.left)
+
+    async def _move_some(self, kept: KeptQueue, before: Progress | None) -> Progress:
+        until_ms = kept.deleted_at_ms + kept.queue.settings.retention_ms
+        operation = MoveDeleted(until_ms)
+        if before is not None:
+            operation = MoveDeleted(until_ms, before.next_sequence, before.blocked)
+        return await self._step(operation, kept.queue)
+
     # -- drop --------------------------------------------------------------------------------------
 
     async def look(self, now_ms: int, *, disk_is_short: bool = False) -> None:
@@ -170,6 +230,7 @@ class Deletions:
         Clock and disk that count are those of the host that leads the first shard of
         a cluster, for the queues of that cluster.
         """
+        self._rests.clear()
         shards = self._router.shards
         if shards and self._router.leads(min(shards)):
             await self._catalog.end_windows(now_ms, shards)
@@ -199,10 +260,15 @@ class Deletions:
             (KeptState.RESTORING, self._restore_messages),
         ):
             for kept in self._catalog.kept.in_state(state):
-                queue_id = kept.queue.queue_id
-                if queue_id not in self._busy and self._router.leads(kept.queue.shard):
-                    self._busy.add(queue_id)
-                    self._task(self._undisturbed(queue_id, work))
+                self._begin(kept, work)
+        for kept in filter(self._has_outliving, self._catalog.kept.in_state(KeptState.KEPT)):
+            self._begin(kept, self._move_deleted)
+
+    def _begin(self, kept: KeptQueue, work: Callable[[int], Awaitable[None]]) -> None:
+        queue_id = kept.queue.queue_id
+        if queue_id not in self._busy and self._router.leads(kept.queue.shard):
+            self._busy.add(queue_id)
+            self._task(self._undisturbed(queue_id, work))
 
     async def _undisturbed(self, queue_id: int, work: Callable[[int], Awaitable[None]]) -> None:
         """Do the work while nothing else happens to the queue, then start the work that follows."""
@@ -222,10 +288,12 @@ class Deletions:
     async def _drop(self, queue_id: int) -> None:
         kept = self._catalog.kept.get(queue_id)
         assert kept is not None
+        await self._move_all(kept)
         step = await self._step(DropQueue(), kept.queue)
         while not step.is_done:
             await asyncio.sleep(step.again_in_ms / 1000)
             step = await self._step(DropQueue(), kept.queue)
+        self._rests.pop(queue_id, None)
         await self._catalog.forget_queue(queue_id)
         if kept.queue.is_home and not kept.continued_as:
             self._log.info("deleted_queue_dropped", queue_id=queue_id, queue=kept.queue.name)

@@ -99,6 +99,7 @@ class Payloads:
                 message.dead_letter_source_arn,
                 data,
                 sequence_number(lease.sequence) if fifo else None,
+                message.death,
             )
             messages.append(message_of(delivery, selection))
         return ReceiveMessageResult(messages or None)

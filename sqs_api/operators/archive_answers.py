@@ -5,6 +5,7 @@ A replay is in `replay_answers.py`.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
@@ -36,7 +37,8 @@ class ArchiveFilter(GivenFilter, frozen=True):
     from_ms: Annotated[_Instant | None, Meta(description="Sent at or after.")] = None
     until_ms: Annotated[_Instant | None, Meta(description="Sent before.")] = None
     reason: Annotated[
-        Literal["expired", "deleted"] | None, Meta(description="Why it left its queue.")
+        Literal["expired", "deleted", "over-length", "hops"] | None,
+        Meta(description="Why it left its queue."),
     ] = None
 
     def at(self, now_ms: int) -> MessageFilter:
@@ -60,7 +62,8 @@ class ArchiveQuery(ArchiveFilter, frozen=True):
 
 class ArchivedMessage(TypedDict):
     """A message that left its queue. `place` names it in the archive. A sealed or damaged one
-    cannot be read or replayed. `is_cut`: the body or the value of an attribute is longer."""
+    cannot be read or replayed. `is_cut`: the body or the value of an attribute is longer. `cause`,
+    `died_at_ms` and `hops` tell how it became a dead letter."""
 
     place: str
     message_id: str
@@ -71,6 +74,9 @@ class ArchivedMessage(TypedDict):
     receive_count: int
     size: int
     source_arn: str | None
+    cause: str | None
+    died_at_ms: int
+    hops: int
     sequence_number: str | None
     group_id: str | None
     deduplication_id: str | None
@@ -205,17 +211,20 @@ def _queue(asked: Asked) -> QueueDefinition | None:
 
 
 def _shown(row: ArchivedRow, *, with_body: bool) -> ArchivedMessage:
-    first, extras = row.first_received_at, row.extras
+    extras = row.extras
     return {
         "place": str(row.place),
         "message_id": row.message_id,
         "reason": row.reason,
         "sent_at_ms": row.sent_at_ms,
-        "removed_at_ms": int(row.removed_at.timestamp() * 1000),
-        "first_received_at_ms": 0 if first is None else int(first.timestamp() * 1000),
+        "removed_at_ms": _ms(row.removed_at),
+        "first_received_at_ms": _ms(row.first_received_at),
         "receive_count": row.receive_count,
         "size": row.size,
         "source_arn": row.source_arn,
+        "cause": row.cause,
+        "died_at_ms": _ms(row.died_at),
+        "hops": row.hops,
         "sequence_number": row.sequence_number,
         "group_id": extras.group_id,
         "deduplication_id": extras.deduplication_id if with_body else None,
@@ -228,6 +237,10 @@ def _shown(row: ArchivedRow, *, with_body: bool) -> ArchivedMessage:
         "is_sealed": row.is_sealed,
         "is_readable": not row.is_sealed and not row.is_damaged,
     }
+
+
+def _ms(at: datetime | None) -> int:
+    return 0 if at is None else int(at.timestamp() * 1000)
 
 
 ROUTES = (

@@ -32,6 +32,9 @@ Remove = Callable[..., Awaitable[None]]
 """`Deletions.delete` or `Deletions.purge`."""
 
 
+_COUNTS = ("messages", "dead_letters")
+
+
 class NamedQueue(msgspec.Struct, forbid_unknown_fields=True):
     """A queue to be removed; `force` overrides a protection."""
 
@@ -51,10 +54,12 @@ class ShownQueueId(TypedDict):
 
 
 class RestorableQueue(ShownQueueId):
-    """A deleted queue, or the messages of a purged one."""
+    """A deleted queue, or the messages of a purged one; `dead_letters` of them are in its
+    dead-letter queue."""
 
     purged: bool
     messages: int
+    dead_letters: int
     deleted_at_ms: int
     restorable_until_ms: int
 
@@ -80,24 +85,27 @@ async def list_deleted_queues(context: OperatorContext, asked: Asked) -> list[Re
             **_shown(kept.queue),
             "purged": bool(kept.continued_as),
             "messages": messages,
+            "dead_letters": rescued,
             "deleted_at_ms": kept.deleted_at_ms,
             "restorable_until_ms": deletions.restorable_until_ms(kept),
         }
-        for kept, messages in zip(restorable, deletions.messages(restorable), strict=True)
+        for kept, messages, rescued in zip(
+            restorable, deletions.messages(restorable), deletions.rescued(restorable), strict=True
+        )
     ]
 
 
 def _merged(answers: Mapping[str, Any], leads: Leads) -> Any:
     """The queues, which all hosts know, with the counts of those that lead their shards: the
     others count none."""
-    messages: dict[int, int] = {}
+    counts: dict[int, dict[str, int]] = {}
     listed: list[dict[str, Any]] = []
     for said in answers.values():
         listed = said
         for queue in said:
-            queue_id = queue["queue_id"]
-            messages[queue_id] = max(queue["messages"], messages.get(queue_id, 0))
-    return [queue | {"messages": messages[queue["queue_id"]]} for queue in listed]
+            known = counts.setdefault(queue["queue_id"], dict.fromkeys(_COUNTS, 0))
+            known.update({name: max(queue[name], known[name]) for name in _COUNTS})
+    return [queue | counts[queue["queue_id"]] for queue in listed]
 
 
 async def restore_queue(context: OperatorContext, asked: Asked, kept: KeptQueue) -> RestoredQueue:

@@ -13,7 +13,7 @@ from visibility.content.receipts import sequence_number
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Browsed
 from visibility.contract.priority import priority_of
-from visibility.contract.stored_message import Hold, StoredMessage
+from visibility.contract.stored_message import Hold, StoredMessage, death_of
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -52,7 +52,8 @@ class ShownHold(TypedDict):
 
 class ShownMessage(TypedDict):
     """A message. A body is cut in lists, and null if it is masked or cannot be read; `priority` is
-    null for a message without one."""
+    null for a message without one. `cause`, `died_at_ms` and `hops` tell how it became a dead
+    letter."""
 
     sequence: int
     message_id: str
@@ -68,6 +69,9 @@ class ShownMessage(TypedDict):
     last_received_at_ms: int
     sequence_number: str | None
     source_arn: str | None
+    cause: str | None
+    died_at_ms: int
+    hops: int
     group_id: str | None
     deduplication_id: str | None
     sender_id: str | None
@@ -86,6 +90,7 @@ def shown_message(
     found, stored, lease = message.found, message.found.message, message.found.lease
     extras = message.extras
     body = message.body if with_body else None
+    death = death_of(stored)
     is_cut = body is not None and body_max is not None and len(body) > body_max
     return {
         "sequence": found.sequence,
@@ -104,6 +109,9 @@ def shown_message(
         "last_received_at_ms": 0 if lease is None else lease.received_at_ms,
         "sequence_number": sequence_number(found.sequence) if queue.settings.fifo else None,
         "source_arn": stored.dead_letter_source_arn,
+        "cause": death.cause if death else None,
+        "died_at_ms": death.at_ms if death else 0,
+        "hops": death.hops if death else 0,
         "group_id": extras.group_id if extras else None,
         "deduplication_id": extras.deduplication_id if extras and with_body else None,
         "sender_id": extras.sender if extras else None,

@@ -97,6 +97,9 @@ async def test_dead_letters_are_counted_at_both_ends(service: Service) -> None:
     assert source["messages_moved_out"] == target["messages_moved_in"] == 1
     assert "dead_letters" not in source
     assert target["dead_letters"] == 1
+    deaths = (await _samples(service))["holdfast_queue_messages_dead_lettered_total"]
+    labels = Q | {"queue": "dead", "cause": "max-receives"}
+    assert deaths == {tuple(sorted(labels.items())): 1}
     assert dead
 
 

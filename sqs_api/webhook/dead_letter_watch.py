@@ -1,7 +1,10 @@
 """DeadLetterWatch: announces the first message of each dead-letter queue.
 
     {"type": "dead_letters.first", "timestamp", "data": {"queue": ARN, "account", "region", "name",
-     "messages", "sources": [ARN, ...]}}
+     "messages", "sources": [ARN, ...], "causes": {CAUSE: messages, ...}}}
+
+`causes` tells why messages died that came since the last look, as far as the leader of the queue's
+shard has seen.
 
 A queue is announced again after it was seen empty. Announcements are remembered in memory only:
 after a restart, or on a new leader of its shard, a queue that holds messages is announced once
@@ -10,6 +13,7 @@ more. Only the leader of a queue's shard announces it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 
@@ -50,27 +54,27 @@ class DeadLetterWatch:
         self._deliver = deliver
         self._wall_s = wall_s
         self._bits128 = bits128
-        self._arrived: dict[int, int] = {}
-        """Arrivals in each queue up to the last look."""
+        self._seen: dict[int, QueueReport] = {}
+        """Each queue at the last look."""
         self._holding: set[int] = set()
         """Queues that held messages at the last look."""
 
     async def look(self) -> None:
         """Announce queues that got a message since they were last seen empty."""
         sources = await self._sources()
-        arrived: dict[int, int] = {}
+        seen: dict[int, QueueReport] = {}
         holding: set[int] = set()
         async for queue_ids in in_slices(list(sources), _SLICE):
             found = map(self._queues.queue_of_id, queue_ids)
             queues = {queue.queue_id: queue for queue in found if queue is not None}
             for report in self._router.queues(list(queues.values())):
                 queue_id = report.queue_id
-                arrived[queue_id] = report.sent + report.moved_in
+                seen[queue_id] = report
                 if report.stored:
                     holding.add(queue_id)
                 if queue_id not in self._holding and self._has_got_some(report):
                     self._announce(queues[queue_id], report, sources[queue_id])
-        self._arrived, self._holding = arrived, holding
+        self._seen, self._holding = seen, holding
 
     async def _sources(self) -> dict[int, list[QueueDefinition]]:
         """The queues whose dead letters go to each dead-letter queue, by its id."""
@@ -84,10 +88,15 @@ class DeadLetterWatch:
 
     def _has_got_some(self, report: QueueReport) -> bool:
         """True if the queue holds a message, or one came and went since the last look."""
-        arrived = self._arrived.get(report.queue_id)
-        if report.stored or arrived is None:
+        before = self._seen.get(report.queue_id)
+        if report.stored or before is None:
             return report.stored > 0
-        return report.sent + report.moved_in > arrived
+        return report.sent + report.moved_in > before.sent + before.moved_in
+
+    def _causes(self, report: QueueReport) -> dict[str, int]:
+        before = self._seen.get(report.queue_id)
+        known = {} if before is None or before.moved_in > report.moved_in else before.deaths
+        return dict(Counter(report.deaths) - Counter(known))
 
     def _announce(
         self, queue: QueueDefinition, report: QueueReport, sources: Iterable[QueueDefinition]
@@ -102,6 +111,7 @@ class DeadLetterWatch:
                 "name": queue.name,
                 "messages": report.stored,
                 "sources": sorted(source.arn for source in sources),
+                "causes": self._causes(report),
             },
         }
         self._deliver(f"msg_{self._bits128():032x}", msgspec.json.encode(body))

@@ -35,6 +35,10 @@ REPORTS = "reports"
 EXPIRED = "expired"
 DELETED = "deleted"
 OVER_LENGTH = "over-length"
+HOPS = "hops"
+REASONS = (EXPIRED, DELETED, OVER_LENGTH, HOPS)
+"""Reasons for which a message left its queue for the archive. Messages went away by limits of
+length; with HOPS they had moved by themselves from queue to queue too often."""
 
 Columns = dict[str, str]
 """Names and types of columns, in order; the types are keys of `_TYPES`."""
@@ -66,17 +70,22 @@ SEGMENT: Columns = {
     "sealed": "binary",
     "data_key": "int64",
     "checksum": "int64",
+    "dead_letter_cause": "string",
+    "dead_letter_at": "instant",
+    "dead_letter_hops": "int32",
 }
 """A message that left its queue: AWS's member names in snake case.
 
 `position` counts the shard's archived messages; (source, shard, position) names a message for good.
-`reason` is "expired" or "deleted". `attributes` are the message attributes as {name: {data_type,
+`reason` is one of REASONS. `attributes` are the message attributes as {name: {data_type,
 string_value, binary_value}}, null if there are none; `sequence_number` is null in standard queues.
 If a message stays encrypted, `sealed` has the content under the data key `data_key` of the source's
 keyring, and the columns from the content are null: body, attributes, md5_of_body, sender_id,
 aws_trace_header, message_group_id, message_deduplication_id. `checksum` is the result of
-`row_checksum`.
+`row_checksum`. The columns of dead letters are null for other messages.
 """
+ADDED = ("dead_letter_cause", "dead_letter_at", "dead_letter_hops")
+"""The last columns, which files and tables of versions before 0.2 lack."""
 
 TABLE: Columns = SEGMENT | {"day": "date"}
 """The archive; `day` is that of `sent_at`."""

@@ -19,6 +19,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError
 
 from storage.lake.archive_schema import (
+    ADDED,
     ARCHIVE,
     CHECKSUM_MODULUS,
     FOOTER_KEY,
@@ -97,7 +98,8 @@ def _check_unused(lake: Lake) -> None:
 
 
 def _difference(table: DeltaTable) -> str | None:
-    """The first difference to the archive. A later version's table may have more columns."""
+    """The first difference to the archive. A later version's table may have more columns, one of a
+    version before 0.2 lacks some."""
     if (readers := table.protocol().min_reader_version) > 1:
         return f"it needs readers of Delta's version {readers}"
     partitions = table.metadata().partition_columns
@@ -106,6 +108,8 @@ def _difference(table: DeltaTable) -> str | None:
     known = {field.name: field.type for field in Schema.from_arrow(arrow_schema(TABLE)).fields}
     found = {field.name: field for field in table.schema().fields}
     for name, kind in known.items():
+        if name not in found and name in ADDED:
+            continue
         if name not in found:
             return f"it has no column {name}"
         if found[name].type != kind:

@@ -27,7 +27,7 @@ from visibility.content.content import unpack
 from visibility.content.receipts import sequence_number
 from visibility.contract.digests import Attributes
 from visibility.contract.naming import parse_arn
-from visibility.contract.stored_message import StoredMessage
+from visibility.contract.stored_message import StoredMessage, death_of
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import DamagedRecord, decode_row
 from visibility.rows.row_keys import ARCHIVED, number_of, row_key
@@ -43,6 +43,7 @@ _REPEATED = [
     "reason",
     "sender_id",
     "dead_letter_queue_source_arn",
+    "dead_letter_cause",
 ]
 """Columns with few distinct values."""
 
@@ -167,6 +168,11 @@ def _columns(
         "sequence_number": sequence_number(archived.sequence) if archived.sequence else None,
         "dead_letter_queue_source_arn": message.dead_letter_source_arn,
     }
+    death = death_of(message)
+    if death is not None:
+        row["dead_letter_cause"] = death.cause
+        row["dead_letter_at"] = _instant(death.at_ms)
+        row["dead_letter_hops"] = death.hops
     if content is None:
         row |= {"sealed": message.data, "data_key": message.sealed}
         row["checksum"] = row_checksum(message.message_id, message.data, b"")

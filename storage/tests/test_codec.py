@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from visibility.contract.death import Death
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace, Share
 from visibility.contract.stored_message import Hold, Lease, SentElsewhere, StoredMessage
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
@@ -42,6 +43,7 @@ DEAD_LETTER = StoredMessage(
     6,
     8,
     10,
+    Death("expired", 1_700_000_000_002, 3),
 )
 LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001)
 MOVED_LEASE = Lease(
@@ -53,6 +55,7 @@ FIFO_QUEUE = QueueRow(
     levels=[(5, 9, 300)],
     size=70_000,
     sized_from=7,
+    rescued=5,
 )
 HOLD = Hold(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
@@ -189,19 +192,19 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "message": (
         MESSAGE,
         "01"
-        "e06b9c00"
-        "9fd92430313233343536372d383961622d346465662d383132332d3435363738"
-        "39616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c4000000"
-        "00000000",
+        "afed64e9"
+        "dc0010d92430313233343536372d383961622d346465662d383132332d343536"
+        "373839616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c400"
+        "000000000000c0",
     ),
     "dead letter": (
         DEAD_LETTER,
         "01"
-        "762f2623"
-        "9fd92430313233343536372d383961622d346465662d383132332d3435363738"
-        "396162636465660105c40568656c6c6f07b161726e3a6177733a7371733a723a"
-        "303a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801"
-        "cd012c0406080a",
+        "bc314315"
+        "dc0010d92430313233343536372d383961622d346465662d383132332d343536"
+        "3738396162636465660105c40568656c6c6f07b161726e3a6177733a7371733a"
+        "723a303a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe5"
+        "6801cd012c0406080a93a765787069726564cf0000018bcfe5680203",
     ),
     "lease": (
         LEASE,
@@ -219,14 +222,14 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "queue": (
         QUEUE,
-        "01efeeedb9dc0010ce000111700c090000000000c2000001009000ff",
+        "0177786e88dc0011ce000111700c090000000000c2000001009000ff00",
     ),
     "FIFO queue": (
         FIFO_QUEUE,
         "01"
-        "c88ac3c2"
-        "dc0010ce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe568"
-        "0107cdea60cd012c91930509cd012cce0001117007",
+        "be06ce50"
+        "dc0011ce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe568"
+        "0107cdea60cd012c91930509cd012cce000111700705",
     ),
     "group": (
         GROUP_ROW,
@@ -270,11 +273,11 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "archived": (
         ARCHIVED,
         "01"
-        "29060e97"
-        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c02059fd924"
-        "30313233343536372d383961622d346465662d383132332d3435363738396162"
-        "63646566cf0000018bcfe5680005c40568656c6c6f00c00000c4000000000000"
-        "00",
+        "27c53f28"
+        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c0205dc0010"
+        "d92430313233343536372d383961622d346465662d383132332d343536373839"
+        "616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c400000000"
+        "000000c0",
     ),
     "batch": (
         BATCH,
@@ -298,18 +301,19 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "departure": (
         DEPARTURE,
         "01"
-        "c7a3de70"
+        "dd80dad6"
         "dc0010c410000102030405060708090a0b0c0d0e0fcd012c059ecd012c000201"
         "0506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802ce0001"
-        "1170cf0000018bcfe56803090a05ce000111709fd92430313233343536372d38"
-        "3961622d346465662d383132332d343536373839616263646566cf0000018bcf"
-        "e5680005c40568656c6c6f00c00000c4000000000000000207a561726e3a649f"
-        "d92430313233343536372d383961622d346465662d383132332d343536373839"
-        "6162636465660105c40568656c6c6f07b161726e3a6177733a7371733a723a30"
-        "3a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56801cd"
-        "012c0406080ac3c3a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3"
-        "542d31cf0000018bcfe652600695c410000102030405060708090a0b0c0d0e0f"
-        "05c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56800cdea60",
+        "1170cf0000018bcfe56803090a05ce00011170dc0010d9243031323334353637"
+        "2d383961622d346465662d383132332d343536373839616263646566cf000001"
+        "8bcfe5680005c40568656c6c6f00c00000c400000000000000c00207a561726e"
+        "3a64dc0010d92430313233343536372d383961622d346465662d383132332d34"
+        "35363738396162636465660105c40568656c6c6f07b161726e3a6177733a7371"
+        "733a723a303a710302c410000102030405060708090a0b0c0d0e0fcf0000018b"
+        "cfe56801cd012c0406080a93a765787069726564cf0000018bcfe5680203c3c3"
+        "a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf0000018b"
+        "cfe652600695c410000102030405060708090a0b0c0d0e0f05c4100001020304"
+        "05060708090a0b0c0d0e0fcf0000018bcfe56800cdea60",
     ),
     "held": (
         HOLD,
@@ -382,7 +386,7 @@ def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> 
         sent=None,
         due_ms=-1,
         lease=msgspec.structs.replace(MOVED_LEASE, level=0, size=0),
-        arriving=msgspec.structs.replace(DEAD_LETTER, level=0),
+        arriving=msgspec.structs.replace(DEAD_LETTER, level=0, death=None),
     )
     assert decode_row(Departure, KEY, bytes.fromhex(OLD_DEPARTURE)) == before
 

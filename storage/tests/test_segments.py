@@ -23,6 +23,7 @@ from storage.lake.archive_schema import (
 from storage.lake.lake_segments import Written, not_written, write_segment
 from storage.lake.table import Lake
 from visibility.content.content import contents_of
+from visibility.contract.death import Death
 from visibility.contract.model import Content
 from visibility.contract.operations import MessageAttributeValue, SendMessage
 from visibility.contract.stored_message import StoredMessage
@@ -183,3 +184,22 @@ def test_messages_that_are_not_there_are_counted(lake: Lake, rows: MemoryStore) 
 @pytest.mark.parametrize("duration_ms", [0, 1, 2, 3, 999, 60_000, 86_400_000, 1_209_600_000])
 def test_shard_and_jobs_mean_the_same_by_a_bucket(duration_ms: int) -> None:
     assert queue_state.bucket_of(duration_ms) == bucket_of(duration_ms)
+
+
+def test_a_dead_letter_tells_how_it_died_and_others_do_not(lake: Lake) -> None:
+    letter = msgspec.structs.replace(
+        stored("letter"),
+        dead_letter_source_arn="arn:aws:sqs:us-east-1:1:source",
+        death=Death("expired", 1_700_000_030_000, 3),
+    )
+    redriven = msgspec.structs.replace(letter, dead_letter_source_arn=None)
+    store, changes = MemoryStore(), Changes()
+    for position, message in enumerate((letter, redriven, stored("plain")), BATCH.first):
+        changes.put(row_key(THE_SHARD, ARCHIVED, position), encode_row(archived(message)))
+    store.apply(changes)
+
+    first, *others = read(lake, write(lake, store).path)
+
+    assert (first["dead_letter_cause"], first["dead_letter_hops"]) == ("expired", 3)
+    assert first["dead_letter_at"].isoformat() == "2023-11-14T22:13:50+00:00"
+    assert [row["dead_letter_cause"] for row in others] == [None, None]

@@ -25,6 +25,7 @@ from auth.native import native
 from visibility.content.id_digests import deduplication_digest, group_digest
 from visibility.content.sealing import AsStored, SealingKey, SendSealing
 from visibility.contract import limits
+from visibility.contract.death import CAUSE_ATTRIBUTE, Death, shown_cause
 from visibility.contract.digests import Attributes, md5_of_attributes, md5_of_body
 from visibility.contract.errors import (
     BatchRequestTooLong,
@@ -324,16 +325,19 @@ class Delivery(msgspec.Struct, frozen=True, gc=False):
     dead_letter_source_arn: str | None
     data: bytes
     sequence_number: str | None = None
+    death: Death | None = None
 
 
 class Selection(msgspec.Struct, frozen=True):
     """The attributes that a receive returns, worked out once by `selection_of`.
 
-    `system` has the names in the order of the service model. `names` and `prefixes` choose message
+    `system` has the names in the order of the service model, `cause` is true if CAUSE_ATTRIBUTE is
+    asked for by its name. `names` and `prefixes` choose message
     attributes, `everything` all of them.
     """
 
     system: tuple[str, ...] = ()
+    cause: bool = False
     everything: bool = False
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
@@ -363,6 +367,7 @@ def _remembered_selection(key: tuple[tuple[str, ...], tuple[str, ...]]) -> Selec
     all_system = "All" in system
     selection = Selection(
         tuple(name for name in SYSTEM_ATTRIBUTE_NAMES if all_system or name in system),
+        CAUSE_ATTRIBUTE in system,
         not _WILDCARDS.isdisjoint(names),
         frozenset(names),
         tuple(name[:-2] for name in names if name.endswith(".*")),
@@ -412,7 +417,11 @@ def message_of(delivery: Delivery, selection: Selection) -> Message:
     if selection is NOTHING:
         return plain_message_of(delivery.message_id, delivery.receipt_handle, delivery.data)
     md5, body, extras = unpack(delivery.data)
-    system = _system_attributes(delivery, extras, selection) if selection.system else None
+    system = _system_attributes(delivery, extras, selection) if selection.system else {}
+    if selection.cause:
+        cause = shown_cause(delivery.death, delivery.dead_letter_source_arn)
+        if cause is not None:
+            system[CAUSE_ATTRIBUTE] = cause
     chosen = _chosen_attributes(extras.attributes, selection) if extras.attributes else None
     return Message(
         delivery.message_id,

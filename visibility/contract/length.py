@@ -52,6 +52,7 @@ LENGTH_TAGS = (
         "archive.",
         ("reject", DROP_OLDEST, TO_DEAD_LETTERS, TO_ARCHIVE),
         check=_check,
+        to_archive=TO_ARCHIVE,
     ),
 )
 

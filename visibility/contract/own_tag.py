@@ -19,7 +19,7 @@ class OwnTag(NamedTuple):
 
     It takes one of `choices`, or a whole number within `bounds`. `check` raises
     InvalidParameterValue if the tags that a queue is to have contradict each other. A FIFO queue
-    cannot have one that `is_for_standard`.
+    cannot have one that `is_for_standard`. The value `to_archive` needs an archive.
     """
 
     key: str
@@ -28,6 +28,7 @@ class OwnTag(NamedTuple):
     bounds: Range | None = None
     check: Callable[[Mapping[str, str]], None] | None = None
     is_for_standard: bool = False
+    to_archive: str = ""
 
     @property
     def values(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from visibility.contract.death import Death
 from visibility.contract.limits import HELD_UNTIL_MS, TAKEN_UNTIL_MS
 
 
@@ -18,7 +19,8 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     age, else 0. `original_sequence` is the sequence in receipt handles, 0 if it is the message's
     own. `joined_at_ms` is the instant at which it came from another queue, 0 if it was sent to this
     queue or moved to it by a version before 0.2. `expires_ms` is the end of its time to live, 0 for
-    none. `level` tells its priority, see `priority.py`.
+    none. `level` tells its priority, see `priority.py`. `death` tells how it became a dead letter,
+    None if it never did, or in a version before 0.2.
     """
 
     message_id: str
@@ -36,11 +38,18 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     joined_at_ms: int = 0
     expires_ms: int = 0
     level: int = 0
+    death: Death | None = None
 
     @property
     def retained_from_ms(self) -> int:
         """The instant from which retention counts."""
         return self.clock_ms or self.sent_at_ms
+
+
+def death_of(message: StoredMessage) -> Death | None:
+    """The death of a message that is a dead letter now; None for others, and for those of versions
+    before 0.2."""
+    return None if message.dead_letter_source_arn is None else message.death
 
 
 class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):

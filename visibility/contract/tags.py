@@ -13,6 +13,7 @@ from visibility.contract.delivery import DELIVERY_TAGS, check_delivery
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.length import LENGTH_TAGS
 from visibility.contract.levelling import LEVELLING_TAGS
+from visibility.contract.on_delete import ON_DELETE_TAGS
 from visibility.contract.own_tag import PREFIX, OwnTag
 from visibility.contract.priority import PRIORITY_TAGS
 from visibility.contract.retry_backoff import RETRY_TAGS
@@ -54,6 +55,7 @@ OWN_TAGS = {
         *PRIORITY_TAGS,
         *LENGTH_TAGS,
         *DELIVERY_TAGS,
+        *ON_DELETE_TAGS,
     )
 }
 """The tags, by key."""
@@ -79,6 +81,9 @@ def check_together(tags: Mapping[str, str], given: Mapping[str, str], *, fifo: b
     """Refuse tags of this service that contradict others of the queue, or its type. `tags` are
     those that it is to have, `given` those of the request. Raises InvalidParameterValue."""
     check_delivery(tags)
+    if tags.get(ARCHIVE_TAG) == ARCHIVE_NONE:
+        reason = f"the queue has tag {ARCHIVE_TAG} with value {ARCHIVE_NONE}"
+        check_archive(tags if ARCHIVE_TAG in given else given, reason)
     for key in given:
         row = OWN_TAGS.get(key)
         if row is None:
@@ -87,6 +92,17 @@ def check_together(tags: Mapping[str, str], given: Mapping[str, str], *, fifo: b
             raise InvalidParameterValue(f"Tag {key} is not valid for a FIFO queue.")
         if row.check is not None:
             row.check(tags)
+
+
+def check_archive(tags: Mapping[str, str], reason: str) -> None:
+    """Refuse tags that send messages to an archive; `reason` says why there is none. Raises
+    InvalidParameterValue."""
+    for key, value in tags.items():
+        row = OWN_TAGS.get(key)
+        if row is not None and row.to_archive == value:
+            raise InvalidParameterValue(
+                f"Tag {key} with value {value} needs an archive, but {reason}."
+            )
 
 
 def own_tags_of(tags: Mapping[str, str]) -> dict[str, str]:

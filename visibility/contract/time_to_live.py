@@ -32,6 +32,7 @@ TTL_TAGS = (
         "Fate of messages whose time to live is over: they are discarded (the default), become "
         "dead letters or go to the archive.",
         ("discard", TO_DEAD_LETTERS, TO_ARCHIVE),
+        to_archive=TO_ARCHIVE,
     ),
 )
 

@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 
 from visibility.contract import errors, limits
 from visibility.contract import operations as ops
+from visibility.contract.death import CAUSE_ATTRIBUTE
 from visibility.contract.digests import Attributes
 from visibility.contract.naming import (
     SYSTEM_ATTRIBUTE_NAMES,
@@ -28,7 +29,7 @@ from visibility.contract.naming import (
     parse_arn,
 )
 
-_RECEIVABLE = frozenset(SYSTEM_ATTRIBUTE_NAMES) | {"All"}
+_RECEIVABLE = frozenset(SYSTEM_ATTRIBUTE_NAMES) | {"All", CAUSE_ATTRIBUTE}
 _ENTRY_ID = re.compile(rf"[A-Za-z0-9_-]{{1,{limits.BATCH_ENTRY_ID_LENGTH_MAX}}}").fullmatch
 _ATTRIBUTE_TYPE = re.compile(r"(String|Number|Binary)(\.[!-~]+)?").fullmatch
 """With a label of printable ASCII without spaces, or without one."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from typing_extensions import override
 
+from visibility.contract.death import HOPS
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition, QueueSettings, Request
 from visibility.contract.operations import Operation
@@ -27,9 +28,8 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
-EXPIRED = "expired"
 DELETED = "deleted"
-OVER_LENGTH = "over-length"
+"""A reason; the others are causes of death."""
 ROW_BYTES = 200
 """Approximate size of a message on disk without its content."""
 DECISION_BYTES_MAX = 3 << 20
@@ -183,6 +183,9 @@ class MessagesHandedOver(Event, frozen=True):
         archive.next_position = self.first_position + len(self.leases)
         archive.open_size += self.size
         archive.handed_over += len(self.leases)
+        if self.reason == HOPS:
+            deaths = shard.queue(self.queue_id).counts.deaths
+            deaths[HOPS] = deaths.get(HOPS, 0) + len(self.leases)
 
     @override
     def record(self, changes: Changes) -> None:

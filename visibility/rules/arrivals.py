@@ -320,6 +320,8 @@ class MessagesArrived(Event, frozen=True):
         for _, _, sequence, message in self.arrivals:
             queue.next_sequence = max(queue.next_sequence, sequence + 1)
             queue.waiting += 1
+            if message.joined_at_ms == self.arrived_at_ms:  # else from another part
+                queue.counts.add_death(message)
             add_size(queue, sequence, message.size)
             if message.level:
                 join_level(queue, message.level, sequence)

@@ -1,11 +1,15 @@
-"""DeadLetters: moves to the dead-letter queue of messages that were received too often.
+"""DeadLetters: moves to the dead-letter queue, of messages that were received too often and of
+those that other features give up.
 
-A receive finds them. The move keeps the message and its count. Retention of a standard queue still
+The move keeps the message and its count, and notes the cause. Retention of a standard queue still
 counts from the first send, of a FIFO queue from the move; there the deduplication id becomes the
 message id (`content.py` shows it). A message that cannot be sealed as the target requires is
 received as if there were no target; one whose key is not there yet waits in its place. A target in
 another shard gets it through the outbox; while that is full, messages are received as well. Of a
 target of several parts each decision draws one.
+
+A message that moved by itself as often as it may goes to the archive instead of round in a circle
+of queues; without one, or without room in it, it stays.
 Source: SQS developer guide, dead-letter queues; recorded receive counts.
 """
 
@@ -14,14 +18,16 @@ from __future__ import annotations
 import msgspec
 
 from visibility.content.sealing import KEY_AGAIN_MS
+from visibility.contract.death import HOPS, is_at_end, next_death
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.time_to_live import expiry
+from visibility.rules.archive_batches import ROW_BYTES, hand_over, takes_expired
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
-from visibility.rules.message_events import MessagesMoved, Move
+from visibility.rules.message_events import MessagesExpired, MessagesMoved, Move
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.room import Room, takes
@@ -42,7 +48,9 @@ class DeadLetters:
     __slots__ = (
         "_allowed",
         "_book",
+        "_cause",
         "_departures",
+        "_ended",
         "_now_ms",
         "_queue",
         "_room",
@@ -60,12 +68,15 @@ class DeadLetters:
         queue: QueueDefinition,
         target: QueueDefinition | None,
         stamp: Stamp,
+        cause: str,
     ) -> None:
-        """`target` is the dead-letter queue of `queue`, None if it has none."""
+        """`target` is the dead-letter queue of `queue`, None if it has none; `cause` is one of
+        `death.CAUSES`."""
         policy = queue.settings.redrive_policy
         if target is not None and target.parts and not target.settings.fifo:
             target = open_part(shard, target, stamp, b"")
         self._queue = queue
+        self._cause = cause
         self._target = target
         self._now_ms = stamp.now_ms
         self._shard = shard
@@ -84,6 +95,8 @@ class DeadLetters:
             if not self.goes_back:
                 self._room = Room.of(shard.queue(target.queue_id), target)
         self.moves: list[Move] = []
+        self._ended: dict[int, tuple[Lease, StoredMessage]] = {}
+        """Messages that go to the archive."""
         self._waiting: list[bytes] = []
         """Groups of the messages that wait for a key."""
 
@@ -100,7 +113,8 @@ class DeadLetters:
     @property
     def moved(self) -> int:
         """Messages moved by this decision."""
-        return len(self.moves) if self._departures is None else len(self._departures)
+        moved = len(self.moves) if self._departures is None else len(self._departures)
+        return moved + len(self._ended)
 
     @property
     def is_full(self) -> bool:
@@ -121,14 +135,17 @@ class DeadLetters:
         received."""
         return self._allowed is not None and received >= self._allowed
 
-    def move(self, lease: Lease, message: StoredMessage, *, waits: bool) -> bool:
+    def move(self, lease: Lease, message: StoredMessage, *, waits: bool, due_ms: int = -1) -> bool:
         """Move a message, or leave it until its key is there; False if it cannot be sealed for its
-        target, or that is full, and it is to be received.
+        target, that is full, or it may go no further: then it stays.
 
-        `lease` is the one that ended; `waits` means that the message is in its group's line.
+        `lease` is the one that ended; `waits` means that the message is in its group's line. A
+        delayed one has its key, `due_ms`.
         """
         target = self._target
         assert target is not None
+        if is_at_end(message.death, self._cause):
+            return self._end(lease, message)
         is_here = self._departures is None
         if is_here and not self.moves and not self._shard.is_ready(target.queue_id):
             return False
@@ -144,16 +161,33 @@ class DeadLetters:
         ):
             return False
         if self._departures is not None:
-            return self._depart(self._departures, lease, message, sealed, waits=waits)
+            return self._depart(
+                self._departures, lease, message, sealed, waits=waits, due_ms=due_ms
+            )
         if waits and message.group:
             self.source_book.leave(message.group, lease.sequence)
+        elif due_ms >= 0 and message.group:
+            self.source_book.end_delay(message.group)
         self._size += len(message.data)
         moved = self._moved(lease, sealed, target)
         sequence = self._book.allocate()
         if moved.group:
             self._book.arrive(moved.group, sequence)
         resealed = sealed is not message
-        self.moves.append(Move(lease, -1, target.queue_id, sequence, moved, resealed))
+        self.moves.append(Move(lease, due_ms, target.queue_id, sequence, moved, resealed))
+        return True
+
+    def _end(self, lease: Lease, message: StoredMessage) -> bool:
+        """Hand a message to the archive; False if that does not take it."""
+        archive = self._shard.archive
+        messages = [message, *(each for _, each in self._ended.values())]
+        size = sum(len(each.data) + ROW_BYTES for each in messages)
+        is_taken = takes_expired(self._shard, self._queue.settings)
+        if not is_taken or archive.size + size > archive.size_max:
+            return False
+        self.source_book.leave_all([lease])
+        self._ended[lease.sequence] = lease, message
+        self._size += len(message.data)
         return True
 
     def _depart(
@@ -164,6 +198,7 @@ class DeadLetters:
         sealed: StoredMessage,
         *,
         waits: bool,
+        due_ms: int,
     ) -> bool:
         target = self._target
         assert target is not None
@@ -171,10 +206,13 @@ class DeadLetters:
             return False
         if waits and message.group:
             self.source_book.depart(message.group, lease.sequence)
+        elif due_ms >= 0 and message.group:
+            self.source_book.end_delay(message.group)
         before = departures.size
         if shares_out(target):
             target = target.part_for(message.group)
-        departures.add(lease, message, target, self._moved(lease, sealed, target))
+        arriving = self._moved(lease, sealed, target)
+        departures.add(lease, message, target, arriving, due_ms=due_ms)
         self._size += departures.size - before
         return True
 
@@ -192,6 +230,7 @@ class DeadLetters:
         return msgspec.structs.replace(
             message,
             dead_letter_source_arn=self._queue.arn,
+            death=next_death(message.death, self._cause, self._now_ms),
             expires_ms=expiry(target.settings.own_tags, self._now_ms),
             level=joining_level(target.settings.own_tags, message.level),
             receive_count=lease.receive_count,
@@ -204,9 +243,22 @@ class DeadLetters:
             received_here=0,
         )
 
+    @property
+    def departs(self) -> bool:
+        """True if messages go to another shard, and hold their groups meanwhile."""
+        return self._departures is not None
+
+    def settle(self, leases: list[Lease]) -> None:
+        """Let the groups of these messages go on, which left; those on their way hold theirs."""
+        if not self.departs:
+            self.source_book.settle_all(leases, ())
+            return
+        for group in {lease.group for lease in leases if lease.group}:
+            self.source_book.settle(group, (), [])
+
     def events(self) -> tuple[Event, ...]:
         """The changes of the groups' indexes, then the move."""
-        first = self.source_book.events()
+        first = (*self.source_book.events(), *self._end_events())
         if self._departures is not None:
             return (*first, *self._departures.events())
         if not self.moves:
@@ -215,3 +267,13 @@ class DeadLetters:
             first += self._book.events()
         moved = MessagesMoved(self._queue.queue_id, self._now_ms, self.moves)
         return (*first, moved)
+
+    def _end_events(self) -> tuple[Event, ...]:
+        if not self._ended:
+            return ()
+        leases = [lease for lease, _ in self._ended.values()]
+        messages = {sequence: message for sequence, (_, message) in self._ended.items()}
+        archived = hand_over(
+            self._shard, self._queue, leases, messages, reason=HOPS, now_ms=self._now_ms
+        )
+        return (*archived, MessagesExpired(self._queue.queue_id, self._now_ms, leases))

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Set
 import msgspec
 from typing_extensions import override
 
+from visibility.contract.death import was_rescued
 from visibility.contract.errors import OverLimit, QueueDoesNotExist
 from visibility.contract.limits import HELD_UNTIL_MS
 from visibility.contract.model import QueueDefinition, Request
@@ -259,7 +260,8 @@ class _Clearing:
         delayed = {number: back.pop(number) for number in list(back) if back[number].is_delayed}
         leases = [_returned_lease(each.lease, self._now_ms) for each in back.values()]
         book = self._order.book(shard, shard.queue(self._queue_id))
-        book.settle_all([each.lease for each in gone.values()], leases)
+        left = [each.lease for each in (*gone.values(), *delayed.values())]
+        book.settle_all(left, leases)
         for each in back.values():
             if each.hold is not None and each.locked:
                 book.depart(each.locked, each.lease.sequence)
@@ -399,6 +401,10 @@ class DeparturesCleared(Event, frozen=True):
                 shard.full_targets.pop(departure.target_queue_id, None)
         if queue is not None and any(departure.transfers for departure in gone):
             shard.plan_pulse(queue, self.cleared_at_ms)  # the next ones go
+        if queue is not None:
+            queue.rescued += sum(
+                was_rescued(each.arriving.death, each.departed_at_ms) for each in gone
+            )
         _go_on(shard, queue, gone, self.cleared_at_ms)
 
     @override
@@ -505,7 +511,10 @@ class DelayedReturned(Event, frozen=True):
             departure = _remove_departure(shard, queue, number)
             join_delayed(shard, queue, departure.due_ms)
             add_size(queue, departure.lease.sequence, departure.message.size)
-            queue.counts.transferred += 1
+            if departure.transfers:
+                queue.counts.transferred += 1
+            else:
+                queue.counts.moved_in += 1
 
     @override
     def record(self, changes: Changes) -> None:
@@ -535,7 +544,7 @@ def add_departure(
     queue.departed += 1
     queue.departed_size += departure.message.size
     queue.transferring += departure.transfers
-    queue.transferring_delayed += departure.is_delayed
+    queue.transferring_delayed += departure.transfers and departure.is_delayed
     if departure.locked:
         held = queue.in_flight_by_group.setdefault(departure.locked, set())
         held.add(departure.lease.sequence)
@@ -548,7 +557,7 @@ def _remove_departure(shard: ShardState, queue: QueueState | None, number: int) 
     queue.departed -= 1
     queue.departed_size -= departure.message.size
     queue.transferring -= departure.transfers
-    queue.transferring_delayed -= departure.is_delayed
+    queue.transferring_delayed -= departure.transfers and departure.is_delayed
     held = queue.in_flight_by_group.get(departure.locked)
     if held is not None:
         held.discard(departure.lease.sequence)

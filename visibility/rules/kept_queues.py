@@ -126,7 +126,7 @@ def _hand_over_some(
             *book.events(),
             MessagesMoved(queue.queue_id, now_ms, moves),
         )
-    found = _next_messages(shard, queue, 0, _ARCHIVED_BYTES)[0]
+    found = next_messages(shard, queue, 0, _ARCHIVED_BYTES)[0]
     if not found:
         return None
     leases = [lease_of(queue, sequence, message) for sequence, message in found]
@@ -164,6 +164,8 @@ def decide_restore_messages(shard: ShardState, request: Request, stamp: Stamp) -
         restoring.move_delayed()
         if queue.delayed > restoring.moved_delayed > 0:
             next_sequence = queue.next_sequence
+    if not next_sequence:
+        restoring.wait_for_all()
     if restoring.is_full:
         return Progress(is_done=False, again_in_ms=_FULL_AGAIN_MS), restoring.events()
     if next_sequence:
@@ -221,6 +223,10 @@ class _Restoring:
             self.again_in_ms = min([*left_ms, self.again_in_ms or left_ms[0]])
         return bool(left_ms)
 
+    def wait_for_all(self) -> None:
+        """Note when the first lease ends, also of those messages that an earlier step passed."""
+        self._waits(set(self._queue.entries))
+
     def move_delayed(self) -> None:
         """Move the next delayed messages; their delay ends, but scheduled ones keep their time.
 
@@ -252,7 +258,7 @@ class _Restoring:
     def move_line(self, from_sequence: int) -> int:
         """Move the next messages that are not delayed; returns the sequence to continue at, 0 at
         the end."""
-        found, next_sequence = _next_messages(self._shard, self._queue, from_sequence, STEP_BYTES)
+        found, next_sequence = next_messages(self._shard, self._queue, from_sequence, STEP_BYTES)
         leases: list[Lease] = []
         for sequence, message in found:
             if message.group in self.blocked or self._waits({sequence}):
@@ -318,7 +324,7 @@ def _arrived(book: GroupBook, to: int, message: StoredMessage, lease: Lease) -> 
     )
 
 
-def _next_messages(
+def next_messages(
     shard: ShardState, queue: QueueState, from_sequence: int, size: int
 ) -> tuple[_Found, int]:
     """A step's messages from a sequence on, received ones included, and the next sequence (0 at the

@@ -9,6 +9,7 @@ what it needs or nothing, and little more than it brings.
 
 from __future__ import annotations
 
+from visibility.contract.death import OVER_LENGTH
 from visibility.contract.errors import OverLimit
 from visibility.contract.length import (
     DROP_OLDEST,
@@ -18,7 +19,7 @@ from visibility.contract.length import (
 )
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rules.archive_batches import OVER_LENGTH, ROW_BYTES, hand_over
+from visibility.rules.archive_batches import ROW_BYTES, hand_over
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesExpired
@@ -66,7 +67,7 @@ class Overflow:
         self._letters: DeadLetters | None = None
         if self._fate == TO_DEAD_LETTERS:
             target = shard.definitions.dead_letter_queue(definition)
-            self._letters = DeadLetters(shard, definition, target, stamp)
+            self._letters = DeadLetters(shard, definition, target, stamp, OVER_LENGTH)
         self.book = (
             order_of(definition.settings).book(shard, queue)
             if self._letters is None

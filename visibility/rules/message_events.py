@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 from typing_extensions import override
 
+from visibility.contract.death import was_rescued
 from visibility.contract.limits import IN_FLIGHT_MAX, MESSAGE_RETENTION_PERIOD
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_changes import Changes
@@ -300,6 +301,8 @@ class MessagesMoved(Event, frozen=True):
             elif target is not source:
                 source.counts.moved_out += 1
                 target.counts.moved_in += 1
+                target.counts.add_death(move.message)
+                source.rescued += was_rescued(move.message.death, self.moved_at_ms)
             sequence = move.target_sequence
             target.next_sequence = max(target.next_sequence, sequence + 1)
             target.waiting += 1

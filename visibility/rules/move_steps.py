@@ -19,6 +19,7 @@ from visibility.content.content import unpack
 from visibility.content.edits import edited
 from visibility.content.filters import matches_inside, matches_outside
 from visibility.content.sealing import KEY_AGAIN_MS
+from visibility.contract.death import redriven
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.limits import MOVE_TASK_SECONDS_MAX
 from visibility.contract.model import QueueDefinition
@@ -395,7 +396,7 @@ class _Moving:
         self, message: StoredMessage, group: bytes, target: QueueDefinition
     ) -> StoredMessage:
         """The message as its destination gets it: a new one, or a dead letter again."""
-        clock_ms = 0
+        clock_ms, death = 0, message.death
         if self._task.undoes:
             message_id, sent_at_ms = message.message_id, message.sent_at_ms
             source_arn = source_of(message_id, self._task.sources)
@@ -403,6 +404,7 @@ class _Moving:
         else:
             message_id = self._new_id(message.dead_letter_source_arn)
             sent_at_ms, source_arn = self._stamp.now_ms, None
+            death = redriven(death)
         return msgspec.structs.replace(
             message,
             message_id=message_id,
@@ -416,6 +418,7 @@ class _Moving:
             level=joining_level(target.settings.own_tags, message.level),
             original_sequence=0,
             received_here=0,
+            death=death,
         )
 
     def _new_id(self, source_arn: str | None) -> str:

@@ -13,6 +13,7 @@ from itertools import islice
 
 import msgspec
 
+from visibility.contract.death import EXPIRED
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.limits import MESSAGE_RETENTION_PERIOD
 from visibility.contract.model import QueueDefinition
@@ -20,7 +21,6 @@ from visibility.contract.priority import joining_level, level_at_the_back
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_keys import CLOCK
 from visibility.rules.archive_batches import (
-    EXPIRED,
     MessagesDiscarded,
     hand_over,
     takes_expired,

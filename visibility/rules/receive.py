@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from visibility.contract.death import MAX_RECEIVES
 from visibility.contract.errors import Moved
 from visibility.contract.limits import IN_FLIGHT_MAX, VISIBILITY_TIMEOUT
 from visibility.contract.model import QueueSettings, Request
@@ -109,7 +110,9 @@ class _Taking:
         """See `order.Taking`."""
         settings = self.request.queue.settings
         target = self.request.dead_letter_queue
-        self._letters = DeadLetters(self.shard, self.request.queue, target, self.stamp)
+        self._letters = DeadLetters(
+            self.shard, self.request.queue, target, self.stamp, MAX_RECEIVES
+        )
         self._too_old = TooOld(self.shard, self.queue, settings, self.stamp)
 
     @property

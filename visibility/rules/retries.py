@@ -7,6 +7,7 @@ id of their own, since the service makes them:
     ContinueQueue                     does nothing if the successor continues the queue already
     CloseQueue, QueueChanged          derive everything from the present state
     RestoreMessages, DropQueue        a step takes what is still there
+    MoveDeleted                       the same
     SealArchive                       seals what has come since as a batch of its own
     AcknowledgeArchive                names the last batch; earlier ones stay forgotten
     AcceptMessages, ClearOutbox       name messages, which arrive or leave once

@@ -8,11 +8,12 @@ queue its group goes on without it, and its retention ends it.
 
 from __future__ import annotations
 
+from visibility.contract.death import EXPIRED, is_at_end
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import StoredMessage
 from visibility.contract.time_to_live import EXPIRED_TAG, TO_ARCHIVE, TO_DEAD_LETTERS
 from visibility.rows.row_keys import EXPIRY
-from visibility.rules.archive_batches import EXPIRED, MessagesDiscarded, hand_over
+from visibility.rules.archive_batches import MessagesDiscarded, hand_over
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.events import Event
 from visibility.rules.leases import lease_of
@@ -27,6 +28,8 @@ _STEP_BYTES = 128 << 10
 """Content that one step moves or hands over; one more message may exceed it."""
 _LOOKED_AT_MAX = 2_000
 """Messages that one step looks at, since those in flight are passed by."""
+_NEXT_MS = 1_000
+"""Pause before the next messages are looked at, if the first ones stay that moved too often."""
 _AGAIN_MS = 15_000
 """Interval at which messages are looked at again that cannot go where they should, or whose
 time is over by a clock that is not trusted."""
@@ -43,22 +46,28 @@ def end_times_to_live(
         return (), expires_ms if expires_ms < NEVER_MS else None
     due, lease_ends_ms = _due(shard, queue, stamp)
     if not due:
+        queue.expiries_passed = (0, 0)
         return (), min(now_ms + _AGAIN_MS, max(now_ms + 1, lease_ends_ms))
     fate = definition.settings.own_tags.get(EXPIRED_TAG)
     if fate == TO_DEAD_LETTERS:
         events = _to_dead_letters(shard, queue, definition, stamp, due)
+        if not events and all(is_at_end(message.death, EXPIRED) for message in due.values()):
+            queue.expiries_passed = max((due[each].expires_ms, each) for each in due)
+            return (), now_ms + _NEXT_MS
     else:
         is_archived = fate == TO_ARCHIVE
         events = _removed(shard, queue, definition, stamp, due, is_archived=is_archived)
     return events, now_ms if events else now_ms + _AGAIN_MS
 
 
-def _expiries(shard: ShardState, queue: QueueState, limit: int) -> list[tuple[int, int]]:
+def _expiries(
+    shard: ShardState, queue: QueueState, limit: int, after: tuple[int, int]
+) -> list[tuple[int, int]]:
     return shard.rows.instants(
         EXPIRY,
         queue.queue_id,
         limit,
-        after=queue.expiries_after,
+        after=after,
         quarantined=queue.quarantined,
     )
 
@@ -66,7 +75,7 @@ def _expiries(shard: ShardState, queue: QueueState, limit: int) -> list[tuple[in
 def _first_expiry_ms(shard: ShardState, queue: QueueState) -> int:
     """The instant at which the first time to live ends, NEVER_MS if none does. Raises
     DamagedRecord."""
-    first = _expiries(shard, queue, 1)
+    first = _expiries(shard, queue, 1, queue.expiries_after)
     expires_ms, sequence = first[0] if first else (NEVER_MS, 1)
     queue.expiries_after = (expires_ms, sequence - 1)
     return expires_ms
@@ -78,7 +87,8 @@ def _due(
     """The next messages to remove, and the end of the first lease of those in flight."""
     sequences: list[int] = []
     lease_ends_ms = NEVER_MS
-    for expires_ms, sequence in _expiries(shard, queue, _LOOKED_AT_MAX):
+    after = max(queue.expiries_after, queue.expiries_passed)
+    for expires_ms, sequence in _expiries(shard, queue, _LOOKED_AT_MAX, after):
         if expires_ms > stamp.retained_until_ms or len(sequences) == _STEP_MESSAGES:
             break
         entry = queue.entries.get(sequence)
@@ -129,7 +139,7 @@ def _to_dead_letters(
 ) -> tuple[Event, ...]:
     """Move them to the dead-letter queue; while there is none, or no room, they wait."""
     target = shard.definitions.dead_letter_queue(definition)
-    letters = DeadLetters(shard, definition, target, stamp)
+    letters = DeadLetters(shard, definition, target, stamp, EXPIRED)
     if not letters.has_target:
         return ()
     order, groups = order_of(definition.settings), set[bytes]()

@@ -19,7 +19,7 @@ import msgspec
 
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
-from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.contract.stored_message import Hold, Lease, StoredMessage, death_of
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
 from visibility.rows.state_rows import write_queue
@@ -62,6 +62,15 @@ class Counts(msgspec.Struct):
     """Number of messages when the shard was loaded."""
     quarantined: int = 0
     """Messages found damaged."""
+    deaths: dict[str, int] = {}
+    """Those of `moved_in` that are dead letters, by cause; with HOPS those that went from here to
+    the archive instead."""
+
+    def add_death(self, message: StoredMessage) -> None:
+        """Count a message that came from another queue, if it is a dead letter."""
+        death = death_of(message)
+        if death is not None:
+            self.deaths[death.cause] = self.deaths.get(death.cause, 0) + 1
 
     @property
     def there(self) -> int:
@@ -220,6 +229,8 @@ class QueueState:
     """Bytes of its messages in the outbox."""
     departed: int = 0
     """Messages of this queue in the outbox; they are in no other count."""
+    rescued: int = 0
+    """Messages that went to the dead-letter queue when this one was deleted."""
     transferring: int = 0
     """Those of them that go to another part of the queue, which clients see here."""
     transferring_delayed: int = 0
@@ -259,6 +270,8 @@ class QueueState:
     expiries_after: tuple[int, int] = (0, 0)
     """No time to live ends at this (expires_ms, sequence) or before, NEVER_MS if none ends;
     volatile."""
+    expiries_passed: tuple[int, int] = (0, 0)
+    """Messages up to this one stay for now although their time to live is over; volatile."""
     pulse_at_ms: int = 0
     """Time of the queue's next pulse, 0 for never; volatile."""
     waits_for_key: bool = False
@@ -344,6 +357,7 @@ class QueueState:
             self._levels_row() if self.levels else _NO_LEVELS,
             self.size,
             self.sized_from,
+            self.rescued,
         )
         spans = {span: self.spans.get(span, 0) for span in self.changed_spans}
         write_queue(changes, self.queue_id, row, spans)
@@ -360,6 +374,7 @@ class QueueState:
         queue.waiting = row.waiting
         queue.size = row.size
         queue.sized_from = row.next_sequence if row.sized_from < 0 else row.sized_from
+        queue.rescued = row.rescued
         queue.continues = row.continues
         queue.first_sequence = row.first_sequence
         queue.delayed = row.delayed

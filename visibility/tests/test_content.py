@@ -10,6 +10,7 @@ import pytest
 from visibility.content.content import Delivery, contents_of, message_of, selection_of
 from visibility.contract import errors
 from visibility.contract.attributes import initial_attributes, settings_of
+from visibility.contract.death import Death
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.operations import (
     MessageAttributeValue,
@@ -65,6 +66,7 @@ def received(
     system: Sequence[str] = (),
     user: Sequence[str] = (),
     source: str | None = None,
+    death: Death | None = None,
 ) -> Message:
     selection = selection_of(
         ReceiveMessage(
@@ -79,6 +81,7 @@ def received(
         first_received_at_ms=1_700_000_000_456,
         dead_letter_source_arn=source,
         data=content.data,
+        death=death,
     )
     return message_of(delivery, selection)
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from visibility.content.content import selection_of
 from visibility.contract import errors
+from visibility.contract.death import CAUSE_ATTRIBUTE, Death
 from visibility.contract.operations import MessageAttributeValue, ReceiveMessage, SendMessage
 from visibility.contract.results import Message, ReceivedAttributeValue
 from visibility.tests.test_content import TRACE, URL, received, sent, text
@@ -163,3 +164,31 @@ def test_any_text_is_stored_or_refused_and_nothing_else(body: str, name: str, va
     except errors.QueueError:
         return
     assert received(content, user=["All"]).body == body
+
+
+# -- the cause of a dead letter --------------------------------------------------------------------
+
+DEATH = Death("expired", 1_700_000_000_789, 2)
+
+
+def test_the_cause_of_a_dead_letter_comes_only_if_it_is_asked_for_by_name() -> None:
+    content = sent(SendMessage(URL, "b"))
+
+    every = received(content, ["All"], source="arn", death=DEATH)
+    named = received(content, [CAUSE_ATTRIBUTE], source="arn", death=DEATH)
+    both = received(content, ["All", CAUSE_ATTRIBUTE], source="arn", death=DEATH)
+
+    cause = '{"cause":"expired","time":1700000000789,"source":"arn","hops":2}'
+    assert every.attributes is not None
+    assert CAUSE_ATTRIBUTE not in every.attributes
+    assert named.attributes == {CAUSE_ATTRIBUTE: cause}
+    assert both.attributes == every.attributes | {CAUSE_ATTRIBUTE: cause}
+
+
+@pytest.mark.parametrize(("source", "death"), [(None, None), ("arn", None), (None, DEATH)])
+def test_a_message_that_is_no_dead_letter_or_an_old_one_has_no_cause(
+    source: str | None, death: Death | None
+) -> None:
+    message = received(sent(SendMessage(URL, "b")), [CAUSE_ATTRIBUTE], source=source, death=death)
+
+    assert message.attributes is None

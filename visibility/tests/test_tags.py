@@ -38,6 +38,8 @@ def test_the_known_tags_take_their_values() -> None:
         {"holdfast:overflow": "archive"},
         {"holdfast:delivery": "at-least-once"},
         {"holdfast:delivery": "at-most-once"},
+        {"holdfast:on-delete": "discard"},
+        {"holdfast:on-delete": "dead-letter"},
     ]
     for tags in given:
         assert checked_tags("q", {}, tags) == tags
@@ -67,7 +69,7 @@ def test_the_known_tags_take_their_values() -> None:
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
             "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
             "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow, "
-            "holdfast:delivery.",
+            "holdfast:delivery, holdfast:on-delete.",
         ),
         (
             "Holdfast:archive",
@@ -78,7 +80,7 @@ def test_the_known_tags_take_their_values() -> None:
             "holdfast:receive-rate, holdfast:max-in-flight, holdfast:throttle-depth, "
             "holdfast:throttle-age, holdfast:deliver-at, holdfast:ttl, holdfast:expired, "
             "holdfast:priority, holdfast:max-messages, holdfast:max-bytes, holdfast:overflow, "
-            "holdfast:delivery.",
+            "holdfast:delivery, holdfast:on-delete.",
         ),
     ],
 )
@@ -115,6 +117,21 @@ def test_no_second_delivery_and_none_in_flight_contradict_at_most_once(other: st
             checked_tags("q", before, given)
     least = {"holdfast:delivery": "at-least-once"}
     assert checked_tags("q", useless, least) == useless | least
+
+
+@pytest.mark.parametrize("tag", ["holdfast:expired", "holdfast:overflow"])
+def test_a_queue_that_archives_nothing_sends_nothing_to_the_archive(tag: str) -> None:
+    nothing, archived = {"holdfast:archive": "none"}, {tag: "archive"}
+
+    for before, given in ((nothing, archived), (archived, nothing), ({}, nothing | archived)):
+        with pytest.raises(InvalidParameterValue) as caught:
+            checked_tags("q", before, given)
+        assert caught.value.message == (
+            f"Tag {tag} with value archive needs an archive, but the queue has tag "
+            "holdfast:archive with value none."
+        )
+    assert checked_tags("q", nothing | archived, {"team": "shop"})
+    assert checked_tags("q", nothing, {tag: "dead-letter"})
 
 
 def test_a_tag_from_before_does_not_keep_others_from_being_set() -> None:

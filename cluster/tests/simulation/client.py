@@ -28,6 +28,8 @@ from visibility.contract.results import (
 from visibility.rules.at_most_once import RemoveTaken
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.move_tasks import MoveSelected
+from visibility.rules.on_delete import MoveDeleted
+from visibility.rules.queues import QueueChanged
 from visibility.tests import prepared
 
 _IN_TIME_S = 3.0
@@ -35,6 +37,7 @@ _IN_TIME_S = 3.0
 _AGAIN_S = 0.2
 _RETRIED_S_MAX = 200.0
 """Sends are retried within the five minutes in which ids are remembered."""
+_EVER_MS = 1 << 60
 _PADDINGS = (0, 10, 10, 200, 350)
 """Sizes of bodies, beside their names."""
 
@@ -280,6 +283,8 @@ class Client:
                 reply.ended,
                 hidden_s,
                 tuple(each.delivery.name for each in held),
+                message.death.cause if message.death else "",
+                message.death.at_ms if message.death else 0,
             )
             self._history.deliveries.append(delivery)
             held.append(
@@ -374,6 +379,30 @@ class Client:
             if isinstance(reply.answer, Progress) and reply.answer.is_done:
                 return
             await asyncio.sleep(0.1)
+
+    async def delete_for_a_while(self, name: str) -> None:
+        """Delete a queue, let some of its messages leave, and restore it."""
+        known, queue = self.simulation.machine.queues, self.queue(name)
+        known.issued = max(known.issued, queue.queue_id)
+        del known.queues[queue.queue_id]
+        self.simulation.note(f"{name} is deleted")
+        step = Progress(is_done=False)
+        try:
+            for _ in range(self.random.choice((1, 3, 10))):
+                operation = MoveDeleted(_EVER_MS, step.next_sequence, step.blocked)
+                reply = await self.ask(prepared.prepared(queue, operation), f"move {name}")
+                step = reply.answer if isinstance(reply.answer, Progress) else step
+                if step.is_done:
+                    break
+                await asyncio.sleep(self.random.choice((0.0, 0.05, 1.0)))
+        finally:
+            known.define(queue)
+        self.simulation.note(f"{name} is restored")
+        while True:
+            reply = await self.ask(prepared.prepared(queue, QueueChanged()), f"restored {name}")
+            if reply.outcome is Outcome.DONE:
+                return
+            await asyncio.sleep(_AGAIN_S)
 
     async def move_all(self, source: str, target: str | None, rate: int = 0) -> None:
         """Start a move task, to each message's own source without a target."""

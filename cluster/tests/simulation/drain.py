@@ -29,7 +29,7 @@ async def drain(simulation: Simulation) -> None:
     if has_parts:
         await become_whole(client)
     await _rest(simulation, client)
-    if {queues.SHORT, queues.BRIEF} & simulation.history.queues.keys():
+    if {queues.SHORT, queues.BRIEF, queues.CIRCLE[0]} & simulation.history.queues.keys():
         await asyncio.sleep(_EXPIRED_S)
         await _rest(simulation, client)
     simulation.history.drain_begun = simulation.time.read()

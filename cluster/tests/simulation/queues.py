@@ -8,6 +8,7 @@ import msgspec
 
 from cluster.tests.simulation.worker import Machine
 from compat_tests.faults.history import History, Queue
+from visibility.contract.death import EXPIRED, HOPS_MAX, QUEUE_DELETED
 from visibility.contract.model import QueueDefinition
 from visibility.tests.prepared import KnownQueues, queue_named
 
@@ -41,6 +42,12 @@ FULL_MAX = 6
 """The queue that holds few messages, in runs that have it, and their number."""
 RANKED = "ranked"
 """The queue with strict priority, in runs that have it."""
+DOOMED, DOOMED_FIFO, GRAVE, GRAVE_FIFO = "doomed", "doomed.fifo", "grave", "grave.fifo"
+"""Queues that are deleted and restored, and their dead-letter queues, in runs that have them."""
+CIRCLE = ("way-in", "round", "about")
+"""Queues with a time to live, in the same runs: the last two are each other's dead-letter queues,
+and the second is that of the first."""
+CIRCLE_S = 2
 TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
 """Queues to which messages move."""
 _SHARED_OUT: dict[str, Any] = {
@@ -64,6 +71,7 @@ def define_queues(
     has_ranked: bool = False,
     has_full: bool = False,
     has_once: bool = False,
+    has_deaths: bool = False,
 ) -> None:
     """Make all queues; those with policies or one consumer only if so."""
     visibility = str(VISIBILITY_S)
@@ -119,6 +127,8 @@ def define_queues(
         history.queues[name] = Queue(name, name, is_ordered=is_ordered, is_at_most_once=True)
         tags = {"holdfast:delivery": "at-most-once"}
         _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
+    if has_deaths:
+        _define_deaths(machine, history, full_id + len(ONCE_NAMES) + 1)
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
         _define(
             machine,
@@ -129,6 +139,53 @@ def define_queues(
                 max_receive_count=2,
                 VisibilityTimeout=visibility,
                 **(_SHARED_OUT if name == FAILING_FIFO else {}),
+            ),
+        )
+
+
+def _define_deaths(machine: Machine, history: History, first_id: int) -> None:
+    visibility = str(VISIBILITY_S)
+    for queue_id, (name, grave) in enumerate(
+        ((DOOMED, GRAVE), (DOOMED_FIFO, GRAVE_FIFO)), first_id
+    ):
+        history.queues[grave] = Queue(grave, grave, cause=QUEUE_DELETED)
+        history.queues[name] = Queue(name, name, frozenset((grave,)))
+        dead = queue_named(grave, queue_id + 2, VisibilityTimeout=visibility)
+        _define(machine, dead)
+        _define(
+            machine,
+            queue_named(
+                name,
+                queue_id,
+                tags={"holdfast:on-delete": "dead-letter"},
+                dead_letters_to=dead,
+                max_receive_count=1_000,
+                VisibilityTimeout=visibility,
+            ),
+        )
+    way_in, around, about = places = [
+        queue_named(name, queue_id) for queue_id, name in enumerate(CIRCLE, first_id + 4)
+    ]
+    for place, target in zip(places, (around, about, around), strict=True):
+        name = place.name
+        is_way_in = place is way_in
+        history.queues[name] = Queue(
+            name,
+            name,
+            frozenset(CIRCLE[1:]) if is_way_in else frozenset(),
+            retention_s=CIRCLE_S if is_way_in else float("inf"),
+            cause="" if is_way_in else EXPIRED,
+            deaths_max=HOPS_MAX,
+        )
+        _define(
+            machine,
+            queue_named(
+                name,
+                place.queue_id,
+                tags={"holdfast:ttl": str(CIRCLE_S), "holdfast:expired": "dead-letter"},
+                dead_letters_to=target,
+                max_receive_count=1_000,
+                VisibilityTimeout=visibility,
             ),
         )
 
@@ -146,8 +203,9 @@ def named(known: KnownQueues, name: str) -> QueueDefinition:
 
 
 def stop_dead_letters(known: KnownQueues) -> None:
-    """Let no message become a dead letter any more."""
-    for name in (FAILING, FAILING_FIFO):
+    """Let no message become a dead letter any more; one that is out of date is discarded."""
+    has_circle = any(each.name == CIRCLE[0] for each in known.queues.values())
+    for name in (FAILING, FAILING_FIFO, *(CIRCLE if has_circle else ())):
         plain = queue_named(name, 0, VisibilityTimeout=str(VISIBILITY_S))
         for part in named(known, name).all_parts():
             known.define(

@@ -279,6 +279,31 @@ async def take_once(client: Client, steps: int) -> None:
         await _pause(client)
 
 
+async def let_die(client: Client, steps: int) -> None:
+    """Send to a circle of queues and to queues that are deleted now and then, and look at all."""
+    place: int | None = 1
+    for _ in range(2 * steps):
+        choice = client.random.random()
+        if choice < 0.2:
+            await client.send(queues.CIRCLE[0], [client.new_body() for _ in range(2)])
+        elif choice < 0.35:
+            delay_s = client.random.choice((0, 0, 4))
+            await client.send(queues.DOOMED, [client.new_body() for _ in range(5)], delay_s=delay_s)
+        elif choice < 0.5:
+            place = place and await client.send_in_order(queues.DOOMED_FIFO, client.name, place)
+        elif choice < 0.65:
+            await client.delete_for_a_while(
+                client.random.choice((queues.DOOMED, queues.DOOMED_FIFO))
+            )
+        for name in queues.CIRCLE[1:]:
+            await client.receive(name, 10, timeout_s=0)
+        name = client.random.choice((queues.DOOMED, queues.DOOMED_FIFO, queues.GRAVE))
+        for held in await client.receive(name, client.random.choice((1, 10))) or ():
+            if client.random.random() < 0.2:
+                await client.delete(held)
+        await asyncio.sleep(client.random.choice((0.0, 0.5, 2.0)))
+
+
 async def send_alike(client: Client, steps: int) -> None:
     """Send messages of one size, singly: an Entry may then end where a forgotten one of the same
     size did."""
@@ -346,6 +371,11 @@ def drawn_ranked(seed: int) -> bool:
 def drawn_full(seed: int) -> bool:
     """True in a quarter of the seeds: a queue is full in this one."""
     return Random(f"limits of length {seed}").random() < 0.25
+
+
+def drawn_deaths(seed: int) -> bool:
+    """True in a quarter of the seeds: messages die of all causes in this one."""
+    return Random(f"causes of death {seed}").random() < 0.25
 
 
 def drawn_parts(seed: int) -> bool:

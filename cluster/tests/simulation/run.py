@@ -21,6 +21,7 @@ from cluster.tests.simulation.roles import (
     alike_roles,
     consume_alone,
     drawn_brief,
+    drawn_deaths,
     drawn_full,
     drawn_once,
     drawn_operator,
@@ -32,6 +33,7 @@ from cluster.tests.simulation.roles import (
     drawn_transactions,
     fill_up,
     hold_messages,
+    let_die,
     let_expire,
     let_times_to_live_end,
     mixed_roles,
@@ -108,6 +110,8 @@ class Shape(NamedTuple):
     """Messages are scheduled for an instant."""
     has_transactions: bool = False
     """Messages are consumed and produced at once."""
+    has_deaths: bool = False
+    """Queues are deleted and restored, and some form a circle."""
 
 
 class Outcome(NamedTuple):
@@ -142,6 +146,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_transactions=drawn_transactions(seed),
         has_ranked=drawn_ranked(seed),
         has_full=drawn_full(seed),
+        has_deaths=drawn_deaths(seed),
     )
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
@@ -161,6 +166,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 has_ranked=shape.has_ranked,
                 has_full=shape.has_full,
                 has_once=shape.has_once,
+                has_deaths=shape.has_deaths,
             )
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
@@ -173,6 +179,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             roles += [take_once] * (2 * shape.has_once)
             roles += [transact] * shape.has_transactions
             roles += [work_by_priority] * shape.has_ranked + [fill_up] * shape.has_full
+            roles += [let_die] * shape.has_deaths
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)

@@ -195,6 +195,8 @@ function properties(message) {
     ["Receives", count(message.receive_count)],
     ["First received", instant(message.first_received_at_ms)],
     ["Dead letter of", nameOf(message.source_arn)],
+    ["Cause", message.cause && `${message.cause}, ${instant(message.died_at_ms)}`],
+    ["Hops", message.hops > 0 && count(message.hops)],
     ["Size", bytes(message.size)],
     ["Group", message.group_id],
     ["Deduplication id", message.deduplication_id],

@@ -15,8 +15,8 @@ export class ArchivedFilter {
       return [name, label, el("input", { name, type: "datetime-local", step: "1", value })];
     });
     this.reason = el("select", { name: "reason" },
-      [["", "any"], ["expired", "expired"], ["deleted", "deleted"]].map(([value, text]) =>
-        el("option", { value, selected: query.get("reason") === value }, text)));
+      ["", "expired", "deleted", "over-length", "hops"].map((value) =>
+        el("option", { value, selected: query.get("reason") === value }, value || "any")));
   }
 
   get elements() {

@@ -64,6 +64,8 @@ function properties(queue, message) {
     ["First received", instant(message.first_received_at_ms)],
     ["Last received here", instant(message.last_received_at_ms)],
     ["Dead letter of", source && queueLink(source, queue.sources.includes(source) && !queue.hidden.includes(source))],
+    ["Cause", message.cause && `${message.cause}, ${instant(message.died_at_ms)}`],
+    ["Hops", message.hops > 0 && count(message.hops)],
     ["Size", bytes(message.size)],
     ["Group", message.group_id],
     ["Deduplication id", message.deduplication_id],

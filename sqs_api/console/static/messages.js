@@ -151,7 +151,7 @@ export async function showMessages(screen) {
         title: message.message_id,
       }),
       [el("span", { class: `state ${message.state.replace(" ", "-")}` }, message.state),
-        holdText(message)],
+        holdText(message), message.cause && el("span", { class: "hint" }, ` ${message.cause}`)],
       instant(message.sent_at_ms),
       count(message.receive_count),
       bytes(message.size),

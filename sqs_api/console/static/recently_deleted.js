@@ -26,7 +26,8 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
     return row(COLUMNS, [
       queue.name,
       queue.purged ? "purged" : "deleted",
-      count(queue.messages),
+      [count(queue.messages), queue.dead_letters > 0 && el("span", { class: "hint" },
+        ` and ${count(queue.dead_letters)} in its dead-letter queue`)],
       instant(queue.deleted_at_ms),
       span((queue.restorable_until_ms - Date.now()) / 1000),
       may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
@@ -34,10 +35,11 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
     ], { "data-key": String(queue.queue_id) });
   }
 
-  async function restore({ queue_id: id, name }) {
+  async function restore({ queue_id: id, name, dead_letters: left }) {
     try {
       await post("deleted-queues/restore", { queue_id: id });
-      notice(`${name} has its messages back. Those in flight follow.`);
+      const others = left > 0 ? ` ${count(left)} are in its dead-letter queue.` : "";
+      notice(`${name} has its messages back. Those in flight follow.${others}`);
       await Promise.all([list.read(), restored()]);
     } catch (error) {
       fail(error);
