@@ -340,7 +340,7 @@ def test_send_that_was_held_over_a_purge_is_another_message() -> None:
 @pytest.mark.parametrize("purges", [True, False])
 def test_message_that_was_purged_while_it_was_hidden_is_another_one_later(*, purges: bool) -> None:
     story = Story()
-    first = {"queue": "order.fifo", "content": "c", "group": "g", "place": 1}
+    first: dict[str, Any] = {"queue": "order.fifo", "content": "c", "group": "g", "place": 1}
     story.send("a", 1, **first, message_id="first")
     story.receive("a", 1.2, queue="order.fifo", message_id="first")
     if purges:
