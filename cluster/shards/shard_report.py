@@ -126,6 +126,8 @@ class QueueReport(msgspec.Struct, frozen=True):
     purged: int
     moved_in: int
     moved_out: int
+    late: int
+    clocks_ahead: int
     oldest: OldestMessages | None = None
     """None if it was not requested, the shard is not ready, or rows cannot be read."""
     groups: GroupGauges | None = None
@@ -157,6 +159,8 @@ COUNTS = (
     "purged",
     "moved_in",
     "moved_out",
+    "late",
+    "clocks_ahead",
 )
 """The fields of a QueueReport that count from the time the shard was loaded."""
 
@@ -284,6 +288,8 @@ def _report(queue: QueueState) -> QueueReport:
         counts.purged,
         counts.moved_in,
         counts.moved_out,
+        counts.late,
+        counts.clocks_ahead,
     )
 
 

@@ -43,6 +43,7 @@ from visibility.contract.operations import (
 from visibility.contract.priority import level_of
 from visibility.contract.results import Message, ReceivedAttributeValue
 from visibility.contract.schedule import deliver_at_ms
+from visibility.contract.sender_order import check_placed, sent_at_ms
 from visibility.contract.time_to_live import ttl_of
 from visibility.contract.validate import check_delay_seconds, checked_attributes
 
@@ -60,7 +61,7 @@ _ENTRY_TOO_LONG = (
 )
 
 _Sent = SendMessage | SendMessageBatchRequestEntry
-_Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int, int, int]
+_Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int, int, int, int]
 """The fields of a Content that is not sealed yet."""
 _AS_STORED = AsStored()
 
@@ -129,7 +130,7 @@ def contents_of(
 
 
 def _content(packed: _Packed, key: SealingKey | None) -> Content:
-    data, size, md5, attributes_md5, system_md5, group, deduplication, at_ms, ttl_ms, level = packed
+    data, size, md5, attributes_md5, system_md5, group, deduplication, *own = packed
     number = 0
     if key is not None:
         data, number = key.seal(data), key.number
@@ -142,9 +143,7 @@ def _content(packed: _Packed, key: SealingKey | None) -> Content:
         group,
         deduplication,
         number,
-        at_ms,
-        ttl_ms,
-        level,
+        *own,
     )
 
 
@@ -203,9 +202,11 @@ def _pack(
     if body is None:
         raise InvalidMessageContents()
     size = len(body)
+    if queue.settings.own_tags:
+        check_placed(message.message_group_id, message.delay_seconds, queue.settings.own_tags)
     attributes_md5 = system_md5 = None
     group = deduplication = b""
-    at_ms = ttl_ms = level = 0
+    at_ms = ttl_ms = level = sender_ms = 0
     if (
         trace is None
         and message.message_group_id is None
@@ -223,6 +224,7 @@ def _pack(
             at_ms = deliver_at_ms(attributes, message.delay_seconds, own_tags)
             ttl_ms = ttl_of(attributes, own_tags)
             level = level_of(attributes, own_tags)
+            sender_ms = sent_at_ms(attributes, own_tags)
         if system:
             system_md5 = md5_of_attributes(system)
             trace = system[TRACE_HEADER][1].decode()
@@ -254,6 +256,7 @@ def _pack(
         at_ms,
         ttl_ms,
         level,
+        sender_ms,
     )
 
 

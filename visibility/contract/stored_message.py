@@ -18,7 +18,8 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     age, else 0. `original_sequence` is the sequence in receipt handles, 0 if it is the message's
     own. `joined_at_ms` is the instant at which it came from another queue, 0 if it was sent to this
     queue or moved to it by a version before 0.2. `expires_ms` is the end of its time to live, 0 for
-    none. `level` tells its priority, see `priority.py`.
+    none. `level` tells its priority, see `priority.py`. `sender_ms` is the time of its sender's
+    clock while it waits in a queue in that order, else 0.
     """
 
     message_id: str
@@ -36,6 +37,7 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     joined_at_ms: int = 0
     expires_ms: int = 0
     level: int = 0
+    sender_ms: int = 0
 
     @property
     def retained_from_ms(self) -> int:
@@ -111,6 +113,7 @@ class SentElsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
     deduplication: bytes = b""
     deliver_at_ms: int = 0
     ttl_ms: int = 0
+    sent_at_ms: int = 0
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):

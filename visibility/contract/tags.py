@@ -17,6 +17,7 @@ from visibility.contract.own_tag import PREFIX, OwnTag
 from visibility.contract.priority import PRIORITY_TAGS
 from visibility.contract.retry_backoff import RETRY_TAGS
 from visibility.contract.schedule import SCHEDULE_TAGS
+from visibility.contract.sender_order import ORDER_TAGS, check_order
 from visibility.contract.time_to_live import TTL_TAGS
 
 ARCHIVE_EXPIRED = "expired"
@@ -54,6 +55,7 @@ OWN_TAGS = {
         *PRIORITY_TAGS,
         *LENGTH_TAGS,
         *DELIVERY_TAGS,
+        *ORDER_TAGS,
     )
 }
 """The tags, by key."""
@@ -79,6 +81,7 @@ def check_together(tags: Mapping[str, str], given: Mapping[str, str], *, fifo: b
     """Refuse tags of this service that contradict others of the queue, or its type. `tags` are
     those that it is to have, `given` those of the request. Raises InvalidParameterValue."""
     check_delivery(tags)
+    check_order(tags)
     for key in given:
         row = OWN_TAGS.get(key)
         if row is None:

@@ -44,6 +44,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     levels: list[tuple[int, int, int]] = []
     size: int = 0
     sized_from: int = -1
+    passed_ms: int = 0
 
 
 class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -158,10 +159,10 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `lease` and `message` are those of its place, to which it returns if it is refused; `arriving`
     is the message at its destination, without its content unless `resealed`. `fifo` locks its
-    group meanwhile; `task` is the id of the move task that moves it, empty for none. One that
-    `transfers` goes to another part of its queue, with an operator's `hold`, and if it is delayed
-    with its key among the delayed ones, `due_ms`, else -1. One that a transaction `sent` was in no
-    queue: `queue_id` is THE_SHARD, and it does not return.
+    group meanwhile; `task` is the id of the move task that moves it, empty for none. `due_ms` is
+    its key if it was among the delayed ones, else -1. One that `transfers` goes to another part of
+    its queue, with an operator's `hold` and the end of its delay. One that a transaction `sent` was
+    in no queue: `queue_id` is THE_SHARD, and it does not return.
     """
 
     origin: bytes
@@ -214,7 +215,7 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
             message,
             self.transfers,
             self.hold,
-            self.due_ms,
+            self.due_ms if self.transfers else -1,
             self.sent,
         )
 

@@ -121,11 +121,12 @@ class DeadLetters:
         received."""
         return self._allowed is not None and received >= self._allowed
 
-    def move(self, lease: Lease, message: StoredMessage, *, waits: bool) -> bool:
+    def move(self, lease: Lease, message: StoredMessage, *, waits: bool, due_ms: int = -1) -> bool:
         """Move a message, or leave it until its key is there; False if it cannot be sealed for its
         target, or that is full, and it is to be received.
 
-        `lease` is the one that ended; `waits` means that the message is in its group's line.
+        `lease` is the one that ended; `waits` means that the message is in its group's line. A
+        delayed message, with its key `due_ms`, does not wait for a key.
         """
         target = self._target
         assert target is not None
@@ -135,6 +136,8 @@ class DeadLetters:
         try:
             sealed = self._shard.sealing.sealed_for(message, target)
         except ServiceUnavailable:
+            if due_ms >= 0:
+                return False
             self._keep(message)
             return True
         except QueueError:
@@ -144,7 +147,7 @@ class DeadLetters:
         ):
             return False
         if self._departures is not None:
-            return self._depart(self._departures, lease, message, sealed, waits=waits)
+            return self._depart(self._departures, lease, message, sealed, waits, due_ms)
         if waits and message.group:
             self.source_book.leave(message.group, lease.sequence)
         self._size += len(message.data)
@@ -153,7 +156,7 @@ class DeadLetters:
         if moved.group:
             self._book.arrive(moved.group, sequence)
         resealed = sealed is not message
-        self.moves.append(Move(lease, -1, target.queue_id, sequence, moved, resealed))
+        self.moves.append(Move(lease, due_ms, target.queue_id, sequence, moved, resealed))
         return True
 
     def _depart(
@@ -162,8 +165,8 @@ class DeadLetters:
         lease: Lease,
         message: StoredMessage,
         sealed: StoredMessage,
-        *,
         waits: bool,
+        due_ms: int,
     ) -> bool:
         target = self._target
         assert target is not None
@@ -174,7 +177,8 @@ class DeadLetters:
         before = departures.size
         if shares_out(target):
             target = target.part_for(message.group)
-        departures.add(lease, message, target, self._moved(lease, sealed, target))
+        moved = self._moved(lease, sealed, target)
+        departures.add(lease, message, target, moved, due_ms=due_ms)
         self._size += departures.size - before
         return True
 

@@ -499,7 +499,10 @@ class DelayedReturned(Event, frozen=True):
             departure = _remove_departure(shard, queue, number)
             join_delayed(shard, queue, departure.due_ms)
             add_size(queue, departure.lease.sequence, departure.message.size)
-            queue.counts.transferred += 1
+            if departure.transfers:
+                queue.counts.transferred += 1
+            else:
+                queue.counts.moved_in += 1
 
     @override
     def record(self, changes: Changes) -> None:
@@ -529,7 +532,7 @@ def add_departure(
     queue.departed += 1
     queue.departed_size += departure.message.size
     queue.transferring += departure.transfers
-    queue.transferring_delayed += departure.is_delayed
+    queue.transferring_delayed += departure.transfers and departure.is_delayed
     if departure.locked:
         held = queue.in_flight_by_group.setdefault(departure.locked, set())
         held.add(departure.lease.sequence)
@@ -542,7 +545,7 @@ def _remove_departure(shard: ShardState, queue: QueueState | None, number: int) 
     queue.departed -= 1
     queue.departed_size -= departure.message.size
     queue.transferring -= departure.transfers
-    queue.transferring_delayed -= departure.is_delayed
+    queue.transferring_delayed -= departure.transfers and departure.is_delayed
     held = queue.in_flight_by_group.get(departure.locked)
     if held is not None:
         held.discard(departure.lease.sequence)
