@@ -54,6 +54,10 @@ class Queue:
     is_at_most_once: bool = False
     """A receive takes its messages for good."""
 
+    is_by_clock: bool = False
+    """Messages are received in the order of their senders' clocks; late ones move to another
+    queue."""
+
 
 @dataclass(frozen=True, slots=True)
 class Send:
@@ -77,6 +81,11 @@ class Send:
     """Of the answer, where the client tells."""
 
     priority: int = 0
+    clock_ms: int = 0
+    """Time of the sender's clock, 0 if it told none, or one that was ahead."""
+
+    is_in_time: bool = False
+    """It arrived before its wait was over."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -41,6 +41,9 @@ FULL_MAX = 6
 """The queue that holds few messages, in runs that have it, and their number."""
 RANKED = "ranked"
 """The queue with strict priority, in runs that have it."""
+BY_CLOCK, LATE = "by-clock", "late"
+"""The queue in the order of its senders' clocks, and its late queue, in runs that have them."""
+WINDOW_MS = 2_000
 TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
 """Queues to which messages move."""
 _SHARED_OUT: dict[str, Any] = {
@@ -64,6 +67,7 @@ def define_queues(
     has_ranked: bool = False,
     has_full: bool = False,
     has_once: bool = False,
+    has_clocks: bool = False,
 ) -> None:
     """Make all queues; those with policies or one consumer only if so."""
     visibility = str(VISIBILITY_S)
@@ -119,6 +123,8 @@ def define_queues(
         history.queues[name] = Queue(name, name, is_ordered=is_ordered, is_at_most_once=True)
         tags = {"holdfast:delivery": "at-most-once"}
         _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
+    if has_clocks:
+        _define_by_clock(machine, history, full_id + len(ONCE_NAMES) + 1)
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
         _define(
             machine,
@@ -131,6 +137,20 @@ def define_queues(
                 **(_SHARED_OUT if name == FAILING_FIFO else {}),
             ),
         )
+
+
+def _define_by_clock(machine: Machine, history: History, queue_id: int) -> None:
+    late = queue_named(LATE, queue_id + 1, VisibilityTimeout=str(VISIBILITY_S))
+    tags = {
+        "holdfast:order": "sender-clock",
+        "holdfast:order-window": str(WINDOW_MS),
+        "holdfast:late-queue": late.arn,
+    }
+    by_clock = queue_named(BY_CLOCK, queue_id, tags=tags, VisibilityTimeout=str(VISIBILITY_S))
+    history.queues[BY_CLOCK] = Queue(BY_CLOCK, BY_CLOCK, frozenset((LATE,)), is_by_clock=True)
+    history.queues[LATE] = Queue(LATE, LATE)
+    for queue in (by_clock, late):
+        _define(machine, queue)
 
 
 def _define(machine: Machine, queue: QueueDefinition) -> None:

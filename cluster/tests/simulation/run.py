@@ -21,6 +21,7 @@ from cluster.tests.simulation.roles import (
     alike_roles,
     consume_alone,
     drawn_brief,
+    drawn_clocks,
     drawn_full,
     drawn_once,
     drawn_operator,
@@ -38,6 +39,7 @@ from cluster.tests.simulation.roles import (
     schedule,
     take_once,
     work,
+    work_by_clock,
     work_by_priority,
 )
 from cluster.tests.simulation.simulation import Simulation
@@ -98,6 +100,8 @@ class Shape(NamedTuple):
     """Queues deliver at most once."""
     has_schedules: bool = False
     """Messages are scheduled for an instant."""
+    has_clocks: bool = False
+    """Messages are ordered by their senders' clocks."""
     has_transactions: bool = False
     """Messages are consumed and produced at once."""
 
@@ -134,6 +138,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_transactions=drawn_transactions(seed),
         has_ranked=drawn_ranked(seed),
         has_full=drawn_full(seed),
+        has_clocks=drawn_clocks(seed),
     )
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
@@ -153,6 +158,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 has_ranked=shape.has_ranked,
                 has_full=shape.has_full,
                 has_once=shape.has_once,
+                has_clocks=shape.has_clocks,
             )
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
@@ -165,6 +171,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             roles += [take_once] * (2 * shape.has_once)
             roles += [transact] * shape.has_transactions
             roles += [work_by_priority] * shape.has_ranked + [fill_up] * shape.has_full
+            roles += [work_by_clock] * shape.has_clocks
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)
