@@ -45,7 +45,8 @@
 ## Upkeep:
 ##   make rooms                      draw the rooms of the packages, from the import contracts, in the README
 ##   make runs                       draw the tables and the chart of compat_tests/runs.csv in compat_tests/RUNS.md
-##   make lock                       resolve the locks anew (needs uv)
+##   make wheels                     wheels of the native module, in dist/ (needs cargo)
+##   make lock                       resolve the locks anew (needs uv and cargo)
 ##   make clean                      remove .venv and what the tools left
 
 # The interpreter for .venv; by default one built with optimisations, which runs Python code faster.
@@ -86,27 +87,27 @@ AIOBOTO3_LOCK := compat_tests/clients/requirements-aioboto3.lock
 CELERY_LOCK := compat_tests/clients/requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: help serve cluster fleet cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sdks bench bench-cluster bench-fleet bench-jobs size retention rooms runs lock clean
+.PHONY: help serve cluster fleet cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sdks bench bench-cluster bench-fleet bench-jobs size retention rooms runs wheels lock clean
 .DELETE_ON_ERROR:
 
 help:
 	@sed -n 's/^## //p' $(firstword $(MAKEFILE_LIST))
 
-serve: $(VENV)/.runtime $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
+serve: $(VENV)/.runtime $(VENV)/.native $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast serve $(ARGS)
 
 # Without etcd on the machine it takes the one of a package, which is for trying and testing only.
-cluster: $(VENV)/.etcd $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
+cluster: $(VENV)/.etcd $(VENV)/.native $(if $(findstring --lake,$(ARGS)),$(VENV)/.spark)
 	@exec $(BIN)/holdfast cluster try $(ARGS)
 
-fleet: $(VENV)/.etcd
+fleet: $(VENV)/.etcd $(VENV)/.native
 	@exec $(BIN)/holdfast fleet try $(ARGS)
 
 jobs: $(VENV)/.spark
 	@exec $(BIN)/holdfast jobs $(ARGS)
 
 # The style's tests are a part of the check.
-test: $(CLIENTS) $(VENV)/.javascript check
+test: $(CLIENTS) $(VENV)/.javascript $(VENV)/.oidc check
 	$(PARALLEL) --ignore compat_tests/test_style.py $(ARGS)
 
 # The endpoint and the access key are in the variables that `make cluster` and `make fleet` print; those need
@@ -193,7 +194,7 @@ fleet-at-scale: $(VENV)/.dev
 	$(BIN)/python -m cluster.tests.fleet.at_scale $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: $(VENV)/.dev
-	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py
+	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py sqs_api/tests/test_native.py
 	MODEL_EXAMPLES=$(MODEL) $(BIN)/python -m pytest cluster/tests
 	DELETION_SEEDS=$(DELETIONS) $(BIN)/python -m pytest sqs_api/tests/test_deletion_crashes.py
 
@@ -222,6 +223,17 @@ sdks: $(CLIENTS) $(VENV)/.dev
 retention: $(CLIENTS) $(VENV)/.dev
 	COMPAT_MINUTES=1 $(BIN)/python -m pytest compat_tests/test_retention.py compat_tests/test_jobs.py
 
+# Only for the platforms whose standard library this machine's Rust has; the others are named.
+WHEELS := x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu x86_64-apple-darwin aarch64-apple-darwin
+wheels: $(VENV)/.native
+	$(HASHED) -r $(NATIVE)/requirements.lock
+	@for target in $(WHEELS); do \
+	    if test -d "$$(rustc --print target-libdir --target $$target)"; then \
+	        $(BIN)/maturin build --quiet --release --locked --target $$target -m $(NATIVE)/Cargo.toml -o dist || exit; \
+	    else echo "$$target: not built, this Rust has no standard library for it"; fi; \
+	done
+	@ls dist/holdfast_native*
+
 rooms runs:
 	python3 -m compat_tests.$@
 
@@ -237,6 +249,13 @@ $(VENV)/.javascript: sqs_api/tests/javascript/package-lock.json $(VENV)/.made
 	    echo 'TypeScript was not installed: the types of the console are not checked'
 	@touch $@
 
+# An OpenID Connect provider for the test of signing in with one; where npm is missing, that test is skipped.
+$(VENV)/.oidc: compat_tests/oidc/package-lock.json $(VENV)/.made
+	@mkdir -p $(VENV)/oidc && cp compat_tests/oidc/package*.json $(VENV)/oidc && \
+	cd $(VENV)/oidc && npm ci --silent --ignore-scripts --no-audit --no-fund || \
+	    echo 'oidc-provider was not installed: signing in with a provider is not tested'
+	@touch $@
+
 $(VENV)/.made:
 	@python=$(if $(PYTHON),'$(PYTHON)',$$(python3 -m compat_tests.interpreters --best)) && \
 	{ $$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -249,11 +268,17 @@ $(VENV)/.runtime: requirements.lock pyproject.toml | $(VENV)/.made
 	$(PIP) --no-deps --no-build-isolation -e .
 	@touch $@
 
+# The native module makes the service faster, and is left out where it cannot be built.
+NATIVE := auth/native
+$(VENV)/.native: $(wildcard $(NATIVE)/src/*.rs) $(NATIVE)/Cargo.toml $(NATIVE)/crates.lock $(NATIVE)/build.sh | $(VENV)/.made
+	@sh $(NATIVE)/build.sh '$(abspath $(BIN))/python' '$(abspath $(VENV))/native'
+	@touch $@
+
 $(VENV)/.tests: requirements-dev.lock $(VENV)/.runtime
 	$(HASHED) -r requirements-dev.lock
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.tests $(VENV)/.spark
+$(VENV)/.dev: $(VENV)/.tests $(VENV)/.spark $(VENV)/.native
 	@touch $@
 
 # Of the developers' lock the service tried on one machine needs etcd only.
@@ -294,4 +319,7 @@ lock:
 	printf 'boto3==1.28.80\nbotocore==1.31.80\n' | $(COMPILE) - -o $(OLD_BOTO3_LOCK)
 	echo 'aioboto3' | $(COMPILE) - -o $(AIOBOTO3_LOCK)
 	echo 'celery[sqs]' | $(COMPILE) - -o $(CELERY_LOCK)
-	@! grep -l '://' requirements*.lock compat_tests/clients/*.lock
+	echo 'maturin==1.16.0' | $(COMPILE) - -o $(NATIVE)/requirements.lock
+	rm -f $(NATIVE)/Cargo.lock
+	cd $(NATIVE) && cargo generate-lockfile && sed '/^source/d' Cargo.lock > crates.lock
+	@! grep -l '://' requirements*.lock compat_tests/clients/*.lock $(NATIVE)/*.lock

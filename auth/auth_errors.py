@@ -53,6 +53,13 @@ class SignatureDoesNotMatch(AuthError):
     )
 
 
+class SessionEnded(AuthError):
+    """The session of a browser that was signed in has ended."""
+
+    code = "SessionEnded"
+    default_message = "Your session has ended: sign in again."
+
+
 class AccessDenied(AuthError):
     """The signer is known and may not do this."""
 

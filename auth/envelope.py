@@ -11,10 +11,14 @@ data.
 
 from __future__ import annotations
 
+from typing import cast
+
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+
+from auth.native import native
 
 BUILT_IN_KEY = "aws/sqs"
 """Name of the key for queues that name no key (SSE-SQS), and for AWS's `alias/aws/sqs`."""
@@ -57,6 +61,26 @@ class DataKey:
             return self._cipher.decrypt(nonce, sealed[_COUNT_BYTES:], _MESSAGE)
         except InvalidTag as error:
             raise SealBroken("sealed under another key, or changed") from error
+
+
+if native is not None:
+
+    class _NativeDataKey(native.DataKey):  # type: ignore[misc]
+        """A DataKey of the native module. Each secret has one object that seals, so one count."""
+
+        def open(self, sealed: bytes) -> bytes:
+            """See `DataKey.open`."""
+            opened: bytes | None = self.opened(sealed)
+            if opened is None:
+                raise SealBroken("sealed under another key, or changed")
+            return opened
+
+
+def data_key(number: int, secret: bytes) -> DataKey:
+    """A data key, native if the module is there."""
+    if native is None:
+        return DataKey(number, secret)
+    return cast(DataKey, _NativeDataKey(number, secret))
 
 
 class WrappingKey:

@@ -43,6 +43,7 @@ from auth.canonical import (
 from auth.claim import SKEW_S, Claim, Scope, read_claim, read_scope, shown
 from auth.credentials import AccessKey, CredentialSet
 from auth.dates import write_basic_date
+from auth.native import native
 
 if TYPE_CHECKING:
     from hashlib import _Hash
@@ -124,7 +125,16 @@ class _Start(msgspec.Struct, frozen=True, gc=False):
 class Verifier:
     """Verifies requests to one service against a set of credentials. Its caches are bounded."""
 
-    __slots__ = ("_credentials", "_dates", "_resources", "_service", "_signers", "_starts", "used")
+    __slots__ = (
+        "_credentials",
+        "_dates",
+        "_native",
+        "_resources",
+        "_service",
+        "_signers",
+        "_starts",
+        "used",
+    )
 
     def __init__(
         self,
@@ -153,6 +163,13 @@ class Verifier:
         self._resources: dict[bytes, bytes] = {}
         self._dates: dict[bytes, int] = {}
         self._starts: dict[_StartKey, _Start] = {}
+        self._native = native and native.Signers(
+            signers_max=SIGNERS_MAX,
+            name_lists_max=NAME_LISTS_MAX,
+            dates_max=DATES_MAX,
+            resources_max=RESOURCES_MAX,
+            skew_s=SKEW_S,
+        )
 
     def verify(
         self,
@@ -171,6 +188,9 @@ class Verifier:
         missing), ExpiredToken (a temporary key that has expired), SignatureDoesNotMatch (signature,
         date or scope).
         """
+        if native is not None and type(headers) is native.Headers:  # of a POST
+            caller = self._native.verify(target, headers, body, now_s)
+            return caller or self._verify_in_full(method, target, headers, body, now_s)
         starts = self._starts  # before the signer, as in `_verify_in_full`
         authorization = headers.get(b"authorization", b"")
         prefix = authorization[:-_SIGNATURE_DIGITS]
@@ -234,7 +254,7 @@ class Verifier:
     ) -> Caller:
         # Read before the credentials, which `replace` writes first: if a thread is verifying a
         # large body meanwhile, no signer of an earlier set is added to those of the new one.
-        signers = self._signers
+        signers, short = self._signers, self._native
         claim = read_claim(target, headers)
         _check_signed_names(claim.signed_names, headers)
         _check_age(claim, now_s)
@@ -259,13 +279,20 @@ class Verifier:
         caller = Caller(key.account, scope.region, principal, key.access_key_id, key.user)
         prefix = headers.get(b"authorization", b"")[:-_SIGNATURE_DIGITS]
         if _is_worth_keeping(prefix, claim, headers):
+            is_kept = b"?" not in target and len(target) <= _KEPT_RESOURCE_BYTES_MAX
+            if short is not None and type(headers) is native.Headers:
+                if is_kept and _bytes_of(tuple(headers)) <= _KEPT_PREFIX_BYTES_MAX:
+                    signed = (list(claim.signed_names), derived, scope.text)
+                    at = (claim.date, claim.signed_at_s, target, claim.resource)
+                    short.learn(prefix, caller, headers, signed, at, *_limits(key))
+                return caller
             signer = signers.get(prefix)
             if signer is None:
                 signer = _make_signer(key, derived, scope, claim.signed_names, caller=caller)
             _keep_names(signer, tuple(headers))
             _put(signers, prefix, signer, SIGNERS_MAX)
             _put(self._dates, claim.date, claim.signed_at_s, DATES_MAX)
-            if b"?" not in target and len(target) <= _KEPT_RESOURCE_BYTES_MAX:
+            if is_kept:
                 _put(self._resources, target, claim.resource, RESOURCES_MAX)
         return caller
 
@@ -354,6 +381,7 @@ def _make_signer(
     key: AccessKey, derived: bytes, scope: Scope, signed_names: tuple[bytes, ...], *, caller: Caller
 ) -> _Signer:
     padded = derived.ljust(_HMAC_BLOCK_BYTES, b"\0")
+    expires_at_ms, security_token = _limits(key)
     return _Signer(
         caller=caller,
         values_of=itemgetter(*signed_names),
@@ -363,11 +391,17 @@ def _make_signer(
         scope_line=b"\n" + scope.text + b"\n",
         inner=sha256(padded.translate(_INNER_PAD) + ALGORITHM + b"\n"),
         outer=sha256(padded.translate(_OUTER_PAD)),
-        expires_at_ms=inf if key.expires_at_ms is None else key.expires_at_ms,
-        security_token=None if key.session_token is None else key.session_token.encode(),
+        expires_at_ms=expires_at_ms,
+        security_token=security_token,
         has_content_hash=b"x-amz-content-sha256" in signed_names,
         repeats=_CHANGING.isdisjoint(signed_names),
     )
+
+
+def _limits(key: AccessKey) -> tuple[float, bytes | None]:
+    """The end of a key's life in epoch milliseconds, and its session token."""
+    token = None if key.session_token is None else key.session_token.encode()
+    return inf if key.expires_at_ms is None else key.expires_at_ms, token
 
 
 def _carries_token(token: bytes, headers: Mapping[bytes, bytes]) -> bool:

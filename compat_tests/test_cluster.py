@@ -111,6 +111,42 @@ def test_operators_see_and_repair_at_any_host(cluster: ClusterProcess) -> None:
     assert histories == [histories[0]] * 3
 
 
+def test_failures_are_counted_exactly_at_any_host_and_after_a_failover(
+    cluster: ClusterProcess,
+) -> None:
+    client = Boto3Client(cluster.url, cluster.credentials)
+    letters = client.call("CreateQueue", QueueName="failed")["QueueUrl"]
+    policy = {"deadLetterTargetArn": f"arn:aws:sqs:us-east-1:{ACCOUNT}:failed"}
+    attributes = {"RedrivePolicy": json.dumps({**policy, "maxReceiveCount": 1})}
+    client.call("CreateQueue", QueueName="failing", Attributes=attributes)
+    for at in range(30):
+        body = json.dumps({"id": at, "error": {"type": "AAB"[at % 3]}})
+        client.call("SendMessage", QueueUrl=letters, MessageBody=body)
+
+    def counted(host: str) -> dict[str, int]:
+        found: Any = {}
+
+        def is_exact() -> bool:
+            found.update(said(cluster, host, "queues", "failures", "failed"))
+            return bool(found["is_exact"])
+
+        eventually(is_exact)
+        return {each["signs"][0]["value"]: each["messages"] for each in found["failures"]}
+
+    before = [counted(host) for host in HOSTS]
+    for host in HOSTS:  # one of them led the queue
+        pid = cluster.parts.signal(host, signal.SIGKILL)
+        cluster.parts.wait_for_another(host, pid)
+        cluster.parts.wait_until_ready(host)
+        eventually(lambda: _status(cluster).returncode == 0)
+    client.call("SendMessage", QueueUrl=letters, MessageBody='{"error": {"type": "C"}}')
+    after = [counted(host) for host in HOSTS]
+    client.close()
+
+    assert before == [{"A": 20, "B": 10}] * 3
+    assert after == [{"A": 20, "B": 10, "C": 1}] * 3
+
+
 def test_the_console_shows_the_hosts_and_drains_one(browser: Any, cluster: ClusterProcess) -> None:
     key = cluster.exports()
     tab = Tab(browser, cluster.parts.cluster().hosts["a"])

@@ -25,7 +25,6 @@ SCREENS = {
     "/queues/axe-dead/messages/1": "Message",
     "/queues/axe-dead/messages/1/resend": "resend",
     "/queues/axe-dead/redrive": "Redrive",
-    "/queues/axe-dead/groups": "Groups of axe-dead",
 }
 """A part of each screen's heading, by its place."""
 FIND = """async () => (await axe.run()).violations.map(

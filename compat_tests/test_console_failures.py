@@ -20,7 +20,7 @@ SCREENS = [
     ("/queues/unread-dead", QUEUE, "The queue", "Dead letters come from"),
     ("/queues/unread-dead", "**/history?*", "The charts", "Depth"),
     ("/queues/unread-dead/edit", QUEUE, "The queue", "VisibilityTimeout"),
-    ("/queues/unread-dead/groups", QUEUE, "The queue", "Group by"),
+    ("/queues/unread-dead", "**/failures?*", "The failures", "The only message, 1 failure."),
     ("/queues/unread-dead/messages", QUEUE, "The queue", "1 messages looked at"),
     ("/queues/unread-dead/messages/1", "**/messages/1", "The message", "Dead letter of"),
     ("/queues/unread-dead/messages/1/resend", "**/messages/1", "The message", "The body is unch"),

@@ -148,7 +148,8 @@ def test_a_session_that_ends_asks_to_sign_in_again(
     assert removed.returncode == 0, removed.stderr
 
     tab.page.get_by_label("Secret access key").wait_for()
-    assert "security token" in tab.page.get_by_role("alert").inner_text()
+    said = tab.page.get_by_role("dialog").get_by_role("alert").inner_text()
+    assert said.startswith("The access key of your session was disabled: sign in again.")
 
 
 def can_list(node: NodeProcess, key: dict[str, str]) -> bool:

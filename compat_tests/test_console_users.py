@@ -294,3 +294,33 @@ def test_the_screens_have_no_findings(
         assert not tab.page.evaluate(sideways), place
 
     assert found == []
+
+
+def test_a_role_is_given_on_one_click_and_navigation_follows_it(
+    browser: Any, closed: NodeProcess
+) -> None:
+    tab = as_root(browser, closed)
+    add_user(tab, "climber")
+    key = make_key(tab)
+    names = {"AWS_ACCESS_KEY_ID": key.access_key_id, "AWS_SECRET_ACCESS_KEY": key.secret_access_key}
+    seen: dict[str, list[str]] = {}
+    mine: Tab | None = None
+    for role in ("watcher", "operator"):
+        tab.press(role)
+        tab.see(f"climber is {role}.")
+        pressed = tab.page.get_by_role("group", name="Role").locator("[aria-pressed=true]")
+        assert pressed.inner_text().split("\n")[0] == role
+        if mine is None:
+            mine = signed_in(browser, closed, "/queues", names)
+        else:  # the session of the watcher has ended
+            mine.see("Your rights have changed")
+            mine.press("Leave this screen")
+            mine.sign_in(key.access_key_id, key.secret_access_key)
+        mine.see("orders")
+        seen[role] = mine.page.locator("nav a:visible").all_inner_texts()
+
+    assert seen == {
+        "watcher": ["Queues", "Dead letters", "Redrives", "Hosts"],
+        "operator": ["Queues", "Dead letters", "Redrives", "Audit", "Hosts"],
+    }
+    assert tab.faults == []

@@ -6,14 +6,15 @@ import json
 import threading
 import time
 from collections import Counter
-from typing import Any
+from typing import Any, Protocol
 
 import pytest
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.conftest import NodeFactory
-from compat_tests.facade import counts, eventually, receive, receive_count
+from compat_tests.facade import Credentials, counts, eventually, receive, receive_count
 from compat_tests.node_process import NodeProcess, run_command
+from compat_tests.pages import ask
 
 _ROUNDS = 3
 _ROUND_S = 1.0
@@ -35,10 +36,22 @@ def is_whole(service: NodeProcess) -> bool:
     return len(fleet(service, "parts", "q")["parts"]) == 1
 
 
+class Served(Protocol):
+    """A service as clients need it."""
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+
+    @property
+    def credentials(self) -> Credentials:
+        """The key that they sign with."""
+
+
 class Load:
     """Clients that send to a queue, receive from it and delete."""
 
-    def __init__(self, service: NodeProcess, url: str) -> None:
+    def __init__(self, service: Served, url: str) -> None:
         self._service = service
         self._url = url
         self.sent: Counter[str] = Counter()
@@ -274,6 +287,13 @@ def test_what_is_not_done_for_split_queues_is_refused(service: NodeProcess) -> N
 
 
 @pytest.mark.slow
+def failures(service: NodeProcess) -> tuple[int, list[int], bool]:
+    """Counted messages, those of each failure, and whether all are counted."""
+    found = ask(service.url, service.credentials, "api/queues/q/failures")[1]
+    counts = [each["messages"] for each in found["failures"]]
+    return found["messages"], counts, found["is_exact"]
+
+
 def test_dead_letters_come_to_all_parts_while_some_close(service: NodeProcess) -> None:
     client = Boto3Client(service.url, service.credentials)
     letters = client.call("CreateQueue", QueueName="q")["QueueUrl"]
@@ -292,6 +312,7 @@ def test_dead_letters_come_to_all_parts_while_some_close(service: NodeProcess) -
         assert receive(client, source, WaitTimeSeconds=1) == []
 
     eventually(lambda: counts(client, letters) == (120, 0, 0))
+    eventually(lambda: failures(service) == (120, [120], True))
     shown = fleet(service, "parts", "q")["parts"]
     # Each step draws a part, so that one may be left out by chance.
     assert sum(part["visible"] > 0 for part in shown if part["state"] == "open") > 1

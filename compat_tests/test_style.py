@@ -34,6 +34,7 @@ CLOCK_AND_CHANCE = {
 }
 ENVIRONMENT = {
     "sqs_api/settings/config.py": "the one place that reads the environment",
+    "sqs_api/__main__.py": "the native module is left out before anything is imported",
     "spark_jobs/__main__.py": "the jobs' one place that reads the environment",
     "spark_jobs/lib/spark.py": "Spark finds Java and Python by the environment only",
     "compat_tests/": "the suite's own switches",
@@ -67,7 +68,7 @@ BLIND_EXCEPT = {
     "cluster/shards/tenure.py": (
         "a store that cannot be opened or loaded is tried again, or another host leads"
     ),
-    "cluster/shards/shard.py": "the root of its news: a listener's bug does not stop the shard",
+    "cluster/shards/shard.py": "the root of its news, rows too: a listener's bug does not stop it",
     "visibility/rules/turn.py": (
         "deciding changes nothing: a bug in it costs one request, which gets InternalError"
     ),

@@ -120,8 +120,15 @@ def test_a_long_poll_of_any_connection_gets_what_another_sends(
         assert got == ["here"]
 
 
+def _failures(node: NodeProcess, name: str) -> dict[str, int]:
+    """Dead letters by what they failed for, once all are counted."""
+    _, found = ask(node.url, node.credentials, f"api/queues/{name}/failures")
+    counts = {each["signs"][0]["value"]: each["messages"] for each in found["failures"]}
+    return counts if found["is_exact"] else {}
+
+
 def test_dead_letters_and_changes_of_queues_cross_workers(
-    clients: list[Boto3Client], fresh_name: Names
+    module_node: NodeProcess, clients: list[Boto3Client], fresh_name: Names
 ) -> None:
     dead, source = _queues(clients[0], fresh_name)
     arn = clients[1].call("GetQueueAttributes", QueueUrl=dead, AttributeNames=["QueueArn"])
@@ -131,6 +138,9 @@ def test_dead_letters_and_changes_of_queues_cross_workers(
     receive_count(clients[4], source, 1, VisibilityTimeout=0)
 
     assert receive(clients[5], source) == []
+    name = dead.rpartition("/")[2]
+    for _ in range(6):  # each on a connection of its own
+        eventually(lambda: _failures(module_node, name) == {"spent": 1})
     (got,) = receive_count(clients[6], dead, 1)
     assert got["Body"] == "spent"
 

@@ -13,6 +13,8 @@ def main() -> None:
     install --user`.)"""
     if not (sys.flags.ignore_environment and sys.flags.safe_path):
         os.execv(sys.executable, [sys.executable, "-EP", "-m", "sqs_api", *sys.argv[1:]])
+    if os.environ.get("HOLDFAST_NATIVE") == "off":
+        sys.modules["holdfast_native"] = None  # type: ignore[assignment]  # cannot be imported
     # After the isolation: to import all commands takes longer than to start Python. They are no
     # garbage; looking for some among them would take a sixth of that time.
     gc.disable()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import structlog
 
 from auth.credentials import AccessKey
 from cluster.coordination.coordination import Coordination
 from sqs_api.admin.admin_access import AdminAccess
-from sqs_api.admin.admin_pages import AdminPages, MetricsPage
+from sqs_api.admin.admin_pages import AdminPages, Below, MetricsPage
+from sqs_api.admin.browser_sessions import BrowserSessions, Seals
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.owner_metrics import QUEUE_METRICS, OwnerMetrics
 from sqs_api.admin.records_page import PATH as RECORDS
@@ -20,6 +21,7 @@ from sqs_api.console.console_pages import CONSOLE, ConsolePages
 from sqs_api.operators.api import AdminApi
 from sqs_api.operators.arrivals import Arrivals
 from sqs_api.operators.audit_lines import AuditReader
+from sqs_api.operators.marks import Marks
 from sqs_api.operators.openapi import DOCUMENT, DocumentPage
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.readings import Readings
@@ -31,6 +33,31 @@ from sqs_api.settings.origins import KnownHosts
 from sqs_api.settings.service_note import local_url, make_local_key, remove_note, write_note
 from sqs_api.shards import Shards
 from sqs_api.worker import Worker
+
+
+def _sign_in_pages(
+    process: Process, owner: Owner, access: AdminAccess, sessions: BrowserSessions | None
+) -> Mapping[str, Below]:
+    """The way to an OpenID Connect provider, if there is one; else its library is not loaded."""
+    settings, clock, entropy, _ = process
+    if settings.oidc_issuer is None or sessions is None:
+        return {}
+    from sqs_api.operators.oidc_provider import OidcProvider
+    from sqs_api.operators.oidc_sign_in import SIGN_IN, OidcSignIn
+
+    provider = OidcProvider(settings, clock.wall_s, clock.monotonic_s)
+    return {
+        SIGN_IN: OidcSignIn(
+            settings,
+            provider,
+            access,
+            sessions,
+            owner.identities,
+            audit=owner.audit,
+            entropy=entropy,
+            wall_s=clock.wall_s,
+        )
+    }
 
 
 class AdminSide:
@@ -56,13 +83,21 @@ class AdminSide:
         self._data = settings.data
         self._local_key = local_key or make_local_key(settings.account, entropy)
         signs_in = settings.auth is not AuthMode.OPEN
+        known = KnownHosts(settings.host, settings.public_url)
+        sessions = None
+        if signs_in:
+            seals = Seals(lambda: owner.keyring.secrets)
+            sessions = BrowserSessions(
+                known, owner.identities.sessions, seals, entropy, clock.wall_s
+            )
         access = AdminAccess(
-            KnownHosts(settings.host, settings.public_url),
+            known,
             local_key=self._local_key,
             verifier=worker.verifier if signs_in else None,
             account=settings.account,
             region=settings.region,
             wall_s=clock.wall_s,
+            session_of=None if sessions is None else sessions.session,
         )
         context = OperatorContext(
             catalog=owner.catalog,
@@ -81,6 +116,8 @@ class AdminSide:
             archive=ArchivedMessages(settings.lake),
             user_admin=UserAdmin(owner.identities, worker.verifier.used),
             find_key=owner.keyring.find,
+            marks=parts[Marks],
+            sessions=sessions,
         )
         reader = AuditReader(settings.data, settings.host_name)
         hosts.serve(READ_AUDIT, reader.answer, of_folder=True)
@@ -110,7 +147,13 @@ class AdminSide:
             below={
                 **({} if records is None else {RECORDS: RecordsPage(records, access)}),
                 DOCUMENT: DocumentPage(access),
-                CONSOLE: ConsolePages(access, signs_in=signs_in, region=settings.region),
+                CONSOLE: ConsolePages(
+                    access,
+                    signs_in=signs_in,
+                    region=settings.region,
+                    issuer=settings.oidc_issuer,
+                ),
+                **_sign_in_pages(process, owner, access, sessions),
                 QUEUE_METRICS: queue_metrics,
                 RESERVED: api,  # last, as the others are below it
             },

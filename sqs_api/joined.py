@@ -95,13 +95,19 @@ async def _found_cluster(
     if isinstance(records, str):
         return records
     found, number = read_fleet(records), member.number
-    if member.worker:
-        return found.of_workers(number, member.worker) or await _of_workers(process, member, root)
-    own = found.clusters.get(number)
+    worker = member.worker
+    own = found.of_workers(number, worker) if worker else found.clusters.get(number)
+    if own is None and worker:
+        return await _of_workers(process, member, root)
     if own is None:
         raise MembershipRefused(
             f"the fleet `{member.cluster}` has no cluster {number}: make it with "
             "`holdfast fleet add-cluster` on a host of another cluster"
+        )
+    if own.is_gone:
+        raise MembershipRefused(
+            f"cluster {own.number} of fleet `{member.cluster}` {own.gone_as}. Its hosts do not "
+            "start: on an empty folder this one can be a host of another cluster"
         )
     return own
 
@@ -180,7 +186,9 @@ async def join(
         restored_records=lambda: put_by(_restored_records(settings.data), member.number),
     )
     opened.push_async_callback(membership.close)
-    fleet = FleetView({key: root.below(key) for key in watched(member.number)}, member.number)
+    fleet = FleetView(
+        {key: root.below(key) for key in watched(member.number)}, member.number, on_removed
+    )
     await _check_name(root, member)
     joined = await membership.join()
     (settings.data / RECORDS_FILE).unlink(missing_ok=True)  # they lie in etcd
@@ -199,9 +207,10 @@ async def _check_name(root: EtcdCoordination, member: MemberSettings) -> None:
     """Names are unique in a fleet, as far as etcd answers. Raises MembershipRefused."""
     key = f"{MEMBERS}{HOSTS}{member.host}"
     found = [await root.read([key]), await root.below(FLEET).read_all()]
-    keys = [each.key for part in found if isinstance(part, Snapshot) for each in part.records]
-    own = place_of(member.number).removeprefix(FLEET) + key
-    if any(each.endswith(key) and each != own for each in keys):
+    parts = [part.records for part in found if isinstance(part, Snapshot)]
+    records = {each.key: each.value for part in parts for each in part}
+    others = read_fleet(records).present.keys() - {member.number}
+    if any(place_of(number).removeprefix(FLEET) + key in records for number in others):
         raise MembershipRefused(
             f"another cluster of the fleet has a host {member.host}: give this one a host_name "
             "of its own"

@@ -22,12 +22,15 @@ from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide
 from sqs_api.archiving.service import archive_limits
 from sqs_api.cluster_host import ClusterHost, open_cluster_host
+from sqs_api.failures.failure_index import counting
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.measures import Measures
 from sqs_api.gateway.usage_journal import Writer
 from sqs_api.gateway_host import GatewayHost, open_gateway_host
 from sqs_api.http.server import Server
 from sqs_api.joined import join, own_cluster
+from sqs_api.operators.marks import PREFIX as MARKS
+from sqs_api.operators.marks import Marks
 from sqs_api.owner import Owner
 from sqs_api.parts import Feature, Process, parts_of
 from sqs_api.periodic import Periodic
@@ -137,7 +140,9 @@ async def _start(
                 host.feature,
                 _manager(process, host, shards, owner, measures, transport),
                 announcements(process, records.catalog, shards.router),
+                counting(process, records.catalog, shards.router, shards.sealer, hosts),
                 tracing(process),
+                Feature(parts={Marks: Marks(host.below(MARKS))}),
             ),
             measures=measures,
         )

@@ -7,16 +7,20 @@ import time
 from collections.abc import Callable
 from functools import partial
 
+from cluster.fleet.abandoning import Abandoning
+from cluster.fleet.depths import DEPTHS, DEPTHS_EVERY_S, DepthBoard
 from cluster.fleet.load_meter import Counters, Figures, LoadMeter
 from cluster.fleet.load_records import LoadBoard
 from cluster.fleet.plan_records import MANAGER, PlanRecords
 from cluster.fleet.plan_table import Cluster
 from cluster.fleet.planner_key import PlannerHolder, PlannerKey
 from cluster.fleet.planning import TICK_S, Parts, Planning
+from cluster.fleet.removing import Removal
 from cluster.fleet.steps import Steps
 from cluster.peers.questions import Questions
 from sqs_api.admin.fleet_pages import FleetPages
 from sqs_api.admin.plan_metrics import PlanMetrics
+from sqs_api.admin.shards_left import ShardsLeft
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.measures import Measures
 from sqs_api.http.server import Server
@@ -64,10 +68,28 @@ def manager_feature(
     )
     pages = PlanPages(manager, questions, shards.catalog, fleet.status)
     pages.serve()
+    left = ShardsLeft(questions, shards.router)
+    left.serve()
+    removal = Removal(joined.root, shards.catalog, left.ask, now_ms)
+    depths = joined.root.below(DEPTHS)
+    abandoning = Abandoning(joined.root, depths, shards.catalog, left.ask, now_ms)
+    board = DepthBoard(depths, own.host, shards.router, now_ms)
+
+    async def publish_depths() -> None:
+        if manager.is_needed:
+            await board.publish()
+
+    emptying = EmptyingPages(fleet, pages, shards.router, removal, abandoning)
     return Feature(
-        parts={PlanPages: pages, EmptyingPages: EmptyingPages(fleet, pages, shards.router)},
+        parts={
+            PlanPages: pages,
+            EmptyingPages: emptying,
+        },
         metrics=(PlanMetrics(manager),),
-        periodic=(Every(TICK_S, manager.tick),),
+        periodic=(
+            Every(TICK_S, manager.tick),
+            Every(DEPTHS_EVERY_S, publish_depths),
+        ),
     )
 
 

@@ -162,7 +162,7 @@ async def open_shards(
         for number, folder in folders.items()
     ]
     router = host.route(catalog, all_shards)
-    deliveries = Deliveries(router, entropy, catalog.shards)
+    deliveries = Deliveries(router, entropy, catalog.shards, catalog.removed_at_ms)
     opened.push_async_callback(deliveries.stop)
     unlocking = Unlocking(router, catalog, entropy)
     opened.callback(unlocking.stop)

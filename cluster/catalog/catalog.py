@@ -15,6 +15,7 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
+    Collection,
     Container,
     Iterable,
     Iterator,
@@ -22,12 +23,13 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
+from itertools import islice
 
 import structlog
 
-from cluster.catalog import part_rules
+from cluster.catalog import lost_parts, part_rules
 from cluster.catalog import queue_rules as rules
-from cluster.catalog.catalog_records import Entry, KeptQueue, KeptState, QueueName
+from cluster.catalog.catalog_records import Entry, KeptQueue, KeptState, QueueName, name_of
 from cluster.catalog.part_rules import NewParts
 from cluster.catalog.queue_rules import ALL_SHARDS, Decision, NewQueue, Waits
 from cluster.catalog.queue_view import DrainingShards, QueueChange, QueueView
@@ -285,9 +287,7 @@ class Catalog(QueueView):
     async def _issue(self, decide: Callable[[], Decision]) -> QueueDefinition:
         """The same for what may give a queue a new id: none that its shard has already."""
         while (shard := self._unraised(decide())) is not None:
-            assert self._ids_raised is not None
-            await self._ids_raised(shard)
-            self._raised.add(shard)
+            await self._raise(shard)
 
         def decide_again() -> Decision:
             decision = decide()
@@ -298,6 +298,11 @@ class Catalog(QueueView):
         queue = await self._do(decide_again)
         assert queue is not None
         return queue
+
+    async def _raise(self, shard: int) -> None:
+        assert self._ids_raised is not None
+        await self._ids_raised(shard)
+        self._raised.add(shard)
 
     def _unraised(self, decision: Decision) -> int | None:
         """A shard of a new queue whose ids are to be raised first; None if there is none."""
@@ -410,6 +415,31 @@ class Catalog(QueueView):
         """Do what this decides by the rules of parts. It may raise errors of its own."""
         return await self._issue(decide)
 
+    async def remove_shards(self, decide: Callable[[], Decision]) -> None:
+        """Do what this decides by `queue_rules.remove_shards`. It may raise errors of its own."""
+        await self._do(decide)
+
+    async def give_up_parts(self, queue: QueueDefinition, lost: Collection[int]) -> None:
+        """Let a queue go on without its parts on shards that are lost."""
+
+        def decide() -> Decision:
+            shards = self.shards if self._choose is None else self._choose(self, name_of(queue))
+            return lost_parts.give_up_parts(self, queue, lost, shards, self._now_ms())
+
+        while (shard := self._unraised(decide())) is not None:
+            await self._raise(shard)
+        await self._do(decide)
+
+    async def end_kept(self, lost: Collection[int]) -> None:
+        """Drop the deleted and purged queues of shards that are lost."""
+
+        def decide() -> Decision:
+            found = (each for each in self.kept if each.queue.shard in lost and each.is_needed)
+            return rules.set_state(islice(found, rules.AT_ONCE), KeptState.DROPPING)
+
+        while decide().entries:
+            await self._do(decide)
+
     async def remove_part(self, queue_id: int, version: int) -> None:
         """Remove a part that is empty, as its shard said about the queue in this version."""
         await self._do(lambda: part_rules.remove_part(self, queue_id, version, self._now_ms()))
@@ -419,9 +449,13 @@ class Catalog(QueueView):
     ) -> QueueDefinition:
         """The new queue, or the existing one if no given attribute differs."""
         receipt_key = self._entropy.secret(_RECEIPT_KEY_BYTES)
-        shards = self.shards if self._choose is None else self._choose(self, name)
-        new = NewQueue(name, attributes, tags, receipt_key, shards)
-        queue = await self._issue(lambda: rules.create(self, new, self._now_ms(), self._waits))
+
+        def decide() -> Decision:
+            shards = self.shards if self._choose is None else self._choose(self, name)
+            new = NewQueue(name, attributes, tags, receipt_key, shards)
+            return rules.create(self, new, self._now_ms(), self._waits)
+
+        queue = await self._issue(decide)
         self._report_policy(queue.arn, attributes)
         return queue
 

@@ -4,6 +4,7 @@ queues/ACCOUNT/REGION/NAME   a queue; the key makes its name unique
 deleted/ID                   a tombstone: a queue that was deleted or purged and may be restored
 freed/ACCOUNT/REGION/NAME    the time at which a name was given up
 ids/queue                    the last queue id that was issued; never decreases
+removed/SHARD                when the cluster of a shard was removed: no queue comes to it
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ PREFIX = "catalog/"
 """Prefix of all these records among those of a cluster."""
 QUEUES, DELETED, FREED = "queues/", "deleted/", "freed/"
 LAST_ID = "ids/queue"
+REMOVED = "removed/"
 
 
 class KeptState(IntEnum):
@@ -59,6 +61,11 @@ def queue_key(name: QueueName) -> str:
 def freed_key(name: QueueName) -> str:
     """The key of a name that was given up."""
     return FREED + "/".join(name)
+
+
+def removed_key(shard: int) -> str:
+    """The key of a shard whose cluster was removed."""
+    return f"{REMOVED}{shard}"
 
 
 def deleted_key(queue_id: int) -> str:

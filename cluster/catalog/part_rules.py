@@ -168,8 +168,10 @@ def _with_new(view: QueueView, current: QueueDefinition, added: NewParts) -> tup
             f"Queue {current.name} would have more than {PARTS_MAX} parts, those that drain "
             "included."
         )
-    if closed := {*added.shards} & {*view.draining_shards()}:
-        raise UnsupportedOperation(f"Shard {min(closed)} is of a cluster that is being emptied.")
+    if closed := {*added.shards} & {*view.draining_shards(), *view.removed_at_ms}:
+        raise UnsupportedOperation(
+            f"Shard {min(closed)} is of a cluster that is being emptied, or was removed."
+        )
     if not {part.queue_id for part in parts} <= added.next_sequences.keys():
         raise ServiceUnavailable(f"The parts of queue {current.name} have just changed.")
     queue_id, last = view.highest_queue_id, current.last_part

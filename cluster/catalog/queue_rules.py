@@ -25,6 +25,7 @@ from cluster.catalog.catalog_records import (
     freed_key,
     name_of,
     queue_key,
+    removed_key,
 )
 from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import Outcome, Transaction
@@ -41,6 +42,7 @@ from visibility.contract.errors import (
     QueueDeletedRecently,
     QueueDoesNotExist,
     QueueNameExists,
+    ServiceUnavailable,
     UnsupportedOperation,
 )
 from visibility.contract.levelling import keeps_whole
@@ -58,7 +60,7 @@ from visibility.contract.tags import (
     own_tags_of,
 )
 
-_AT_ONCE = 30
+AT_ONCE = 30
 """Limit of the records that a decision cleans up: what etcd takes in one transaction, which is a
 hundred records, and 1.5 MB even if each is a queue with a long policy."""
 
@@ -126,12 +128,15 @@ def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decisio
     freed_at_ms = view.freed_at_ms.get(new.name)
     if freed_at_ms is not None and _is_within(waits.deleted_name_ms, freed_at_ms, now_ms):
         raise QueueDeletedRecently()
+    shard = new.shards[len(view) % len(new.shards)]
+    if shard in view.removed_at_ms:  # this process has not heard of it yet
+        raise ServiceUnavailable()
     queue_id = view.highest_queue_id + 1
     queue = QueueDefinition(
         queue_id,
         *new.name,
         version=1,
-        shard=new.shards[len(view) % len(new.shards)],
+        shard=shard,
         created_at_ms=now_ms,
         modified_at_ms=now_ms,
         receipt_key=new.receipt_key,
@@ -150,6 +155,13 @@ def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decisio
 def raise_ids(view: QueueView, at_least: int) -> Decision:
     """Ids up to this one count as issued: a shard has queues that these records do not know."""
     return Decision({LAST_ID: at_least} if at_least > view.highest_queue_id else {})
+
+
+def remove_shards(view: QueueView, shards: Iterable[int], now_ms: int) -> Decision:
+    """Shards to which no queue comes any more. One id is skipped, so what was decided about a new
+    queue or part before is decided again."""
+    entries: Entries = {removed_key(shard): now_ms for shard in shards}
+    return Decision(entries | {LAST_ID: view.highest_queue_id + 1})
 
 
 def _check_redrive_policy(
@@ -325,7 +337,7 @@ def delete(
     state, name = view.kept.state_of_removed, name_of(current)
     over_ms = now_ms - QUEUE_REUSE_SECONDS * 1000
     over = (each for each, at_ms in view.freed_at_ms.items() if at_ms < over_ms)
-    entries: Entries = {freed_key(each): None for each in islice(over, _AT_ONCE)}
+    entries: Entries = {freed_key(each): None for each in islice(over, AT_ONCE)}
     entries |= {
         deleted_key(each.queue_id): KeptQueue(each, now_ms, state) for each in current.all_parts()
     }
@@ -433,7 +445,7 @@ def windows_over(view: QueueView, now_ms: int, shards: Container[int]) -> list[K
 def end_windows(view: QueueView, now_ms: int, shards: Container[int] = ALL_SHARDS) -> Decision:
     """Some of these are to be dropped."""
     over = windows_over(view, now_ms, shards)
-    return set_state(view.kept.all_together(over, _AT_ONCE), KeptState.DROPPING)
+    return set_state(view.kept.all_together(over, AT_ONCE), KeptState.DROPPING)
 
 
 def forget(view: QueueView, queue_id: int) -> Decision:

@@ -19,6 +19,7 @@ from cluster.catalog.catalog_records import (
     FREED,
     LAST_ID,
     QUEUES,
+    REMOVED,
     Entry,
     KeptQueue,
     KeptState,
@@ -74,6 +75,8 @@ class QueueView:
         """Time of the last purge, by the id of the queue that continues."""
         self.queues_of_shard: Counter[int] = Counter()
         """The number of queues of each shard."""
+        self.removed_at_ms: dict[int, int] = {}
+        """Shards of clusters that were removed: no queue and no part comes to them."""
         self.draining_shards = draining_shards
         self._queues: dict[QueueName, QueueDefinition] = {}
         self._by_id: dict[int, QueueDefinition] = {}
@@ -211,6 +214,8 @@ class QueueView:
             return self.kept.get(int(key.removeprefix(DELETED)))
         if key.startswith(FREED):
             return self.freed_at_ms.get(name_in(key))
+        if key.startswith(REMOVED):
+            return self.removed_at_ms.get(int(key.removeprefix(REMOVED)))
         return self.highest_queue_id or None
 
     def load(self, revision: int, entries: Mapping[str, tuple[int, Entry]]) -> None:
@@ -282,6 +287,8 @@ class QueueView:
                 self.purged_at_ms[entry.continued_as] = max(latest_ms, entry.deleted_at_ms)
         elif key == LAST_ID:
             self.highest_queue_id = entry
+        elif key.startswith(REMOVED):
+            self.removed_at_ms[int(key.removeprefix(REMOVED))] = entry
         else:
             self.freed_at_ms[name_in(key)] = entry
 

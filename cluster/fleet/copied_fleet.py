@@ -64,14 +64,15 @@ def check_backup(records: Mapping[str, bytes], fleet: Mapping[str, bytes], numbe
 
 
 def shards_in(records: Mapping[str, bytes]) -> list[range]:
-    """The shards of each cluster of the fleet that these records are of; none of a cluster by
-    itself. Raises CatalogUnreadable."""
+    """The shards of each cluster of the fleet that these records are of, without removed ones; none
+    of a cluster by itself. Raises CatalogUnreadable."""
     found = records.items()
     try:
-        return [
-            msgspec.json.decode(value, type=FleetCluster).numbers
+        clusters = [
+            msgspec.json.decode(value, type=FleetCluster)
             for key, value in found
             if key.startswith(FLEET + CLUSTERS)
         ]
     except msgspec.MsgspecError as error:
         raise CatalogUnreadable(f"the record of a cluster cannot be read: {error}") from error
+    return [each.numbers for each in clusters if not each.is_gone]

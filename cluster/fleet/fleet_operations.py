@@ -101,7 +101,7 @@ async def add_cluster(root: Root, seen: Fleet, asked: NewCluster) -> FleetCluste
     so far. Raises MembershipRefused."""
 
     def decide(found: Found) -> _Decided:
-        _check_whole(found.fleet, seen)
+        check_whole(found.fleet, seen)
         return _adding(found, asked)
 
     return await _change(root, decide)
@@ -111,9 +111,9 @@ async def set_draining(root: Root, seen: Fleet, number: int, *, is_draining: boo
     """Let a cluster be emptied, or not any more. Raises MembershipRefused."""
 
     def decide(found: Found) -> _Decided:
-        _check_whole(found.fleet, seen)
+        check_whole(found.fleet, seen)
         founded = {
-            each for each in found.fleet.clusters if found.members_of(each).cluster is not None
+            each for each in found.fleet.present if found.members_of(each).cluster is not None
         }
         return draining(found.fleet, founded, number, found.revisions, is_draining=is_draining)
 
@@ -141,7 +141,9 @@ _Decided = tuple[FleetCluster, Transaction | None]
 
 
 def _adding(found: Found, asked: NewCluster) -> _Decided:
-    taken = {_host_in(key) for key in found.of_fleet} - {""}
+    gone = {number for number, each in found.fleet.clusters.items() if each.is_gone}
+    places = tuple(place_of(number).removeprefix(FLEET) for number in gone)
+    taken = {_host_in(key) for key in found.of_fleet if not key.startswith(places)} - {""}
     return adding(found.fleet, found.first, taken, asked, found.revisions)
 
 
@@ -161,7 +163,7 @@ async def _change(
     raise MembershipRefused("others change the fleet all the time: try again")
 
 
-def _check_whole(fleet: Fleet, seen: Fleet) -> None:
+def check_whole(fleet: Fleet, seen: Fleet) -> None:
     """An etcd restored from an older state would give out numbers that shards have. Raises
     MembershipRefused."""
     if lost := sorted(seen.clusters.keys() - fleet.clusters.keys()):

@@ -43,6 +43,16 @@ class ClusterState(enum.Enum):
     OPEN = "open"
     DRAINING = "draining"
     """It gets no queues and parts, and those that it has go to others."""
+    REMOVED = "removed"
+    """It is no part of the fleet any more. Its hosts stop, and do not start again."""
+    ABANDONED = "abandoned"
+    """The same of one that was lost with its messages."""
+
+
+_GONE = {
+    ClusterState.REMOVED: "was removed from the fleet",
+    ClusterState.ABANDONED: "was given up: its queues go on without what it had",
+}
 
 
 class FleetCluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,6 +82,16 @@ class FleetCluster(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
         """The numbers of its shards."""
         return range(self.first_shard, self.first_shard + self.shards)
 
+    @property
+    def is_gone(self) -> bool:
+        """True for one that was removed or given up. Its numbers are not given out again."""
+        return self.state in _GONE
+
+    @property
+    def gone_as(self) -> str:
+        """The way in which it left, for a sentence about it."""
+        return _GONE[self.state]
+
 
 class NextNumbers(msgspec.Struct, frozen=True):
     """Numbers that were never given out."""
@@ -84,7 +104,13 @@ class Fleet(NamedTuple):
     """The clusters by number, none before the first one was added to another."""
 
     clusters: Mapping[int, FleetCluster]
+    """Those that were removed or given up, too."""
     next: NextNumbers | None
+
+    @property
+    def present(self) -> dict[int, FleetCluster]:
+        """Those that were neither removed nor given up."""
+        return {number: each for number, each in self.clusters.items() if not each.is_gone}
 
     def cluster_of(self, shard: int) -> FleetCluster | None:
         """The cluster that keeps a shard, None if none does."""
@@ -159,7 +185,8 @@ def adding(
     clusters = dict(fleet.clusters) or {FIRST: _first(first)}
     following = fleet.next or NextNumbers(FIRST + 1, clusters[FIRST].numbers.stop)
     name = asked.name or f"cluster-{following.cluster}"
-    _check(asked, name, clusters, {*taken, *first.hosts})
+    present = {each.number: each for each in clusters.values() if not each.is_gone}
+    _check(asked, name, present, {*taken, *first.hosts})
     new = FleetCluster(
         number=following.cluster,
         name=name,
@@ -192,7 +219,9 @@ def draining(
     cluster = fleet.clusters.get(number)
     if cluster is None:
         raise MembershipRefused(f"the fleet has no cluster {number}, or only one")
-    others = sorted({*founded} - fleet.draining - {number})
+    if cluster.is_gone:
+        raise MembershipRefused(f"cluster {number} {cluster.gone_as}")
+    others = sorted(({*founded} & fleet.present.keys()) - fleet.draining - {number})
     if is_draining and not others:
         raise MembershipRefused(f"no other cluster could take the queues of cluster {number}")
     state = ClusterState.DRAINING if is_draining else ClusterState.OPEN

@@ -21,6 +21,7 @@ from cluster.peers.roles import GATEWAY_MARK, GATEWAYS, Neighbour, Place, Role, 
 
 GATEWAYS_KEY = "gateways/"
 _OF_FIRST = (MEMBERS, LEADERS)
+GONE_MEANS = "the fleet goes on without this cluster; this host stops, and does not start again"
 
 
 class Gateway(msgspec.Struct, frozen=True):
@@ -35,16 +36,27 @@ def watched(own: int) -> tuple[str, ...]:
     return (FLEET,) if own == FIRST else (FLEET, *_OF_FIRST)
 
 
+def _nothing() -> None:
+    """A gateway is of no cluster."""
+
+
 class FleetView:
     """Belongs to one event loop; `begin`, and it ends with the coordinations.
 
     While these are away the view stays as it is.
     """
 
-    def __init__(self, parts: Mapping[str, Coordination], own: int) -> None:
-        """`parts` are the records below each prefix of `watched(own)`."""
+    def __init__(
+        self,
+        parts: Mapping[str, Coordination],
+        own: int,
+        on_removed: Callable[[], None] = _nothing,
+    ) -> None:
+        """`parts` are the records below each prefix of `watched(own)`. `on_removed` is called when
+        this process's cluster leaves the fleet."""
         self._parts = parts
         self.own = own
+        self._on_removed = on_removed
         self.fleet = Fleet({}, None)
         self._own_prefix = "" if own in (0, FIRST) else f"{FLEET}{own}/"
         self._of_fleet: dict[str, bytes] = {}
@@ -82,8 +94,12 @@ class FleetView:
 
     @property
     def founded(self) -> dict[int, range]:
-        """The shards of the other clusters that are founded, by number."""
-        return {number: cluster.numbers for number, cluster in sorted(self._clusters.items())}
+        """The shards of the other clusters that are founded and not removed, by number."""
+        return {
+            number: cluster.numbers
+            for number, cluster in sorted(self._clusters.items())
+            if not self._is_gone(number)
+        }
 
     def hosts_of(self, number: int) -> list[str]:
         """The names of another cluster's hosts."""
@@ -146,7 +162,11 @@ class FleetView:
         if name == NEXT or name.startswith(CLUSTERS):
             if value is not None:
                 self._of_fleet[name] = value
+                was_gone = self._is_gone(self.own)
                 self.fleet = read_fleet(self._of_fleet)
+                if self._is_gone(self.own) and not was_gone:
+                    self._log.error("cluster_gone", cluster=self.own, means=GONE_MEANS)
+                    self._on_removed()
         elif name.startswith(GATEWAYS_KEY):
             self._put_gateway(name.removeprefix(GATEWAYS_KEY), value)
         else:
@@ -187,11 +207,15 @@ class FleetView:
                 Place(self._clusters[number].cluster_id, Role.NEIGHBOUR, self._mark(number)),
             )
             for number, hosts in self._hosts.items()
-            if number in self._clusters
+            if number in self._clusters and not self._is_gone(number)
             for name, host in hosts.items()
         }
         gateway = Neighbour(None, Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK))
         return dict(sorted(found.items())) | dict.fromkeys(self._seen_gateways, gateway)
+
+    def _is_gone(self, number: int) -> bool:
+        cluster = self.fleet.clusters.get(number)
+        return cluster is not None and cluster.is_gone
 
     def _mark(self, number: int) -> str:
         """The mark of the hosts of a cluster; one that has no record is the only one of its

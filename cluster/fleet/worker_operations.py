@@ -33,5 +33,5 @@ def _clusters_of(fleet: Fleet, cluster: int) -> list[int]:
     """The numbers of the clusters of the same machines."""
     own = fleet.clusters.get(cluster)
     hosts_in = cluster if own is None else own.hosts_in
-    beside = {each.number for each in fleet.clusters.values() if each.hosts_in == hosts_in}
+    beside = {each.number for each in fleet.present.values() if each.hosts_in == hosts_in}
     return sorted(beside | {hosts_in})

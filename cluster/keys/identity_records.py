@@ -3,6 +3,8 @@
 keys/ID               an access key
 users/ACCOUNT/NAME    a user with policies
 uses/ID               the day of its latest use
+sessions/HASH         a browser that is signed in, see `session_store.py`
+challenges/ID         a challenge that a browser answered, until it ends
 first                 the id of the access key that the first host made at its first start
 """
 
@@ -18,6 +20,7 @@ from cluster.coordination.records import Draft, View
 PREFIX = "identities/"
 """Prefix of all these records among those of a host or a cluster."""
 KEYS, USERS, USES = "keys/", "users/", "uses/"
+SESSIONS, CHALLENGES = "sessions/", "challenges/"
 _FIRST = "first"
 
 T = TypeVar("T")
@@ -50,6 +53,24 @@ class StoredUser(msgspec.Struct, frozen=True):
     created_at_ms: int
     tags: dict[str, str] = {}
     policies: dict[str, str] = {}
+    subject: str = ""
+    """Issuer and subject at the OpenID Connect provider who made the user; empty without one."""
+
+
+class StoredSession(msgspec.Struct, frozen=True):
+    """A browser that is signed in, with a key or (None) without one. `rights` is a digest of what
+    the user might do then."""
+
+    account: str
+    region: str
+    principal: str
+    rights: str
+    created_at_ms: int
+    expires_at_ms: int
+    user: str | None = None
+    access_key_id: str | None = None
+    source_ip: str = ""
+    user_agent: str = ""
 
 
 class IdentityRows:
@@ -113,6 +134,28 @@ class IdentityRows:
         before = day_of(self._draft.value(USES + access_key_id))
         if day > (-1 if before is None else before):
             self._draft.put(USES + access_key_id, b"%d" % day)
+
+    def session(self, name: str) -> StoredSession | None:
+        """The session of this hash."""
+        return _decoded(SESSIONS + name, self._draft.value(SESSIONS + name), StoredSession)
+
+    def all_sessions(self) -> dict[str, StoredSession]:
+        """All sessions by hash, also those that have ended."""
+        found = self._draft.view.below(SESSIONS).items()
+        return {name: _decode(SESSIONS + name, value, StoredSession) for name, value in found}
+
+    def put_session(self, name: str, session: StoredSession | None) -> None:
+        """Write a session, or remove it."""
+        self._draft.put(SESSIONS + name, None if session is None else msgspec.json.encode(session))
+
+    def challenges(self) -> dict[str, int]:
+        """The ends in milliseconds of challenges that were answered, by id."""
+        found = self._draft.view.below(CHALLENGES).items()
+        return {name: _decode(CHALLENGES + name, value, int) for name, value in found}
+
+    def put_challenge(self, name: str, until_ms: int | None) -> None:
+        """Note that a challenge was answered, or forget it."""
+        self._draft.put(CHALLENGES + name, None if until_ms is None else b"%d" % until_ms)
 
 
 def days_in(view: View) -> dict[str, int]:

@@ -22,7 +22,9 @@ from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import Coordination
 from cluster.coordination.records import Draft, Records, View
 from cluster.keys.identity_records import (
+    CHALLENGES,
     KEYS,
+    SESSIONS,
     USES,
     IdentitiesUnreadable,
     IdentityRows,
@@ -31,6 +33,7 @@ from cluster.keys.identity_records import (
     days_in,
 )
 from cluster.keys.keyring import Secrets
+from cluster.keys.session_store import SessionStore
 
 _NAME = re.compile(r"[A-Za-z0-9+=,.@_-]{1,64}")
 _ID_RANDOM_BYTES = 10
@@ -54,6 +57,7 @@ class IdentityStore:
         self._secrets = secrets
         self._clock = clock
         self._entropy = entropy
+        self.sessions = SessionStore(records, clock, entropy)
         self._opened_keys: dict[str, tuple[StoredKey, AccessKey]] = {}
         """Keys with their secrets in the clear, by id."""
 
@@ -74,10 +78,11 @@ class IdentityStore:
         await self._records.catch_up()
 
     def subscribe(self, listener: Callable[[], None]) -> None:
-        """Call it when users or keys were changed, here or elsewhere; days of use are no news."""
+        """Call it when users or keys were changed, here or elsewhere; days of use and sessions are
+        no news."""
 
         def on_view(view: View, changed: Collection[str]) -> None:
-            if any(not key.startswith(USES) for key in changed):
+            if any(not key.startswith((USES, SESSIONS, CHALLENGES)) for key in changed):
                 listener()
 
         self._records.subscribe(on_view)
@@ -322,10 +327,8 @@ class IdentityStore:
 
     async def add_user(self, account: str, name: str, tags: Mapping[str, str]) -> User:
         """Make a user without permissions. Raises ValueError if the name is taken, or is none."""
-        if _NAME.fullmatch(name) is None:
-            raise ValueError("a user's name must be 1 to 64 letters, digits or +=,.@_-")
-        user_id = _PRINCIPAL_PREFIX + b32encode(self._entropy.secret(_ID_RANDOM_BYTES)).decode()
-        stored = StoredUser(account, name, user_id, self._now_ms(), dict(tags))
+        _check_name(name)
+        stored = StoredUser(account, name, self._new_user_id(), self._now_ms(), dict(tags))
 
         def change(rows: IdentityRows) -> User:
             if rows.user(account, name) is not None:
@@ -334,6 +337,41 @@ class IdentityStore:
             return _user(stored)
 
         return await self._change(change)
+
+    async def admit(
+        self,
+        owner: tuple[str, str],
+        subject: str,
+        names: Collection[str],
+        policies: Mapping[str, str] | None,
+    ) -> User | None:
+        """The user (account and name) of a subject, made at the first time, with these policies in
+        the place of those of these `names`.
+
+        With None no user is made, and one that is there loses them. Raises ValueError if the user
+        is another one's, or the name is none.
+        """
+        account, name = owner
+        _check_name(name)
+        new = StoredUser(account, name, self._new_user_id(), self._now_ms(), subject=subject)
+
+        def change(rows: IdentityRows) -> User | None:
+            there = rows.user(account, name)
+            if there is None and policies is None:
+                return None
+            there = there or new
+            if there.subject != subject:
+                raise ValueError(f"the user {name} is not the one of {subject}")
+            kept = {each: text for each, text in there.policies.items() if each not in names}
+            wanted = msgspec.structs.replace(there, policies={**kept, **(policies or {})})
+            if wanted != rows.user(account, name):
+                rows.put_user(wanted)
+            return _user(wanted)
+
+        return await self._change(change)
+
+    def _new_user_id(self) -> str:
+        return _PRINCIPAL_PREFIX + b32encode(self._entropy.secret(_ID_RANDOM_BYTES)).decode()
 
     async def set_user_tags(self, user: User, tags: Mapping[str, str]) -> None:
         """Replace a user's tags."""
@@ -375,6 +413,20 @@ class IdentityStore:
                 there, policies={**there.policies, name: document}
             ),
         )
+
+    async def replace_policies(
+        self, user: User, names: Collection[str], policies: Mapping[str, str]
+    ) -> None:
+        """Remove the policies of these names and put others in their place, in one change. Raises
+        PolicyRefused."""
+        for document in policies.values():
+            check_policy_of_user(document)
+
+        def changed(there: StoredUser) -> StoredUser:
+            kept = {name: text for name, text in there.policies.items() if name not in names}
+            return msgspec.structs.replace(there, policies={**kept, **policies})
+
+        await self._change_user(user, changed)
 
     async def remove_policy(self, user: User, name: str) -> bool:
         """Remove a policy; False if there is none of this name."""
@@ -422,6 +474,11 @@ def _user(stored: StoredUser) -> User:
             reason = f"policy {name} of user {stored.name}: {error}"
             raise IdentitiesUnreadable(reason) from error
     return User(stored.account, stored.name, stored.user_id, stored.tags, tuple(policies))
+
+
+def _check_name(name: str) -> None:
+    if _NAME.fullmatch(name) is None:
+        raise ValueError("a user's name must be 1 to 64 letters, digits or +=,.@_-")
 
 
 def _gone(user: str | None) -> ValueError:

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 import msgspec
 
-from auth.envelope import DataKey, SealBroken, derived_key
+from auth.envelope import DataKey, SealBroken, data_key, derived_key
 from cluster.coordination.records import Draft
 
 PREFIX = "keyring/"
@@ -90,7 +90,7 @@ class OwnBlock:
         number, self._next = self._next, self._next + 1
         if number >= self._end:
             return None
-        key = DataKey(number, derived_key(self._secret, number))
+        key = data_key(number, derived_key(self._secret, number))
         key.count = self.first_count
         return key
 

@@ -30,6 +30,7 @@ from auth.envelope import (
     DataKey,
     SealBroken,
     WrappingKey,
+    data_key,
 )
 from cluster.clock import Clock, Entropy
 from cluster.coordination.coordination import RECORDS_MAX, Coordination
@@ -465,7 +466,7 @@ class Keyring:
         version, wrapped = found
         named, wrapping = self._wrapping[version]
         secret = wrapping.unwrap(wrapped, data_key_of(version))
-        return named, DataKey(number, block.secret_of(number, secret))
+        return named, data_key(number, block.secret_of(number, secret))
 
     def _seek(self, block: int) -> None:
         """Read the records, since the watch may be late. Raises KeysAway until that is done."""

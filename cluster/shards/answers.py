@@ -40,6 +40,8 @@ class UnderWay(NamedTuple):
     changes: Changes
     answers: Answers
     stamp_ms: int
+    is_followed: bool = False
+    """True if somebody follows the rows of a changed queue."""
 
 
 @dataclass(slots=True, eq=False)

@@ -12,7 +12,7 @@ A shard delivers to itself what departs again, since another part of its target 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Container
 from contextlib import asynccontextmanager
 
 import structlog
@@ -25,6 +25,7 @@ from visibility.contract.errors import QueueError
 from visibility.contract.model import Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
+from visibility.rows.row_values import TARGET_MOVED
 from visibility.rules.archive_batches import the_shard
 from visibility.rules.arrivals import AcceptMessages
 from visibility.rules.departures import ClearOutbox, ReadOutbox
@@ -40,13 +41,19 @@ class Deliveries:
     """Belongs to the event loop's thread."""
 
     def __init__(
-        self, router: Router, entropy: Entropy, shards: Collection[int] | None = None
+        self,
+        router: Router,
+        entropy: Entropy,
+        shards: Collection[int] | None = None,
+        lost: Container[int] = (),
     ) -> None:
         """`shards` are those of the service, or of the cluster; by default `router` has them all.
-        Messages go to others, too, if it `goes_elsewhere`."""
+        Messages go to others, too, if it `goes_elsewhere`. `lost` are shards that will never answer
+        again."""
         self._router = router
         self._shards = router.shards.keys() if shards is None else shards
         self._entropy = entropy
+        self._lost = lost
         self._pairs: dict[tuple[int, int], asyncio.Task[None]] = {}
         self._woken: set[tuple[int, int]] = set()
         self._reported: dict[tuple[int, int], Floors] = {}
@@ -142,6 +149,8 @@ class Deliveries:
         source, target = pair
         page = await self._ask(source, ReadOutbox(target))
         assert isinstance(page, OutboxPage)
+        if target in self._lost:
+            return await self._take_back(source, page)
         if not page.arrivals:
             await self._forget(pair, page.floors)
             return True
@@ -153,6 +162,14 @@ class Deliveries:
         if all(reason for _, _, reason in accepted.outcomes):
             return None  # they go on when this host knows to where, or when their queue is back
         return False
+
+    async def _take_back(self, source: int, page: OutboxPage) -> bool | None:
+        """Let messages for a lost shard depart to another part, or return to their queue."""
+        if not page.arrivals:
+            return True
+        taken = [(each.origin, each.number, TARGET_MOVED) for each in page.arrivals]
+        await self._ask(source, ClearOutbox(taken))
+        return None
 
     async def _forget(self, pair: tuple[int, int], floors: Floors) -> None:
         """Have the other shard forget what is cleared: the floors are committed."""

@@ -31,6 +31,7 @@ from cluster.shards.answers import (
     in_time,
     log_notice,
 )
+from cluster.shards.followed import Followed
 from cluster.shards.issued_ids import SharedCatalog
 from cluster.shards.shard_report import ArchiveLimits, News
 from cluster.shards.turn_sample import TurnSample
@@ -109,6 +110,10 @@ _NOTHING: Final = Takes.NOTHING
 class LeadOwner(Protocol):
     """The shard's tenure. It ends a Lead that reports a failure or damage."""
 
+    @property
+    def followed(self) -> Followed:
+        """The queues whose rows somebody follows."""
+
     def on_failure(self, error: StoreFailed, tickets: Sequence[Ticket] = ()) -> None:
         """The store failed, or a Turn with these tickets."""
 
@@ -144,6 +149,7 @@ class Lead:
         self._under_way: deque[UnderWay] = deque()
         self._under_way_max = parts.under_way_max
         self._owner = owner
+        self._followed = owner.followed
         self._store = store
         self._clock = parts.clock
         self._entropy = parts.entropy
@@ -362,7 +368,8 @@ class Lead:
             else:
                 self._answer_all(answers)
             return
-        self._under_way.append(UnderWay(changes, answers, stamp.now_ms))
+        is_followed = self._followed.concerns(decided.queue_ids)
+        self._under_way.append(UnderWay(changes, answers, stamp.now_ms, is_followed))
         body = EntryBody(stamp.now_ms, decided.request_ids, changes.ops)
         try:
             self._store.append(encode_body(body), decided.queue_ids)
@@ -394,6 +401,8 @@ class Lead:
             self._owner.on_failure(error)
             return
         self._rows.forget(entry.changes)
+        if entry.is_followed:
+            self._followed.tell(entry.changes.ops)
         self._go_on()
 
 

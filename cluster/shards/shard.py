@@ -6,10 +6,11 @@ Its life is a `Tenure`; while this host leads, a `Lead` decides its requests.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 
 import structlog
 
+from cluster.shards.followed import OnRows
 from cluster.shards.lead import ShardParts
 from cluster.shards.shard_report import (
     News,
@@ -25,6 +26,7 @@ from cluster.shards.shard_report import (
 from cluster.shards.tenure import Tenure
 from cluster.shards.turn_sample import QueueShare, TurnSample
 from visibility.contract.model import QueueCounters, Request
+from visibility.rows.row_changes import Ops
 from visibility.state.waiters import OnAnswer, Room, Ticket
 
 
@@ -79,6 +81,18 @@ class Shard:
     def subscribe(self, on_news: OnNews) -> None:
         """Have the shard's news told, from now on."""
         self._listeners.append(on_news)
+
+    def follow(self, queue_ids: Collection[int], on_rows: OnRows) -> None:
+        """Have the row changes told of Entries that change one of these queues, instead of those
+        followed before. `News.LEADS` says that some may have been missed."""
+
+        def tell(ops: Ops) -> None:
+            try:
+                on_rows(ops)
+            except Exception:  # a bug, which must not stop the shard
+                self._log.exception("rows_not_followed", shard=self.number)
+
+        self._tenure.followed.follow(queue_ids, tell)
 
     def _report(self, news: News) -> None:
         for listener in self._listeners:

@@ -17,6 +17,7 @@ from contextlib import suppress
 import structlog
 
 from cluster.shards.answers import NotDecided, RefusedReceives
+from cluster.shards.followed import Followed
 from cluster.shards.issued_ids import check_ids, learn_all, raise_ids
 from cluster.shards.lead import Lead, ShardParts, TurnTimes
 from cluster.shards.loading import load_healed
@@ -48,6 +49,7 @@ class Tenure:
         self._parts = parts
         self.report = report
         self._log = structlog.get_logger("shard").bind(shard=number)
+        self.followed = Followed()
         self._store: Store | None = None
         """None while it is not open, or failed."""
         self._shared: SharedStore | None = None

@@ -17,9 +17,9 @@ from visibility.contract.model import Request
 from visibility.contract.outcomes import Accepted, Answer, OutboxPage
 from visibility.contract.stored_message import Arrival, StoredMessage
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_values import OutboxRow
+from visibility.rows.row_values import TARGET_MOVED, OutboxRow
 from visibility.rows.state_rows import OUTBOX_KEY
-from visibility.rules.departures import ReadOutbox
+from visibility.rules.departures import ClearOutbox, ReadOutbox
 
 ARRIVAL = Arrival(b"origin", 1, 9, "arn:aws:sqs:eu-west-1:1:q", StoredMessage("m", 1, 1, b"x"))
 
@@ -97,6 +97,36 @@ async def test_a_delivery_that_brings_nothing_forward_is_made_again_less_and_les
     pauses = [later - earlier for earlier, later in pairwise(asked_s)]
     assert pauses[:7] == pytest.approx([0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2])
     assert pauses[7:] == pytest.approx([0.0]), "what is taken goes on at once"
+    await deliveries.stop()
+
+
+@virtual
+async def test_messages_for_a_lost_shard_go_another_way() -> None:
+    cleared: list[ClearOutbox] = []
+
+    class Lost(Router):
+        def leads(self, number: int) -> bool:
+            return True
+
+        async def ask(self, request: Request, age_ms: int = 0) -> Answer:
+            raise AssertionError("nobody asks a lost shard")
+
+        async def ask_here(self, request: Request) -> Answer:
+            if request.operation == ReadOutbox(0):
+                return OutboxPage([], [])
+            if isinstance(request.operation, ClearOutbox):
+                cleared.append(request.operation)
+                return None
+            return OutboxPage([] if cleared else [ARRIVAL], [(b"floor", 1)])
+
+    shards = [(await World().start()).shard for _ in range(2)]
+    shards[1].number = 1
+    deliveries = Deliveries(Lost(shards), CountingEntropy(), lost={1})
+
+    deliveries.wake(0, News.LEADS)
+    await pass_time(20)
+
+    assert cleared == [ClearOutbox([(ARRIVAL.origin, ARRIVAL.number, TARGET_MOVED)])]
     await deliveries.stop()
 
 

@@ -360,3 +360,39 @@ async def test_stopping_finishes_what_was_submitted() -> None:
 
     assert (waiting.bodies, sent.refusal) == ([], SendMessageResult)
     assert not world.shard.ready
+
+
+# -- who follows rows ------------------------------------------------------------------------------
+
+
+@virtual
+async def test_who_follows_a_queue_is_told_of_its_committed_rows_and_of_no_others() -> None:
+    world = await World(auto_sync=False).start()
+    told: list[bytes] = []
+    world.shard.follow([Q.queue_id], lambda ops: told.extend(ops[::2]))  # type: ignore[arg-type]
+
+    await world.asked(prepared.send(Q, "a"))
+    before = list(told)
+    await world.sync()
+    message = [key for key in told if key == message_key(Q.queue_id, 1)]
+    told.clear()
+    await world.asked(prepared.send(OTHER, "b"))
+    await world.sync()
+
+    assert before == []
+    assert len(message) == 1
+    assert told == []
+
+
+@virtual
+async def test_a_follower_with_a_bug_does_not_stop_the_shard() -> None:
+    world = await World().start()
+
+    def fail(ops: object) -> None:
+        raise ZeroDivisionError
+
+    world.shard.follow([Q.queue_id], fail)
+    (sent,) = await world.asked(prepared.send(Q, "a"))
+
+    assert sent.refusal is SendMessageResult
+    assert world.shard.ready

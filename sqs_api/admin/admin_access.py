@@ -5,6 +5,7 @@
     auth sigv4   the Authorization header has a valid signature
                    - by the key for local commands, from loopback; SQS does not accept this key
                    - by any other key; `Asked` checks what its policies allow
+                 or, below api/, it has the cookie of a session, see `browser_sessions.py`
     auth open    the request is from loopback
 
 A request with a header of a proxy is never local.
@@ -23,6 +24,7 @@ from auth.claim import Claim, read_claim
 from auth.credentials import AccessKey, CredentialSet
 from auth.sigv4 import Verifier
 from auth.unverified import open_caller, refuse_browsers
+from cluster.keys.session_store import Session
 from sqs_api.settings.origins import KnownHosts
 from sqs_api.settings.service_note import LOGIN_HEADER
 
@@ -58,6 +60,10 @@ class AdminRequest(NamedTuple):
             return False
 
 
+SessionOf = Callable[[AdminRequest], Session | None]
+"""The session of a request, None without one. Raises AuthError."""
+
+
 class Operator(NamedTuple):
     """The signer of a request.
 
@@ -80,9 +86,10 @@ class AdminAccess:
         account: str,
         region: str,
         wall_s: Callable[[], float],
+        session_of: SessionOf | None = None,
     ) -> None:
         """`local_key` signs local commands; `verifier` has all other keys and is None in open
-        mode."""
+        mode, as is `session_of`, which finds sessions by their cookies."""
         self._hosts = hosts
         self._local_id = local_key.access_key_id
         self._local = Verifier(CredentialSet([local_key]))
@@ -91,6 +98,7 @@ class AdminAccess:
         self._region = region
         self._wall_s = wall_s
         self._sent = _SentOnce(wall_s())
+        self._session_of = session_of
 
     def check_origin(self, request: AdminRequest) -> None:
         """Raise AccessDenied for requests from browsers and for unknown Host headers."""
@@ -112,14 +120,25 @@ class AdminAccess:
 
     def signer(self, request: AdminRequest, *, may_be_page: bool) -> Caller:
         """The signer of the request; in open mode the claimed one. `may_be_page`: the console's
-        pages may send it, too. Raises AuthError."""
+        pages may send it, too, and with a session's cookie. Raises AuthError."""
         if not may_be_page:
             self.check_origin(request)
             return self._signer(request)
+        self.check_page(request)
+        session = None if self._session_of is None else self._session_of(request)
+        if session is None:
+            return self._signer(request)
+        stored = session.stored
+        return Caller(
+            stored.account, stored.region, stored.principal, stored.access_key_id, stored.user
+        )
+
+    def check_page(self, request: AdminRequest) -> None:
+        """Raise AccessDenied for requests of pages of other origins, and for unknown Host
+        headers."""
         self.check_host(request)
         if not self._hosts.may_be_own_page(request.headers, is_secure=request.is_secure):
             raise AccessDenied("Requests of other sites' pages are refused.")
-        return self._signer(request)
 
     def _signer(self, request: AdminRequest) -> Caller:
         raw = (request.method.encode(), request.target, request.headers)
@@ -163,8 +182,8 @@ class AdminAccess:
         return Operator(caller, is_trusted)
 
     def accept_once(self, request: AdminRequest) -> None:
-        """Raise AccessDenied if a request that changes something was accepted before."""
-        if self._verifier is not None:
+        """Raise AccessDenied if a signed request that changes something was accepted before."""
+        if self._verifier is not None and b"authorization" in request.headers:
             self._sent.add(read_claim(request.target, request.headers), self._wall_s())
 
 

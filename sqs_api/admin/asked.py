@@ -43,6 +43,8 @@ class Asked:
         """Ids of the messages whose bodies are in the answer."""
         self.repeatable: Repeatable | None = None
         """The key of a change that may be sent again."""
+        self.cookie: str | None = None
+        """The Set-Cookie header of the answer."""
         self._queues = queues
         query = sent.target.partition(b"?")[2].decode("latin-1")
         self._steps = Counter[bytes]()

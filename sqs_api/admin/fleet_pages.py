@@ -33,9 +33,20 @@ class FleetPages(NamedTuple):
     catalog: Catalog
     root: Root
 
+    def is_of(self, number: int) -> bool:
+        """True if this host, or the host that it is a worker of, is one of that cluster."""
+        own = self.view.fleet.clusters.get(self.view.own)
+        return number in (self.view.own, 0 if own is None else own.hosts_in)
+
+    def hosts_of(self, number: int) -> list[str]:
+        """The names of a cluster's hosts."""
+        if number == self.view.own:
+            return sorted(self.membership.shown.hosts)
+        return self.view.hosts_of(number)
+
     def status(self) -> FleetStatus:
         """The present status."""
-        clusters = self.view.fleet.clusters or self._alone()
+        clusters = self.view.fleet.present or self._alone()
         own = self.membership.shown
         seen = [
             SeenCluster(each, own.hosts, own.alive)

@@ -57,10 +57,11 @@ class OutcomeUnknown(QueueError):
 
 
 class Said(NamedTuple):
-    """An answer: its status, and its body as JSON."""
+    """An answer: its status, its body as JSON, and perhaps a Set-Cookie header."""
 
     status: int
     body: bytes
+    cookie: str | None = None
 
 
 class Repeatable(NamedTuple):
@@ -189,7 +190,7 @@ class RememberedAnswers:
             self._count(caller, -request.size)
             del caller.requests[key]
         else:
-            request.said = said
+            request.said = said._replace(cookie=None)
             self._count(caller, len(said.body))
             self._bound(caller)
         return said

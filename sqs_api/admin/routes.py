@@ -70,6 +70,7 @@ CHANGE_FLEET = "holdfast:ChangeFleet"
 READ_AUDIT = "holdfast:ReadAudit"
 READ_USERS = "holdfast:ReadUsers"
 MANAGE_USERS = "holdfast:ManageUsers"
+ADD_MARK = "holdfast:AddMark"
 SERVICE_ACTIONS = frozenset(
     {
         BACKUP,
@@ -91,6 +92,7 @@ SERVICE_ACTIONS = frozenset(
         READ_AUDIT,
         READ_USERS,
         MANAGE_USERS,
+        ADD_MARK,
     }
 )
 """Actions on the service as a whole, which belongs to the configured account."""
@@ -145,6 +147,8 @@ class Route:
     command: str = ""
     """The command that asks, without `holdfast`; empty if none does."""
     body_bytes_max: int = SMALL_BYTES
+    is_open: bool = False
+    """Answer anyone, without a signature."""
     root_only: bool = False
     """Refuse users, even if their policies allow the action."""
     renamed: str = ""

@@ -17,6 +17,7 @@ from prometheus_client.core import (
 )
 from typing_extensions import override
 
+from auth.native import native
 from cluster.shards.router import Router
 from cluster.shards.shard_report import ShardReport
 from sqs_api.gateway.access import Access
@@ -60,7 +61,8 @@ class ServiceMetrics(Source):
         parts = self._parts
         reports = parts.router.reports()
         restorable = parts.deletions.all()
-        about = {"version": parts.version, "durability": parts.durability}
+        path = "python" if native is None else "native"
+        about = {"version": parts.version, "durability": parts.durability, "path": path}
         yield InfoMetricFamily("holdfast", "The service.", about)
         for name, text, gauge in (
             ("queues", "Queues that exist.", parts.queues()),

@@ -11,6 +11,7 @@ from importlib import metadata
 
 import click
 
+from auth.native import native
 from sqs_api.commands.archive_command import archive, jobs
 from sqs_api.commands.audit_command import audit
 from sqs_api.commands.backup_command import backup
@@ -22,6 +23,7 @@ from sqs_api.commands.folders import convert, restore, salvage, verify
 from sqs_api.commands.keys_command import keys
 from sqs_api.commands.lake_commands import lake_archived, lake_search
 from sqs_api.commands.lake_export_command import lake_export
+from sqs_api.commands.mark_command import mark
 from sqs_api.commands.messages_command import messages
 from sqs_api.commands.policy_command import policy
 from sqs_api.commands.queues_command import queues
@@ -38,7 +40,11 @@ _WRONG_USE = 2
 _DISK_REFUSED = 3
 
 
+_PATH = "Python alone" if native is None else "with its native module"
+
+
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="holdfast", message=f"%(prog)s %(version)s, {_PATH}")
 def cli() -> None:
     """Holdfast: a queue service that speaks Amazon SQS."""
 
@@ -80,6 +86,7 @@ for command in (
     fleet,
     audit,
     archive,
+    mark,
     sdk_model_command,
 ):
     cli.add_command(command)

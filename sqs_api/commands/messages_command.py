@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ from sqs_api.commands.operators import (
     filtered,
     part,
     show_json,
+    taken_from,
 )
 from sqs_api.commands.tables import instant, number, plain, show_table
 
@@ -205,6 +207,26 @@ def release(
     """Make held messages of QUEUE visible again."""
     answer = _post(service, queue, "release", sequences)
     _tell(answer, as_json, f"released {answer['released']}{_kept(answer['kept'])}")
+
+
+@messages.command()
+@QUEUE
+@filtered
+@asks
+def export(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) -> None:
+    """Write the messages of QUEUE that match, each as a line of JSON, all without a filter."""
+    path, conditions, token = (
+        f"queues/{part(queue)}/messages/matching/export",
+        taken_from(given),
+        None,
+    )
+    while True:
+        page = service.post(path, {"filter": conditions, "token": token})
+        for message in page["messages"]:
+            click.echo(json.dumps(message, ensure_ascii=False))
+        token = page["next"]
+        if token is None:
+            return
 
 
 _SCHEDULE_HEAD = ("place", "message id", "due", "sent", "bytes", "body")

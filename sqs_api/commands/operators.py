@@ -25,6 +25,7 @@ _CONDITIONS = {
     "text": ("--text", str, "A part of the body."),
     "attribute": ("--attribute", str, "NAME or NAME=VALUE of a message attribute."),
     "json": ("--field", str, "PATH or PATH=VALUE of a JSON body, such as items[0].sku=A1."),
+    "failure": ("--failure", str, "The id of a failure, see `queues failures`."),
 }
 """Flag, type and help of each condition, by the API's name."""
 

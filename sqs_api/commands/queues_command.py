@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from sqs_api.commands.operators import QUEUE, OperatorClient, asks, part, show_json
-from sqs_api.commands.tables import number, plain, show_table, span
+from sqs_api.commands.tables import instant, number, plain, show_table, span
 
 _SORTS = ("name", "visible", "in_flight", "delayed", "oldest", "expires")
 _DEAD_LETTER_SORTS = ("severity", "name", "visible", "arrived", "oldest", "expires")
@@ -56,6 +56,51 @@ def list_queues(
         show_table((*_HEAD, *head), (_dead_letter_line(queue, by_tag) for queue in found))
     else:
         show_table(_HEAD, map(_line, found))
+
+
+_SIGNS_MAX = 90
+"""Characters of a failure in a line."""
+
+
+@queues.command()
+@QUEUE
+@click.option(
+    "--sort",
+    type=click.Choice(("messages", "first", "last", "lost")),
+    default="messages",
+    show_default=True,
+)
+@click.option("--limit", type=click.IntRange(1, 200), default=50, show_default=True)
+@asks
+def failures(service: OperatorClient, *, queue: str, sort: str, limit: int, as_json: bool) -> None:
+    """Count the messages of dead-letter queue QUEUE by what they failed for. The id of a failure
+    chooses its messages: `redrive start QUEUE --failure ID`."""
+    found = service.get(f"queues/{part(queue)}/failures", sort=sort, limit=limit)
+    if as_json:
+        show_json(found)
+        return
+    show_table(
+        ("failure", "messages", "in last hour", "first", "last", "lost at", "signs"),
+        map(_failure_line, found["failures"]),
+    )
+    if found["others"]:
+        click.echo(f"\n{number(found['others'])} messages of other failures")
+    if not found["is_exact"]:
+        click.echo(
+            f"\ncounted {number(found['messages'])} of {number(found['stored'])} messages so far"
+        )
+
+
+def _failure_line(failure: dict[str, Any]) -> tuple[str, ...]:
+    signs = failure["signs"]
+    told = "masked" if signs is None else ", ".join(plain(each["value"]) for each in signs)
+    return (
+        failure["id"] or "-",
+        number(failure["messages"]),
+        number(failure["last_hour"]),
+        *(instant(failure[name]) for name in ("first_ms", "last_ms", "lost_ms")),
+        told[:_SIGNS_MAX],
+    )
 
 
 def _dead_letter_line(queue: dict[str, Any], by_tag: str | None) -> tuple[str, ...]:

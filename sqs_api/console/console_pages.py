@@ -11,6 +11,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
+from html import escape
 from importlib import resources
 
 from aiohttp import web
@@ -51,8 +52,11 @@ _IMPORTED = re.compile(rb'from "\./([a-z_]+\.js)"')
 class ConsolePages:
     """The files, in memory."""
 
-    def __init__(self, access: AdminAccess, *, signs_in: bool, region: str) -> None:
-        """`signs_in`: the console asks for an access key; `region` is its first suggestion."""
+    def __init__(
+        self, access: AdminAccess, *, signs_in: bool, region: str, issuer: str | None = None
+    ) -> None:
+        """`signs_in`: the console asks for an access key; `region` is its first suggestion.
+        `issuer` is that of an OpenID Connect provider."""
         self._access = access
         folder = resources.files(__package__).joinpath("static")
         self._files = {
@@ -68,6 +72,7 @@ class ConsolePages:
             "{files}": f"{CONSOLE}/{self._hash}",
             "{auth}": "sigv4" if signs_in else "open",
             "{region}": region,
+            "{issuer}": escape(issuer or ""),
         }.items():
             index = index.replace(name, text)
         self._files[_INDEX] = index.encode()

@@ -24,7 +24,7 @@ class Authenticate(Protocol):
         self,
         method: bytes,
         target: bytes,
-        headers: dict[bytes, bytes],
+        headers: Mapping[bytes, bytes],
         body: bytes,
         now_s: float,
     ) -> Caller:
@@ -40,7 +40,7 @@ def authentication(settings: Settings, verifier: Verifier, service: str = "") ->
     claimed = partial(open_caller, account=settings.account, region=settings.region)
 
     def authenticate(
-        method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+        method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now_s: float
     ) -> Caller:
         refuse_browsers(headers, origins)
         return claimed(method, target, headers)
@@ -53,7 +53,7 @@ def _verified(
     service: str,
     method: bytes,
     target: bytes,
-    headers: dict[bytes, bytes],
+    headers: Mapping[bytes, bytes],
     body: bytes,
     now_s: float,
 ) -> Caller:

@@ -29,6 +29,7 @@ from visibility.rules.kept_queues import DropQueue, RestoreMessages
 _LOOK_S = 0.05
 _LOOKS = 40
 """A restore waits so often for another host: messages in flight follow after their leases."""
+_LOST_MS = 600_000
 _STEPS_MAX = 2
 """Steps of dropping and restoring that one Turn gets at most: each takes milliseconds of the event
 loop."""
@@ -174,7 +175,15 @@ class Deletions:
             await self._catalog.end_windows(now_ms, shards)
             if disk_is_short:
                 await self._catalog.give_up_oldest(shards)
+            await self._forget_lost(now_ms)
         self.go_on()
+
+    async def _forget_lost(self, now_ms: int) -> None:
+        """Forget tombstones on shards that are lost; requests under way find successors by them."""
+        for kept in self._catalog.kept.in_state(KeptState.DROPPING):
+            is_old = now_ms - kept.deleted_at_ms > _LOST_MS
+            if is_old and kept.queue.shard in self._catalog.removed_at_ms:
+                await self._catalog.forget_queue(kept.queue.queue_id)
 
     def _on_change(self, change: QueueChange) -> None:
         if change.kind is not Kind.CHANGED:  # without a window it is dropped at once

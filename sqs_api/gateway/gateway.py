@@ -8,7 +8,7 @@ by a callback once the shard releases it. Actions on queues run as tasks of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from functools import partial
 from math import ceil
 from typing import Any, NamedTuple, Protocol
@@ -68,7 +68,7 @@ class OtherRequest(NamedTuple):
 
     method: bytes
     target: bytes
-    headers: dict[bytes, bytes]
+    headers: Mapping[bytes, bytes]
     body: bytes
     sender: Sender
     request_id: str
@@ -95,7 +95,7 @@ class OtherService(Protocol):
         """The answer to come, which raises nothing; None if the request is not for this service."""
 
 
-_Given = tuple[bytes, bytes, dict[bytes, bytes], bytes]
+_Given = tuple[bytes, bytes, Mapping[bytes, bytes], bytes]
 """Method, target, headers and body of a request."""
 _TOO_MANY_POLLS = "Too many requests wait for messages. Try again later."
 
@@ -159,7 +159,12 @@ class Gateway:
         """Requests that were begun and not answered yet."""
 
     def begin(
-        self, client: Client, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes
+        self,
+        client: Client,
+        method: bytes,
+        target: bytes,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
     ) -> Exchange:
         """Answer a request through `client`: at once if refused, else when its outcome is known.
 
@@ -188,7 +193,7 @@ class Gateway:
         client: Client,
         method: bytes,
         target: bytes,
-        headers: dict[bytes, bytes],
+        headers: Mapping[bytes, bytes],
         refusal: QueueError,
     ) -> None:
         """Answer a request whose body is not read."""
@@ -200,7 +205,7 @@ class Gateway:
     def _begin_second(self, now_s: float) -> None:
         self._next_second, self._date = int(now_s) + 1, date_line(now_s)
 
-    def _exchange(self, client: Client, headers: dict[bytes, bytes], body: bytes) -> Exchange:
+    def _exchange(self, client: Client, headers: Mapping[bytes, bytes], body: bytes) -> Exchange:
         self.outstanding += 1
         self._ids += 1
         request_id = self._id_prefix + self._ids.to_bytes(6, "big").hex()
@@ -277,7 +282,7 @@ class Gateway:
         make_payload: MakePayload,
         operation: Operation,
         caller: Caller,
-        headers: dict[bytes, bytes],
+        headers: Mapping[bytes, bytes],
     ) -> None:
         """Have a shard decide an action on the messages of a queue."""
         url: str = operation.queue_url  # type: ignore[attr-defined]
@@ -308,7 +313,7 @@ class Gateway:
         return self._router.is_led_elsewhere(queue.shard)
 
     def _admit_unsigned(
-        self, decoded: Decoded, client: Client, headers: dict[bytes, bytes]
+        self, decoded: Decoded, client: Client, headers: Mapping[bytes, bytes]
     ) -> Caller:
         """The caller of an unsigned request, if a queue's policy lets everyone make it.
 
@@ -349,7 +354,11 @@ class Gateway:
             self.fail(exchange)
 
     async def _answer_queue_action(
-        self, exchange: Exchange, operation: Operation, caller: Caller, headers: dict[bytes, bytes]
+        self,
+        exchange: Exchange,
+        operation: Operation,
+        caller: Caller,
+        headers: Mapping[bytes, bytes],
     ) -> None:
         base_url = self._public_url or reached_at(headers, exchange.client)
         answered = await self._queues.answer(operation, caller, base_url, exchange.request_id)
@@ -371,7 +380,9 @@ class Gateway:
         assert exchange.caller is not None
         admit = partial(self._access.check_opening, queue, exchange.caller, exchange.client)
         try:
-            received = self._payloads.received(operation, queue, deliveries, admit)
+            received = self._payloads.received(
+                operation, queue, deliveries, admit, as_json=exchange.wire is JSON
+            )
             kind, body = _encode(exchange, received)
         except QueueError as refusal:  # such as: a key was disabled meanwhile
             self._give_back(exchange, ticket, deliveries)

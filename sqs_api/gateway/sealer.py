@@ -111,15 +111,9 @@ class Sealer:
         `admit` is called for keys that belong to an account. Raises KmsDisabled, the errors of
         `admit`, and ServiceUnavailable if the key is not here yet.
         """
-        if not message.sealed:
-            return message.data
         try:
-            named, key = self._data_key(message.sealed)
-            if not named.enabled:
-                raise _disabled(named)
-            if admit is not None and named.account:
-                admit(named)
-            return key.open(message.data)
+            key = self.opening_key(message, admit)
+            return message.data if key is None else key.open(message.data)
         except SealBroken as error:
             self.broken += 1
             self._log.error(
@@ -129,6 +123,18 @@ class Sealer:
                 error=str(error),
             )
             return None
+
+    def opening_key(self, message: StoredMessage, admit: Admit | None) -> DataKey | None:
+        """The key to open the message with, None if it is not sealed. Raises SealBroken, and the
+        errors of `open`."""
+        if not message.sealed:
+            return None
+        named, key = self._data_key(message.sealed)
+        if not named.enabled:
+            raise _disabled(named)
+        if admit is not None and named.account:
+            admit(named)
+        return key
 
     def sealed_for(self, message: StoredMessage, queue: QueueDefinition) -> StoredMessage:
         """See `visibility.content.sealing.Sealing`."""

@@ -27,7 +27,7 @@ import asyncio
 import os
 import re
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
 from typing import Any, cast
@@ -112,7 +112,7 @@ class SqsConnection(BoundedConnection):
         self.is_secure = False
         """Of the request under way, as `source_ip`. Behind no trusted proxy these are the
         connection's."""
-        self.origin_of: Callable[[dict[bytes, bytes]], Origin] | None = None
+        self.origin_of: Callable[[Mapping[bytes, bytes]], Origin] | None = None
         """Finds the origin of a request by its headers; None if the peer is no trusted proxy."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

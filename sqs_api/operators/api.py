@@ -26,7 +26,7 @@ from aiohttp import web
 from aiohttp.web_request import BaseRequest
 
 from auth.auth_errors import AuthError
-from auth.caller import Caller
+from auth.caller import Caller, anonymous
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin import backup_page, cluster_pages, fleet_pages, usage_page
 from sqs_api.admin.admin_access import AdminAccess, AdminRequest, Operator
@@ -39,14 +39,17 @@ from sqs_api.archiving import archive_pages
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.audit import AuditLog
 from sqs_api.operators import (
+    abandon_answers,
     archive_answers,
     audit_answers,
     dead_letter_answers,
     deleted_queue_answers,
     emptying_answers,
-    group_answers,
+    failure_answers,
     history_answers,
     hold_answers,
+    mark_answers,
+    matching_answers,
     message_answers,
     part_answers,
     plan_answers,
@@ -58,6 +61,7 @@ from sqs_api.operators import (
     replay_answers,
     roles,
     schedule_answers,
+    session_answers,
     user_answers,
     user_changes,
 )
@@ -78,8 +82,10 @@ ROUTES: tuple[Route, ...] = (
     *history_answers.ROUTES,
     *message_answers.ROUTES,
     *hold_answers.ROUTES,
+    *matching_answers.ROUTES,
+    *mark_answers.ROUTES,
     *schedule_answers.ROUTES,
-    *group_answers.ROUTES,
+    *failure_answers.ROUTES,
     *redrive_answers.ROUTES,
     *redrive_controls.ROUTES,
     *redrive_history.ROUTES,
@@ -87,6 +93,7 @@ ROUTES: tuple[Route, ...] = (
     *replay_answers.ROUTES,
     *audit_answers.ROUTES,
     *roles.ROUTES,
+    *session_answers.ROUTES,
     *user_answers.ROUTES,
     *user_changes.ROUTES,
     *deleted_queue_answers.ROUTES,
@@ -94,6 +101,7 @@ ROUTES: tuple[Route, ...] = (
     *fleet_pages.ROUTES,
     *plan_answers.ROUTES,
     *emptying_answers.ROUTES,
+    *abandon_answers.ROUTES,
     *archive_pages.ROUTES,
     *backup_page.ROUTES,
     *usage_page.ROUTES,
@@ -155,8 +163,7 @@ class AdminApi:
     async def _answer(self, route: Route, sent: AdminRequest) -> Said:
         caller: Caller | None = None
         try:
-            caller = self._admin.signer(sent, may_be_page=route.is_of_console)
-            operator = self._admin.operator(sent, caller)
+            caller, operator = self._asking(route, sent)
             asked = Asked(sent, operator, self._access, self._queues)
             self._admit(route, asked)
             repeatable = None if route.only_reads else read_repeatable(sent.headers)
@@ -171,6 +178,15 @@ class AdminApi:
             return self._denied(route, sent, caller, refusal)
         except QueueError as refusal:
             return _refusal_of(route, refusal)
+
+    def _asking(self, route: Route, sent: AdminRequest) -> tuple[Caller, Operator]:
+        """The caller. Raises AuthError."""
+        if route.is_open:
+            self._admin.check_page(sent)
+            caller = anonymous("")
+            return caller, Operator(caller, is_trusted=False)
+        caller = self._admin.signer(sent, may_be_page=route.is_of_console)
+        return caller, self._admin.operator(sent, caller)
 
     def _admit(self, route: Route, asked: Asked) -> None:
         """Check that the caller may use the route. Raises AuthError."""
@@ -199,7 +215,7 @@ class AdminApi:
             self._note(route, asked, str(refusal))
             return _refusal(refusal.status, str(refusal))
         self._note(route, asked, "ok", answer)
-        return Said(200, msgspec.json.encode(answer))
+        return Said(200, msgspec.json.encode(answer), asked.cookie)
 
     async def _handle(self, route: Route, asked: Asked) -> Any:
         if route.renamed:
@@ -253,8 +269,12 @@ class AdminApi:
             source_ip=sent.source_ip,
             outcome=outcome,
             **about,
-            **asked.noted,
+            **{"session": self._session_id(sent), **asked.noted},
         )
+
+    def _session_id(self, sent: AdminRequest) -> str | None:
+        sessions = self._context.sessions
+        return None if sessions is None else sessions.id_of(sent)
 
 
 def _pattern(path: str) -> re.Pattern[str]:
@@ -299,5 +319,8 @@ def _page(said: Said) -> web.Response:
         body=said.body,
         content_type="application/json",
         charset="utf-8",
-        headers={"Cache-Control": "no-store"},
+        headers={
+            "Cache-Control": "no-store",
+            **({} if said.cookie is None else {"Set-Cookie": said.cookie}),
+        },
     )

@@ -1,4 +1,4 @@
-"""Answers about clusters that are emptied: begin, cancel, and how far it is."""
+"""Answers about clusters that are emptied: begin, cancel, how far it is, and remove."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from cluster.catalog.catalog_records import name_of
+from cluster.fleet.abandoning import Abandoning
 from cluster.fleet.emptying import Left, is_open, left_on
 from cluster.fleet.fleet_operations import set_draining
-from cluster.fleet.fleet_records import ClusterState, FleetCluster
+from cluster.fleet.fleet_records import FIRST, ClusterState, FleetCluster
 from cluster.fleet.plan_records import Mode, Seen
+from cluster.fleet.removing import Removal
 from cluster.members.member_records import MembershipRefused
 from cluster.parts.part_readings import read_parts
 from cluster.shards.router import Router
@@ -39,6 +41,21 @@ class AskedEmptying(msgspec.Struct, forbid_unknown_fields=True):
     cancel: bool = False
 
 
+class AskedRemoval(msgspec.Struct, forbid_unknown_fields=True):
+    """The number of the emptied cluster that leaves the fleet for good."""
+
+    cluster: Annotated[int, msgspec.Meta(ge=1)]
+
+
+class RemovedCluster(msgspec.Struct):
+    """A cluster that was removed. Its `hosts` stop, and do not start again; usage and audit log of
+    their requests lie in their folders only."""
+
+    number: int
+    name: str
+    hosts: list[str]
+
+
 class PartLeft(msgspec.Struct):
     """A part, or a whole queue, that is still in the cluster: `messages` is null where its shard
     does not answer; `waits_for` says what it waits for."""
@@ -56,7 +73,8 @@ class EmptiedCluster(msgspec.Struct):
     """A cluster that is emptied. `to_move` and `under_way` are numbers of parts, `kept` the number
     of deleted or purged queues whose messages it keeps. `messages` is null while a shard does not
     answer, or with more than 50 parts; `parts` are at most 50 of them. `blocked` is the reason why
-    nobody moves its parts now, empty if somebody does."""
+    nobody moves its parts now, empty if somebody does. `stays` is the reason why it cannot be
+    removed now, empty if it can."""
 
     number: int
     name: str
@@ -65,6 +83,7 @@ class EmptiedCluster(msgspec.Struct):
     kept: int
     messages: int | None
     blocked: str
+    stays: str
     parts: list[PartLeft]
 
 
@@ -80,9 +99,12 @@ class EmptyingPages(NamedTuple):
     fleet: FleetPages
     plan: PlanPages
     router: Router
+    removal: Removal
+    abandoning: Abandoning
 
 
-def _of_fleet(pages: EmptyingPages | None) -> EmptyingPages:
+def of_fleet(pages: EmptyingPages | None) -> EmptyingPages:
+    """The part of a host of a fleet. Raises Refused on other hosts."""
     if pages is None:
         raise Refused(404, "Only the hosts of a fleet know its clusters: ask one of them.")
     return pages
@@ -90,7 +112,7 @@ def _of_fleet(pages: EmptyingPages | None) -> EmptyingPages:
 
 async def show_emptied_clusters(pages: EmptyingPages | None, asked: Asked) -> EmptiedClusters:
     """Show the clusters that are emptied, how far it is, and what it waits for."""
-    found = _of_fleet(pages)
+    found = of_fleet(pages)
     clusters = found.fleet.view.fleet.clusters.values()
     shown = [await _shown(found, asked, each) for each in clusters if _is_emptied(each)]
     return EmptiedClusters(shown)
@@ -100,7 +122,7 @@ async def drain_cluster(
     pages: EmptyingPages | None, asked: Asked, given: AskedEmptying
 ) -> EmptiedClusters:
     """Let the manager move all queues of a cluster to others, or cancel that."""
-    found = _of_fleet(pages)
+    found = of_fleet(pages)
     asked.noted |= {"cluster": given.cluster, "cancel": given.cancel}
     root, seen = found.fleet.root, found.fleet.view.fleet
     try:
@@ -110,6 +132,26 @@ async def drain_cluster(
     clusters = {**found.fleet.view.fleet.clusters, changed.number: changed}.values()
     shown = [await _shown(found, asked, each) for each in clusters if _is_emptied(each)]
     return EmptiedClusters(shown)
+
+
+async def remove_cluster(
+    pages: EmptyingPages | None, asked: Asked, given: AskedRemoval
+) -> RemovedCluster:
+    """Remove an emptied cluster from the fleet, for good."""
+    found = of_fleet(pages)
+    asked.noted |= {"cluster": given.cluster}
+    if given.cluster != FIRST and found.fleet.is_of(given.cluster):
+        raise Refused(
+            409,
+            "Not removed: this host would stop, and with it the line of its audit log about this. "
+            "Ask a host of another cluster.",
+        )
+    hosts = found.fleet.hosts_of(given.cluster)
+    try:
+        removed = await found.removal.remove(found.fleet.view.fleet, given.cluster)
+    except MembershipRefused as refusal:
+        raise Refused(409, f"Not removed: {refusal}.") from refusal
+    return RemovedCluster(removed.number, removed.name, hosts)
 
 
 def _is_emptied(cluster: FleetCluster) -> bool:
@@ -133,6 +175,7 @@ async def _shown(pages: EmptyingPages, asked: Asked, cluster: FleetCluster) -> E
         left.kept,
         sum(counts) if is_known else None,
         _blocked(left, seen) if to_move else "",
+        await pages.removal.reason_against(cluster.number),
         parts,
     )
 
@@ -198,4 +241,5 @@ def _part_left(
 ROUTES = (
     Route("GET", "api/fleet/emptied", READ_FLEET, show_emptied_clusters, "fleet status"),
     Route("POST", "api/fleet/drain", CHANGE_FLEET, drain_cluster, "fleet drain-cluster"),
+    Route("POST", "api/fleet/remove", CHANGE_FLEET, remove_cluster, "fleet remove-cluster"),
 )

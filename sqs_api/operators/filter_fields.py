@@ -42,6 +42,9 @@ class GivenFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "it is there."
         ),
     ] = None
+    failure: Annotated[
+        str | None, Meta(description="The id of a failure, from the failures of the queue.")
+    ] = None
 
     def at(self, now_ms: int) -> MessageFilter:
         """The filter, if it is given now. Raises InvalidParameterValue."""
@@ -56,6 +59,7 @@ class GivenFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             text=self.text,
             attribute=self.attribute,
             json=self.json,
+            failure=self.failure,
         )
         check_filter(wanted)
         return wanted
@@ -74,6 +78,7 @@ class ShownFilter(TypedDict, total=False):
     text: str
     attribute: str
     json: str
+    failure: str
 
 
 def shown_filter(wanted: MessageFilter) -> ShownFilter:

@@ -81,18 +81,21 @@ async def delete_messages(
 ) -> DeletedMessages:
     """Delete the selected messages that wait; those in flight and held ones stay."""
     asked.noted |= {"sequences": given.sequences, "undo_s": given.undo_s or None}
-    if not given.undo_s:
-        answers = await _ask_parts(context, asked, DeleteSelected(given.sequences))
+    deleted, kept = await delete_selected(context, asked, given.sequences, given.undo_s)
+    return {"deleted": deleted, "kept": kept}
+
+
+async def delete_selected(
+    context: OperatorContext, asked: Asked, sequences: list[int], undo_s: int
+) -> tuple[int, int]:
+    """The numbers of deleted messages, and of those that stay; see `MessagesToDelete`."""
+    if not undo_s:
+        answers = await _ask_parts(context, asked, DeleteSelected(sequences))
         deleted = [each for each in answers if isinstance(each, SelectedDeleted)]
-        return {
-            "deleted": sum(each.deleted for each in deleted),
-            "kept": sum(each.kept for each in deleted),
-        }
-    operation = HoldMessages(
-        given.sequences, owner=_name(asked), delete_after_ms=given.undo_s * 1000
-    )
-    changed = await _change(context, asked, operation)
-    return {"deleted": changed.changed, "kept": changed.kept}
+        return sum(each.deleted for each in deleted), sum(each.kept for each in deleted)
+    operation = HoldMessages(sequences, owner=name_of(asked), delete_after_ms=undo_s * 1000)
+    changed = await change_selected(context, asked, operation)
+    return changed.changed, changed.kept
 
 
 async def undelete_messages(
@@ -100,7 +103,7 @@ async def undelete_messages(
 ) -> UndeletedMessages:
     """Bring back deleted messages while their delete can be undone."""
     asked.noted["sequences"] = given.sequences
-    changed = await _change(context, asked, ReleaseMessages(given.sequences, deleting=True))
+    changed = await change_selected(context, asked, ReleaseMessages(given.sequences, deleting=True))
     return {"undeleted": changed.changed, "gone": changed.kept}
 
 
@@ -108,10 +111,10 @@ async def hold_messages(
     context: OperatorContext, asked: Asked, given: MessagesToHold
 ) -> HeldMessages:
     """Keep the selected messages that wait from everyone, until they are released or expire."""
-    owner = _name(asked) if given.owner is None else given.owner
+    owner = name_of(asked) if given.owner is None else given.owner
     asked.noted |= {"sequences": given.sequences, "owner": owner, "reference": given.reference}
     operation = HoldMessages(given.sequences, owner, given.reference)
-    changed = await _change(context, asked, operation)
+    changed = await change_selected(context, asked, operation)
     return {"held": changed.changed, "kept": changed.kept}
 
 
@@ -128,17 +131,19 @@ async def release_messages(
 ) -> ReleasedMessages:
     """Make held messages visible again."""
     asked.noted["sequences"] = given.sequences
-    changed = await _change(context, asked, ReleaseMessages(given.sequences))
+    changed = await change_selected(context, asked, ReleaseMessages(given.sequences))
     return {"released": changed.changed, "kept": changed.kept}
 
 
-def _name(asked: Asked) -> str:
+def name_of(asked: Asked) -> str:
+    """The name of the caller as an owner."""
     return asked.caller.user or "root"
 
 
-async def _change(
+async def change_selected(
     context: OperatorContext, asked: Asked, operation: HoldMessages | ReleaseMessages
 ) -> SelectedChanged:
+    """Have all parts of the queue decide; the sums."""
     answers = await _ask_parts(context, asked, operation)
     changed = [each for each in answers if isinstance(each, SelectedChanged)]
     return SelectedChanged(

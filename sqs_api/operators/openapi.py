@@ -33,6 +33,12 @@ _ABOUT = (
     "Queues, messages, redrives, hosts and the audit log of a Holdfast service, for the console "
     "and the `holdfast` commands. Messages are shown without being received."
 )
+_COOKIE = "session"
+_SESSION = (
+    "The cookie that `signIn` sets, for the console's own pages. Its name ends with the port of "
+    "the address, such as `holdfast-9324`, and begins with `__Host-` behind TLS. The request has "
+    "the header X-Holdfast-Console, too. SQS and the routes of commands do not take it."
+)
 _SIGNING = (
     "AWS Signature Version 4 in the Authorization header, for the service `sqs`, such as by "
     "`curl --aws-sigv4 aws:amz:REGION:sqs`. A request that changes something is accepted once. In "
@@ -40,7 +46,7 @@ _SIGNING = (
 )
 _REFUSALS = {
     "400": "The request is wrong, or the service refuses it; `code` is that of SQS.",
-    "403": "The signature is missing or wrong, or the caller may not do this.",
+    "403": "The signature or session is missing, wrong or over, or the caller may not do this.",
     "404": "There is no such queue, message or redrive.",
     "409": "The service, or its present state, does not allow it.",
     "413": "The body is too long.",
@@ -121,7 +127,13 @@ def document() -> dict[str, Any]:
                     "in": "header",
                     "name": "Authorization",
                     "description": _SIGNING,
-                }
+                },
+                _COOKIE: {
+                    "type": "apiKey",
+                    "in": "cookie",
+                    "name": "__Host-holdfast",
+                    "description": _SESSION,
+                },
             },
         },
     }
@@ -142,7 +154,7 @@ def _operation(route: Route) -> dict[str, Any]:
         "tags": [route.path.split("/")[1] if route.is_of_console else "commands"],
         "summary": " ".join(summary.split()),
         "description": " ".join(filter(None, (more, *_needs(route)))),
-        "security": [{_SIGNATURE: []}],
+        "security": _security(route),
         "parameters": _parameters(route),
         "responses": {
             "200": {"description": "Done.", "content": _json(_schema_of_any(route.given))},
@@ -155,8 +167,17 @@ def _operation(route: Route) -> dict[str, Any]:
     return operation | {"requestBody": {"required": True, "content": _json(_schema(route.taken))}}
 
 
+def _security(route: Route) -> list[dict[str, list[str]]]:
+    """Any of these is enough."""
+    names = [] if route.is_open else [_SIGNATURE, *([_COOKIE] if route.is_of_console else [])]
+    return [{name: []} for name in names]
+
+
 def _needs(route: Route) -> Iterator[str]:
-    yield f"Needs `{route.action}`." if route.action else "Needs a valid signature only."
+    if route.is_open:
+        yield "Needs no signature."
+    else:
+        yield f"Needs `{route.action}`." if route.action else "Needs a valid signature only."
     if route.root_only:
         yield "Only the root of the service's account may."
     if route.command:

@@ -10,6 +10,7 @@ from cluster.parts.part_requests import to_part
 from cluster.parts.split_moves import OF_TASKS
 from cluster.shards.router import Router
 from sqs_api.admin.asked import Asked
+from sqs_api.admin.browser_sessions import BrowserSessions
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.cloudwatch.metric_actions import Reader
@@ -18,6 +19,7 @@ from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.operators.arrivals import Arrivals
+from sqs_api.operators.marks import Marks
 from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings
 from sqs_api.operators.user_admin import UserAdmin
@@ -48,6 +50,9 @@ class OperatorContext(NamedTuple):
     user_admin: UserAdmin
     """Users and access keys."""
     find_key: FindKey
+    marks: Marks
+    sessions: BrowserSessions | None
+    """None in open mode."""
 
     @property
     def now_ms(self) -> int:

@@ -11,6 +11,7 @@ from typing import TypedDict
 
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import (
+    ADD_MARK,
     BROWSE_MESSAGES,
     DELETE_MESSAGES,
     GET_QUEUE,
@@ -41,6 +42,7 @@ _OPERATES = (
     LIST_DELETED_QUEUES,
     RESTORE_QUEUE,
     READ_AUDIT,
+    ADD_MARK,
 )
 
 

@@ -14,6 +14,7 @@ from cluster.keys.identity_records import StoredKey, StoredUser, day_text
 from cluster.keys.identity_store import IdentityStore
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import (
+    ADD_MARK,
     CHANGE_FLEET,
     CREATE,
     DRAIN_HOST,
@@ -51,13 +52,14 @@ _SHOWN_ACTIONS = {
     DRAIN_HOST: True,
     LIST_DELETED_QUEUES: False,
     RESTORE_QUEUE: False,
+    ADD_MARK: False,
 }
 """Actions on the service that a caller is shown, and True for those of the root only."""
 
 
 class ShownCaller(TypedDict):
     """The signer of a request; `is_trusted` in open mode and for local commands. It `may` do these
-    actions to the service."""
+    actions to the service. `session` is null for a request without a cookie."""
 
     account: str
     region: str
@@ -65,6 +67,7 @@ class ShownCaller(TypedDict):
     is_trusted: bool
     may: list[str]
     has_archive: bool
+    session: str | None
 
 
 async def show_caller(context: OperatorContext, asked: Asked) -> ShownCaller:
@@ -81,6 +84,7 @@ async def show_caller(context: OperatorContext, asked: Asked) -> ShownCaller:
         "is_trusted": asked.is_trusted,
         "may": [*(action for action in (LIST_QUEUES, CREATE) if asked.may(action, "*")), *may],
         "has_archive": context.archive.has_lake,
+        "session": None if context.sessions is None else context.sessions.id_of(asked.sent),
     }
 
 

@@ -13,7 +13,7 @@ from cluster.keys.identity_store import IdentityStore
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import MANAGE_USERS, Route
 from sqs_api.operators.operator_context import OperatorContext
-from sqs_api.operators.roles import role_of
+from sqs_api.operators.roles import ROLES, role_of
 from sqs_api.operators.user_answers import account_of, user_of
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 
@@ -50,6 +50,12 @@ class NewPolicy(NamedPolicy, forbid_unknown_fields=True, kw_only=True):
     """A policy with its text, a JSON document."""
 
     document: str
+
+
+class NewRole(NamedUser, forbid_unknown_fields=True, kw_only=True):
+    """A user, and the role that it gets in the place of any other one."""
+
+    role: Annotated[str | None, Meta(description="The name of one of `roles`; null for none.")]
 
 
 class NewKey(msgspec.Struct, forbid_unknown_fields=True):
@@ -104,6 +110,12 @@ class PutPolicy(TypedDict):
     """The name of a policy that holds now."""
 
     policy: str
+
+
+class GivenRole(TypedDict):
+    """The role that a user has now."""
+
+    role: str | None
 
 
 class ChangedKey(TypedDict):
@@ -168,6 +180,21 @@ async def put_policy(context: OperatorContext, asked: Asked, given: NewPolicy) -
         )
     )
     return {"policy": given.policy}
+
+
+async def put_role(context: OperatorContext, asked: Asked, given: NewRole) -> GivenRole:
+    """Give a user the policy of a role, in the place of those of other roles. Policies with other
+    names stay."""
+    account = _noted(context, asked, given)
+    asked.noted["role"] = given.role or "none"
+    role = None if given.role is None else role_of(given.role)
+    policies = {} if role is None else {role["name"]: role["document"]}
+    await context.user_admin.change(
+        lambda store: store.replace_policies(
+            user_of(store, account, given.name), [each["name"] for each in ROLES], policies
+        )
+    )
+    return {"role": given.role}
 
 
 async def remove_policy(context: OperatorContext, asked: Asked, given: NamedPolicy) -> Removed:
@@ -255,6 +282,7 @@ ROUTES = (
         body_bytes_max=_POLICY_BYTES,
         root_only=True,
     ),
+    Route("POST", "api/users/role", MANAGE_USERS, put_role, root_only=True),
     Route("POST", "api/users/policies/remove", MANAGE_USERS, remove_policy, root_only=True),
     Route("POST", "api/access-keys", MANAGE_USERS, add_key, root_only=True),
     Route("POST", "api/access-keys/rotate", MANAGE_USERS, rotate_key, root_only=True),

@@ -103,6 +103,7 @@ TABLE: dict[type[Exception], ErrorRow] = {
     auth_errors.IncompleteSignature: _framework("IncompleteSignatureException"),
     auth_errors.InvalidClientTokenId: _framework("UnrecognizedClientException", 403),
     auth_errors.ExpiredToken: _framework("ExpiredTokenException", 403),
+    auth_errors.SessionEnded: _framework("ExpiredTokenException", 403),  # never on the wire
     auth_errors.SignatureDoesNotMatch: _framework("InvalidSignatureException", 403),
     # Recorded: the text is in `Message`, with a capital.
     auth_errors.AccessDenied: ErrorRow(

@@ -9,7 +9,11 @@ requests.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import Enum
+from typing import cast
+
+from auth.native import native
 
 HEAD_BYTES_MAX = 8000
 """Just below aiohttp's limit for one line, so a head that is read here would be read there."""
@@ -83,7 +87,14 @@ _targets: dict[bytes, bytes] = {}
 """Request lines to targets; only lines that may be read here. Bounded."""
 
 
-PlainRequest = tuple[bytes, dict[bytes, bytes], bytes]
+_native = native and native.HeadReader(
+    head_bytes_max=HEAD_BYTES_MAX,
+    headers_max=HEADERS_MAX,
+    length_digits_max=_LENGTH_DIGITS_MAX,
+    other_paths=list(OTHER_PATHS),
+    left_out=set(_LEFT_TO_AIOHTTP),
+)
+PlainRequest = tuple[bytes, Mapping[bytes, bytes], bytes]
 """A POST: raw path and query, lower-case header names to values, body."""
 
 
@@ -100,6 +111,12 @@ def read_plain_request(data: bytes) -> PlainRequest | NotPlain:
     SHORT means that head and body length are plain and more of the body must come; UNUSUAL that
     these bytes, and all that follow, are aiohttp's.
     """
+    read = None if _native is None else _native.read(data)
+    return read_in_python(data) if read is None else cast(PlainRequest, read)
+
+
+def read_in_python(data: bytes) -> PlainRequest | NotPlain:
+    """The same without the native module, which answers for plain requests only."""
     head, blank_line, body = data.partition(b"\r\n\r\n")
     lines = head.split(b"\r\n")
     request_line = lines.pop(0)

@@ -41,6 +41,7 @@ from sqs_api.settings.outgoing_settings import TraceSettings, WebhookSettings, w
 from sqs_api.settings.proxies import TrustedProxies
 from sqs_api.settings.refusals import placed, reason_of
 from sqs_api.settings.service_place import DEFAULT_DATA
+from sqs_api.settings.sign_in_settings import SignInSettings, wrong_sign_in
 from storage.engines.store_options import Durability
 from storage.lake.lake_permissions import OWNER_ONLY, UMASK
 from visibility.contract.limits import DAY
@@ -48,6 +49,8 @@ from visibility.contract.naming import is_account
 
 _PREFIX = "HOLDFAST_"
 _FILE_VARIABLE = "HOLDFAST_CONFIG"
+_NATIVE_VARIABLE = "HOLDFAST_NATIVE"
+"""Read before all modules, see `sqs_api.__main__`."""
 _OF_THE_LAKE = {
     "HOLDFAST_LAKE_ACCESS_KEY_ID",
     "HOLDFAST_LAKE_SECRET_ACCESS_KEY",
@@ -57,7 +60,13 @@ _OF_THE_LAKE = {
 }
 """Access to an object store (`storage.lake.table.ObjectStore`): read by the exporter and by
 jobs."""
-_SECRETS = {"master_key", "secret_access_key", "etcd_password", "webhook_secret"}
+_SECRETS = {
+    "master_key",
+    "secret_access_key",
+    "etcd_password",
+    "webhook_secret",
+    "oidc_client_secret",
+}
 """Settings that a file must not hold: people share it."""
 _RESTORE_S_MAX = 14 * DAY
 """As long as SQS can keep a message: a queue restored later would be empty."""
@@ -326,7 +335,7 @@ class _ServiceSettings(BaseModel):
     RequestThrottled."""
 
 
-class Settings(ClusterSettings, TraceSettings, WebhookSettings, _ServiceSettings):
+class Settings(ClusterSettings, SignInSettings, TraceSettings, WebhookSettings, _ServiceSettings):
     """Everything that can be configured."""
 
     @property
@@ -418,7 +427,8 @@ def _refused_ports(name: str, address: str | None, workers: int) -> str:
 
 
 def _check_cluster(settings: Settings) -> None:
-    if (wrong := wrong_combination(settings) or wrong_webhook(settings)) is not None:
+    wrong_oidc = wrong_sign_in(settings, is_open=settings.auth is AuthMode.OPEN)
+    if (wrong := wrong_combination(settings) or wrong_webhook(settings) or wrong_oidc) is not None:
         raise ConfigRefused(wrong)
     if settings.etcd is None:
         return
@@ -471,7 +481,7 @@ def environment_settings() -> dict[str, str]:
         name.removeprefix(_PREFIX).lower(): value
         for name, value in os.environ.items()
         if name.startswith(_PREFIX)
-        and name not in {_FILE_VARIABLE, *_OF_THE_LAKE}
+        and name not in {_FILE_VARIABLE, _NATIVE_VARIABLE, *_OF_THE_LAKE}
         and not _is_injected(name, value)
     }
 

@@ -108,6 +108,14 @@ class KnownHosts:
         own = (scheme + headers.get(b"host", b"").lower(), self._public_origin.encode())
         return origin is None or origin.lower() in own
 
+    def is_behind_tls(self, headers: Mapping[bytes, bytes], *, is_secure: bool) -> bool:
+        """True if the browser reaches the service by TLS: its own, or that of the proxy at the
+        public URL."""
+        if is_secure or not self._public_origin.startswith("https://"):
+            return is_secure
+        host = headers.get(b"host", b"").decode("latin-1").lower()
+        return self._public_origin == f"https://{host}"
+
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
     try:

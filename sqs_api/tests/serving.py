@@ -217,7 +217,7 @@ class Service:
 
 
 def open_authenticate(
-    method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+    method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now_s: float
 ) -> Caller:
     """The caller in the mode `--auth open`."""
     return open_caller(method, target, headers, ACCOUNT, REGION)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -32,7 +32,7 @@ ALL = {"Effect": "Allow", "Action": "sqs:*", "Resource": "*"}
 
 
 def _authenticate(
-    method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+    method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now_s: float
 ) -> Caller:
     """Trusts the header `who`: an account and, after a slash, a user."""
     account, _, user = headers.get(b"who", b"").decode().partition("/")

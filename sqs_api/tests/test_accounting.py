@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -66,7 +66,7 @@ def files(tmp_path: Path) -> Files:
 
 
 def _authenticate(
-    method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+    method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now_s: float
 ) -> Caller:
     user = headers.get(b"who", b"").decode()
     if not user:

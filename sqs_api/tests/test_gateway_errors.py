@@ -4,7 +4,7 @@ it."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
@@ -129,7 +129,7 @@ async def test_5xx_are_errors_to_boto3(protocol: str) -> None:
 
 
 def _broken_authenticate(
-    method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+    method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now_s: float
 ) -> Caller:
     raise RuntimeError("a bug of ours")
 

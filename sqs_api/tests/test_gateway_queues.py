@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import pytest
@@ -35,7 +35,7 @@ async def signed() -> AsyncIterator[Service]:
     verifier = Verifier(CredentialSet([MINE, OTHERS]))
 
     def authenticate(
-        method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+        method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now_s: float
     ) -> Caller:
         return verifier.verify(method, target, headers, body, _NOW_S)
 

@@ -1,4 +1,4 @@
-"""The operators' API: attributes, policies and tags of a queue, its history, groups, hosts."""
+"""The operators' API: attributes, policies and tags of a queue, its history, hosts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from sqs_api.settings.config import AuthMode
-from sqs_api.tests.operators import Operators, add_user, make_dead_letters
+from sqs_api.tests.operators import Operators, add_user
 from sqs_api.tests.served import Served, serving
 
 
@@ -176,60 +176,3 @@ async def test_users_see_the_hosts_by_policy_and_never_drain_one(data: Path) -> 
 
     assert (seen.status, denied.status, drained.status) == (200, 403, 403)
     assert "root" in drained.json["error"]
-
-
-# -- groups ----------------------------------------------------------------------------------------
-
-
-async def test_messages_are_grouped_by_a_field_with_a_filter_that_finds_them(
-    operators: Operators,
-) -> None:
-    await operators.served.send('{"e": "a"}', '{"e": "b"}', '{"e": "a"}', "no json")
-
-    found = await operators.seen("queues/q/groups", by="json:e")
-    first, *others = found["groups"]
-    page = await operators.seen("queues/q/messages", **first["filter"])
-
-    assert (first["value"], first["count"], sum(first["bars"])) == ("a", 2, 2)
-    assert {(each["value"], each["count"]) for each in others} == {("b", 1), (None, 1)}
-    assert (found["scanned"], found["is_whole"], found["groups_total"]) == (4, True, 3)
-    assert len(page["messages"]) == 2
-    for wrong in ("json", "json:a..b", "source:x", "color"):
-        assert (await operators.get("queues/q/groups", by=wrong)).status == 400
-
-
-async def test_a_sample_says_that_it_is_one(
-    operators: Operators, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sqs_api.operators.browsing.SCANNED_MAX", 2)
-    await operators.served.send("a", "b", "c")
-
-    found = await operators.seen("queues/q/groups")
-
-    assert (found["scanned"], found["is_whole"]) == (2, False)
-
-
-async def test_a_sample_of_all_messages_says_that_there_are_no_more(
-    operators: Operators, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("sqs_api.operators.browsing.SCANNED_MAX", 2)
-    await operators.served.send("a", "b")
-
-    found = await operators.seen("queues/q/groups")
-
-    assert (found["scanned"], found["is_whole"]) == (2, True)
-
-
-async def test_groups_by_content_need_the_right_to_read_bodies(data: Path) -> None:
-    key = add_user(data, "viewer", "holdfast:BrowseMessages")
-    async with serving(data) as served:
-        await make_dead_letters(served, '{"e": "secret"}')
-    async with serving(data, auth=AuthMode.SIGV4) as served:
-        viewer = Operators(served, key)
-        sources = await viewer.seen("queues/dead/groups", by="source")
-        refused = [
-            await viewer.get("queues/dead/groups", by=by) for by in ("json:e", "attribute:kind")
-        ]
-
-    assert [each["value"] for each in sources["groups"]] == ["source"]
-    assert [told.status for told in refused] == [403, 403]

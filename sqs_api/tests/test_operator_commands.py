@@ -68,6 +68,20 @@ async def test_queues_are_listed_and_shown(served: Served) -> None:
     assert (await told(served, "queues", "show", "dead"))["visible"] == 3
 
 
+async def test_failures_are_counted_and_their_messages_exported(served: Served) -> None:
+    found = await told(served, "queues", "failures", "dead")
+    shown = await say(served, "queues", "failures", "dead", "--sort", "last")
+    wanted = next(each["id"] for each in found["failures"] if each["signs"][0]["value"] == "a")
+    exported = await say(served, "messages", "export", "dead", "--failure", wanted)
+    everything = await say(served, "messages", "export", "dead")
+
+    assert (found["messages"], found["is_exact"]) == (3, True)
+    assert [line.split()[1] for line in shown.out.splitlines()] == ["messages", "1", "1", "1"]
+    assert "\x9b" not in shown.out
+    assert [json.loads(line)["body"] for line in exported.out.splitlines()] == ["a"]
+    assert len(everything.out.splitlines()) == 3
+
+
 async def test_tags_with_a_meaning_are_shown_with_it(served: Served) -> None:
     tags = {"holdfast:protect": "on", "team": "a"}
     await served.call("TagQueue", QueueUrl="dead", Tags=tags)

@@ -30,6 +30,7 @@ OF_A_SERVICE = [
     "holdfast:DrainHost",
     "holdfast:ListDeletedQueues",
     "holdfast:RestoreQueue",
+    "holdfast:AddMark",
 ]
 
 

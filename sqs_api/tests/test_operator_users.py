@@ -234,7 +234,7 @@ async def test_only_the_root_of_the_services_account_changes_users(data: Path) -
                 assert told.status == 403, route.name
         listed = await Operators(served, tenant).get("users")
 
-    assert len(changing) == 8
+    assert len(changing) == 9
     assert listed.status == 403
 
 
@@ -404,3 +404,19 @@ async def test_a_role_may_what_it_says_and_no_more(
 
     assert allowed[0]
     assert allowed[1] is (role == "admin")
+
+
+async def test_a_role_takes_the_place_of_another_one(operators: Operators) -> None:
+    roles = {each["name"]: each["document"] for each in await operators.seen("roles")}
+    ann = {"name": "ann"}
+    await operators.done("users", {**ann, "role": "viewer"})
+    await operators.done("users/policies", {**ann, "policy": "own", "document": roles["watcher"]})
+    await operators.done("users/role", {**ann, "role": "operator"})
+    changed = (await user(operators, "ann"))["policies"]
+    await operators.done("users/role", {**ann, "role": None})
+    wrong = await operators.post("users/role", {**ann, "role": "king"})
+    unknown = await operators.post("users/role", {"name": "bob", "role": "viewer"})
+
+    assert changed == {"own": roles["watcher"], "operator": roles["operator"]}
+    assert (await user(operators, "ann"))["policies"].keys() == {"own"}
+    assert (wrong.status, unknown.status) == (400, 404)

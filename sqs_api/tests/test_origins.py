@@ -38,14 +38,14 @@ ASKED = "amz-sdk-invocation-id,authorization,content-type,x-amz-date,x-amz-targe
 
 
 def _verified(
-    method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+    method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now_s: float
 ) -> Caller:
     verifier = Verifier(CredentialSet([KEY]))
     return verifier.verify(method, target, headers, body, NOW_S)
 
 
 def _open(
-    method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+    method: bytes, target: bytes, headers: Mapping[bytes, bytes], body: bytes, now_s: float
 ) -> Caller:
     """As `Node` has it."""
     refuse_browsers(headers, AllowedOrigins(ALLOWED).names)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -45,7 +46,12 @@ class Elsewhere:
         self.is_known = self.is_made
 
     def authenticate(
-        self, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes, now_s: float
+        self,
+        method: bytes,
+        target: bytes,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
+        now_s: float,
     ) -> Caller:
         """The caller of a request that the new key signed."""
         if not self.is_known:

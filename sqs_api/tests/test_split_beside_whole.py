@@ -269,7 +269,7 @@ async def test_what_operators_see_and_do(both: Both) -> None:
     await both.get("queues/{}/messages")
     await both.get("queues/{}/messages", state="delayed")
     await both.get("queues/{}/messages", text="m01")
-    await both.get("queues/{}/groups")
+    await both.get("queues/{}/failures")
     await both.post("queues/{}/messages", {"body": "of an operator"})
     for action in ("hold", "release", "delete", "undelete"):
         await both.post(f"queues/{{}}/messages/{action}", {"sequences": [1 << 60]})
@@ -303,7 +303,6 @@ async def test_fair_queues_and_counts(both: Both) -> None:
     await both.call(
         "SendMessage", QueueUrl="{}", MessageBody="x", MessageGroupId="g", DelaySeconds=9
     )
-    await both.get("queues/{}/groups", by="group")
     await both.get("queues/{}/messages", group="g1")
     await both.alike(both.all)
     await both.get("queues/{}/history")

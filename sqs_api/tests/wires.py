@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sqs_api.gateway.client import Client
@@ -65,7 +65,7 @@ class RawRequest(NamedTuple):
 
     method: bytes
     target: bytes
-    headers: dict[bytes, bytes]
+    headers: Mapping[bytes, bytes]
     body: bytes
 
 
@@ -97,9 +97,14 @@ class EchoGateway(Gateway):
         self.waiting: list[Exchange] = []
 
     def begin(
-        self, client: Client, method: bytes, target: bytes, headers: dict[bytes, bytes], body: bytes
+        self,
+        client: Client,
+        method: bytes,
+        target: bytes,
+        headers: Mapping[bytes, bytes],
+        body: bytes,
     ) -> Exchange:
-        raw = RawRequest(method, target, headers, body)
+        raw = RawRequest(method, target, dict(headers), body)
         self.seen.append(raw)
         self.short_cuts += isinstance(client, SqsConnection)
         exchange = Exchange(self, client, str(len(self.seen)), 0.0, len(body))

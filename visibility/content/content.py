@@ -21,6 +21,7 @@ import hashlib
 
 import msgspec
 
+from auth.native import native
 from visibility.content.id_digests import deduplication_digest, group_digest
 from visibility.content.sealing import AsStored, SealingKey, SendSealing
 from visibility.contract import limits
@@ -63,6 +64,7 @@ _ENTRY_TOO_LONG = (
 _Sent = SendMessage | SendMessageBatchRequestEntry
 _Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int, int, int, int]
 """The fields of a Content that is not sealed yet."""
+_WITHOUT_ATTRIBUTES = (None, None, b"", b"", 0, 0, 0, 0)
 _AS_STORED = AsStored()
 
 
@@ -198,22 +200,28 @@ def _pack(
     too_long: str,
 ) -> _Packed:
     assert message.message_body is not None
-    body = checked_utf8(message.message_body)
-    if body is None:
-        raise InvalidMessageContents()
-    size = len(body)
     if queue.settings.own_tags:
         check_placed(message.message_group_id, message.delay_seconds, queue.settings.own_tags)
-    attributes_md5 = system_md5 = None
-    group = deduplication = b""
-    at_ms = ttl_ms = level = sender_ms = 0
-    if (
+    is_plain = (
         trace is None
         and message.message_group_id is None
         and message.message_deduplication_id is None
         and message.message_attributes is None
         and message.message_system_attributes is None
-    ):
+    )
+    if is_plain and native is not None:
+        extras = _plain_extras.get(sender) or _remembered_extras(sender)
+        packed = native.pack(message.message_body, extras)
+        if packed is not None and packed[1] <= queue.settings.maximum_message_size:
+            return (*packed, *_WITHOUT_ATTRIBUTES)
+    body = checked_utf8(message.message_body)
+    if body is None:
+        raise InvalidMessageContents()
+    size = len(body)
+    attributes_md5 = system_md5 = None
+    group = deduplication = b""
+    at_ms = ttl_ms = level = sender_ms = 0
+    if is_plain:
         extras = _plain_extras.get(sender) or _remembered_extras(sender)
     else:
         attributes, system = _attributes_of(message)

@@ -13,18 +13,22 @@ from typing import Any
 import msgspec
 
 from visibility.content.content import Extras
+from visibility.content.failures import FAILURE_ID_LENGTH, failure_of
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.move_task import MessageFilter
 from visibility.contract.stored_message import StoredMessage
 
 _STEP = re.compile(r"\.?([^.\[\]=]+)|\[([0-9]{1,6})\]")
+_FAILURE = re.compile(rf"[0-9a-f]{{{FAILURE_ID_LENGTH}}}")
 _MISSING = object()
 
 
 def check_filter(wanted: MessageFilter) -> None:
-    """Raise InvalidParameterValue for a path that cannot be read."""
+    """Raise InvalidParameterValue for a path or an id that cannot be read."""
     if wanted.json is not None:
         _steps(wanted.json.partition("=")[0])
+    if wanted.failure is not None and not _FAILURE.fullmatch(wanted.failure):
+        raise InvalidParameterValue(f"{wanted.failure} is not the id of a failure.")
 
 
 def matches_outside(wanted: MessageFilter, message: StoredMessage, received: int) -> bool:
@@ -47,6 +51,7 @@ def matches_inside(wanted: MessageFilter, body: str, extras: Extras | None) -> b
         and (wanted.text is None or wanted.text.lower() in body.lower())
         and (wanted.attribute is None or _has_attribute(extras, wanted.attribute))
         and (wanted.json is None or _has_field(body, wanted.json))
+        and (wanted.failure is None or failure_of(body, extras).failure_id == wanted.failure)
     )
 
 

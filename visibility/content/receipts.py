@@ -17,7 +17,9 @@ from __future__ import annotations
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
+from typing import cast
 
+from auth.native import native
 from visibility.contract.errors import ReceiptHandleIsInvalid
 from visibility.contract.limits import SEQUENCE_NUMBER_DIGITS
 from visibility.contract.model import Receipt
@@ -30,13 +32,17 @@ _NAME_CHARACTERS = 2 * _NAME.size
 class ReceiptKey:
     """One queue's key, ready to make and read handles."""
 
-    __slots__ = ("_state",)
+    __slots__ = ("_state", "native")
 
     def __init__(self, key: bytes) -> None:
         self._state = blake2b(key=key, digest_size=_MAC_BYTES)
+        self.native = None if native is None else native.ReceiptKey(key)
+        """The same key in the native module; None without it."""
 
     def handle(self, sequence: int, delivery: int) -> str:
         """The handle of the message's `delivery`-th delivery."""
+        if self.native is not None:
+            return cast(str, self.native.handle(sequence, delivery))
         name = _NAME.pack(sequence, delivery)
         mac = self._state.copy()
         mac.update(name)
@@ -47,6 +53,9 @@ class ReceiptKey:
 
         Raises ReceiptHandleIsInvalid if this queue never issued the handle.
         """
+        named = None if self.native is None else self.native.named(handle)
+        if named is not None:
+            return Receipt(*named)
         try:
             name = bytes.fromhex(handle[:_NAME_CHARACTERS])
         except ValueError:

@@ -21,6 +21,7 @@ class MessageFilter(msgspec.Struct, frozen=True, array_like=True):
     `message_id` is the beginning of an id, `source` the name of a dead letter's source queue. A
     message was sent at or after `sent_from_ms`, and before `sent_until_ms`. `text` is a part of the
     body; `attribute` is NAME or NAME=VALUE, `json` PATH or PATH=VALUE of a field of a JSON body.
+    `failure` is the id of a failure, see `content/failures.py`.
     """
 
     message_id: str | None = None
@@ -33,11 +34,12 @@ class MessageFilter(msgspec.Struct, frozen=True, array_like=True):
     text: str | None = None
     attribute: str | None = None
     json: str | None = None
+    failure: str | None = None
 
     @property
     def reads_bodies(self) -> bool:
         """True if the outcome tells something of bodies or attributes."""
-        return bool(self.text or self.attribute or self.json)
+        return bool(self.text or self.attribute or self.json or self.failure)
 
     @property
     def opens(self) -> bool:

@@ -1,26 +1,8 @@
 // Requests to the operators' API.
 
-import { isOpen, key } from "./session.js";
-import { queryOf, signedHeaders } from "./signing.js";
-
-const API = "/_holdfast/api/";
-const NOT_SIGNED_IN = new Set([
-  "MissingAuthenticationToken",
-  "InvalidClientTokenId",
-  "ExpiredToken",
-  "SignatureDoesNotMatch",
-  "IncompleteSignature",
-]);
-
-/** The service refused a request, or was not there. */
-export class Refused extends Error {
-  /** @param {string} message @param {number} status @param {string} [code] */
-  constructor(message, status, code = "") {
-    super(message);
-    this.status = status;
-    this.needsSignIn = NOT_SIGNED_IN.has(code);
-  }
-}
+import { signedInAgain, signedInAs } from "./session.js";
+import { queryOf } from "./signing.js";
+import { Refused, sent } from "./wire.js";
 
 /**
  * @template {ApiPath<"get">} P
@@ -94,7 +76,7 @@ let asked = null;
 
 /** The caller, and what it may do to the service. Asked for once. */
 export function caller() {
-  asked ??= get("caller").catch((error) => {
+  asked ??= get("caller").then(signedInAs).catch((error) => {
     asked = null;
     throw error;
   });
@@ -135,38 +117,16 @@ export function filled(path, ...parts) {
   return /** @type {P} */ (path.replace(/\{\w+\}/g, () => encodeURIComponent(parts.shift() ?? "")));
 }
 
+/** A request whose session has ended waits until its user has signed in again. */
 async function ask(method, path, parameters, body, signal, more = {}) {
-  const query = queryOf(parameters);
-  let headers = more;
-  if (method === "POST") {
-    const nonce = crypto.randomUUID();
-    headers = { ...more, "content-type": "application/json", "x-holdfast-nonce": nonce };
-  }
-  if (!isOpen) {
-    if (key() === null) throw new Refused("", 403, "MissingAuthenticationToken");
-    const request = { method, host: location.host, path: API + path, query, headers, body };
-    headers = await signedHeaders(key(), request, new Date());
-  }
-  const address = API + path + (query && `?${query}`);
-  let answer;
-  let content;
-  try {
-    answer = await fetch(address, { method, headers, body: body || undefined, signal });
-    content = await answer.text();
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new Refused("The service does not answer.", 0);
-  }
-  content = parsed(content);
-  if (!answer.ok) throw new Refused(content.error ?? answer.statusText, answer.status, content.code);
-  return content;
-}
-
-/** An answer of the service; empty if it is that of something else, such as a proxy. */
-function parsed(text) {
-  try {
-    return JSON.parse(text);
-  } catch {
-    return {};
+  const request = { method, path, query: queryOf(parameters), body, headers: more };
+  for (;;) {
+    try {
+      return await sent(request, signal);
+    } catch (error) {
+      if (!error.needsSignIn) throw error;
+      await signedInAgain(error);
+      signal?.throwIfAborted();
+    }
   }
 }

@@ -7,6 +7,7 @@ const FILTERS = [
   ["json", "JSON field: items[0].sku=A1"],
   ["attribute", "Attribute: NAME=VALUE"],
   ["id", "Message id"],
+  ["failure", "Failure, by its id"],
   ["group", "Group"],
   ["source", "Source queue"],
   ["received_min", "Receives, at least", "number"],
@@ -43,10 +44,15 @@ export class FilterFields {
 
   /** The same with numbers, for a request; null if there are none. */
   get conditions() {
-    const given = Object.entries(this.texts).map(([name, value]) =>
-      [name, NUMBERS.has(name) ? Number(value) : value]);
-    return given.length ? Object.fromEntries(given) : null;
+    const given = numbered(this.texts);
+    return Object.keys(given).length ? given : null;
   }
+}
+
+/** Conditions for a request: with numbers instead of their texts. */
+export function numbered(texts) {
+  return Object.fromEntries(Object.entries(texts).map(([name, value]) =>
+    [name, NUMBERS.has(name) ? Number(value) : value]));
 }
 
 /** A filter in a line. */

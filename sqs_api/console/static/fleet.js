@@ -53,7 +53,7 @@ export async function showFleet({ view, signal, fail }) {
         ["Planned at", found.at_ms === null ? "not yet, or that host is away" : instant(found.at_ms)]]),
       mayChange && el("p", { class: "actions" }, modeButton(found)),
       table(CLUSTERS, found.clusters.map(clusterRow), "Clusters"),
-      ...found.emptied.flatMap(emptiedCluster),
+      ...found.emptied.flatMap((each) => emptiedCluster(each, mayChange && removeButton(each))),
       el("h2", {}, "The plan"),
       found.changes.length
         ? table(CHANGES, found.changes.map((each) => changeRow(each, found)), "The plan")
@@ -73,6 +73,18 @@ export async function showFleet({ view, signal, fail }) {
         "The manager says again what it would do."), { busy: "Resuming …" });
     return button("Pause", () => change("fleet/plan/mode", { mode: "paused" },
       "Nobody makes a change of the plan now."), { busy: "Pausing …" });
+  }
+
+  function removeButton(each) {
+    const text = "Its hosts stop and do not start again; its number and those of its shards are not used again. "
+      + "Usage and audit log of the requests that they answered lie in their folders only.";
+    return button("Remove", () => change("fleet/remove", { cluster: each.number },
+      `Cluster ${each.number} is removed.`), {
+      busy: "Removing …",
+      disabled: each.stays !== "",
+      confirm: () => [`Remove cluster ${each.number} for good?`, text, "Remove it", String(each.number)],
+      "aria-label": `Remove cluster ${each.number}`,
+    });
   }
 
   function changeRow(each, found) {
@@ -131,8 +143,8 @@ function clusterRow(cluster) {
   ]);
 }
 
-/** A cluster that is emptied: how far it is, and what each part waits for. */
-function emptiedCluster(each) {
+/** A cluster that is emptied: how far it is, what each part waits for, and its removal. */
+function emptiedCluster(each, remove) {
   const title = `Cluster ${each.number} is being emptied`;
   return [
     el("h2", {}, title),
@@ -140,6 +152,8 @@ function emptiedCluster(each) {
       ["Messages", each.messages === null ? "?" : count(each.messages)],
       ["Deleted queues", count(each.kept)]]),
     each.blocked && el("p", { class: "urgent" }, `Nothing moves: ${each.blocked}.`),
+    each.stays && el("p", { class: "hint" }, `It cannot be removed now: ${each.stays}.`),
+    remove && el("p", { class: "actions" }, remove),
     each.parts.length > 0 && table(LEFT, each.parts.map(leftRow), title),
   ];
 }

@@ -41,6 +41,11 @@ export function instant(ms) {
   return ms ? new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC" : "";
 }
 
+/** The time since an instant. */
+export function ago(ms) {
+  return `${span(Math.max(0, Date.now() - ms) / 1000)} ago`;
+}
+
 export function nameOf(arn) {
   return arn ? arn.slice(arn.lastIndexOf(":") + 1) : "";
 }

@@ -1,8 +1,8 @@
 // The console's start: finds the screen of the address and shows it.
 
 import { caller, forgetCaller } from "./api.js";
-import { button, el, fill, notice } from "./dom.js";
-import { isOpen, showSignIn, signOut } from "./session.js";
+import { button, el, fill, link, notice } from "./dom.js";
+import { forgetSession, isOpen, returnFromProvider, showSignIn, signOut } from "./session.js";
 
 const NAME = "([A-Za-z0-9_.-]+)";
 /**
@@ -23,9 +23,9 @@ const SCREENS = [
   [`/queues/${NAME}`, "queue", "showQueue"],
   ["/hosts", "hosts", "showHosts"],
   ["/fleet", "fleet", "showFleet"],
+  ["/sessions", "sessions", "showSessions"],
   ["/users", "users", "showUsers"],
   ["/users/([0-9]{12})/([^/]+)", "user", "showUser"],
-  [`/queues/${NAME}/groups`, "groups", "showGroups"],
   [`/queues/${NAME}/edit`, "queue_edit", "showEdit"],
   [`/queues/${NAME}/send`, "send", "showSend"],
   [`/queues/${NAME}/messages`, "messages", "showMessages"],
@@ -133,13 +133,23 @@ async function showCaller() {
   fill(
     place,
     el("span", { title: "account and region" }, `${account} · ${region}`),
-    el("span", {}, isOpen ? "open mode" : (user ?? "root")),
-    !isOpen && button("Sign out", () => (leave(), show())),
+    isOpen ? el("span", {}, "open mode") : link(user ?? "root", "#/sessions", { title: "your sessions" }),
+    !isOpen && button("Sign out", leaveService, { busy: "Signing out …" }),
   );
 }
 
+async function leaveService() {
+  try {
+    await signOut();
+  } catch (error) {
+    if (!error.needsSignIn) return fail(error);
+  }
+  leave();
+  show();
+}
+
 function leave() {
-  signOut();
+  forgetSession();
   forgetCaller();
   fill(place);
   for (const each of links) each.hidden = true;
@@ -163,4 +173,5 @@ addEventListener("keydown", (event) => {
     }
   }
 });
+returnFromProvider();
 show();

@@ -5,8 +5,9 @@ import { get, needs, ofQueue } from "./api.js";
 import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, link, patch, pickAll, row, table } from "./dom.js";
-import { FilterFields } from "./filters.js";
+import { FilterFields, numbered } from "./filters.js";
 import { bytes, count, instant } from "./format.js";
+import { Matching } from "./matching.js";
 import { needed, resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
 
@@ -57,11 +58,20 @@ export async function showMessages(screen) {
     return { ...asked, picked: [...picked].join(","), after };
   }
 
-  function redriveLink({ state: _, ...conditions }) {
-    const may = queue.sources_total > 0 && queue.may.includes("holdfast:RedriveMessages");
-    if (Object.keys(conditions).length === 0 || !may) return null;
-    const to = `#/queues/${name}/redrive?${new URLSearchParams(conditions)}`;
-    return link("Redrive all that match", to, { class: "button" });
+  /** @type {{key: string, panel: Matching} | null} what can be done with all that match */
+  let matching = null;
+
+  function matchingOf({ state: _, ...conditions }) {
+    if (Object.keys(conditions).length === 0) return null;
+    const key = JSON.stringify(conditions);
+    if (matching?.key !== key)
+      matching = { key, panel: new Matching(queue, numbered(conditions), signal, fail, () => list.read()) };
+    const { panel } = matching;
+    return [
+      el("p", { class: "actions" }, el("span", {}, "All that match, in any state:"),
+        panel.redriveLinks("all that match"), panel.buttons("all that match")),
+      panel.place,
+    ];
   }
 
   /** The page at the token. A search goes on to the first match by itself. */
@@ -103,7 +113,7 @@ export async function showMessages(screen) {
     const { messages: found } = page;
     fill(searching);
     return [
-      el("p", { class: "actions" }, redriveLink(page.asked)),
+      matchingOf(page.asked),
       found.length
         ? table(columns(found), found.map(messageRow), "Messages")
         : el("p", { class: "empty" }, page.next ? "Nothing so far." : "No message matches."),

@@ -4,8 +4,8 @@ import { caller, get, ofQueue, post } from "./api.js";
 import { charts } from "./charts.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, fill, link, notice, patch, queueLink } from "./dom.js";
+import { failures } from "./failures.js";
 import { count, instant, pretty, rate, span, taskText } from "./format.js";
-import { failures } from "./groups.js";
 import { History } from "./live.js";
 import { resource } from "./resource.js";
 
@@ -16,6 +16,8 @@ export async function showQueue({ view, parts: [name], signal, fail }) {
   const history = new History();
   const past = el("div"); // failures and charts, which are read by themselves
   const rest = el("div");
+  /** @type {ReturnType<typeof failures> | null} */
+  let inbox = null;
   const { has_archive: hasArchive } = await caller();
   const now = resource({ what: "The queue", ask, show, signal, fail });
 
@@ -26,8 +28,11 @@ export async function showQueue({ view, parts: [name], signal, fail }) {
   }
 
   function show(queue) {
-    if (past.childElementCount === 0)
-      fill(past, showsFailures(queue) && failures(queue, signal, fail), charts(name, signal, fail));
+    if (past.childElementCount === 0) {
+      if (showsFailures(queue)) inbox = failures(queue, signal, fail);
+      fill(past, inbox?.place, charts(name, signal, fail));
+    }
+    inbox?.changed((queue.visible ?? 0) + (queue.in_flight ?? 0) + (queue.delayed ?? 0));
     patch(rest, links(queue), settings(queue), command(...commands.showQueue(queue)));
     return [
       actions(queue, hasArchive, now.read, fail),
@@ -112,7 +117,6 @@ function actions(queue, hasArchive, read, fail) {
     "p",
     { class: "actions" },
     may.has("holdfast:BrowseMessages") && link("Messages", `${base}/messages`, { class: "button main" }),
-    may.has("holdfast:BrowseMessages") && link("Groups", `${base}/groups`, { class: "button" }),
     hasArchive && may.has("holdfast:BrowseMessages") && link("Archive", `#/archive/${queue.name}`, { class: "button" }),
     may.has("sqs:SendMessage") && link("Send", `${base}/send`, { class: "button" }),
     queue.sources_total > 0 && may.has("holdfast:RedriveMessages")

@@ -192,6 +192,7 @@ export async function showRedrive(screen) {
     list.place,
   );
   choose(USUAL);
+  if (filter.conditions && !edit.isOpen) plan(); // what was chosen before is shown at once
   await list.watch(REFRESH_MS);
 }
 

@@ -1,11 +1,12 @@
 // Sends an edited copy of a message, beside the original or in its place.
 
-import { get, needs, ofQueue, post, Refused } from "./api.js";
+import { get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { command, el, field, fill, form, link, notice, submit } from "./dom.js";
 import { nameOf } from "./format.js";
 import { needed } from "./resource.js";
 import { shownDiff } from "./shown_diff.js";
+import { Refused } from "./wire.js";
 
 export async function showResend(screen) {
   const { view, parts: [name, sequence], signal, fail } = screen;

@@ -6,7 +6,7 @@ import { button, command, el, facts, field, fill, form, link, notice, submit } f
 import { instant, pretty } from "./format.js";
 import { keyTable, newKey } from "./keys.js";
 import { permissionForm } from "./permission.js";
-import { resource } from "./resource.js";
+import { needed, resource } from "./resource.js";
 
 const EMPTY = `{
   "Version": "2012-10-17",
@@ -20,7 +20,8 @@ const EMPTY = `{
   ]
 }`;
 
-export async function showUser({ view, parts: [account, encoded], signal, fail }) {
+export async function showUser(screen) {
+  const { view, parts: [account, encoded], signal, fail } = screen;
   const name = decodeURIComponent(encoded);
   const secret = el("div");
   const policies = el("div", { "data-key": "policies" });
@@ -29,6 +30,7 @@ export async function showUser({ view, parts: [account, encoded], signal, fail }
   const ask = (mine) => get("users/show", { user: name, account }, mine);
   const user = resource({ what: "The user", ask, show, signal, fail });
   let shownPolicies = "";
+  const roles = mayManage ? await needed(screen, "The roles", (mine) => get("roles", {}, mine)) : [];
 
   function show(found) {
     showPolicies(found.policies);
@@ -38,11 +40,34 @@ export async function showUser({ view, parts: [account, encoded], signal, fail }
       el("h2", {}, "Access keys"),
       keyTable(found.keys, { place: secret, read: user.read, fail, mayManage }),
       el("h2", {}, "Policies"),
+      mayManage && roleButtons(Object.keys(found.policies)),
       policies,
       command(commands.showUser(who), commands.addKey(account, name, ""),
         ...found.keys.map((key) => commands.changeKey("disable", key.access_key_id)),
         commands.removeUser(who)),
     ];
+  }
+
+  /** A role on one click; it takes the place of another one. */
+  function roleButtons(names) {
+    const has = roles.find((each) => names.includes(each.name));
+    return el("div", { role: "group", "aria-label": "Role" },
+      el("p", { class: "actions" }, el("span", {}, "Role:"),
+        roles.map((each) => button(each.name, () => give(each.name),
+          { busy: "Giving …", "data-key": `${each.name} ${each === has}`, "aria-pressed": String(each === has), title: `${name} then ${each.meaning}` })),
+        has && button("No role", () => give(null), { busy: "Taking …" })),
+      el("p", { class: "hint" }, has ? `${name} ${has.meaning}.` : "A role is a policy of its name. "
+        + "Its user's sessions end when it changes."));
+  }
+
+  async function give(role) {
+    try {
+      await post("users/role", { ...who, role });
+      notice(role ? `${name} is ${role}.` : `${name} has no role.`);
+      await user.read();
+    } catch (error) {
+      fail(error);
+    }
   }
 
   /** Forms of the policies; they keep what is typed until other policies are read. */

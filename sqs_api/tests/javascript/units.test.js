@@ -129,7 +129,6 @@ test("what a user types cannot leave its place in a command", () => {
 globalThis.document = { querySelector: () => null };
 const { failureText, Resource } = await import("./static/resource.js");
 const { addressOf, stateOf } = await import("./static/address.js");
-const { fingerprintOf } = await import("./static/fingerprint.js");
 const { LIMIT, limitOf, paceText, PRESETS, resultText } = await import("./static/presets.js");
 const { windowOf } = await import("./static/all_redrives.js");
 const { rangeText } = await import("./static/queue_edit.js");
@@ -206,15 +205,6 @@ test("a state is in the address as far as it is not by default", () => {
 
 // -- failures and redrives ---------------------------------------------------------------------------
 
-const failed = (...bodies) => bodies.map((each) => ({ body: JSON.stringify(each), attributes: {} }));
-cases("fingerprintOf", fingerprintOf, [
-  [[], "source"],
-  [failed({ id: 1, error: { type: "Tax" } }, { id: 2, error: { type: "Card" } }), "json:error.type"],
-  [failed({ type: "order", n: 1 }, { type: "order", n: 2 }), "json:type"],
-  [failed(...Array.from("abcdefgh", (id) => ({ error_id: id, note: "x" }))), "source"],
-  [[{ body: "plain", attributes: { ErrorCode: { value: "7" }, tenant: { value: "a" } } }], "attribute:ErrorCode"],
-  [[{ body: null, attributes: { ErrorCode: {} } }], "source"],
-]);
 cases("resultText", resultText, [
   [{ moved: 4200, to_move: 4200, came_back: 27, is_active: true }, "4,200 of 4,200 moved, 27 came back"],
   [{ moved: 3, to_move: 5, came_back: 0, stayed: 2, undone: { moved: 1 } }, "3 of 5 moved, 2 could not be moved, 1 returned by an undo"],

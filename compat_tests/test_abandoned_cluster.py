@@ -1,0 +1,110 @@
+"""A cluster whose disks are lost for good is given up: its queues answer again, and a host of it
+that comes back does not serve."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests.cluster_process import GATEWAY, SECOND
+from compat_tests.facade import eventually
+from compat_tests.fleet_process import FleetProcess
+from compat_tests.test_emptied_cluster import asked
+from compat_tests.test_fleet import bodies, made
+from compat_tests.test_removed_cluster import audit, refusal, shard_of
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "COMPAT_ENDPOINT" in os.environ, reason="aimed at a service that this suite did not start"
+    ),
+]
+DEPTHS_S = 75.0
+"""Depths are published each minute."""
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
+    process = FleetProcess(tmp_path_factory.mktemp("fleet"), "--aws-waits", "off")
+    yield process.start(seconds=180)
+    process.close()
+
+
+def lose(fleet: FleetProcess, kept: Path) -> None:
+    """All disks of the second cluster are gone; that of `f` was only away, and comes back."""
+    shutil.copytree(fleet.data / "f", kept, dirs_exist_ok=True)
+    for name in SECOND:
+        fleet.parts.signal(name, signal.SIGKILL)
+    time.sleep(0.5)  # the processes end
+    for name in SECOND:
+        shutil.rmtree(fleet.data / name)
+        (fleet.data / name).write_text("no disk")  # so that the launcher starts nothing there
+
+
+def test_queues_of_a_lost_cluster_answer_again(fleet: FleetProcess, tmp_path: Path) -> None:
+    gateway = fleet.client(GATEWAY)
+    urls: dict[str, str] = {}
+    shards: dict[str, int] = {}
+    while len({shard > 2 for shard in shards.values()}) < 2 or len(shards) < 4:
+        name = f"q{len(urls)}"
+        urls[name] = made(gateway, name)
+        shards[name] = shard_of(fleet, name)
+    lost = [name for name, shard in shards.items() if shard > 2]
+    stays = next(name for name, shard in shards.items() if shard <= 2)
+    asked(fleet, "a", "split", stays, "--parts", "6")
+    for name, url in urls.items():
+        for number in range(6):
+            gateway.call("SendMessage", QueueUrl=url, MessageBody=f"{name}-{number}")
+    (received,) = gateway.call("ReceiveMessage", QueueUrl=urls[lost[0]], WaitTimeSeconds=5)[
+        "Messages"
+    ]
+    assert "host d of cluster 2 is running" in refusal(
+        fleet, "a", "abandon", "2", "--confirm", "cluster-2"
+    )
+    time.sleep(DEPTHS_S)
+    lose(fleet, tmp_path / "f")
+    said = ""
+
+    def is_silent() -> bool:
+        nonlocal said
+        said = refusal(fleet, "a", "abandon", "2", "--confirm", "2")
+        return "confirm its name, cluster-2" in said
+
+    eventually(is_silent, within=60)
+
+    done = asked(fleet, "a", "abandon", "2", "--confirm", "cluster-2")
+
+    assert (done["number"], done["left"]) == (2, 0)
+    told = {each["queue"]: each["messages"] for each in done["queues"]}
+    assert {name: told[name] for name in lost} == dict.fromkeys(lost, 6)
+    assert 0 < told[stays] < 6, "the parts that it had there"
+    for name in lost:
+        handle = received["ReceiptHandle"]
+        if name == lost[0]:
+            gateway.call("DeleteMessage", QueueUrl=urls[name], ReceiptHandle=handle)
+        gateway.call("SendMessage", QueueUrl=urls[name], MessageBody="later")
+        assert bodies(gateway, urls[name], WaitTimeSeconds=5) == ["later"]
+    found: list[str] = []
+    while len(found) < 6 - told[stays]:
+        found += bodies(gateway, urls[stays], WaitTimeSeconds=5)
+    assert len(set(found)) == 6 - told[stays]
+    assert [each["number"] for each in fleet.status("a")["clusters"]] == [1]
+    (line,) = [line for line in audit(fleet, "abandonCluster") if line["outcome"] == "ok"]
+    assert line["details"]["queues"] == len(told)
+    assert line["details"]["messages"] == sum(told.values())
+    assert "was given up" in come_back(fleet, tmp_path / "f")
+
+
+def come_back(fleet: FleetProcess, folder: Path) -> str:
+    """The log of a host of the cluster whose disk was not lost."""
+    (fleet.data / "f").unlink()
+    shutil.copytree(folder, fleet.data / "f")
+    log = fleet.data / "f.log"
+    eventually(lambda: "was given up" in log.read_text(), within=90)
+    return log.read_text()

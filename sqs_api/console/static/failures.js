@@ -1,0 +1,147 @@
+// The failures of a dead-letter queue: all its messages by what they failed for, each with what can
+// be done about it.
+
+import { get, ofQueue } from "./api.js";
+import { button, el, link } from "./dom.js";
+import { ago, count, instant, span } from "./format.js";
+import { shape } from "./lines.js";
+import { Matching } from "./matching.js";
+import { resource } from "./resource.js";
+
+const WIDTH = 480;
+const HEIGHT = 48;
+const COUNTING_MS = 1500;
+const ORDERS = [["messages", "Most messages"], ["last", "Latest"], ["first", "Oldest"], ["lost", "Lost soonest"]];
+const NAMES = { fields: "fields", text: "text" };
+
+/**
+ * The failures, read again when the number of messages has changed: `changed` tells it. Not more
+ * often, since each look at what bodies say is in the audit log.
+ */
+export function failures(queue, signal, fail) {
+  const { name } = queue;
+  const order = el("select", { "aria-label": "Order of the failures" },
+    ORDERS.map(([value, text]) => el("option", { value }, text)));
+  /** @type {Map<string, Matching>} */
+  const panels = new Map();
+  let stored = -1;
+
+  const list = resource({ what: "The failures", signal, fail,
+    ask: (mine) => get(ofQueue(name, "/failures"), { sort: order.value }, mine), show });
+
+  function panelOf(failure) {
+    const key = keyOf(failure);
+    const known = panels.get(key) ?? new Matching(queue, { failure: failure.id }, signal, fail, () => list.read());
+    panels.set(key, known);
+    return known;
+  }
+
+  function show(found) {
+    stored = found.stored;
+    if (!found.is_exact) setTimeout(() => !signal.aborted && list.read(), COUNTING_MS);
+    return [
+      el("p", { class: "actions" }, el("span", { role: "status" }, summary(found)), order,
+        button("Read again", () => list.read())),
+      found.failures.map((failure) => shownFailure(queue, failure, found, panelOf)),
+      found.others > 0 && el("p", { class: "hint" },
+        `${count(found.others)} messages are of other, smaller failures.`),
+      shownMarks(found.marks),
+    ];
+  }
+
+  order.addEventListener("change", () => list.ask());
+  list.read();
+  return {
+    place: el("section", { class: "failures" }, el("h2", {}, "Failures"), list.place),
+    changed: (now) => {
+      if (stored >= 0 && now !== stored && list.state.value?.is_exact) list.read();
+      stored = now;
+    },
+  };
+}
+
+function summary({ is_exact: isExact, messages, stored, failures_total: total }) {
+  if (!isExact) return `Counted ${count(messages)} of ${count(stored)} messages so far.`;
+  if (messages === 0) return "There are no messages.";
+  const all = messages === 1 ? "The only message" : `All ${count(messages)} messages`;
+  return `${all}, ${count(total)} ${total === 1 ? "failure" : "failures"}.`;
+}
+
+/** What a failure is called: the values of its signs. */
+function titleOf({ signs }) {
+  return signs === null ? "masked" : signs.map(({ value }) => value || "(empty)").join(", ");
+}
+
+function keyOf(failure) {
+  return failure.id ?? Object.keys(failure.sources).join(" ");
+}
+
+function shownFailure(queue, failure, found, panelOf) {
+  const title = titleOf(failure);
+  const panel = failure.id && panelOf(failure);
+  const query = failure.id && new URLSearchParams({ failure: failure.id });
+  return el("article", { class: "failure", "data-key": keyOf(failure), "aria-label": title },
+    el("div", { class: "failure-head" },
+      el("h3", {}, failure.signs?.length ? failure.signs.map(sign)
+        : el("span", { class: "masked" }, "masked")),
+      el("strong", { class: "number" }, count(failure.messages))),
+    el("div", { class: "failure-body" }, histogram(failure, found), facts(queue.name, failure)),
+    query && el("div", { class: "actions" },
+      panel.redriveLinks(title),
+      link("Messages", `#/queues/${queue.name}/messages?${query}`, { class: "button", "aria-label": `Messages of ${title}` }),
+      panel.buttons(title)),
+    panel && panel.place);
+}
+
+function sign({ name, value }) {
+  const [, path] = name.split(/:(.*)/s);
+  return el("span", { class: "sign" }, value || "(empty)", " ",
+    el("span", { class: "hint" }, path ?? NAMES[name]));
+}
+
+function facts(queue, { first_ms: first, last_ms: last, last_hour: hour, lost_ms: lost, sources, sample }) {
+  const from = Object.entries(sources).sort(([, one], [, other]) => other - one)
+    .map(([name, messages]) => `${name || "elsewhere"} ${count(messages)}`);
+  const left = (lost - Date.now()) / 1000;
+  return el("dl", { class: "tight" },
+    pair("Last", ago(last), instant(last)), pair("First", ago(first), instant(first)),
+    pair("In the last hour", count(hour)),
+    pair("First lost", left > 0 ? `in ${span(left)}` : "now", instant(lost), left < 86400 ? "urgent" : ""),
+    pair("From", from.slice(0, 3).join(", ") + (from.length > 3 ? `, ${from.length - 3} more` : "")),
+    sample !== null && pair("Sample", link("show", `#/queues/${queue}/messages/${sample}`)));
+}
+
+function pair(name, value, title = "", kind = "") {
+  return el("div", {}, el("dt", {}, name), el("dd", { title: title || null, class: kind || null }, value));
+}
+
+/** Messages by the time at which they came, with marks of what happened. */
+function histogram({ bars, messages, first_ms: first, last_ms: last }, { begin_ms: begin, bar_ms: bar, marks }) {
+  const top = Math.max(1, ...bars);
+  const step = WIDTH / bars.length;
+  const most = instant(begin + bars.indexOf(top) * bar);
+  const svg = shape("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, class: "histogram", role: "img", preserveAspectRatio: "none",
+    "aria-label": `${count(messages)} came from ${instant(first)} to ${instant(last)}, most at ${most}` });
+  svg.append(shape("line", { x1: 0, x2: WIDTH, y1: HEIGHT, y2: HEIGHT, class: "axis" }));
+  bars.forEach((each, at) => {
+    if (!each) return;
+    const height = Math.max(2, (each / top) * (HEIGHT - 2));
+    svg.append(shape("rect", { x: at * step, y: HEIGHT - height, width: step - 1, height }));
+  });
+  for (const { at_ms: at, kind } of marks) {
+    const x = ((at - begin) / bar) * step;
+    if (x >= 0 && x <= WIDTH) svg.append(shape("line", { x1: x, x2: x, y1: 0, y2: HEIGHT, class: `mark ${kind}` }));
+  }
+  return el("figure", {}, svg, el("figcaption", { class: "hint span" },
+    el("span", {}, ago(begin)), el("span", {}, "now")));
+}
+
+/** What the lines in the histograms are. */
+function shownMarks(marks) {
+  if (marks.length === 0) return null;
+  const shown = marks.toReversed().slice(0, 8).map(({ at_ms: at, kind, text, by }) =>
+    el("li", { "data-key": `${at} ${kind}` }, el("span", { class: `key ${kind}` }, kind === "redrive" ? "Redrive" : "Mark"), " ",
+      [text, by && `by ${by}`].filter(Boolean).join(", "), " ",
+      el("span", { class: "hint", title: instant(at) }, ago(at))));
+  return [el("h3", {}, "What happened meanwhile"), el("ul", { class: "marks" }, shown)];
+}

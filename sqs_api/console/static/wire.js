@@ -1,0 +1,52 @@
+// One request to the operators' API, and its answer. The browser adds the cookie of the session.
+
+const API = "/_holdfast/api/";
+const NOT_SIGNED_IN = "MissingAuthenticationToken";
+
+/** The service refused a request, or was not there. */
+export class Refused extends Error {
+  /** @param {string} message @param {number} status @param {string} [code] */
+  constructor(message, status, code = "") {
+    super(code === NOT_SIGNED_IN ? "" : message);
+    this.status = status;
+    this.needsSignIn = code === NOT_SIGNED_IN || code === "SessionEnded";
+  }
+}
+
+/**
+ * The answer's content.
+ *
+ * @typedef {{method: string, path: string, query?: string, body?: string, headers?: Record<string, string>}} Sent
+ * @param {Sent} request
+ * @param {AbortSignal} [signal]
+ * @param {(request: {method: string, host: string, path: string, query: string, headers: object, body: string}) =>
+ *   Promise<Record<string, string>>} [sign] gives all headers
+ */
+export async function sent({ method, path, query = "", body = "", headers = {} }, signal, sign) {
+  /** @type {Record<string, string>} */
+  let all = { ...headers, "x-holdfast-console": "1" };
+  if (method === "POST") all["content-type"] = "application/json";
+  if (sign) all = await sign({ method, host: location.host, path: API + path, query, headers: all, body });
+  const address = API + path + (query && `?${query}`);
+  let answer;
+  let text;
+  try {
+    answer = await fetch(address, { method, headers: all, body: body || undefined, signal });
+    text = await answer.text();
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Refused("The service does not answer.", 0);
+  }
+  const content = parsed(text);
+  if (!answer.ok) throw new Refused(content.error ?? answer.statusText, answer.status, content.code);
+  return content;
+}
+
+/** An answer of the service; empty if it is that of something else, such as a proxy. */
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return {};
+  }
+}

@@ -1,0 +1,1 @@
+"""Failures of dead-letter queues, counted as they come and go."""

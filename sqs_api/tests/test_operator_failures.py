@@ -1,0 +1,160 @@
+"""The operators' API: failures of dead-letter queues, counted over all messages as they come and
+go."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import pytest_asyncio
+
+from sqs_api.failures import failure_index
+from sqs_api.settings.config import AuthMode
+from sqs_api.tests.operators import Operators, add_user, latest_redrive, make_dead_letters
+from sqs_api.tests.served import Served, serving
+from sqs_api.tests.serving import settled
+
+DEAD = "queues/dead/failures"
+
+
+@pytest_asyncio.fixture
+async def served(data: Path) -> AsyncIterator[Served]:
+    async with serving(data) as node:
+        yield node
+
+
+@pytest.fixture
+def operators(served: Served) -> Operators:
+    return Operators(served)
+
+
+def failed(kind: str, number: int = 0) -> str:
+    return json.dumps({"id": number, "error": {"type": kind}})
+
+
+def counts(found: Any) -> dict[str, int]:
+    """Messages by the first sign."""
+    return {each["signs"][0]["value"]: each["messages"] for each in found["failures"]}
+
+
+async def all_counted(operators: Operators, **listing: object) -> Any:
+    """The failures, once all are counted."""
+    while not (found := await operators.seen(DEAD, **listing))["is_exact"]:
+        await settled()
+    assert found["messages"] == found["stored"]
+    return found
+
+
+async def test_all_messages_are_counted_by_what_they_failed_for(operators: Operators) -> None:
+    await make_dead_letters(operators.served, *(failed("ABB"[at % 3], at) for at in range(150)))
+
+    found = await all_counted(operators)
+    first, second = found["failures"]
+    page = await operators.seen("queues/dead/messages", failure=second["id"], limit=100)
+
+    assert counts(found) == {"B": 100, "A": 50}
+    assert first["sources"] == {"source": 100}
+    assert sum(first["bars"]) == first["last_hour"] == 100
+    assert first["first_ms"] <= first["last_ms"] <= found["begin_ms"] + 48 * found["bar_ms"]
+    assert first["lost_ms"] > first["last_ms"]
+    assert {json.loads(each["body"])["error"]["type"] for each in page["messages"]} == {"A"}
+    assert len(page["messages"]) == 50
+    assert second["sample"] in [each["sequence"] for each in page["messages"]]
+    assert (found["failures_total"], found["others"]) == (2, 0)
+
+
+async def test_what_comes_and_goes_is_followed(operators: Operators) -> None:
+    served = operators.served
+    await make_dead_letters(served, *(failed("AB"[at % 2], at) for at in range(6)))
+    before = counts(await all_counted(operators))
+
+    received = await served.receive("dead")
+    gone = next(handle for body, handle in received.items() if '"A"' in body)
+    await served.call("DeleteMessage", QueueUrl="dead", ReceiptHandle=gone)
+    await served.send(failed("C"), failed("A"), queue="dead")
+    await served.call("SendMessage", QueueUrl="dead", MessageBody=failed("D"), DelaySeconds=900)
+    after = counts(await all_counted(operators))
+
+    assert before == {"A": 3, "B": 3}
+    assert after == {"A": 3, "B": 3, "C": 1, "D": 1}
+
+
+async def test_a_redrive_of_a_failure_takes_its_messages_and_no_others(
+    operators: Operators,
+) -> None:
+    await make_dead_letters(operators.served, *(failed("AB"[at % 2], at) for at in range(10)))
+    wanted = next(
+        each["id"]
+        for each in (await all_counted(operators))["failures"]
+        if each["signs"][0]["value"] == "A"
+    )
+
+    plan = await operators.done("queues/dead/redrives/plan", {"filter": {"failure": wanted}})
+    await operators.done("queues/dead/redrives", {"filter": {"failure": wanted}, "reason": "up"})
+    redrive = await latest_redrive(operators)
+    found = await all_counted(operators)
+
+    assert (plan["messages"], redrive["moved"]) == (5, 5)
+    assert counts(found) == {"B": 5}
+    assert [(each["kind"], each["text"]) for each in found["marks"]] == [("redrive", "up")]
+
+
+async def test_held_messages_count_and_a_purge_leaves_none(operators: Operators) -> None:
+    await make_dead_letters(operators.served, failed("A"), failed("B"))
+    sample = (await all_counted(operators))["failures"][0]["sample"]
+    await operators.done("queues/dead/messages/hold", {"sequences": [sample]})
+    held = await all_counted(operators)
+    await operators.done("queues/dead/purge", {"confirm": "dead"})
+    purged = await all_counted(operators)
+
+    assert held["messages"] == 2
+    assert (purged["messages"], purged["failures"]) == (0, [])
+
+
+async def test_counts_are_the_same_after_a_restart(data: Path) -> None:
+    async with serving(data) as served:
+        await make_dead_letters(served, *(failed("AB"[at % 2], at) for at in range(60)))
+        before = await all_counted(Operators(served))
+    async with serving(data) as served:
+        after = await all_counted(Operators(served))
+
+    assert counts(before) == counts(after) == {"A": 30, "B": 30}
+
+
+async def test_until_all_are_counted_it_says_so(operators: Operators) -> None:
+    with (
+        patch.object(failure_index, "_ASKED_MAX_S", -1.0),
+        patch.object(failure_index, "MESSAGES_MAX", 0),
+    ):
+        await make_dead_letters(operators.served, *(failed("A", at) for at in range(200)))
+        found = await operators.seen(DEAD)
+
+    assert not found["is_exact"]
+    assert found["messages"] < 200
+    assert found["stored"] == 200
+
+
+async def test_who_may_not_read_bodies_sees_counts_and_sources_only(data: Path) -> None:
+    key = add_user(data, "viewer", "holdfast:BrowseMessages")
+    async with serving(data) as served:
+        await make_dead_letters(served, failed("secret"))
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        viewer = Operators(served, key)
+        (only,) = (await all_counted(viewer))["failures"]
+        refused = await viewer.get("queues/dead/messages", failure="0" * 16)
+
+    assert (only["id"], only["signs"], only["messages"]) == (None, None, 1)
+    assert only["sources"] == {"source": 1}
+    assert refused.status == 403
+
+
+@pytest.mark.parametrize("wrong", ["x", "0" * 15, "../etc", "0" * 17, "é" * 16])
+async def test_what_is_no_failure_is_refused(operators: Operators, wrong: str) -> None:
+    await make_dead_letters(operators.served, failed("A"))
+
+    assert (await operators.get("queues/dead/messages", failure=wrong)).status == 400
+    assert (await operators.get("queues/source/failures")).status == 400
