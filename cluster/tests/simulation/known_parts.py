@@ -62,6 +62,8 @@ class KnownParts(KnownQueues):
         super().__init__()
         self.kept = KeptQueues(0)
         self.purged_at_ms: dict[int, int] = {}
+        self.removed_at_ms: dict[int, int] = {}
+        """See `QueueView`: no cluster is removed."""
         self.before: dict[QueueName, list[tuple[float, QueueDefinition]]] = {}
         """Former definitions of queues that had parts, each with the time at which it ended."""
 
