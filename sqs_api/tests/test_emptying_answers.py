@@ -134,7 +134,7 @@ async def test_a_cluster_is_emptied_and_shown_until_nothing_is_left(fleet: Fleet
 async def test_the_reason_why_a_queue_stays_is_shown(fleet: Fleet) -> None:
     world = fleet.world
     await world.a.catalog.create_queue(
-        ("000000000000", "us-east-1", "q.fifo"), {"FifoQueue": "true"}, {}
+        ("000000000000", "us-east-1", "q"), {}, {"holdfast:receive-rate": "50"}
     )
     await world.a.manager.set_mode(Mode.ON)
     await world.ticks(2)
@@ -142,7 +142,7 @@ async def test_the_reason_why_a_queue_stays_is_shown(fleet: Fleet) -> None:
     await fleet.look()
     await world.ticks(1)
     (shown,) = (await show_emptied_clusters(fleet.pages, fleet.asked)).clusters
-    assert "FIFO queues cannot be moved" in shown.parts[0].waits_for
+    assert "tag holdfast:receive-rate is below 100" in shown.parts[0].waits_for
 
 
 async def test_an_emptied_cluster_is_removed(fleet: Fleet) -> None:

@@ -132,6 +132,8 @@ async def test_unsigned_requests_and_wrong_signatures_are_refused(dead_letters: 
     async with serving(dead_letters, auth=AuthMode.SIGV4) as served:
         signers = (Operators(served), Operators(served, key._replace(secret_access_key="x" * 40)))
         for route in api.ROUTES:
+            if route.is_open:
+                continue
             unsigned, wrong = [await ask(each, route) for each in signers]
             assert (unsigned.status, wrong.status) == (403, 403), route.name
             assert unsigned.json["error"] == "Request is missing Authentication Token"
