@@ -11,6 +11,8 @@ import pytest
 import pytest_asyncio
 
 from sqs_api.tests.commands import run
+from sqs_api.tests.operators import Operators
+from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import Service, running
 from storage.engines.store_options import StoreOptions
 
@@ -41,3 +43,16 @@ def data_to_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def data(data_to_copy: Path, tmp_path: Path) -> Path:
     """A data folder with one access key."""
     return Path(shutil.copytree(data_to_copy, tmp_path / "data"))
+
+
+@pytest_asyncio.fixture
+async def served(data: Path) -> AsyncIterator[Served]:
+    """A node in open mode on that folder."""
+    async with serving(data) as node:
+        yield node
+
+
+@pytest.fixture
+def operators(served: Served) -> Operators:
+    """A caller of its operators' API."""
+    return Operators(served)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
-
-import pytest
-import pytest_asyncio
 
 from sqs_api.cloudwatch.metric_actions import Found, Wanted
 from sqs_api.cloudwatch.metric_statistics import Datapoint
@@ -19,17 +16,6 @@ from sqs_api.tests.operators import Operators, add_user, make_dead_letters
 from sqs_api.tests.served import Served, serving
 
 HOUR_S, DAY_S = 3600, 86400
-
-
-@pytest_asyncio.fixture
-async def served(data: Path) -> AsyncIterator[Served]:
-    async with serving(data) as node:
-        yield node
-
-
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
 
 
 async def teams(served: Served, **of: str) -> None:

@@ -4,32 +4,19 @@ go."""
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import pytest
-import pytest_asyncio
 
 from sqs_api.failures import failure_index
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.operators import Operators, add_user, latest_redrive, make_dead_letters
-from sqs_api.tests.served import Served, serving
+from sqs_api.tests.served import serving
 from sqs_api.tests.serving import settled
 
 DEAD = "queues/dead/failures"
-
-
-@pytest_asyncio.fixture
-async def served(data: Path) -> AsyncIterator[Served]:
-    async with serving(data) as node:
-        yield node
-
-
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
 
 
 def failed(kind: str, number: int = 0) -> str:

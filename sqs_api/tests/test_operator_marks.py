@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from unittest.mock import patch
 
 import pytest
-import pytest_asyncio
 
 from cluster.coordination.coordination import Unavailable
 from cluster.tests.memory_coordination import MemoryCoordination
@@ -17,19 +15,8 @@ from sqs_api.operators.marks import MARKS_MAX, Mark, Marks
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import JSON, Operators, add_user, make_dead_letters
-from sqs_api.tests.served import Served, serving
+from sqs_api.tests.served import serving
 from visibility.contract.errors import ServiceUnavailable
-
-
-@pytest_asyncio.fixture
-async def served(data: Path) -> AsyncIterator[Served]:
-    async with serving(data) as node:
-        yield node
-
-
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
 
 
 async def test_a_mark_is_shown_beside_failures_also_after_a_restart(data: Path) -> None:

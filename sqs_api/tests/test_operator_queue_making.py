@@ -3,29 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-import pytest_asyncio
-
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.operators import Operators, User, add_users
-from sqs_api.tests.served import Served, serving
+from sqs_api.tests.served import serving
 
 ARN = "arn:aws:sqs:us-east-1:000000000000:"
-
-
-@pytest_asyncio.fixture
-async def served(data: Path) -> AsyncIterator[Served]:
-    async with serving(data) as node:
-        yield node
-
-
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
 
 
 async def attributes(operators: Operators, name: str) -> Any:

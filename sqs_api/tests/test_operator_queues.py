@@ -3,26 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from sqs_api.tests.operators import Operators, make_dead_letters
-from sqs_api.tests.served import Served, serving
-
-
-@pytest_asyncio.fixture
-async def served(data: Path) -> AsyncIterator[Served]:
-    async with serving(data) as node:
-        yield node
-
-
-@pytest.fixture
-def operators(served: Served) -> Operators:
-    return Operators(served)
 
 
 async def pages(operators: Operators, path: str, **parameters: object) -> list[list[str]]:
