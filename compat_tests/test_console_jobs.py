@@ -348,7 +348,7 @@ def test_the_body_of_a_dead_letter_is_fixed(browser: Any, opened: NodeProcess, s
     client, name = sqs(opened), name_for("broken", slow)
     make_dead_letters(client, name, '{"error": "sku", "sku": "A-!"}', '{"error": "tax"}')
     operator = Operator(tab_of(browser, opened, f"/queues/{name}-dead"), slow=slow)
-    operator.click("sku")
+    operator.click("Messages of sku")
     link = operator.tab.page.locator("tbody tr").filter(has_text="A-!").get_by_role("link").first
     link.click()
     operator.done += 1
@@ -413,7 +413,7 @@ def _viewers(browser: Any, node: NodeProcess) -> None:
 
         assert operator.done <= 5, "11 before"
         assert operator.done == 4
-        assert operator.posted() == ["users"]
+        assert operator.posted() == ["sessions", "users"]
         assert tab.faults == []
         seen = signed_in(browser, node, "/queues/shop-dead/messages", key)
         seen.page.locator("td code").get_by_text('{"a": 1}').wait_for()

@@ -94,18 +94,29 @@ def by_receipts(request: Request) -> list[Request]:
 def by_sequences(
     queue: QueueDefinition, sequences: Iterable[int]
 ) -> list[tuple[QueueDefinition, list[int]]]:
-    """The parts that issued these sequences, each with its own; an unsplit queue has all."""
+    """The parts that may have the messages of these sequences, each with its own; an unsplit queue
+    has all. A sequence of a FIFO queue is named to several parts, see `that_may_have`."""
     if not queue.parts:
         return [(queue, list(sequences))]
     named: dict[Part, list[int]] = {}
     for sequence in sequences:
-        named.setdefault(_first_of(queue, sequence), []).append(sequence)
+        for part in _that_may_have(queue, sequence):
+            named.setdefault(part, []).append(sequence)
+    if queue.settings.fifo:
+        named = dict(sorted(named.items(), key=lambda each: each[0].number))
     return [(queue.of_part(part), each) for part, each in named.items()]
 
 
-def with_sequence(queue: QueueDefinition, sequence: int) -> QueueDefinition:
-    """The part that issued a sequence; the queue itself if it is unsplit."""
-    return queue.of_part(_first_of(queue, sequence)) if queue.parts else queue
+def that_may_have(queue: QueueDefinition, sequence: int) -> tuple[QueueDefinition, ...]:
+    """The parts to look for the message of a sequence in, in this order. It is in the part that
+    issued it, or the first of its heirs that is there. Messages of a FIFO queue go to later parts
+    under their sequences: it is in one of these, or on its way."""
+    return tuple(map(queue.of_part, _that_may_have(queue, sequence))) or (queue,)
+
+
+def _that_may_have(queue: QueueDefinition, sequence: int) -> tuple[Part, ...]:
+    parts = queue.parts_of(sequence)
+    return parts if queue.settings.fifo else parts[:1]
 
 
 def _first_of(queue: QueueDefinition, sequence: int) -> Part:

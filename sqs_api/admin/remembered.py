@@ -39,7 +39,7 @@ _KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _AGE = re.compile(r"[0-9]{1,9}")
 
 
-class IdempotentParameterMismatch(QueueError):
+class IdempotencyKeyReused(QueueError):
     """The key is that of another request."""
 
     code = "IdempotentParameterMismatch"
@@ -155,7 +155,7 @@ class RememberedAnswers:
         """The answer to a request of the caller of that name. For the first one with its key it is
         that of `decide`, which goes on if the client hangs up.
 
-        Raises IdempotentParameterMismatch, OutcomeUnknown, RequestThrottled.
+        Raises IdempotencyKeyReused, OutcomeUnknown, RequestThrottled.
         """
         now_s = self._now_s()
         self._sweep(now_s)
@@ -173,7 +173,7 @@ class RememberedAnswers:
             deciding = self._decided(caller, request.key, found, decide)
             found.task = asyncio.get_running_loop().create_task(deciding)
         elif found.digest != digest:
-            raise IdempotentParameterMismatch
+            raise IdempotencyKeyReused
         return found.said if found.task is None else await asyncio.shield(found.task)
 
     async def _decided(

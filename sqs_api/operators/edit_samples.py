@@ -6,15 +6,12 @@ from __future__ import annotations
 import asyncio
 from typing import TypedDict
 
-from cluster.parts.part_requests import with_sequence
 from sqs_api.admin.asked import Asked
-from sqs_api.operators.message_answers import admit_of
+from sqs_api.operators.message_answers import admit_of, find_message
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_messages import opened
 from visibility.content.edits import edited_body
 from visibility.contract.model import QueueDefinition
-from visibility.contract.outcomes import BrowsedPage
-from visibility.rules.browse import BrowseMessages
 
 _BODY_MAX = 65_536
 """Characters of a body that is shown; a longer one is in no sample."""
@@ -47,12 +44,10 @@ async def _sample(
     context: OperatorContext, asked: Asked, queue: QueueDefinition, edit: str, sequence: int
 ) -> EditedSample | None:
     """None if the message is gone, long, or cannot be edited any more."""
-    part = with_sequence(queue, sequence)
-    page = await context.ask(asked, BrowseMessages(False, (0, sequence - 1), 1), part)
-    assert isinstance(page, BrowsedPage)
-    if not page.messages or page.messages[0].sequence != sequence:
+    _, browsed = await find_message(context, asked, queue, sequence)
+    if browsed is None:
         return None
-    message = opened(context.sealer, page.messages[0], admit_of(asked, queue, reads=True))
+    message = opened(context.sealer, browsed, admit_of(asked, queue, reads=True))
     after = None if message.body is None else edited_body(message.body, edit)
     if message.body is None or after is None or max(len(message.body), len(after)) > _BODY_MAX:
         return None

@@ -91,8 +91,8 @@ async def delete_selected(
     """The numbers of deleted messages, and of those that stay; see `MessagesToDelete`."""
     if not undo_s:
         answers = await _ask_parts(context, asked, DeleteSelected(sequences))
-        deleted = [each for each in answers if isinstance(each, SelectedDeleted)]
-        return sum(each.deleted for each in deleted), sum(each.kept for each in deleted)
+        deleted = sum(each.deleted for each in answers if isinstance(each, SelectedDeleted))
+        return deleted, len(selected(sequences)) - deleted
     operation = HoldMessages(sequences, owner=name_of(asked), delete_after_ms=undo_s * 1000)
     changed = await change_selected(context, asked, operation)
     return changed.changed, changed.kept
@@ -145,10 +145,8 @@ async def change_selected(
 ) -> SelectedChanged:
     """Have all parts of the queue decide; the sums."""
     answers = await _ask_parts(context, asked, operation)
-    changed = [each for each in answers if isinstance(each, SelectedChanged)]
-    return SelectedChanged(
-        sum(each.changed for each in changed), sum(each.kept for each in changed)
-    )
+    changed = sum(each.changed for each in answers if isinstance(each, SelectedChanged))
+    return SelectedChanged(changed, len(selected(operation.sequences)) - changed)
 
 
 async def _ask_parts(
@@ -156,8 +154,8 @@ async def _ask_parts(
     asked: Asked,
     operation: DeleteSelected | HoldMessages | ReleaseMessages,
 ) -> list[Answer]:
-    """Have each part of the queue decide about the messages that it issued. A part that does not
-    answer ends it; the same request again does what is left."""
+    """Have each part of the queue decide about the messages that it may have. A part that does
+    not answer ends it; the same request again does what is left."""
     queue = asked.queue(asked.parts[0])
     asked.check(BROWSE_MESSAGES, queue.name)
     answers = []

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal, TypedDict
 import msgspec
 from msgspec import Meta
 
-from cluster.parts.part_requests import with_sequence
+from cluster.parts.part_requests import that_may_have
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import BROWSE_MESSAGES, DELETE_MESSAGES, MESSAGES, SEND, Route
 from sqs_api.gateway.payload import PAYLOADS, Payload
@@ -22,7 +22,7 @@ from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.naming import queue_url
 from visibility.contract.operations import MessageAttributeValue, SendMessage
-from visibility.contract.outcomes import BrowsedPage, Deduplicated
+from visibility.contract.outcomes import Browsed, BrowsedPage, Deduplicated
 from visibility.contract.results import SendMessageResult
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.resend import ResendMessage
@@ -90,18 +90,30 @@ class WholeMessage(ShownMessage):
 async def show_message(context: OperatorContext, asked: Asked, due: Due) -> WholeMessage:
     """One message, whole; `due_ms` names the end of its delay if it is delayed."""
     queue, sequence, due_ms = asked.queue(asked.parts[0]), int(asked.parts[1]), due.due_ms
-    look = BrowseMessages(bool(due_ms), (due_ms, sequence - 1), 1)
-    page = await context.ask(asked, look, with_sequence(queue, sequence))
-    assert isinstance(page, BrowsedPage)
-    if not page.messages or page.messages[0].sequence != sequence:
+    _, browsed = await find_message(context, asked, queue, sequence, due_ms)
+    if browsed is None:
         raise ResourceNotFound("The message is not in the queue any more.")
     reads = may_read(asked, queue)
-    message = opened(context.sealer, page.messages[0], admit_of(asked, queue, reads))
+    message = opened(context.sealer, browsed, admit_of(asked, queue, reads))
     if reads:
         asked.bodies_read = [message.found.message.message_id]
     shown = shown_message(queue, message, with_body=reads)
     targets = [queue.name, *filter(None, [(shown["source_arn"] or "").rpartition(":")[2]])]
     return {**shown, "may_resend": any(asked.may(SEND, name) for name in targets)}
+
+
+async def find_message(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, sequence: int, due_ms: int = 0
+) -> tuple[QueueDefinition, Browsed | None]:
+    """A message and the part that has it; the last part that may have it, and None, if it is gone.
+    See `show_message`."""
+    look = BrowseMessages(bool(due_ms), (due_ms, sequence - 1), 1)
+    for part in that_may_have(queue, sequence):
+        page = await context.ask(asked, look, part)
+        assert isinstance(page, BrowsedPage)
+        if page.messages and page.messages[0].sequence == sequence:
+            return part, page.messages[0]
+    return part, None
 
 
 def admit_of(asked: Asked, queue: QueueDefinition, reads: bool) -> Any:
@@ -168,7 +180,7 @@ async def resend_message(context: OperatorContext, asked: Asked, copy: MessageCo
     if target.settings.fifo and isinstance(content, Content):
         target = target.part_for(content.group)
     operation = ResendMessage(replaces=sequence)
-    part = with_sequence(queue, sequence)
+    part, _ = await find_message(context, asked, queue, sequence)
     return _sent(await context.ask(asked, operation, part, parts=parts, destination=target))
 
 

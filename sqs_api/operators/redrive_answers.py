@@ -34,8 +34,9 @@ from visibility.contract.move_task import MessageFilter, MoveTask, Pace
 from visibility.contract.operations import StartMessageMoveTask
 from visibility.contract.outcomes import MovePlan, MoveTasks, Planned
 from visibility.contract.results import StartMessageMoveTaskResult
-from visibility.rules.move_plans import SAMPLES_MAX, PlanMove
+from visibility.rules.move_plans import GONE, SAMPLES_MAX, PlanMove
 from visibility.rules.move_tasks import READ_MAX, MoveSelected, ReadMoveTasks, check_start
+from visibility.rules.selected import selected
 
 _PLAN_STEPS_MAX = 20
 """Steps of one request: 20,000 messages."""
@@ -207,11 +208,15 @@ async def _step(
     follow each other by their sequences."""
     queue = ends.source
     if operation.sequences is not None:
-        sums = _Sums()
-        for part, sequences in by_sequences(queue, operation.sequences):
+        sums, chosen = _Sums(), selected(operation.sequences)
+        for part, sequences in by_sequences(queue, chosen):
             named = msgspec.structs.replace(operation, sequences=sequences)
             step = await _plan(context, asked, named, ends, part)
             sums.add(step)
+        sums.refused.pop(GONE, None)  # several parts may be asked for one
+        gone = len(chosen) - sums.messages - sums.passed - sum(sums.refused.values())
+        if gone:
+            sums.refused[GONE] = gone
         return MovePlan(
             sums.targets, sums.refused, None, sums.passed, sums.expiring, sums.overtaking, [], []
         )

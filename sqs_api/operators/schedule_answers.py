@@ -75,13 +75,13 @@ async def _change(
     asked.noted["sequences"] = list(due_ms)
     queue = asked.queue(asked.parts[0])
     asked.check(BROWSE_MESSAGES, queue.name)
-    changed = kept = 0
+    changed = 0
     for part, sequences in by_sequences(queue, list(due_ms)):
         places = [(due_ms[sequence], sequence) for sequence in sequences]
         answer = await context.ask(asked, ChangeSchedule(places, at_ms), part)
         assert isinstance(answer, SelectedChanged)
-        changed, kept = changed + answer.changed, kept + answer.kept
-    return SelectedChanged(changed, kept)
+        changed += answer.changed
+    return SelectedChanged(changed, len(due_ms) - changed)
 
 
 ROUTES = (

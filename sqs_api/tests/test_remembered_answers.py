@@ -17,7 +17,7 @@ from sqs_api.admin.remembered import (
     KEPT_S,
     KEYS_MAX,
     UNDER_WAY_MAX,
-    IdempotentParameterMismatch,
+    IdempotencyKeyReused,
     OutcomeUnknown,
     RememberedAnswers,
     Repeatable,
@@ -278,5 +278,5 @@ async def test_nothing_is_left_of_callers_that_are_gone(memory: Memory) -> None:
 async def test_another_digest_is_refused(memory: Memory) -> None:
     await memory.ask("k")
     decide: Callable[[], Awaitable[Said]] = future
-    with pytest.raises(IdempotentParameterMismatch):
+    with pytest.raises(IdempotencyKeyReused):
         await memory.answers.answer("ann", Repeatable("k", 0), b"another", decide)

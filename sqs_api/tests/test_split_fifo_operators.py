@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -60,6 +62,16 @@ async def in_turn(served: Served) -> list[list[str]]:
         rounds.append(sorted(found))
 
 
+async def groups_have_gone(operators: Operators) -> None:
+    """Wait until the first part has given its messages to the new ones."""
+    for _ in range(1000):
+        parts = (await operators.seen("queues/q.fifo/parts"))["parts"]
+        if not sum(each["visible"] for each in parts if each["number"] == 0):
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("the first part has messages")
+
+
 async def test_a_message_of_an_operator_comes_behind_those_of_its_group(served: Served) -> None:
     operators = Operators(served)
     for group in GROUPS:
@@ -86,3 +98,34 @@ async def test_a_copy_that_replaces_a_message_stays_in_its_group(served: Served)
             await operators.done(path, {**copy, "replace": True})
 
     assert await in_turn(served) == [[f"{g}:2" for g in GROUPS], [f"{g}:copy" for g in GROUPS]]
+
+
+async def test_messages_of_a_new_part_are_found_by_the_sequences_of_the_first(
+    served: Served,
+) -> None:
+    operators = Operators(served)
+    await groups_have_gone(operators)
+    page = await operators.seen("queues/q.fifo/messages", state="all")
+    chosen = {"sequences": [each["sequence"] for each in page["messages"]]}
+    path = "queues/q.fifo/messages"
+    shown = [await operators.seen(f"{path}/{each}") for each in chosen["sequences"]]
+    policy = json.dumps(
+        {"deadLetterTargetArn": "arn:aws:sqs:us-east-1:000000000000:q.fifo", "maxReceiveCount": 3}
+    )
+    source = {**ATTRIBUTES, "RedrivePolicy": policy}
+    await served.call("CreateQueue", QueueName="to.fifo", Attributes=source)
+    wanted = {"sequences": [*chosen["sequences"], 99], "destination": "to.fifo"}
+    plan = await operators.done("queues/q.fifo/redrives/plan", wanted)
+    held = await operators.done(f"{path}/hold", chosen)
+    released = await operators.done(f"{path}/release", chosen)
+    again = await operators.done(f"{path}/release", chosen)
+    deleted = await operators.done(f"{path}/delete", {**chosen, "undo_s": 60})
+    undeleted = await operators.done(f"{path}/undelete", chosen)
+    gone = await operators.done(f"{path}/delete", {"sequences": chosen["sequences"][:3]})
+
+    assert [each["body"] for each in shown] == [each["body"] for each in page["messages"]]
+    assert (plan["messages"], plan["refused"]) == (8, {"MessageGone": 1})
+    assert (held, released) == ({"held": 8, "kept": 0}, {"released": 8, "kept": 0})
+    assert again == {"released": 0, "kept": 8}
+    assert (deleted, undeleted) == ({"deleted": 8, "kept": 0}, {"undeleted": 8, "gone": 0})
+    assert gone == {"deleted": 3, "kept": 0}

@@ -6,7 +6,7 @@ from itertools import groupby
 
 import msgspec
 
-from cluster.parts.part_requests import with_sequence
+from cluster.parts.part_requests import that_may_have
 from cluster.tests.simulation.client import Client, name_of
 from compat_tests.faults.history import Hold, Outcome
 from visibility.contract.model import QueueDefinition
@@ -81,7 +81,7 @@ class Operator(Client):
         operation = ReleaseMessages(
             [each.sequence for each in held], deleting=bool(first.deleted_after_s)
         )
-        part = with_sequence(self.queue(first.queue), held[0].sequence)
+        part = that_may_have(self.queue(first.queue), held[0].sequence)[0]
         request = prepared.prepared(part, operation)
         reply = await self.ask(request, f"release {len(held)} of {first.queue}")
         is_sure = isinstance(reply.answer, SelectedChanged) and not reply.answer.kept
