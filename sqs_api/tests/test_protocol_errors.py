@@ -9,6 +9,7 @@ import pytest
 
 from auth import auth_errors
 from auth.auth_errors import AuthError
+from sqs_api.admin.remembered import IdempotencyKeyReused
 from sqs_api.protocol import error_codes
 from sqs_api.protocol.codec import Wire, encode_error
 from sqs_api.protocol.error_codes import Fault
@@ -40,6 +41,23 @@ def test_a_batch_blames_the_side_that_a_single_answer_blames(error_class: type[Q
 
 def test_every_row_belongs_to_an_error_class() -> None:
     assert set(error_codes.TABLE) == set(ERRORS)
+
+
+def subclasses(kind: type) -> list[type]:
+    return [each for one in kind.__subclasses__() for each in (one, *subclasses(one))]
+
+
+def test_no_two_errors_share_a_name() -> None:
+    """Hosts tell each other an error by its name."""
+    names = [
+        each.__name__
+        for each in subclasses(QueueError) + subclasses(AuthError)
+        if each.__module__.startswith(("sqs_api", "visibility", "cluster", "auth", "storage"))
+        and ".tests." not in each.__module__
+    ]
+
+    assert IdempotencyKeyReused.__name__ in names
+    assert sorted(names) == sorted(set(names))
 
 
 # error, __type, x-amzn-query-error, status
