@@ -58,7 +58,7 @@ BLIND_EXCEPT = {
         "the root of a request: a bug becomes InternalError and a log line"
     ),
     "sqs_api/cloudwatch/monitoring.py": "the root of a request, as in the gateway",
-    "sqs_api/gateway/transactions.py": "the root of a request, as in the gateway",
+    "sqs_api/gateway/transact_messages.py": "the root of a request, as in the gateway",
     "cluster/parts/split_fifo_sends.py": "the root of a request, as in the gateway",
     "cluster/parts/shared_tasks.py": "the root of a look: a bug is logged, and the next look comes",
     "cluster/parts/unlocking.py": "the root of a question: a bug is logged, and it is asked again",

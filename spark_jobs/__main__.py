@@ -47,7 +47,7 @@ def _exit(number: int, _: FrameType | None) -> None:
 
 def main() -> None:
     """Run a job. SIGTERM exits cleanly: Spark stops, and the run removes its file in LAKE/runs."""
-    from spark_jobs.lib.failures import JobFailed
+    from spark_jobs.lib.job_failures import JobFailed
     from spark_jobs.lib.job_options import Environment
     from spark_jobs.lib.scratch import remove_leftovers
     from spark_jobs.lib.spark import SparkUnusable

@@ -19,7 +19,7 @@ from sqs_api.admin.routes import READ_AUDIT, RESERVED, Parts
 from sqs_api.archiving.lake_questions import ArchivedMessages
 from sqs_api.console.console_pages import CONSOLE, ConsolePages
 from sqs_api.operators.api import AdminApi
-from sqs_api.operators.arrivals import Arrivals
+from sqs_api.operators.arrival_counts import Arrivals
 from sqs_api.operators.audit_lines import AuditReader
 from sqs_api.operators.marks import Marks
 from sqs_api.operators.openapi import DOCUMENT, DocumentPage

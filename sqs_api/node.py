@@ -36,7 +36,7 @@ from sqs_api.parts import Feature, Process, parts_of
 from sqs_api.periodic import Periodic
 from sqs_api.plan_host import manager_feature
 from sqs_api.process_places import MemberPlace, place_of
-from sqs_api.records import Records, open_records
+from sqs_api.service_records import Records, open_records
 from sqs_api.settings.config import Settings, Switch, shards_of
 from sqs_api.settings.member_settings import MemberSettings, member_settings
 from sqs_api.settings.reserve import flush_bytes

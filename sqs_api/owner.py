@@ -33,7 +33,7 @@ from sqs_api.gateway.usage import Usage, UsageRow, read_usage
 from sqs_api.gateway.usage_journal import ALONE, Writer
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
-from sqs_api.records import Records
+from sqs_api.service_records import Records
 from sqs_api.settings.cluster_settings import Role
 from sqs_api.settings.config import AuthMode
 from sqs_api.settings.declaring import DeclaredQueues

@@ -34,7 +34,7 @@ from sqs_api.gateway.queue_counts import QueueCounts
 from sqs_api.gateway.rates import Rates
 from sqs_api.gateway.recheck_refusal import RecheckRefusal
 from sqs_api.gateway.request_memory import RequestMemory
-from sqs_api.gateway.transactions import Transactions
+from sqs_api.gateway.transact_messages import Transactions
 from sqs_api.gateway.used_keys import UsedKeys
 from sqs_api.host_metrics import host_metrics
 from sqs_api.http.fallback import OtherPages

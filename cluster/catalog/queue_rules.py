@@ -49,7 +49,7 @@ from visibility.contract.levelling import keeps_whole
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn
-from visibility.contract.on_delete import ON_DELETE_TAG
+from visibility.contract.on_delete_tag import ON_DELETE_TAG
 from visibility.contract.permissions import with_permission, without_permission
 from visibility.contract.queue_policy import check_policy_of_queue
 from visibility.contract.redrive_policies import redrive_allowed, redrive_refusal

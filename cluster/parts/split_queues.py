@@ -4,8 +4,8 @@
                       some and they are not much busier; a part that closed meanwhile answers Moved,
                       and another one is drawn; FIFO: `split_fifo_sends.py`
     receive           `split_receives.py`
-    delete, change    the part that the handle names, then its heirs (`following.py`); batches are
-                      cut by part
+    delete, change    the part that the handle names, then its heirs (`followed_receipts.py`);
+                      batches are cut by part
     counters          all parts; the sum
 
 A request that was cut into others goes to the shards through the Router like any other, so what may
@@ -23,7 +23,7 @@ import msgspec
 
 from cluster.catalog.catalog_records import name_of
 from cluster.clock import Entropy
-from cluster.parts.following import Following
+from cluster.parts.followed_receipts import Following
 from cluster.parts.part_requests import View, by_receipts, gathering, sum_of, to_part
 from cluster.parts.split_fifo_sends import SplitFifoSends
 from cluster.parts.split_receives import SplitReceive, SplitReceives

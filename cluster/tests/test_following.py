@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import msgspec
 
-from cluster.parts.following import LONGEST_S, Following
+from cluster.parts.followed_receipts import LONGEST_S, Following
 from cluster.parts.part_requests import to_part
 from cluster.tests.virtual_time import VirtualLoop
 from visibility.contract.errors import Moved, QueueError, ServiceUnavailable

@@ -33,7 +33,7 @@ from spark_jobs.ages.lake_snapshots import (
 )
 from spark_jobs.ages.queue_age_report import REPORT_COLUMNS, REPORT_HOURS, queue_age_report
 from spark_jobs.lib.delta import NotCommitted, open_table, read, replace
-from spark_jobs.lib.failures import JobFailed, spark_failures
+from spark_jobs.lib.job_failures import JobFailed, spark_failures
 from spark_jobs.lib.job_options import Instant, lake_option, master_option, unused_place_option
 from spark_jobs.lib.job_report import duration, plural
 from spark_jobs.lib.live_count import LiveCount

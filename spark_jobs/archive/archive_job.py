@@ -27,7 +27,7 @@ from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segment_files import Segment, ShardId, Warn, find_segments, waiting_segments
 from spark_jobs.archive.shuffle import write_shuffled
 from spark_jobs.archive.tasks import SMALL, Small
-from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.job_options import Output, lake_option, master_option, place_option
 from spark_jobs.lib.spark import OpenSession, spark_session
 from sqs_api.settings.service_place import Place

@@ -36,7 +36,7 @@ from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segment_files import Warn
 from spark_jobs.archive.tasks import SMALL, Small, run_tasks, split_work
 from spark_jobs.lib.delta import delta_errors, load_table
-from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.job_options import Output, lake_option, master_option, unused_place_option
 from spark_jobs.lib.progress import Work
 from spark_jobs.lib.spark import OpenSession, spark_session

@@ -28,7 +28,7 @@ from spark_jobs.archive.parquet_reading import TableFile, read_table_files
 from spark_jobs.archive.parts import Part
 from spark_jobs.archive.segment_files import ShardId
 from spark_jobs.lib.delta import NotCommitted, delta_errors, open_table
-from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.job_failures import JobFailed
 from storage.lake.archive_schema import (
     ADDED,
     ARCHIVE,

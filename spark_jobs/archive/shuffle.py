@@ -25,7 +25,7 @@ from spark_jobs.archive.executor import (
 )
 from spark_jobs.archive.parts import PART_BYTES
 from spark_jobs.archive.segment_files import SEGMENT_FIELDS, Segment
-from spark_jobs.lib.failures import spark_failures
+from spark_jobs.lib.job_failures import spark_failures
 from spark_jobs.lib.live_count import Count, LiveCount
 from spark_jobs.lib.progress import Progress, Work
 from storage.lake.table import Lake

@@ -7,7 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from pyspark.sql import SparkSession
 
-from spark_jobs.lib.failures import spark_failures
+from spark_jobs.lib.job_failures import spark_failures
 from spark_jobs.lib.live_count import Count, LiveCount
 from spark_jobs.lib.progress import Progress, Work
 

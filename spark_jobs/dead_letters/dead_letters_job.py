@@ -20,7 +20,7 @@ from spark_jobs.archive.parquet_reading import TableFile
 from spark_jobs.dead_letters.dead_letters_report import dead_letters_report
 from spark_jobs.dead_letters.letter_groups import ALL, ERROR, GROUPS, Grouping, dead_letter_groups
 from spark_jobs.lib.delta import NotCommitted, open_table, replace
-from spark_jobs.lib.failures import JobFailed, spark_failures
+from spark_jobs.lib.job_failures import JobFailed, spark_failures
 from spark_jobs.lib.job_options import Instant, lake_option, master_option, unused_place_option
 from spark_jobs.lib.job_report import plural
 from spark_jobs.lib.progress import query_progress

@@ -21,7 +21,7 @@ from pyspark import SparkConf
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-from spark_jobs.lib.failures import first_line
+from spark_jobs.lib.job_failures import first_line
 from spark_jobs.lib.master import MasterUnreachable, WrongMaster, reach
 from spark_jobs.lib.scratch import scratch_folder
 

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.archive.delta_archive import read_archive
 from spark_jobs.archive.parquet_reading import TableFile
-from spark_jobs.lib.failures import JobFailed, spark_failures
+from spark_jobs.lib.job_failures import JobFailed, spark_failures
 from spark_jobs.lib.job_options import Instant, Output, lake_option, master_option, place_option
 from spark_jobs.lib.progress import Progress, Work, query_progress
 from spark_jobs.lib.spark import OpenSession, spark_session

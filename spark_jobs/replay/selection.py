@@ -14,7 +14,7 @@ from pyspark.sql import functions as f
 
 from spark_jobs.archive.delta_archive import archived_files
 from spark_jobs.archive.parquet_reading import TableFile
-from spark_jobs.lib.failures import JobFailed, first_line
+from spark_jobs.lib.job_failures import JobFailed, first_line
 from spark_jobs.replay.ledger import Named
 from spark_jobs.replay.sending import Message
 from storage.lake.near_names import near_names

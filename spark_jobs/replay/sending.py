@@ -18,7 +18,7 @@ from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.replay.ledger import Named
 from storage.lake.archive_schema import attribute_bytes, row_checksum
 

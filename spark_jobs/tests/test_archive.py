@@ -17,7 +17,7 @@ from spark_jobs.archive.delta_archive import open_archive
 from spark_jobs.archive.executor import write_segments_here
 from spark_jobs.archive.runs import Run, sweep
 from spark_jobs.archive.segment_files import Segment
-from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.faults import FailingAlways, FailingOnce, KilledOnce
 from spark_jobs.tests.lakes import (

@@ -11,7 +11,7 @@ import pytest
 
 from spark_jobs.archive.archive_job import plan, verify
 from spark_jobs.archive.executor import write_segments_here
-from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.tests.lakes import (
     SOURCE,
     archived_rows,

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from spark_jobs.ages.queue_age import command
 from spark_jobs.lib import master as masters
 from spark_jobs.lib import spark
-from spark_jobs.lib.failures import first_line
+from spark_jobs.lib.job_failures import first_line
 from spark_jobs.lib.master import MasterUnreachable, WrongMaster, addresses_of, reach
 from spark_jobs.lib.spark import SparkUnusable, spark_session
 

@@ -31,7 +31,7 @@ from spark_jobs.ages.queue_age import (
 )
 from spark_jobs.lib.charts import amounts_chart, times_chart
 from spark_jobs.lib.delta import NotCommitted, open_table
-from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.job_report import duration, number, signed
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.tests.snapshot_files import HOUR, at, flow, stored, write_flows, write_snapshot

@@ -13,7 +13,7 @@ from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Members, create_fifo_queue, receive
 from compat_tests.node_process import NodeProcess
 from spark_jobs.archive.delta_archive import read_archive
-from spark_jobs.lib.failures import JobFailed
+from spark_jobs.lib.job_failures import JobFailed
 from spark_jobs.lib.spark import OpenSession
 from spark_jobs.replay.ledger import Ledger
 from spark_jobs.replay.replay import (

@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from cluster.shards.router import Router
 from sqs_api.archiving.exporter import Exporter
-from sqs_api.archiving.schedule import Schedule
+from sqs_api.archiving.job_schedule import Schedule
 from sqs_api.gateway.metrics import Source
 
 _QUEUE_LABELS = ("account", "region", "queue")

@@ -15,8 +15,8 @@ from cluster.shards.shard_report import ArchiveLimits
 from sqs_api.archiving.archive_metrics import ArchiveMetrics
 from sqs_api.archiving.archive_pages import ArchivePages
 from sqs_api.archiving.exporter import EXPORT_CHECK_S, Exporter
+from sqs_api.archiving.job_schedule import Schedule
 from sqs_api.archiving.lake_questions import ArchivedTable
-from sqs_api.archiving.schedule import Schedule
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.parts import Feature
 from sqs_api.periodic import Every

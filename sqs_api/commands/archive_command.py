@@ -12,7 +12,7 @@ from typing import Any
 
 import click
 
-from sqs_api.archiving.schedule import JOBS
+from sqs_api.archiving.job_schedule import JOBS
 from sqs_api.commands import command_options
 from sqs_api.commands.messages_command import body_of, print_message
 from sqs_api.commands.operators import (
@@ -24,7 +24,7 @@ from sqs_api.commands.operators import (
     show_json,
     taken_from,
 )
-from sqs_api.commands.tables import instant, number, plain, show_table
+from sqs_api.commands.terminal_tables import instant, number, plain, show_table
 
 _HEAD = ("place", "message id", "left", "sent", "receives", "bytes", "body")
 _SPAN = (

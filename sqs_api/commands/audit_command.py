@@ -9,7 +9,7 @@ import click
 
 from sqs_api.commands.command_options import AT, Refused
 from sqs_api.commands.operators import OperatorClient, asks, show_json
-from sqs_api.commands.tables import plain, show_table
+from sqs_api.commands.terminal_tables import plain, show_table
 
 _PAGE = 500
 _HEAD = ("time", "who", "action", "queue", "outcome", "from", "details")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from sqs_api.commands.operators import OperatorClient, asks, show_json
-from sqs_api.commands.tables import instant, number, plain, show_table
+from sqs_api.commands.terminal_tables import instant, number, plain, show_table
 
 EMPTIED = "fleet/emptied"
 _HEAD = ("queue", "part", "shard", "state", "messages", "waits for")

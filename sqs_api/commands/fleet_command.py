@@ -20,7 +20,7 @@ from sqs_api.commands.cluster_command import (
 )
 from sqs_api.commands.command_options import DATA, URL, Refused, admin_client, setting_flags
 from sqs_api.commands.part_commands import move, parts, shrink, split
-from sqs_api.commands.tables import show_table
+from sqs_api.commands.terminal_tables import show_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

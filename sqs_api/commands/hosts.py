@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sqs_api.commands.command_options import DATA, URL, Lifetime, Refused, admin_client
-from sqs_api.commands.tables import show_table
+from sqs_api.commands.terminal_tables import show_table
 
 if TYPE_CHECKING:
     from sqs_api.commands.page_client import AdminClient

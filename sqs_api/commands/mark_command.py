@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sqs_api.commands.operators import OperatorClient, asks, show_json
-from sqs_api.commands.tables import instant, plain, show_table
+from sqs_api.commands.terminal_tables import instant, plain, show_table
 
 
 @click.command()

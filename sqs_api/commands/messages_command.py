@@ -19,7 +19,7 @@ from sqs_api.commands.operators import (
     show_json,
     taken_from,
 )
-from sqs_api.commands.tables import instant, number, plain, show_table
+from sqs_api.commands.terminal_tables import instant, number, plain, show_table
 
 _BODY_CHARACTERS = 60
 _HEAD = ("sequence", "message id", "state", "sent", "receives", "bytes", "body")

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from sqs_api.commands.operators import QUEUE, OperatorClient, asks, part, show_json
-from sqs_api.commands.tables import number, plain, show_table
+from sqs_api.commands.terminal_tables import number, plain, show_table
 
 _HEAD = ("part", "shard", "state", "visible", "in flight", "delayed", "waits for")
 _PARTS = "Parts that take messages afterwards."

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from sqs_api.commands.operators import OperatorClient, asks, show_json
-from sqs_api.commands.tables import plain, show_table
+from sqs_api.commands.terminal_tables import plain, show_table
 
 _PLAN = "fleet/plan"
 

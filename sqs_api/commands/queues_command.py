@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from sqs_api.commands.operators import QUEUE, OperatorClient, asks, part, show_json
-from sqs_api.commands.tables import instant, number, plain, show_table, span
+from sqs_api.commands.terminal_tables import instant, number, plain, show_table, span
 
 _SORTS = ("name", "visible", "in_flight", "delayed", "oldest", "expires")
 _DEAD_LETTER_SORTS = ("severity", "name", "visible", "arrived", "oldest", "expires")

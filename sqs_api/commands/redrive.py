@@ -21,7 +21,7 @@ from sqs_api.commands.operators import (
     show_json,
     taken_from,
 )
-from sqs_api.commands.tables import instant, number, plain, show_table
+from sqs_api.commands.terminal_tables import instant, number, plain, show_table
 
 if TYPE_CHECKING:
     from sqs_api.operators.redrive_answers import PlannedTarget, RedrivePlan

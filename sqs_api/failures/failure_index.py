@@ -17,7 +17,7 @@ from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
 from cluster.shards.shard_report import News
 from sqs_api.admin.every_host import EveryHost
-from sqs_api.failures.counted import Counted, Group
+from sqs_api.failures.counted_failures import Counted, Group
 from sqs_api.failures.queue_pass import QueuePass
 from sqs_api.gateway.sealer import Sealer
 from sqs_api.parts import Feature, Process

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from sqs_api.failures.counted import Counted, Dead
+from sqs_api.failures.counted_failures import Counted, Dead
 from visibility.content.content import unpack
 from visibility.content.failures import Failure, failure_of
 from visibility.contract.errors import QueueError, ServiceUnavailable

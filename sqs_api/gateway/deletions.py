@@ -24,7 +24,7 @@ from cluster.shards.router import Router
 from cluster.shards.shard_report import QueueReport
 from visibility.contract.errors import QueueError
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.on_delete import outlive
+from visibility.contract.on_delete_tag import outlive
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Progress
 from visibility.rules.kept_queues import DropQueue, RestoreMessages

@@ -44,7 +44,7 @@ from sqs_api.operators.oidc_provider import (
     SignInRefused,
     claim_of,
 )
-from sqs_api.operators.roles import ROLES, Role
+from sqs_api.operators.role_policies import ROLES, Role
 from sqs_api.settings.config import Settings
 from sqs_api.settings.sign_in_settings import roles_in
 from visibility.contract.errors import QueueError

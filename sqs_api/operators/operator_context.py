@@ -18,7 +18,7 @@ from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.payload import Payloads
 from sqs_api.gateway.queue_actions import QueueActions
 from sqs_api.gateway.sealer import Sealer
-from sqs_api.operators.arrivals import Arrivals
+from sqs_api.operators.arrival_counts import Arrivals
 from sqs_api.operators.marks import Marks
 from sqs_api.operators.permission_answers import FindKey
 from sqs_api.operators.readings import Readings

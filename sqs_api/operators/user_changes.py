@@ -13,7 +13,7 @@ from cluster.keys.identity_store import IdentityStore
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import MANAGE_USERS, Route
 from sqs_api.operators.operator_context import OperatorContext
-from sqs_api.operators.roles import ROLES, role_of
+from sqs_api.operators.role_policies import ROLES, role_of
 from sqs_api.operators.user_answers import account_of, user_of
 from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 

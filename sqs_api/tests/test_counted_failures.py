@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 import pytest
 
-from sqs_api.failures import counted
-from sqs_api.failures.counted import GROUPS_MAX, OTHER_SOURCES, SOURCES_MAX, Counted, Dead
+from sqs_api.failures import counted_failures
+from sqs_api.failures.counted_failures import GROUPS_MAX, OTHER_SOURCES, SOURCES_MAX, Counted, Dead
 from sqs_api.failures.times import SPANS_MAX, Times
 from visibility.content.failures import Failure
 
@@ -30,7 +30,7 @@ def shown(counts: Counted) -> dict[str, int]:
 def test_counts_are_those_of_the_messages_that_are_there(seed: int) -> None:
     random = Random(seed)
     counts, model = Counted(), dict[int, Dead]()
-    with patch.object(counted, "_CHUNK", 8):
+    with patch.object(counted_failures, "_CHUNK", 8):
         for _ in range(3_000):
             sequence = random.randrange(600)
             if random.random() < (0.7 if len(model) < 300 else 0.3):

@@ -23,9 +23,9 @@ from cluster.shards.shard_report import ArchiveLimits
 from cluster.tests.virtual_time import CountingEntropy, some_secrets
 from cluster.tests.world import state_of
 from sqs_api.archiving import exporter as exporter_module
-from sqs_api.archiving import schedule as schedule_module
+from sqs_api.archiving import job_schedule as schedule_module
 from sqs_api.archiving.exporter import _WORKER, Exporter, ExportFailed, InLake
-from sqs_api.archiving.schedule import Schedule
+from sqs_api.archiving.job_schedule import Schedule
 from sqs_api.archiving.service import archive_limits
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.settings.config import Settings

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from sqs_api.commands.tables import plain, span
+from sqs_api.commands.terminal_tables import plain, span
 from sqs_api.tests.commands import Said, run
 from sqs_api.tests.operators import Operators, latest_redrive, make_dead_letters
 from sqs_api.tests.served import Served, serving

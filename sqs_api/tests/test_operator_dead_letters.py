@@ -9,7 +9,7 @@ from typing import Any
 
 from sqs_api.cloudwatch.metric_actions import Found, Wanted
 from sqs_api.cloudwatch.metric_statistics import Datapoint
-from sqs_api.operators.arrivals import Arrivals
+from sqs_api.operators.arrival_counts import Arrivals
 from sqs_api.operators.dead_letter_answers import severity
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.operators import Operators, add_user, make_dead_letters

@@ -36,7 +36,7 @@ from sqs_api.http.server import Server
 from sqs_api.node import start_node
 from sqs_api.owner import Owner
 from sqs_api.parts import Process, parts_of
-from sqs_api.records import Records, open_records
+from sqs_api.service_records import Records, open_records
 from sqs_api.settings.config import AuthMode, Settings
 from sqs_api.shards import Shards
 from sqs_api.single_host import OwnStores, open_single_host

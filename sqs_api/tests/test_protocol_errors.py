@@ -44,7 +44,8 @@ def test_every_row_belongs_to_an_error_class() -> None:
 
 
 def subclasses(kind: type) -> list[type]:
-    return [each for one in kind.__subclasses__() for each in (one, *subclasses(one))]
+    found: list[type] = type.__subclasses__(kind)
+    return [*found, *(each for one in found for each in subclasses(one))]
 
 
 def test_no_two_errors_share_a_name() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sqs_api.operators.roles import ROLES
+from sqs_api.operators.role_policies import ROLES
 from sqs_api.settings.config import ConfigRefused, load
 from sqs_api.settings.sign_in_settings import ROLE_NAMES, roles_in
 

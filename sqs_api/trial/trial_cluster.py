@@ -11,8 +11,15 @@ from errno import EADDRINUSE
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from cluster.clock import Clock
-from sqs_api.settings.config import AuthMode
+from cluster.clock import Clock, SystemEntropy
+from cluster.coordination.coordination import Unavailable
+from cluster.coordination.etcd_client import Access
+from cluster.coordination.etcd_coordination import EtcdCoordination
+from cluster.coordination.etcd_wire import HttpWire
+from cluster.fleet.fleet_operations import add_cluster
+from cluster.fleet.fleet_records import FLEET, Fleet, NewCluster, read_fleet
+from cluster.members.member_records import MembershipRefused
+from sqs_api.settings.config import CLUSTER_SHARDS, AuthMode
 from sqs_api.trial.child import Child
 from sqs_api.trial.layout import (
     BALANCER,
@@ -33,7 +40,6 @@ from sqs_api.trial.programs import (
     etcd_program,
     host,
 )
-from sqs_api.trial.second_cluster import add_second_cluster
 
 _START_S = 60.0
 _LOOK_S = 0.1
@@ -41,6 +47,8 @@ _STOP_S = 30.0
 """Longer than a host takes: it finishes running requests for up to 10 s."""
 _ANSWER_S = 2.0
 _STOPPING_ANSWER_S = 0.5
+_PREFIX = "holdfast/holdfast/"
+_SECOND_CLUSTER = 2
 
 
 class TrialCluster:
@@ -93,7 +101,7 @@ class TrialCluster:
         )
         await self._start_hosts(HOSTS)
         if layout.kept.is_fleet:
-            await add_second_cluster(layout, self._clock)
+            await _add_second_cluster(layout, self._clock)
             await self._start_hosts(SECOND)
             await self._start_hosts((GATEWAY,))
         if self._balancer is not None:
@@ -206,3 +214,29 @@ async def _answer(page: str, tls: ssl.SSLContext | None, limit_s: float) -> byte
                 writer.close()
     except OSError:  # a timeout is one
         return b""
+
+
+async def _add_second_cluster(layout: Layout, clock: Clock) -> None:
+    """Write its record before its hosts start, unless it is there; the first one runs.
+    Raises TrialRefused."""
+    addresses = tuple(f"https://{layout.address(member, 'client')}" for member in MEMBERS)
+    root = EtcdCoordination(
+        Access(addresses),
+        HttpWire(layout.etcd_client.context()),
+        prefix=_PREFIX,
+        name=".trial",
+        clock=clock,
+        entropy=SystemEntropy(),
+    )
+    try:
+        found = await root.below(FLEET).read_all()
+        if isinstance(found, Unavailable):
+            raise TrialRefused(f"etcd cannot be read: {found.reason}")
+        fleet = read_fleet({each.key: each.value for each in found.records})
+        if _SECOND_CLUSTER not in fleet.clusters:
+            asked = NewCluster("", SECOND, CLUSTER_SHARDS)
+            await add_cluster(root, Fleet({}, None), asked)
+    except MembershipRefused as refusal:
+        raise TrialRefused(str(refusal)) from refusal
+    finally:
+        await root.close()

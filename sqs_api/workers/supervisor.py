@@ -29,7 +29,7 @@ from sqs_api.http.listener import listening_on
 from sqs_api.http.server import LOCAL_HOST, address_of, has_local_port, loopback_of
 from sqs_api.http.tls import Tls
 from sqs_api.parts import Process
-from sqs_api.records import Records, open_records
+from sqs_api.service_records import Records, open_records
 from sqs_api.settings.config import AuthMode, Settings, shards_of, workers_of
 from sqs_api.settings.declaring import DeclaredQueues
 from sqs_api.settings.reserve import check_folders

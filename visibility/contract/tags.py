@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from visibility.contract.delivery import DELIVERY_TAGS, check_delivery
+from visibility.contract.at_most_once_tag import DELIVERY_TAGS, check_delivery
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.length import LENGTH_TAGS
 from visibility.contract.levelling import LEVELLING_TAGS
-from visibility.contract.on_delete import ON_DELETE_TAGS
+from visibility.contract.on_delete_tag import ON_DELETE_TAGS
 from visibility.contract.own_tag import PREFIX, OwnTag
 from visibility.contract.priority import PRIORITY_TAGS
 from visibility.contract.retry_backoff import RETRY_TAGS

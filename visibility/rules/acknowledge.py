@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from visibility.contract import limits
-from visibility.contract.delivery import delivers_at_most_once
+from visibility.contract.at_most_once_tag import delivers_at_most_once
 from visibility.contract.errors import (
     Departing,
     InvalidParameterValue,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import islice
 
-from visibility.contract.delivery import delivers_at_most_once
+from visibility.contract.at_most_once_tag import delivers_at_most_once
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import TAKEN_UNTIL_MS
 from visibility.contract.model import QueueDefinition, QueueSettings, Receipt, Request

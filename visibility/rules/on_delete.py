@@ -13,7 +13,7 @@ import msgspec
 from visibility.contract.death import QUEUE_DELETED
 from visibility.contract.limits import TAKEN_UNTIL_MS
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.on_delete import outlive
+from visibility.contract.on_delete_tag import outlive
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Progress
 from visibility.contract.stored_message import Lease, StoredMessage
