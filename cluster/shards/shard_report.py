@@ -127,6 +127,8 @@ class QueueReport(msgspec.Struct, frozen=True):
     purged: int
     moved_in: int
     moved_out: int
+    late: int
+    clocks_ahead: int
     oldest: OldestMessages | None = None
     """None if it was not requested, the shard is not ready, or rows cannot be read."""
     groups: GroupGauges | None = None
@@ -161,6 +163,8 @@ COUNTS = (
     "purged",
     "moved_in",
     "moved_out",
+    "late",
+    "clocks_ahead",
 )
 """The fields of a QueueReport that count from the time the shard was loaded."""
 
@@ -292,6 +296,8 @@ def _report(queue: QueueState) -> QueueReport:
         counts.moved_out,
         deaths=dict(counts.deaths),
         rescued=queue.rescued,
+        late=counts.late,
+        clocks_ahead=counts.clocks_ahead,
     )
 
 

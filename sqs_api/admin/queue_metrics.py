@@ -87,6 +87,16 @@ _COUNTERS = {
         "messages_moved_out",
         "Messages that went to another queue, also as dead letters.",
     ),
+    "late": (
+        "messages_late",
+        "Messages that came too late for their place in the order of their senders' clocks "
+        "(holdfast:order).",
+    ),
+    "clocks_ahead": (
+        "sender_clocks_ahead",
+        "Messages whose sender's clock was ahead, in a queue with holdfast:order: they count as "
+        "sent when they arrived.",
+    ),
 }
 """Name and text by the field of a QueueReport."""
 _OF_THE_GATEWAY = {

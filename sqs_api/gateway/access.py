@@ -34,6 +34,7 @@ from visibility.contract.errors import KmsAccessDenied, QueueDoesNotExist
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn, queue_address
 from visibility.contract.operations import Operation
+from visibility.contract.sender_order import LATE_QUEUE_TAG
 
 _Admitted = tuple[Caller, type[Operation], int, int]
 """Caller, operation, id and version of a queue."""
@@ -159,12 +160,24 @@ class Access:
         if needs is None:
             url: str = operation.queue_url or ""  # type: ignore[attr-defined]
             self.queue(operation, url, asker.caller, asker.sender, asker.headers)
+            if isinstance(operation, op.TagQueue):
+                self._check_late_queue(operation.tags or {}, operation, asker)
             return
         request = _Request(self, asker, operation)
         for permission, arn in needs(operation, asker.caller):
             self._check_arn(request, permission, arn, asker.caller)
         if isinstance(operation, op.StartMessageMoveTask):
             self._check_move(request, operation, asker.caller)
+        elif isinstance(operation, op.CreateQueue):
+            self._check_late_queue(operation.tags_on_create or {}, operation, asker)
+
+    def _check_late_queue(
+        self, tags: Mapping[str, str], operation: Operation, asker: Asker
+    ) -> None:
+        """Check that a caller who names a late queue may send to it."""
+        if LATE_QUEUE_TAG in tags:
+            request = _Request(self, asker, operation)
+            self._check_arn(request, MOVE_DESTINATION, tags[LATE_QUEUE_TAG], asker.caller)
 
     def _check_move(
         self, request: _Request, operation: op.StartMessageMoveTask, caller: Caller

@@ -183,6 +183,30 @@ async def test_tags_of_a_new_queue_need_a_permission_of_their_own(service: Servi
     assert (tagged.status, untagged.status) == (403, 200)
 
 
+async def test_who_names_a_late_queue_may_send_to_it(service: Service) -> None:
+    await _as(service, ACCOUNT, "CreateQueue", QueueName="late")
+    late = ARN[:-1] + "late"
+    sends = ALL | {"Action": "sqs:SendMessage", "Resource": late}
+    tags = [ALL | {"Action": f"sqs:{name}"} for name in ("TagQueue", "CreateQueue")]
+    service.access.replace(Identities([_user("ann", *tags), _user("bob", *tags, sends)]))
+    order = {"holdfast:order": "sender-clock", "holdfast:order-window": "5"}
+    given = order | {"holdfast:late-queue": late}
+
+    statuses = [
+        [
+            (await _as(service, f"{ACCOUNT}/{who}", action, **members)).status
+            for action, members in (
+                ("TagQueue", {"QueueUrl": QUEUE, "Tags": order}),
+                ("TagQueue", {"QueueUrl": QUEUE, "Tags": given}),
+                ("CreateQueue", {"QueueName": who, "tags": given}),
+            )
+        ]
+        for who in ("ann", "bob")
+    ]
+
+    assert statuses == [[200, 403, 403], [200, 200, 200]]
+
+
 async def test_a_move_needs_permissions_on_both_ends(service: Service) -> None:
     await _as(service, ACCOUNT, "CreateQueue", QueueName="d")
     destination = ARN[:-1] + "d"

@@ -11,6 +11,7 @@ from zlib import crc32
 
 from visibility.contract.limits import IN_FLIGHT_MAX, MESSAGE_RETENTION_PERIOD, Range
 from visibility.contract.own_tag import OwnTag
+from visibility.contract.sender_order import ORDER_TAG
 
 RECEIVE_RATE_TAG = "holdfast:receive-rate"
 MAX_IN_FLIGHT_TAG = "holdfast:max-in-flight"
@@ -56,7 +57,7 @@ def keeps_whole(own_tags: Mapping[str, str]) -> str | None:
         value = own_tags.get(key)
         if value is not None and int(value) < least:
             return f"tag {key} is below {least}"
-    return None
+    return f"tag {ORDER_TAG} needs one line" if ORDER_TAG in own_tags else None
 
 
 def rate_room(own_tags: Mapping[str, str], paced_until_us: int, now_us: int, parts: int) -> int:

@@ -176,7 +176,7 @@ class Content(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     attributes. `group` and `deduplication` are digests (see `id_digests.py`), empty where the
     message has no group or is not deduplicated. `deliver_at_ms` is the instant from which a
     scheduled message can be received, `ttl_ms` its own time to live, `level` its priority (see
-    `priority.py`); 0 for others.
+    `priority.py`), `sent_at_ms` the time of its sender's clock; 0 for others.
     """
 
     data: bytes
@@ -190,6 +190,7 @@ class Content(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     deliver_at_ms: int = 0
     ttl_ms: int = 0
     level: int = 0
+    sent_at_ms: int = 0
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):

@@ -45,6 +45,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     size: int = 0
     sized_from: int = -1
     rescued: int = 0
+    passed_ms: int = 0
 
 
 class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):

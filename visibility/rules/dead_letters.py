@@ -140,7 +140,7 @@ class DeadLetters:
         target, that is full, or it may go no further: then it stays.
 
         `lease` is the one that ended; `waits` means that the message is in its group's line. A
-        delayed one has its key, `due_ms`.
+        delayed one has its key, `due_ms`, and does not wait for a key that opens it.
         """
         target = self._target
         assert target is not None
@@ -152,6 +152,8 @@ class DeadLetters:
         try:
             sealed = self._shard.sealing.sealed_for(message, target)
         except ServiceUnavailable:
+            if due_ms >= 0:
+                return False
             self._keep(message)
             return True
         except QueueError:
@@ -161,9 +163,7 @@ class DeadLetters:
         ):
             return False
         if self._departures is not None:
-            return self._depart(
-                self._departures, lease, message, sealed, waits=waits, due_ms=due_ms
-            )
+            return self._depart(self._departures, lease, message, sealed, waits, due_ms)
         if waits and message.group:
             self.source_book.leave(message.group, lease.sequence)
         elif due_ms >= 0 and message.group:
@@ -196,7 +196,6 @@ class DeadLetters:
         lease: Lease,
         message: StoredMessage,
         sealed: StoredMessage,
-        *,
         waits: bool,
         due_ms: int,
     ) -> bool:

@@ -21,6 +21,7 @@ from visibility.contract.results import (
     SendMessageResult,
 )
 from visibility.contract.schedule import SCHEDULED_MAX
+from visibility.contract.sender_order import window_ms
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rows.row_values import Remembered
@@ -60,7 +61,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     if (
         _is_plain(queue, content)
         and not (delay_s or definition.settings.delay_ms)
-        and (not definition.settings.own_tags or has_room(queue, definition, content.size))
+        and (not definition.settings.own_tags or _just_joins(queue, definition, content))
     ):
         message_id, number, now_ms = stamp.message_id(), None, stamp.now_ms
         if own_tags := definition.settings.own_tags:
@@ -155,10 +156,18 @@ def _is_plain(queue: QueueState, content: Content) -> bool:
     return not (content.group or queue.ready_groups.total or content.deliver_at_ms)
 
 
+def _just_joins(queue: QueueState, definition: QueueDefinition, content: Content) -> bool:
+    """True if the queue's tags let a plain message join the line, and push none out for it."""
+    if window_ms(definition.settings.own_tags):
+        return False
+    return has_room(queue, definition, content.size)
+
+
 class Sending:
     """The messages of one request, collected."""
 
     __slots__ = (
+        "_ahead",
         "_book",
         "_delayed",
         "_ends_ms",
@@ -172,6 +181,7 @@ class Sending:
         "_settings",
         "_stamp",
         "_waiting",
+        "_window_ms",
         "duplicates",
     )
 
@@ -198,6 +208,9 @@ class Sending:
         settings = definition.settings
         self._plain = not (queue.ready_groups.total or settings.delay_ms or settings.own_tags)
         """True while a message without a group or delay of its own just joins the line."""
+        self._window_ms = window_ms(settings.own_tags)
+        self._ahead = 0
+        """Messages of senders whose clock is ahead."""
         self._waiting: list[StoredMessage] = []
         self._delayed: list[StoredMessage] = []
         self._ends_ms: list[int] = []
@@ -235,6 +248,11 @@ class Sending:
         message_id = accepted_as or self._stamp.message_id()
         group = self._book.group_of(content.group)
         due_ms, clock_ms = self._due_ms(content, delay_s, is_accepted=accepted_as is not None)
+        sender_ms = 0
+        if self._window_ms:
+            sender_ms = min(content.sent_at_ms or now_ms, now_ms)
+            due_ms = sender_ms + self._window_ms
+            self._ahead += content.sent_at_ms > now_ms
         message = StoredMessage(
             message_id,
             now_ms,
@@ -245,6 +263,7 @@ class Sending:
             clock_ms=clock_ms,
             expires_ms=self._expires_ms(content, due_ms),
             level=joining_level(self._settings.own_tags, content.level),
+            sender_ms=sender_ms,
         )
         if due_ms is None:
             sequence = self._queue.next_sequence + len(self._waiting)
@@ -316,7 +335,9 @@ class Sending:
             events.append(MessagesSent(queue_id, first, self._waiting))
         if self._delayed:
             behind = first + len(self._waiting)
-            events.append(MessagesDelayed(queue_id, behind, self._ends_ms, self._delayed))
+            events.append(
+                MessagesDelayed(queue_id, behind, self._ends_ms, self._delayed, self._ahead)
+            )
         if self._fresh:
             events.append(DeduplicationRecorded(queue_id, list(self._fresh.items())))
         return tuple(events)

@@ -279,6 +279,7 @@ class _Transaction:
             content.deduplication,
             content.deliver_at_ms,
             content.ttl_ms,
+            content.sent_at_ms,
         )
         self._departures.add(no_lease(0, message), message, target, message, sent=sent)
 

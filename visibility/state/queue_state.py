@@ -52,6 +52,10 @@ class Counts(msgspec.Struct):
     expired: int = 0
     dropped: int = 0
     """Messages that made room for others."""
+    late: int = 0
+    """Messages that came too late for their place in the order of their senders' clocks."""
+    clocks_ahead: int = 0
+    """Messages of senders whose clock was ahead, in such a queue."""
     purged: int = 0
     moved_in: int = 0
     moved_out: int = 0
@@ -220,6 +224,9 @@ class QueueState:
     taken: dict[int, None] = field(default_factory=dict)
     """Sequences of messages in flight that no one receives again, the first received first."""
     delayed: int = 0
+    passed_ms: int = 0
+    """The latest time of a sender's clock of the messages that ended their wait, in a queue in that
+    order. It survives a purge."""
     size: int = 0
     """Bytes of its messages in any state, as AWS counts them, of sequences from `sized_from` on."""
     sized_from: int = 0
@@ -358,6 +365,7 @@ class QueueState:
             self.size,
             self.sized_from,
             self.rescued,
+            self.passed_ms,
         )
         spans = {span: self.spans.get(span, 0) for span in self.changed_spans}
         write_queue(changes, self.queue_id, row, spans)
@@ -378,6 +386,7 @@ class QueueState:
         queue.continues = row.continues
         queue.first_sequence = row.first_sequence
         queue.delayed = row.delayed
+        queue.passed_ms = row.passed_ms
         queue.ready_groups.restore(row.listed)
         queue.aliases = row.aliases
         queue.remembered_ms = row.remembered_ms
