@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 from compat_tests.facade import Client, counts, create_fifo_queue, eventually, receive, refusal
+from compat_tests.test_deaths import CAUSE
 
 ORDER = {"holdfast:order": "sender-clock", "holdfast:order-window": "1000"}
 
@@ -65,10 +67,14 @@ def test_what_is_late_goes_to_the_late_queue(sqs: Client, url: str, late: str) -
     assert [each["Body"] for each in receive(sqs, url, WaitTimeSeconds=20)] == ["1500"]
     eventually(lambda: counts(sqs, late) == (1, 0, 0))
     (message,) = sqs.call(
-        "ReceiveMessage", QueueUrl=late, AttributeNames=["All"], MessageAttributeNames=["All"]
+        "ReceiveMessage",
+        QueueUrl=late,
+        AttributeNames=["All", CAUSE],
+        MessageAttributeNames=["All"],
     )["Messages"]
     assert message["Body"] == "60000"
     assert message["Attributes"]["DeadLetterQueueSourceArn"] == arn_of(sqs, url)
+    assert json.loads(message["Attributes"][CAUSE])["cause"] == "late"
     assert list(message["MessageAttributes"]) == ["holdfast.sent-at"]
 
 

@@ -7,6 +7,7 @@ import pytest
 from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver, Reply
 from cluster.tests.shard_pair import ShardPair, in_shard
+from visibility.contract.death import LATE, Death
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt
 from visibility.rules import pulse
@@ -174,7 +175,10 @@ def test_what_comes_after_a_later_one_joined_goes_to_the_late_queue() -> None:
     ordered.send(("late", -1), ("as old", 0), ("next", 5))
 
     assert ordered.received() == ["on time", "as old"]
-    assert ordered.received(ordered.late) == ["late"]
+    found = ordered.driver.submit(prepared.receive(ordered.late)).deliveries.messages
+    assert [(each.data, each.death) for each in found] == [
+        (b"late", Death(LATE, START_MS + WINDOW_MS, 1))
+    ]
     ordered.driver.pass_time(5)
     assert ordered.received() == ["next"]
     assert ordered.late_and_ahead == (1, 0)
