@@ -104,7 +104,7 @@ ENDED_TASK = MoveTask(
 )
 COUNT = 4_096
 ARCHIVED = ArchivedMessage("arn:q", "expired", 1_700_000_000_000, 300, 2, 5, MESSAGE)
-BATCH = SealedBatch(300, 70_000, 70_001, 9, 1_700_000_000_000)
+BATCH = SealedBatch(300, 70_000, 70_001, 9, 1_700_000_000_000, {"123456789012": 9})
 ANSWERS = AnswersRow(
     [f"request-{number}" for number in range(6)],
     [
@@ -116,7 +116,7 @@ ANSWERS = AnswersRow(
         ShortFailures([("0", "InvalidParameterValue", "no")]),
     ],
 )
-ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
+ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4, {"123456789012": 9})
 SENT_ELSEWHERE = SentElsewhere(GROUP, 5, GROUP, 1_700_000_000_000, 60_000, 1_700_000_000_001)
 DEPARTURE = Departure(
     GROUP,
@@ -284,11 +284,14 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "batch": (
         BATCH,
-        "011a8bf62795cd012cce00011170ce0001117109cf0000018bcfe56800",
+        "0109db98d596cd012cce00011170ce0001117109cf0000018bcfe5680081ac31323334353637383930313209",
     ),
     "archive": (
         ARCHIVE,
-        "01c1d4107e98a23566ce00011170cd012ccd012bce0001116f09cf0000018bcfe5680004",
+        "01"
+        "a9dab43b"
+        "99a23566ce00011170cd012ccd012bce0001116f09cf0000018bcfe568000481"
+        "ac31323334353637383930313209",
     ),
     "answers": (
         ANSWERS,

@@ -228,6 +228,10 @@ class Definitions(Protocol):
     def highest_queue_id(self) -> int:
         """The last id that was issued, as far as this host knows."""
 
+    @property
+    def accounts(self) -> int:
+        """The number of accounts that have queues."""
+
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
         """The queue or part with this id, None if it was deleted."""
 

@@ -24,7 +24,7 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.time_to_live import expiry
-from visibility.rules.archive_batches import ROW_BYTES, hand_over, takes_expired
+from visibility.rules.archive_batches import ROW_BYTES, hand_over, has_room, takes_expired
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesExpired, MessagesMoved, Move
@@ -179,11 +179,10 @@ class DeadLetters:
 
     def _end(self, lease: Lease, message: StoredMessage) -> bool:
         """Hand a message to the archive; False if that does not take it."""
-        archive = self._shard.archive
         messages = [message, *(each for _, each in self._ended.values())]
         size = sum(len(each.data) + ROW_BYTES for each in messages)
         is_taken = takes_expired(self._shard, self._queue.settings)
-        if not is_taken or archive.size + size > archive.size_max:
+        if not is_taken or not has_room(self._shard, self._queue, size):
             return False
         self.source_book.leave_all([lease])
         self._ended[lease.sequence] = lease, message

@@ -56,6 +56,10 @@ class KnownQueues:
     def highest_queue_id(self) -> int:
         return max([self.issued, *self.queues, *self.purged])
 
+    @property
+    def accounts(self) -> int:
+        return len({queue.account for queue in self.queues.values()})
+
     def continued(self) -> list[tuple[int, int]]:
         return sorted(self.purged.items())
 
