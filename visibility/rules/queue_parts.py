@@ -17,6 +17,7 @@ from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MessagesFound, PartReading
+from visibility.contract.priority import is_strict
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
@@ -185,7 +186,8 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     ready = queue.ready_groups.total if queue.fifo else queue.visible
     if ready > 0 and not is_over and queue.in_flight < in_flight_max(definition):
         if not definition.settings.own_tags or receive_room(queue, definition, stamp.now_ms) > 0:
-            return MessagesFound(ready), ()
+            first = queue.first_place if is_strict(definition.settings.own_tags) else 0
+            return MessagesFound(ready, first), ()
         hold_back(shard, queue, definition, stamp.now_ms)
     return (NoAnswer.PARK if operation.wait_time_seconds else without_messages(queue)), ()
 

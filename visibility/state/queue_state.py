@@ -19,6 +19,7 @@ import msgspec
 
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
+from visibility.contract.priority import place_of
 from visibility.contract.stored_message import Hold, Lease, StoredMessage, death_of
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
@@ -316,6 +317,19 @@ class QueueState:
         """Number of a standard queue's untouched messages that are on disk only, and not passed
         by."""
         return self.waiting - self.in_levels - len(self.window) - self.passed
+
+    @property
+    def first_place(self) -> int:
+        """The place of the first message that a receive could take with strict priority
+        (`priority.place_of`), 0 if there is none."""
+        levels = set(self.levels)
+        levels.update(level for level in self.visible_again if self._has_again(level))
+        if self.waiting > sum(level.waiting for level in self.levels.values()):
+            levels.add(0)
+        return max(map(place_of, levels), default=0)
+
+    def _has_again(self, level: int) -> bool:
+        return next(self.visible_again_of(level), None) is not None
 
     @property
     def lines(self) -> list[QueueState | Level]:
