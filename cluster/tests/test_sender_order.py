@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from cluster.tests.consistency import check_rows
@@ -60,7 +61,7 @@ class Ordered:
     def late_and_ahead(self) -> tuple[int, int]:
         """Messages that were late, and those of clocks that were ahead."""
         counts = self.driver.state.queue(self.queue.queue_id).counts
-        return counts.late, counts.clocks_ahead
+        return counts.late, sum(counts.clocks_ahead.values())
 
     def retag(self, tags: dict[str, str]) -> None:
         """Change the queue's tags."""
@@ -131,6 +132,20 @@ def test_a_clock_ahead_counts_as_the_time_of_the_arrival() -> None:
 
     assert ordered.received() == ["ahead", "after", "ahead again"]
     assert ordered.late_and_ahead == (0, 2)
+
+
+def test_clocks_ahead_are_counted_by_sender() -> None:
+    ordered = Ordered()
+    for number in [*range(30), 1]:
+        caller = msgspec.structs.replace(prepared.CALLER, user=str(number))
+        request = prepared.send(ordered.queue, "x", sent_at_ms=START_MS + MINUTE)
+        ordered.driver.submit(msgspec.structs.replace(request, caller=caller))
+
+    counted = ordered.driver.state.queue(ordered.queue.queue_id).counts.clocks_ahead
+
+    assert counted.pop("(others)") == 10
+    arns = {f"arn:aws:iam::{prepared.ACCOUNT}:user/{number}": 1 for number in range(20)}
+    assert counted == arns | {f"arn:aws:iam::{prepared.ACCOUNT}:user/1": 2}
 
 
 def test_the_time_to_live_begins_with_the_end_of_the_wait() -> None:

@@ -53,6 +53,10 @@ _DEATHS = (
     "Dead letters that came to the queue, by cause; with hops those that moved by themselves too "
     "often and went from it to the archive."
 )
+_CLOCKS_AHEAD = (
+    "Messages whose sender's clock was ahead, by sender, in a queue with holdfast:order: they "
+    "count as sent when they arrived."
+)
 _DEAD_LETTERS = "Messages in a dead-letter queue, whatever their state; other queues have none."
 _AGES = {
     "stored_ms": (
@@ -91,11 +95,6 @@ _COUNTERS = {
         "messages_late",
         "Messages that came too late for their place in the order of their senders' clocks "
         "(holdfast:order).",
-    ),
-    "clocks_ahead": (
-        "sender_clocks_ahead",
-        "Messages whose sender's clock was ahead, in a queue with holdfast:order: they count as "
-        "sent when they arrived.",
     ),
 }
 """Name and text by the field of a QueueReport."""
@@ -252,6 +251,13 @@ def families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:
         for cause, messages in sample.report.deaths.items():
             deaths.add_metric((*labels, cause), messages)
     yield deaths
+    ahead = CounterMetricFamily(
+        "holdfast_queue_sender_clocks_ahead", _CLOCKS_AHEAD, labels=(*_LABELS, "sender")
+    )
+    for labels, sample, _ in seen:
+        for sender, messages in sample.report.clocks_ahead.items():
+            ahead.add_metric((*labels, sender), messages)
+    yield ahead
     yield from _age_families(seen, now_ms)
     for field, (name, text) in _COUNTERS.items():
         counter = CounterMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)

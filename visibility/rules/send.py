@@ -80,7 +80,8 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
         duplicates = 0
     else:
-        sending = Sending(shard, queue, definition, stamp, request.parts)
+        sender = request.caller.arn
+        sending = Sending(shard, queue, definition, stamp, request.parts, sender=sender)
         try:
             message_id, number = sending.send(content, delay_s)
         except OverLimit:
@@ -108,7 +109,8 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     if shard.parts:
         check_open(shard, request.queue)
     queue = shard.queue(request.queue.queue_id)
-    sending = Sending(shard, queue, request.queue, stamp, request.parts)
+    sender = request.caller.arn
+    sending = Sending(shard, queue, request.queue, stamp, request.parts, sender=sender)
     result = batch_result(operation.entries, request.parts, sending.send)
     duplicates = sending.duplicates
     if request.queue.settings.own_tags:
@@ -178,6 +180,7 @@ class Sending:
         "_plain",
         "_queue",
         "_room",
+        "_sender",
         "_settings",
         "_stamp",
         "_waiting",
@@ -194,9 +197,12 @@ class Sending:
         parts: Sequence[object],
         *,
         makes_room: bool = True,
+        sender: str = "",
     ) -> None:
         """`parts` includes the contents to send; what is above a limit of the queue may push out
-        others if it `makes_room`. Raises DamagedRecord."""
+        others if it `makes_room`. `sender` is an ARN, empty if it is unknown. Raises
+        DamagedRecord."""
+        self._sender = sender
         self._queue = queue
         self._settings = definition.settings
         self._stamp = stamp
@@ -335,9 +341,10 @@ class Sending:
             events.append(MessagesSent(queue_id, first, self._waiting))
         if self._delayed:
             behind = first + len(self._waiting)
-            events.append(
-                MessagesDelayed(queue_id, behind, self._ends_ms, self._delayed, self._ahead)
+            delayed = MessagesDelayed(
+                queue_id, behind, self._ends_ms, self._delayed, self._ahead, self._sender
             )
+            events.append(delayed)
         if self._fresh:
             events.append(DeduplicationRecorded(queue_id, list(self._fresh.items())))
         return tuple(events)

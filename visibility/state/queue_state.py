@@ -28,6 +28,9 @@ from visibility.state.fairness import Fairness
 from visibility.state.levels import Level
 from visibility.state.ready_groups import ReadyGroups
 
+OTHERS = "(others)"
+_SENDERS_MAX = 20
+"""Senders of a queue that are counted apart."""
 NEVER_MS = 1 << 62
 """Later than any time."""
 BUCKETS_PER_DOUBLING = 8
@@ -55,8 +58,6 @@ class Counts(msgspec.Struct):
     """Messages that made room for others."""
     late: int = 0
     """Messages that came too late for their place in the order of their senders' clocks."""
-    clocks_ahead: int = 0
-    """Messages of senders whose clock was ahead, in such a queue."""
     purged: int = 0
     moved_in: int = 0
     moved_out: int = 0
@@ -70,6 +71,16 @@ class Counts(msgspec.Struct):
     deaths: dict[str, int] = {}
     """Those of `moved_in` that are dead letters, by cause; with HOPS those that went from here to
     the archive instead."""
+
+    clocks_ahead: dict[str, int] = {}
+    """Messages whose sender's clock was ahead, in such a queue, by the sender's ARN; of further
+    senders under OTHERS."""
+
+    def add_ahead(self, sender: str, messages: int) -> None:
+        """Count messages of a sender whose clock is ahead."""
+        if sender not in self.clocks_ahead and len(self.clocks_ahead) >= _SENDERS_MAX:
+            sender = OTHERS
+        self.clocks_ahead[sender] = self.clocks_ahead.get(sender, 0) + messages
 
     def add_death(self, message: StoredMessage) -> None:
         """Count a message that came from another queue, if it is a dead letter."""
