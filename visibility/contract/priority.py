@@ -20,6 +20,8 @@ STRICT = "strict"
 DEFAULT_PRIORITY = 4
 LEVELS = 10
 """Number of priorities: 0 to 9."""
+HIGHEST_LEVEL = LEVELS
+"""The level of messages with the highest priority."""
 _PRIORITIES = Range(0, LEVELS - 1)
 
 PRIORITY_TAGS = (

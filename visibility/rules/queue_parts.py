@@ -25,7 +25,7 @@ from visibility.rows.row_keys import PART, number_of, row_key
 from visibility.rows.row_values import THE_SHARD, PartRow
 from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.events import Event
-from visibility.rules.levelling import hold_back, receive_room, without_messages
+from visibility.rules.levelling import hold_back, lets_some_go, without_messages
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.remembered_ids import REMEMBERED_MS
 from visibility.rules.tables import (
@@ -185,7 +185,7 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     is_over = gives_nothing(shard, queue, stamp.now_ms)
     ready = queue.ready_groups.total if queue.fifo else queue.visible
     if ready > 0 and not is_over and queue.in_flight < in_flight_max(definition):
-        if not definition.settings.own_tags or receive_room(queue, definition, stamp.now_ms) > 0:
+        if not definition.settings.own_tags or lets_some_go(queue, definition, stamp.now_ms):
             first = queue.first_place if is_strict(definition.settings.own_tags) else 0
             return MessagesFound(ready, first), ()
         hold_back(shard, queue, definition, stamp.now_ms)

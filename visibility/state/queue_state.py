@@ -19,7 +19,7 @@ import msgspec
 
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
-from visibility.contract.priority import place_of
+from visibility.contract.priority import HIGHEST_LEVEL, place_of
 from visibility.contract.stored_message import Hold, Lease, StoredMessage, death_of
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
@@ -338,6 +338,11 @@ class QueueState:
         if self.waiting > sum(level.waiting for level in self.levels.values()):
             levels.add(0)
         return max(map(place_of, levels), default=0)
+
+    @property
+    def has_highest(self) -> bool:
+        """True if a receive could take a message of the highest priority."""
+        return HIGHEST_LEVEL in self.levels or self._has_again(HIGHEST_LEVEL)
 
     def _has_again(self, level: int) -> bool:
         return next(self.visible_again_of(level), None) is not None
