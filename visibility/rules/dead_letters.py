@@ -200,15 +200,15 @@ class DeadLetters:
     ) -> bool:
         target = self._target
         assert target is not None
-        if not departures.has_room:
+        if shares_out(target):
+            target = target.part_for(message.group)
+        if not departures.has_room_for(target):
             return False
         if waits and message.group:
             self.source_book.depart(message.group, lease.sequence)
         elif due_ms >= 0 and message.group:
             self.source_book.end_delay(message.group)
         before = departures.size
-        if shares_out(target):
-            target = target.part_for(message.group)
         arriving = self._moved(lease, sealed, target)
         departures.add(lease, message, target, arriving, due_ms=due_ms)
         self._size += departures.size - before
