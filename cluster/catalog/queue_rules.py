@@ -53,6 +53,7 @@ from visibility.contract.on_delete_tag import ON_DELETE_TAG
 from visibility.contract.permissions import with_permission, without_permission
 from visibility.contract.queue_policy import check_policy_of_queue
 from visibility.contract.redrive_policies import redrive_allowed, redrive_refusal
+from visibility.contract.sender_order import LATE_QUEUE_TAG, check_delay, takes_late
 from visibility.contract.tags import (
     DELETION_PROTECTION_TAG,
     PROTECT_ON,
@@ -124,6 +125,7 @@ def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decisio
             f"{differs}"
         )
     _check_redrive_policy(view, new.name, new.attributes, complete)
+    check_delay(complete, new.tags)
     freed_at_ms = view.freed_at_ms.get(new.name)
     if freed_at_ms is not None and _is_within(waits.deleted_name_ms, freed_at_ms, now_ms):
         raise QueueDeletedRecently()
@@ -144,6 +146,7 @@ def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decisio
         settings=settings_of(complete, new.tags),
         deduplication_scope=complete.get("DeduplicationScope", ""),
     )
+    _check_late_queue(view, queue, new.tags)
     entries: Entries = {queue_key(new.name): queue, LAST_ID: queue_id}
     if freed_at_ms is not None:
         entries[freed_key(new.name)] = None
@@ -190,6 +193,19 @@ def _check_redrive_policy(
         )
 
 
+def _check_late_queue(view: QueueView, queue: QueueDefinition, given: Mapping[str, str]) -> None:
+    """A late queue that is given exists, and fits the queue."""
+    arn = given.get(LATE_QUEUE_TAG)
+    if arn is None:
+        return
+    late = view.queue_of_arn(arn)
+    if late is None or not takes_late(late, queue):
+        raise InvalidParameterValue(
+            f"Value {arn} for tag {LATE_QUEUE_TAG} is invalid. It must be another standard queue "
+            "of the same account and region, with no order of its own."
+        )
+
+
 # -- change ----------------------------------------------------------------------------------------
 
 
@@ -206,6 +222,7 @@ def set_attributes(
     name = name_of(current)
     _check_policy(given)
     _check_redrive_policy(view, name, given, attributes)
+    check_delay(attributes, current.tags)
     return _changed(current, now_ms, attributes=attributes)
 
 
@@ -245,9 +262,15 @@ def _with_policy(current: QueueDefinition, policy: str | None, now_ms: int) -> D
 def add_tags(
     view: QueueView, queue: QueueDefinition, tags: Mapping[str, str], now_ms: int
 ) -> Decision:
-    """New or overwritten tags. Raises QueueDoesNotExist, and what `checked_tags` raises."""
+    """New or overwritten tags.
+
+    Raises QueueDoesNotExist, InvalidParameterValue for tags that do not fit the queue, and what
+    `checked_tags` raises.
+    """
     current = _current(view, queue)
     changed = checked_tags(queue.name, current.tags, tags)
+    check_delay(current.attributes, changed)
+    _check_late_queue(view, current, tags)
     if current.parts and (reason := keeps_whole(own_tags_of(changed))):
         raise InvalidParameterValue(f"Queue {current.name} has several parts, and {reason}.")
     return _changed(current, now_ms, tags=changed)

@@ -75,6 +75,7 @@ class QueueView:
         """Time of the last purge, by the id of the queue that continues."""
         self.queues_of_shard: Counter[int] = Counter()
         """The number of queues of each shard."""
+        self._queues_of_account: Counter[str] = Counter()
         self.removed_at_ms: dict[int, int] = {}
         """Shards of clusters that were removed: no queue and no part comes to them."""
         self.draining_shards = draining_shards
@@ -111,6 +112,11 @@ class QueueView:
     def find(self, name: QueueName) -> QueueDefinition | None:
         """The queue of that name, None if there is none."""
         return self._queues.get(name)
+
+    @property
+    def accounts(self) -> int:
+        """See `Definitions`."""
+        return len(self._queues_of_account)
 
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
         """The queue with this id, None if it was deleted; a queue that can be restored counts as
@@ -293,6 +299,9 @@ class QueueView:
             self.freed_at_ms[name_in(key)] = entry
 
     def _count(self, queue: QueueDefinition, change: int) -> None:
+        self._queues_of_account[queue.account] += change
+        if not self._queues_of_account[queue.account]:
+            del self._queues_of_account[queue.account]
         self.queues_of_shard[queue.shard] += change
         for part in queue.parts[1:]:
             self.queues_of_shard[part.shard] += change

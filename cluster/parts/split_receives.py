@@ -7,6 +7,10 @@
 While receives of a queue are parked, one FindMessages is under way at each of its parts. It looks
 and waits in one decision of the shard, so no message can come between the two. It is renewed each
 second, with the parts that the queue has then.
+
+With strict priority a receive begins at the part whose first message has the highest priority, as
+far as is known: each answer tells, and while there are receives, all parts are asked ten times a
+second.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import Answer, AttemptKnown, Deliveries, MessagesFound
+from visibility.contract.priority import is_strict, place_of
 from visibility.rules.decided import NO_MESSAGES
 from visibility.rules.earlier_parts import FindAttempt
 from visibility.rules.levelling import LIMITED
@@ -44,6 +49,8 @@ WATCH_S = 1
 """Time for which a part is asked to wait for messages."""
 AGAIN_S = 0.1
 """Time until a part is asked again that failed, or had messages that no receive got."""
+FIRST_S = 0.1
+"""Time after which the parts of a queue with strict priority are asked for their first message."""
 FAILED_S = 5.0
 """Time for which receives begin at other parts than one that failed."""
 _HEARD_MAX = 100_000
@@ -97,6 +104,11 @@ class SplitReceives:
         self._is_open = True
         self._heard: dict[int, int] = {}
         """Messages to receive in parts by id, when they were last heard of."""
+        self._first: dict[int, int] = {}
+        """Places of the first messages in parts of queues with strict priority, by id, when they
+        were last heard of; see `priority.place_of`."""
+        self._first_asked_s: dict[QueueName, float] = {}
+        """Times at which the parts of such queues were asked."""
         self._failed_until_s: dict[int, float] = {}
         """Parts that failed, and the time until which receives begin elsewhere."""
 
@@ -113,7 +125,7 @@ class SplitReceives:
         elif request.operation.receive_request_attempt_id:  # type: ignore[attr-defined]
             self._find_attempt(receive, queue)
         else:
-            self._try(receive, self._drawn(queue), self._go_on)
+            self._try(receive, self._drawn(queue, receive.request), self._go_on)
         return receive
 
     def cancel(self, receive: SplitReceive) -> bool:
@@ -152,7 +164,11 @@ class SplitReceives:
                 return
             are_known = not any(map(_is_unknown, answers))
             if knowing or are_known:
-                self._try(receive, knowing[0] if knowing else self._drawn(queue), self._go_on)
+                self._try(
+                    receive,
+                    knowing[0] if knowing else self._drawn(queue, receive.request),
+                    self._go_on,
+                )
             else:
                 receive.on_answer(ServiceUnavailable())
 
@@ -163,7 +179,7 @@ class SplitReceives:
 
     # -- one part after the other ------------------------------------------------------------------
 
-    def _drawn(self, queue: QueueDefinition) -> QueueDefinition:
+    def _drawn(self, queue: QueueDefinition, request: Request) -> QueueDefinition:
         """A part by chance. A part with more messages is more likely: they are received about in
         the order of their age, and none is passed over for ever. One of this process is, too."""
         parts: Sequence[QueueDefinition] = queue.all_parts()
@@ -171,6 +187,10 @@ class SplitReceives:
             now_s = asyncio.get_running_loop().time()
             sound = [p for p in parts if self._failed_until_s.get(p.queue_id, 0) <= now_s]
             parts = sound or parts
+        if is_strict(queue.settings.own_tags):
+            self._ask_for_first(queue, request)
+            first = max(self._first.get(part.queue_id, 0) for part in parts)
+            parts = [part for part in parts if self._first.get(part.queue_id, 0) == first]
         leads = self._router.leads
         weights = [
             (_NEAR if leads(part.shard) else 1) * (1 + self._heard.get(part.queue_id, 0))
@@ -182,6 +202,31 @@ class SplitReceives:
                 return part
             left -= weight
         raise AssertionError("the weights are added up")
+
+    def _ask_for_first(self, queue: QueueDefinition, request: Request) -> None:
+        """Ask all parts for the place of their first message, if that was not done just now."""
+        name, now_s = name_of(queue), asyncio.get_running_loop().time()
+        if now_s < self._first_asked_s.get(name, 0.0) + FIRST_S:
+            return
+        if len(self._first_asked_s) >= _HEARD_MAX:
+            self._first_asked_s.clear()
+        self._first_asked_s[name] = now_s
+        asking = msgspec.structs.replace(request, request_id=f"{request.request_id}/first")
+        for part in queue.all_parts():
+            look = to_part(asking, part, FindMessages())
+            self._router.submit(look, partial(self._hear_answer, part.queue_id))
+
+    def _hear_answer(self, queue_id: int, answer: Answer | QueueError) -> None:
+        """Note what a part says that was asked for messages."""
+        if isinstance(answer, MessagesFound):
+            self._hear(queue_id, answer.visible, answer.first)
+        elif not isinstance(answer, QueueError):
+            self._hear(queue_id, 0, 0)
+
+    def _place_and_number(self, part: QueueDefinition) -> tuple[int, int]:
+        """The place of the part's first message and its number of messages, as far as known."""
+        queue_id = part.queue_id
+        return self._first.get(queue_id, 0), self._heard.get(queue_id, 0)
 
     def _try(
         self,
@@ -209,7 +254,8 @@ class SplitReceives:
         has_messages = isinstance(answer, Deliveries) and bool(answer.leases)
         if isinstance(answer, Deliveries):
             had = self._heard.get(queue_id, 0)
-            self._hear(queue_id, max(had - len(answer.leases), 1) if has_messages else 0)
+            first = place_of(answer.messages[-1].level) if has_messages else 0
+            self._hear(queue_id, max(had - len(answer.leases), 1) if has_messages else 0, first)
         if has_messages:
             assert receive.part_ticket is not None
             receive.part = receive.part_ticket.request.queue  # a purge may have renamed it
@@ -234,10 +280,12 @@ class SplitReceives:
             kept = {each: at for each, at in self._failed_until_s.items() if at > now_s}
             self._failed_until_s = kept | {queue_id: now_s + FAILED_S}
 
-    def _hear(self, queue_id: int, messages: int) -> None:
+    def _hear(self, queue_id: int, messages: int, first: int) -> None:
         if len(self._heard) >= _HEARD_MAX:
             self._heard.clear()
+            self._first.clear()
         self._heard[queue_id] = messages
+        self._first[queue_id] = first
 
     def _go_on(self, receive: SplitReceive) -> None:
         """The first part is empty."""
@@ -246,7 +294,7 @@ class SplitReceives:
             receive.on_answer(QueueDoesNotExist())
         elif receive.is_cancelled:
             self._nothing(receive)
-        elif receive.until_s:
+        elif receive.until_s and not is_strict(queue.settings.own_tags):
             self._park(receive)
         else:
             self._ask_others(receive, queue)
@@ -265,15 +313,15 @@ class SplitReceives:
                 is_over = True
                 timer.cancel()
                 found = [part for part in others if answers.get(part.queue_id)]
-                found.sort(key=lambda part: answers[part.queue_id])
+                found.sort(key=self._place_and_number)
                 self._try_each(found, receive)
 
         def answered(queue_id: int, answer: Answer | QueueError) -> None:
             answers[queue_id] = answer.visible if isinstance(answer, MessagesFound) else 0
+            self._hear_answer(queue_id, answer)
             if not isinstance(answer, QueueError):
                 receive.has_heard = True
                 receive.is_limited |= _is_limited(answer)
-                self._hear(queue_id, answers[queue_id])
             if len(answers) == len(others):
                 over()
 
@@ -286,6 +334,8 @@ class SplitReceives:
         """Receive from these parts until one gives messages, the last one first."""
         if found and not receive.is_cancelled:
             self._try(receive, found.pop(), partial(self._try_each, found))
+        elif receive.until_s:
+            self._park(receive)
         else:
             self._nothing(receive)
 
@@ -356,7 +406,7 @@ class SplitReceives:
         else:
             waiting.limited.discard(part.queue_id)
         if isinstance(answer, MessagesFound) and waiting.polls:
-            self._hear(part.queue_id, answer.visible)
+            self._hear_answer(part.queue_id, answer)
             self._hand_over(waiting, part, answer.visible)
         elif isinstance(answer, QueueError):
             self._note_failure(part.queue_id, answer)

@@ -127,11 +127,13 @@ class QueueReport(msgspec.Struct, frozen=True):
     purged: int
     moved_in: int
     moved_out: int
+    late: int
     oldest: OldestMessages | None = None
     """None if it was not requested, the shard is not ready, or rows cannot be read."""
     groups: GroupGauges | None = None
     """None for the same reasons, and for a queue with neither groups in flight nor noisy ones."""
     deaths: dict[str, int] = {}
+    clocks_ahead: dict[str, int] = {}
     rescued: int = 0
     """Messages that went to the dead-letter queue when the queue was deleted."""
 
@@ -161,6 +163,7 @@ COUNTS = (
     "purged",
     "moved_in",
     "moved_out",
+    "late",
 )
 """The fields of a QueueReport that count from the time the shard was loaded."""
 
@@ -236,6 +239,7 @@ def add_reports(one: QueueReport, other: QueueReport) -> QueueReport:
         oldest=_older(one.oldest, other.oldest),
         groups=_together(one.groups, other.groups),
         deaths=dict(Counter(one.deaths) + Counter(other.deaths)),
+        clocks_ahead=dict(Counter(one.clocks_ahead) + Counter(other.clocks_ahead)),
         rescued=one.rescued + other.rescued,
         **sums,
     )
@@ -292,6 +296,8 @@ def _report(queue: QueueState) -> QueueReport:
         counts.moved_out,
         deaths=dict(counts.deaths),
         rescued=queue.rescued,
+        late=counts.late,
+        clocks_ahead=dict(counts.clocks_ahead),
     )
 
 

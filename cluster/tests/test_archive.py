@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from cluster.shards.shard_report import ArchiveLimits
@@ -163,6 +164,29 @@ def test_above_its_limit_messages_are_discarded_and_counted() -> None:
     assert shard.submit(prepared.counters(ALL)).answer == QueueCounters(0, 0, 0)
     again = Driver(queues(), store=shard.store, now_ms=shard.now_ms, archive=LIMITS)
     assert again.state.archive.discarded == archive.discarded
+
+
+def test_of_the_second_half_of_the_room_each_account_has_its_share() -> None:
+    quiet = msgspec.structs.replace(ALL, queue_id=5, account="210987654321")
+    known = prepared.KnownQueues(ALL, quiet)
+    limits = ArchiveLimits(4_000, retains=False)
+    shard = Driver(known, archive=limits)
+
+    def archived(queue: QueueDefinition, messages: int) -> int:
+        before = shard.state.archive.messages
+        for _ in range(messages):
+            sent(shard, queue, "x" * 50)
+            shard.submit(prepared.delete(queue, *received(shard, queue)))
+        return shard.state.archive.messages - before
+
+    assert archived(ALL, 20) == 8  # of 250 bytes each, the first half
+    seal(shard)
+    again = Driver(known, store=shard.store, now_ms=shard.now_ms, archive=limits)
+    assert again.state.archive.batches == shard.state.archive.batches
+    shard = again
+    assert (archived(ALL, 1), archived(quiet, 20), archived(ALL, 1)) == (0, 4, 0)
+    acknowledge(shard, 1)
+    assert (archived(quiet, 20), archived(ALL, 20)) == (4, 4)
 
 
 def test_messages_that_find_no_room_can_be_retained_until_there_is_some() -> None:

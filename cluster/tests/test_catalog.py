@@ -72,6 +72,10 @@ async def test_accounts_and_regions_have_names_of_their_own(file: CatalogFile) -
     assert [file.catalog.queue_of_arn(queue.arn) for queue in made] == made
     assert file.catalog.queue_of_arn("arn:aws:sqs:us-east-1:000000000000:none") is None
     assert file.catalog.queue_of_arn("rubbish") is None
+    assert file.catalog.accounts == 2
+    for queue in made[:2]:
+        await file.catalog.delete_queue(queue)
+    assert file.catalog.accounts == 1
 
 
 async def test_names_are_sorted_and_of_one_account_region_and_prefix(file: CatalogFile) -> None:

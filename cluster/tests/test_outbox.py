@@ -256,6 +256,7 @@ def test_a_full_outbox_holds_tasks_and_lets_dead_letters_be_received(
     pair: ShardPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("visibility.rules.departures.OUTBOX_MESSAGES_MAX", 2)
+    monkeypatch.setattr("visibility.rules.departures.TARGET_SHARE", 1)
     pair.send("a", "b", "c", "d", "e", to=pair.letters)
     pair.shards[1].submit(prepared.start_move_task(pair.letters, pair.source))
     pair.check()
@@ -265,6 +266,39 @@ def test_a_full_outbox_holds_tasks_and_lets_dead_letters_be_received(
 
     assert pair.receive(pair.source) == ["a", "b", "c", "d", "e"]
     assert task_of(pair, pair.letters).status == "COMPLETED"
+
+
+def test_a_queue_takes_a_quarter_of_the_outbox_and_leaves_the_rest_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pair = ShardPair()
+    monkeypatch.setattr("visibility.rules.departures.OUTBOX_MESSAGES_MAX", 8)
+    letters = in_shard(1, prepared.queue_named("other-letters", 3))
+    other = prepared.queue_named(
+        "other-source",
+        4,
+        dead_letters_to=letters,
+        max_receive_count=1,
+        VisibilityTimeout="5",
+    )
+    for queue in (letters, other):
+        pair.queues.define(queue)
+    for queue in (pair.source, other):
+        pair.send("a", "b", "c", to=queue)
+        pair.receive(queue)
+    pair.pass_time(6_000)
+
+    received = [pair.receive(queue) for queue in (pair.source, other)]
+    departed = list(pair.shards[0].state.outbox.departures.values())
+    assert [each.target_arn for each in departed] == [pair.letters.arn] * 2 + [letters.arn] * 2
+    assert received == [["c"], ["c"]]
+    pair.restart(0)
+    pair.pass_time(6_000)
+    assert [pair.receive(queue) for queue in (pair.source, other)] == [["c"], ["c"]]
+
+    pair.deliver()
+    pair.pass_time(6_000)
+    assert [pair.receive(queue) for queue in (pair.source, other)] == [[], []]
 
 
 def test_dead_letters_stay_in_use_while_the_outbox_is_full(

@@ -191,6 +191,46 @@ def test_a_restart_keeps_levels_and_what_was_received_of_them() -> None:
 # -- changed tags ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("tags", [STRICT, WEIGHTED])
+def test_the_last_tenth_of_the_slots_is_for_the_highest_priority(tags: dict[str, str]) -> None:
+    ranked = Ranked(tags | {"holdfast:max-in-flight": "100"})
+    ranked.send(*((f"low {number}", 2) for number in range(100)))
+    low = [name for _ in range(10) for name in ranked.taken()]
+    assert len(low) == 90
+
+    poll = ranked.driver.submit(prepared.receive(ranked.queue, wait_s=20))
+    ranked.send(("high", 9))
+    assert [each.data for each in poll.deliveries.messages] == [b"high"]
+    assert ranked.taken() == {}
+    ranked.send(*((f"high {number}", 9) for number in range(20)))
+    assert list(ranked.taken()) == [f"high {number}" for number in range(9)]
+    assert ranked.taken() == {}
+
+
+def test_few_slots_are_for_all_priorities() -> None:
+    ranked = Ranked(STRICT | {"holdfast:max-in-flight": "99"})
+    ranked.send(*((f"low {number}", 2) for number in range(100)))
+
+    assert len([name for _ in range(10) for name in ranked.taken()]) == 99
+    ranked.send(("high", 9))
+    assert ranked.taken() == {}
+
+
+def test_a_returned_message_of_the_highest_priority_uses_the_slots_for_it() -> None:
+    ranked = Ranked(STRICT | {"holdfast:max-in-flight": "100"})
+    ranked.send(("high", 9))
+    high = ranked.taken()["high"]
+    ranked.send(*((f"low {number}", 2) for number in range(100)))
+    for _ in range(9):
+        ranked.taken()
+    ranked.give_back(high)
+    assert list(ranked.taken(1)) == ["high"]
+    low = list(ranked.taken())
+    ranked.restart()
+
+    assert (low, ranked.taken()) == ([], {})
+
+
 def test_messages_from_before_the_tag_have_the_default_priority() -> None:
     ranked = Ranked({})
     ranked.send(("old", None), ("old too", None))

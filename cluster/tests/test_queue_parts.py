@@ -23,6 +23,7 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import QueueDefinition, Receipt
 from visibility.contract.outcomes import Deliveries, MessagesFound, PartReading
+from visibility.contract.priority import place_of
 from visibility.contract.queue_parts import PARTS_MAX, Part, PartState, first_sequence
 from visibility.rules import send
 from visibility.rules.queue_parts import CheckPart, FindMessages, PartsAdded
@@ -303,6 +304,28 @@ def test_an_open_part_is_not_closed_by_a_look() -> None:
 
     assert check(driver, part) == PartReading(0, 0, 16 << 44, 0, 0, 0, 0, "")
     assert driver.submit(prepared.send(part, "m")).refusal is None
+
+
+def test_a_question_is_told_the_place_of_the_first_message_with_strict_priority() -> None:
+    part = msgspec.structs.replace(
+        prepared.queue_named("q", 1, tags={"holdfast:priority": "strict"}), parts=parts_of().parts
+    )
+    driver = Driver(KnownQueues(part))
+
+    def first() -> tuple[int, int]:
+        found = driver.submit(prepared.prepared(part, FindMessages())).answer
+        return (found.visible, found.first) if isinstance(found, MessagesFound) else (0, 0)
+
+    assert first() == (0, 0)
+    for level in (3, 10, 1):
+        driver.submit(prepared.send(part, "m", level=level))
+    assert first() == (3, place_of(10))
+    high = driver.submit(prepared.receive(part)).deliveries.leases[0]
+    assert first() == (2, place_of(3))
+    driver.submit(prepared.change(part, Receipt(high.sequence, 1), 0))
+    assert first() == (3, place_of(10))
+    driver = Driver(driver.queues, store=driver.store, now_ms=driver.now_ms)
+    assert first() == (3, place_of(10))
 
 
 def test_a_question_waits_for_messages_and_takes_none() -> None:

@@ -11,6 +11,7 @@ import os
 import pytest
 
 from cluster.tests.repeated import printed_digest
+from cluster.tests.simulation.clock_planted import PLANTS as CLOCK_PLANTS
 from cluster.tests.simulation.death_planted import PLANTS as DEATH_PLANTS
 from cluster.tests.simulation.fifo_planted import PLANTS as FIFO_PLANTS
 from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
@@ -69,6 +70,7 @@ _PLANTED: list[tuple[Plant, Shape]] = [
     *((plant, Shape(has_brief=True)) for plant in BRIEF_PLANTS),
     *((plant, Shape(has_ranked=True)) for plant in PRIORITY_PLANTS),
     *((plant, Shape(has_full=True)) for plant in LENGTH_PLANTS),
+    *((plant, Shape(has_clocks=True)) for plant in CLOCK_PLANTS),
     *((plant, Shape(has_once=True)) for plant in ONCE_PLANTS),
     *((plant, Shape(shards=2, has_deaths=True)) for plant in DEATH_PLANTS),
     *((plant, Shape(has_schedules=True)) for plant in SCHEDULE_PLANTS),

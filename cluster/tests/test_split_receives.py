@@ -12,6 +12,7 @@ from cluster.parts.split_receives import (
     AGAIN_S,
     ANSWER_S,
     FAILED_S,
+    FIRST_S,
     WATCH_S,
     SplitReceive,
     SplitReceives,
@@ -21,6 +22,7 @@ from visibility.contract.errors import OverLimit, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Answer, Deliveries, MessagesFound
+from visibility.contract.priority import place_of
 from visibility.contract.queue_parts import Part
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.decided import NO_MESSAGES
@@ -43,6 +45,8 @@ class Parts:
         """Messages by the id of the part."""
         self.failing: dict[int, QueueError] = {}
         self.silent: set[int] = set()
+        self.first: dict[int, int] = {}
+        """Level of the next message, by the id of the part."""
         self.limited: set[int] = set()
         self.asked: list[tuple[float, int, bool]] = []
         """(time, id of the part, True for a receive) of each request."""
@@ -75,9 +79,11 @@ class Parts:
         if not there:
             return NO_MESSAGES
         if not isinstance(request.operation, ReceiveMessage):
-            return MessagesFound(there)
+            level = self.first.get(queue_id, 0)
+            return MessagesFound(there, place_of(level) if level else 0)
         self.messages[queue_id] -= 1
-        message = StoredMessage(f"of {queue_id}", 1, 1, b"x")
+        level = self.first.get(queue_id, 0)
+        message = StoredMessage(f"of {queue_id}", 1, 1, b"x", level=level)
         return Deliveries([Lease(1, 1, 1, 0, 1, 1)], [message])
 
     def _expire(self, request: Request, on_answer: OnAnswer) -> None:
@@ -259,3 +265,64 @@ async def test_a_receive_that_a_limit_held_back_is_marked(wait_s: int) -> None:
     receiver.parts.limited = {1}
     receiver.parts.send(2)
     assert (await receiver.receive(wait_s))[1] == "of 2"
+
+
+# -- strict priority -------------------------------------------------------------------------------
+
+
+class Strict(Parts):
+    """Parts of a queue with strict priority."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        assert self.queue is not None
+        tagged = prepared.queue_named("q", 1, tags={"holdfast:priority": "strict"})
+        self.queue = msgspec.structs.replace(tagged, parts=self.queue.parts)
+
+    def put(self, queue_id: int, priority: int, messages: int) -> None:
+        """Have this number of messages of one priority in a part."""
+        self.messages[queue_id], self.first[queue_id] = messages, priority + 1
+
+
+@virtual
+async def test_with_strict_priority_a_receive_begins_at_the_part_with_the_highest() -> None:
+    receiver = Receiver(Strict(4))
+    parts = cast(Strict, receiver.parts)
+    for queue_id in range(1, 5):
+        parts.put(queue_id, 2, 1_000)
+    await receiver.receive()  # the parts are asked meanwhile
+
+    for queue_id in (3, 1, 4):
+        parts.put(queue_id, 9, 5)
+        await asyncio.sleep(FIRST_S)
+        await receiver.receive()
+        assert [(await receiver.receive())[1] for _ in range(4)] == [f"of {queue_id}"] * 4
+        parts.put(queue_id, 2, 1_000)
+
+
+@virtual
+async def test_a_long_receive_finds_the_highest_of_all_parts_before_it_waits() -> None:
+    receiver = Receiver(Strict(4))
+    parts = cast(Strict, receiver.parts)
+    parts.put(2, 1, 1)
+    parts.put(3, 8, 1)
+
+    found = [(await receiver.receive(wait_s=20))[1] for _ in range(2)]
+
+    assert found == ["of 3", "of 2"]
+
+
+@virtual
+async def test_parts_are_asked_for_their_first_message_ten_times_a_second_at_most() -> None:
+    receiver = Receiver(Strict(4))
+    parts = cast(Strict, receiver.parts)
+    parts.put(1, 2, 10_000)
+    for _ in range(100):
+        await receiver.receive()
+    begun_s, parts.asked = now_s(), []
+
+    for _ in range(500):
+        await receiver.receive()
+
+    questions = sum(not is_receive for _, _, is_receive in parts.asked)
+    assert questions <= 4 * (1 + (now_s() - begun_s) / FIRST_S)

@@ -28,6 +28,7 @@ from visibility.rules.transactions import (
     TransactMessages,
 )
 from visibility.tests import prepared
+from visibility.tests.prepared import START_MS
 
 TOKEN, DIGEST = b"t" * 16, b"d" * 16
 Done = tuple[QueueDefinition, Content | Receipt]
@@ -476,6 +477,22 @@ def test_a_priority_goes_along() -> None:
     _accepted(pair, _here(pair), (ranked, high))
     pair.deliver()
     assert pair.receive(ranked) == ["high", "low"]
+
+
+def test_the_time_of_the_sender_goes_along() -> None:
+    pair = _pair()
+    tags = {"holdfast:order": "sender-clock", "holdfast:order-window": "500"}
+    far = pair.queues.define(in_shard(1, prepared.queue_named("far", 14, tags=tags)))
+    near = pair.queues.define(prepared.queue_named("near", 15, tags=tags))
+    for queue in (far, near):
+        second = msgspec.structs.replace(_content(queue, "second"), sent_at_ms=START_MS - 1)
+        first = msgspec.structs.replace(_content(queue, "first"), sent_at_ms=START_MS - 2)
+        token = bytes([queue.queue_id]) * 16
+        _accepted(pair, _here(pair), (queue, second), (queue, first), token=token)
+    pair.deliver()
+    assert pair.receive(far) == pair.receive(near) == []
+    pair.pass_time(500)
+    assert pair.receive(far) == pair.receive(near) == ["first", "second"]
 
 
 def test_a_repeat_finds_its_answer_where_the_home_was() -> None:

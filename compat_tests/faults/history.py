@@ -59,6 +59,9 @@ class Queue:
 
     deaths_max: int = 0
     """Times that a message sent here may die, 0 if nothing limits them."""
+    is_by_clock: bool = False
+    """Messages are received in the order of their senders' clocks; late ones move to another
+    queue."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,11 @@ class Send:
     """Of the answer, where the client tells."""
 
     priority: int = 0
+    clock_ms: int = 0
+    """Time of the sender's clock, 0 if it told none, or one that was ahead."""
+
+    is_in_time: bool = False
+    """It arrived before its wait was over."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -458,6 +458,45 @@ def _higher_waited(evidence: Evidence) -> Iterator[Finding]:
                 yield name, f"was served by {delivery.queue} before {', '.join(higher)}"
 
 
+def _behind_a_later_one(evidence: Evidence) -> Iterator[Finding]:
+    """Messages received for the first time after others of a later sender's time, from a queue in
+    the order of the senders' clocks."""
+    first: dict[str, list[tuple[Delivery, int]]] = defaultdict(list)
+    for name, deliveries in evidence.deliveries.items():
+        sends = evidence.sends.get(name, ())
+        if not sends or not sends[0].clock_ms:
+            continue
+        home = sends[0].queue
+        found = [each for each in deliveries if each.queue == home and each.count == 1]
+        first[home] += [(each, sends[0].clock_ms) for each in found[:1]]
+    for received in first.values():
+        latest: tuple[int, Delivery] | None = None  # of those whose answers were complete by then
+        waiting = sorted(received, key=lambda each: each[0].ended)
+        position = 0
+        for delivery, clock_ms in sorted(received, key=lambda each: each[0].begun):
+            while position < len(waiting) and waiting[position][0].ended < delivery.begun:
+                other, other_ms = waiting[position]
+                position += 1
+                if latest is None or other_ms > latest[0]:
+                    latest = other_ms, other
+            in_answer = [each for each in received if each[0].name in delivery.before]
+            before = [(ms, each) for each, ms in in_answer] + ([latest] if latest else [])
+            for other_ms, other in before:
+                if other_ms > clock_ms:
+                    yield delivery.name, f"was received after {other.name}, which was sent later"
+
+
+def _late_in_time(evidence: Evidence) -> Iterator[Finding]:
+    """Messages that went to a late queue although they arrived before their wait was over."""
+    for name, sends in evidence.sends.items():
+        home = evidence.history.queues[sends[0].queue]
+        if not home.is_by_clock or not sends[0].is_in_time:
+            continue
+        for delivery in evidence.deliveries.get(name, ()):
+            if delivery.queue != home.name:
+                yield name, f"was received from {delivery.queue}, and was not late"
+
+
 def _out_of_order(evidence: Evidence) -> Iterator[Finding]:
     """FIFO messages served while an earlier one of their group was neither gone nor in the
     answer."""
@@ -571,6 +610,8 @@ RULES: tuple[Rule, ...] = (
     _early,
     _served_too_old,
     _higher_waited,
+    _behind_a_later_one,
+    _late_in_time,
     _out_of_order,
     _duplicate,
     _two_places,

@@ -53,6 +53,10 @@ _DEATHS = (
     "Dead letters that came to the queue, by cause; with hops those that moved by themselves too "
     "often and went from it to the archive."
 )
+_CLOCKS_AHEAD = (
+    "Messages whose sender's clock was ahead, by sender, in a queue with holdfast:order: they "
+    "count as sent when they arrived."
+)
 _DEAD_LETTERS = "Messages in a dead-letter queue, whatever their state; other queues have none."
 _AGES = {
     "stored_ms": (
@@ -86,6 +90,11 @@ _COUNTERS = {
     "moved_out": (
         "messages_moved_out",
         "Messages that went to another queue, also as dead letters.",
+    ),
+    "late": (
+        "messages_late",
+        "Messages that came too late for their place in the order of their senders' clocks "
+        "(holdfast:order).",
     ),
 }
 """Name and text by the field of a QueueReport."""
@@ -242,6 +251,13 @@ def families(seen: list[SeenQueue], now_ms: float) -> Iterator[Metric]:
         for cause, messages in sample.report.deaths.items():
             deaths.add_metric((*labels, cause), messages)
     yield deaths
+    ahead = CounterMetricFamily(
+        "holdfast_queue_sender_clocks_ahead", _CLOCKS_AHEAD, labels=(*_LABELS, "sender")
+    )
+    for labels, sample, _ in seen:
+        for sender, messages in sample.report.clocks_ahead.items():
+            ahead.add_metric((*labels, sender), messages)
+    yield ahead
     yield from _age_families(seen, now_ms)
     for field, (name, text) in _COUNTERS.items():
         counter = CounterMetricFamily(f"holdfast_queue_{name}", text, labels=_LABELS)

@@ -16,6 +16,8 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from visibility.contract.tag_rights import LIFT_PROTECTION, SET_LOSSY_POLICY
+
 RESERVED = "/_holdfast/"
 API = RESERVED + "api/"
 
@@ -39,6 +41,8 @@ QUEUE_ACTIONS = frozenset(
         REDRIVE_MESSAGES,
         HOLD_MESSAGES,
         CHANGE_PARTS,
+        SET_LOSSY_POLICY,
+        LIFT_PROTECTION,
     }
 )
 """Actions that policies allow on queues."""

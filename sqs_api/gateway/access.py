@@ -34,6 +34,8 @@ from visibility.contract.errors import KmsAccessDenied, QueueDoesNotExist
 from visibility.contract.model import QueueDefinition
 from visibility.contract.naming import parse_arn, queue_address
 from visibility.contract.operations import Operation
+from visibility.contract.sender_order import LATE_QUEUE_TAG
+from visibility.contract.tag_rights import rights_to_change
 
 _Admitted = tuple[Caller, type[Operation], int, int]
 """Caller, operation, id and version of a queue."""
@@ -158,13 +160,46 @@ class Access:
         needs = ACTIONS[type(operation).__name__].needs
         if needs is None:
             url: str = operation.queue_url or ""  # type: ignore[attr-defined]
-            self.queue(operation, url, asker.caller, asker.sender, asker.headers)
+            queue = self.queue(operation, url, asker.caller, asker.sender, asker.headers)
+            if isinstance(operation, op.TagQueue):
+                given = operation.tags or {}
+                self._check_tags(operation, asker, queue.arn, queue.tags, queue.tags | given)
+                self._check_late_queue(given, operation, asker)
+            elif isinstance(operation, op.UntagQueue):
+                gone = set(operation.tag_keys or ())
+                left = {key: text for key, text in queue.tags.items() if key not in gone}
+                self._check_tags(operation, asker, queue.arn, queue.tags, left)
             return
         request = _Request(self, asker, operation)
         for permission, arn in needs(operation, asker.caller):
             self._check_arn(request, permission, arn, asker.caller)
         if isinstance(operation, op.StartMessageMoveTask):
             self._check_move(request, operation, asker.caller)
+        elif isinstance(operation, op.CreateQueue):
+            given = operation.tags_on_create or {}
+            ((_, arn), *_) = needs(operation, asker.caller)
+            self._check_tags(operation, asker, arn, {}, given)
+            self._check_late_queue(given, operation, asker)
+
+    def _check_tags(
+        self,
+        operation: Operation,
+        asker: Asker,
+        arn: str,
+        before: Mapping[str, str],
+        after: Mapping[str, str],
+    ) -> None:
+        """Check the further rights that a change of the queue's tags needs."""
+        for right in rights_to_change(before, after):
+            self._check_arn(_Request(self, asker, operation), right, arn, asker.caller)
+
+    def _check_late_queue(
+        self, tags: Mapping[str, str], operation: Operation, asker: Asker
+    ) -> None:
+        """Check that a caller who names a late queue may send to it."""
+        if LATE_QUEUE_TAG in tags:
+            request = _Request(self, asker, operation)
+            self._check_arn(request, MOVE_DESTINATION, tags[LATE_QUEUE_TAG], asker.caller)
 
     def _check_move(
         self, request: _Request, operation: op.StartMessageMoveTask, caller: Caller

@@ -147,13 +147,17 @@ async def set_attributes(
 
 
 async def tag_queue(context: OperatorContext, asked: Asked, given: NewTags) -> ChangedQueue:
-    """Add tags to a queue, or overwrite them."""
+    """Add tags to a queue, or overwrite them.
+
+    Those by which messages can be lost also need holdfast:SetLossyPolicy, and one that ends a
+    protection holdfast:LiftProtection.
+    """
     asked.noted["tags"] = given.tags
     return await _change(context, asked, TagQueue(_url(asked), given.tags))
 
 
 async def untag_queue(context: OperatorContext, asked: Asked, given: TagKeys) -> ChangedQueue:
-    """Remove tags of a queue."""
+    """Remove tags of a queue; one that protects it also needs holdfast:LiftProtection."""
     asked.noted["tag_keys"] = given.keys
     return await _change(context, asked, UntagQueue(_url(asked), given.keys))
 

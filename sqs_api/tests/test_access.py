@@ -183,6 +183,88 @@ async def test_tags_of_a_new_queue_need_a_permission_of_their_own(service: Servi
     assert (tagged.status, untagged.status) == (403, 200)
 
 
+async def test_who_names_a_late_queue_may_send_to_it(service: Service) -> None:
+    await _as(service, ACCOUNT, "CreateQueue", QueueName="late")
+    late = ARN[:-1] + "late"
+    sends = ALL | {"Action": "sqs:SendMessage", "Resource": late}
+    tags = [ALL | {"Action": f"sqs:{name}"} for name in ("TagQueue", "CreateQueue")]
+    service.access.replace(Identities([_user("ann", *tags), _user("bob", *tags, sends)]))
+    order = {"holdfast:order": "sender-clock", "holdfast:order-window": "5"}
+    given = order | {"holdfast:late-queue": late}
+
+    statuses = [
+        [
+            (await _as(service, f"{ACCOUNT}/{who}", action, **members)).status
+            for action, members in (
+                ("TagQueue", {"QueueUrl": QUEUE, "Tags": order}),
+                ("TagQueue", {"QueueUrl": QUEUE, "Tags": given}),
+                ("CreateQueue", {"QueueName": who, "tags": given}),
+            )
+        ]
+        for who in ("ann", "bob")
+    ]
+
+    assert statuses == [[200, 403, 403], [200, 200, 200]]
+
+
+LOSSY = {"holdfast:ttl": "60"}
+PROTECTED = {"holdfast:deletion-protection": "on"}
+
+
+@pytest.mark.parametrize(
+    ("right", "before", "action", "members"),
+    [
+        ("SetLossyPolicy", {}, "TagQueue", {"Tags": LOSSY}),
+        ("SetLossyPolicy", LOSSY, "TagQueue", {"Tags": {"holdfast:ttl": "59"}}),
+        (
+            "SetLossyPolicy",
+            LOSSY | {"holdfast:expired": "dead-letter"},
+            "UntagQueue",
+            {"TagKeys": ["holdfast:expired"]},
+        ),
+        ("LiftProtection", PROTECTED, "UntagQueue", {"TagKeys": [*PROTECTED]}),
+        ("LiftProtection", PROTECTED, "TagQueue", {"Tags": dict.fromkeys(PROTECTED, "off")}),
+    ],
+)
+async def test_who_labels_queues_neither_loses_messages_nor_lifts_a_protection(
+    service: Service, right: str, before: dict[str, str], action: str, members: dict[str, Any]
+) -> None:
+    if before:
+        tagged = await _as(service, ACCOUNT, "TagQueue", QueueUrl=QUEUE, Tags=before)
+        assert tagged.status == 200
+    labels = [ALL | {"Action": "sqs:*"}]
+    rights = [*labels, ALL | {"Action": f"holdfast:{right}", "Resource": ARN}]
+    service.access.replace(Identities([_user("ann", *labels), _user("bob", *rights)]))
+
+    harmless = [
+        (await _as(service, f"{ACCOUNT}/ann", each, QueueUrl=QUEUE, **given)).status
+        for each, given in (("TagQueue", {"Tags": {"a": "b"}}), ("UntagQueue", {"TagKeys": ["a"]}))
+    ]
+    refused = await _as(service, f"{ACCOUNT}/ann", action, QueueUrl=QUEUE, **members)
+    done = await _as(service, f"{ACCOUNT}/bob", action, QueueUrl=QUEUE, **members)
+
+    assert harmless == [200, 200]
+    assert (refused.status, done.status) == (403, 200)
+    assert f"holdfast:{right}" in refused.json["Message"]
+
+
+async def test_a_new_queue_that_loses_messages_needs_that_right_too(service: Service) -> None:
+    labels = [ALL | {"Action": "sqs:*"}]
+    rights = [*labels, ALL | {"Action": "holdfast:SetLossyPolicy"}]
+    service.access.replace(Identities([_user("ann", *labels), _user("bob", *rights)]))
+
+    statuses = [
+        (await _as(service, f"{ACCOUNT}/{who}", "CreateQueue", QueueName=name, tags=tags)).status
+        for who, name, tags in (
+            ("ann", "a", LOSSY),
+            ("ann", "b", PROTECTED),
+            ("bob", "c", LOSSY | PROTECTED),
+        )
+    ]
+
+    assert statuses == [403, 200, 200]
+
+
 async def test_a_move_needs_permissions_on_both_ends(service: Service) -> None:
     await _as(service, ACCOUNT, "CreateQueue", QueueName="d")
     destination = ARN[:-1] + "d"

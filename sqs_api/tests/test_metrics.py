@@ -103,6 +103,19 @@ async def test_dead_letters_are_counted_at_both_ends(service: Service) -> None:
     assert dead
 
 
+async def test_clocks_ahead_are_counted_by_sender(service: Service) -> None:
+    url = await service.make_queue("q")
+    order = {"holdfast:order": "sender-clock", "holdfast:order-window": "5"}
+    await service.call("TagQueue", QueueUrl=url, Tags=order)
+    sent = {"holdfast.sent-at": {"DataType": "Number", "StringValue": str(10**15)}}
+    await service.call("SendMessage", QueueUrl=url, MessageBody="x", MessageAttributes=sent)
+
+    ahead = (await _samples(service))["holdfast_queue_sender_clocks_ahead_total"]
+
+    labels = Q | {"sender": f"arn:aws:iam::{ACCOUNT}:root"}
+    assert ahead == {tuple(sorted(labels.items())): 1}
+
+
 async def test_duplicates_are_counted_and_answered_as_the_first(service: Service) -> None:
     url = await service.make_queue("q.fifo", FifoQueue="true", ContentBasedDeduplication="true")
     sent: dict[str, Any] = {"MessageBody": "a", "MessageGroupId": "g"}

@@ -44,6 +44,7 @@ DEAD_LETTER = StoredMessage(
     8,
     10,
     Death("expired", 1_700_000_000_002, 3),
+    1_700_000_000_002,
 )
 LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001)
 MOVED_LEASE = Lease(
@@ -56,6 +57,7 @@ FIFO_QUEUE = QueueRow(
     size=70_000,
     sized_from=7,
     rescued=5,
+    passed_ms=1_700_000_000_002,
 )
 HOLD = Hold(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
@@ -102,7 +104,7 @@ ENDED_TASK = MoveTask(
 )
 COUNT = 4_096
 ARCHIVED = ArchivedMessage("arn:q", "expired", 1_700_000_000_000, 300, 2, 5, MESSAGE)
-BATCH = SealedBatch(300, 70_000, 70_001, 9, 1_700_000_000_000)
+BATCH = SealedBatch(300, 70_000, 70_001, 9, 1_700_000_000_000, {"123456789012": 9})
 ANSWERS = AnswersRow(
     [f"request-{number}" for number in range(6)],
     [
@@ -114,8 +116,8 @@ ANSWERS = AnswersRow(
         ShortFailures([("0", "InvalidParameterValue", "no")]),
     ],
 )
-ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4)
-SENT_ELSEWHERE = SentElsewhere(GROUP, 5, GROUP, 1_700_000_000_000, 60_000)
+ARCHIVE = ArchiveRow("5f", 70_000, 300, 299, 69_999, 9, 1_700_000_000_000, 4, {"123456789012": 9})
+SENT_ELSEWHERE = SentElsewhere(GROUP, 5, GROUP, 1_700_000_000_000, 60_000, 1_700_000_000_001)
 DEPARTURE = Departure(
     GROUP,
     300,
@@ -192,19 +194,20 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "message": (
         MESSAGE,
         "01"
-        "afed64e9"
-        "dc0010d92430313233343536372d383961622d346465662d383132332d343536"
+        "521d605e"
+        "dc0011d92430313233343536372d383961622d346465662d383132332d343536"
         "373839616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c400"
-        "000000000000c0",
+        "000000000000c000",
     ),
     "dead letter": (
         DEAD_LETTER,
         "01"
-        "bc314315"
-        "dc0010d92430313233343536372d383961622d346465662d383132332d343536"
+        "0e8df8de"
+        "dc0011d92430313233343536372d383961622d346465662d383132332d343536"
         "3738396162636465660105c40568656c6c6f07b161726e3a6177733a7371733a"
         "723a303a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe5"
-        "6801cd012c0406080a93a765787069726564cf0000018bcfe5680203",
+        "6801cd012c0406080a93a765787069726564cf0000018bcfe5680203cf000001"
+        "8bcfe56802",
     ),
     "lease": (
         LEASE,
@@ -222,14 +225,14 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "queue": (
         QUEUE,
-        "0177786e88dc0011ce000111700c090000000000c2000001009000ff00",
+        "0147f3a5ccdc0012ce000111700c090000000000c2000001009000ff0000",
     ),
     "FIFO queue": (
         FIFO_QUEUE,
         "01"
-        "be06ce50"
-        "dc0011ce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe568"
-        "0107cdea60cd012c91930509cd012cce000111700705",
+        "96096284"
+        "dc0012ce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe568"
+        "0107cdea60cd012c91930509cd012cce000111700705cf0000018bcfe56802",
     ),
     "group": (
         GROUP_ROW,
@@ -273,19 +276,22 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "archived": (
         ARCHIVED,
         "01"
-        "27c53f28"
-        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c0205dc0010"
+        "bef6ba23"
+        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c0205dc0011"
         "d92430313233343536372d383961622d346465662d383132332d343536373839"
         "616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c400000000"
-        "000000c0",
+        "000000c000",
     ),
     "batch": (
         BATCH,
-        "011a8bf62795cd012cce00011170ce0001117109cf0000018bcfe56800",
+        "0109db98d596cd012cce00011170ce0001117109cf0000018bcfe5680081ac31323334353637383930313209",
     ),
     "archive": (
         ARCHIVE,
-        "01c1d4107e98a23566ce00011170cd012ccd012bce0001116f09cf0000018bcfe5680004",
+        "01"
+        "a9dab43b"
+        "99a23566ce00011170cd012ccd012bce0001116f09cf0000018bcfe568000481"
+        "ac31323334353637383930313209",
     ),
     "answers": (
         ANSWERS,
@@ -301,19 +307,20 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "departure": (
         DEPARTURE,
         "01"
-        "dd80dad6"
+        "f5e8fc2a"
         "dc0010c410000102030405060708090a0b0c0d0e0fcd012c059ecd012c000201"
         "0506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802ce0001"
-        "1170cf0000018bcfe56803090a05ce00011170dc0010d9243031323334353637"
+        "1170cf0000018bcfe56803090a05ce00011170dc0011d9243031323334353637"
         "2d383961622d346465662d383132332d343536373839616263646566cf000001"
-        "8bcfe5680005c40568656c6c6f00c00000c400000000000000c00207a561726e"
-        "3a64dc0010d92430313233343536372d383961622d346465662d383132332d34"
-        "35363738396162636465660105c40568656c6c6f07b161726e3a6177733a7371"
-        "733a723a303a710302c410000102030405060708090a0b0c0d0e0fcf0000018b"
-        "cfe56801cd012c0406080a93a765787069726564cf0000018bcfe5680203c3c3"
-        "a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf0000018b"
-        "cfe652600695c410000102030405060708090a0b0c0d0e0f05c4100001020304"
-        "05060708090a0b0c0d0e0fcf0000018bcfe56800cdea60",
+        "8bcfe5680005c40568656c6c6f00c00000c400000000000000c0000207a56172"
+        "6e3a64dc0011d92430313233343536372d383961622d346465662d383132332d"
+        "3435363738396162636465660105c40568656c6c6f07b161726e3a6177733a73"
+        "71733a723a303a710302c410000102030405060708090a0b0c0d0e0fcf000001"
+        "8bcfe56801cd012c0406080a93a765787069726564cf0000018bcfe5680203cf"
+        "0000018bcfe56802c3c3a47461736bc395cd012ccf0000018bcfe56800a3616e"
+        "6ea3542d31cf0000018bcfe652600696c410000102030405060708090a0b0c0d"
+        "0e0f05c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56800cdea"
+        "60cf0000018bcfe56801",
     ),
     "held": (
         HOLD,
@@ -386,7 +393,7 @@ def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> 
         sent=None,
         due_ms=-1,
         lease=msgspec.structs.replace(MOVED_LEASE, level=0, size=0),
-        arriving=msgspec.structs.replace(DEAD_LETTER, level=0, death=None),
+        arriving=msgspec.structs.replace(DEAD_LETTER, level=0, death=None, sender_ms=0),
     )
     assert decode_row(Departure, KEY, bytes.fromhex(OLD_DEPARTURE)) == before
 

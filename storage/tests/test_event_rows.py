@@ -414,7 +414,7 @@ async def test_a_queues_own_row_is_written_with_the_spans_that_changed(place: Pl
 async def test_messages_for_the_archive_have_a_row_each_until_their_batch_is_archived(
     place: Place,
 ) -> None:
-    handed = MessagesHandedOver(1, 7, "deleted", "arn:q", True, 5, 20, [LEASE_1, LEASE_2], TWO)
+    handed = MessagesHandedOver(1, 7, "deleted", "arn:q", "1", True, 5, 20, [LEASE_1, LEASE_2], TWO)
     batches = [SealedBatch(number, first, first + 2, 20, 9) for number, first in ((2, 5), (3, 7))]
     kept = ArchivedMessage("arn:q", "deleted", 7, 1, 1, 5, PLAIN)
     second = ArchivedMessage("arn:q", "deleted", 7, 2, 1, 5, GROUPED)

@@ -45,6 +45,7 @@ from visibility.contract.operations import (
 from visibility.contract.priority import level_of
 from visibility.contract.results import Message, ReceivedAttributeValue
 from visibility.contract.schedule import deliver_at_ms
+from visibility.contract.sender_order import check_placed, sent_at_ms
 from visibility.contract.time_to_live import ttl_of
 from visibility.contract.validate import check_delay_seconds, checked_attributes
 
@@ -62,9 +63,9 @@ _ENTRY_TOO_LONG = (
 )
 
 _Sent = SendMessage | SendMessageBatchRequestEntry
-_Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int, int, int]
+_Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int, int, int, int]
 """The fields of a Content that is not sealed yet."""
-_WITHOUT_ATTRIBUTES = (None, None, b"", b"", 0, 0, 0)
+_WITHOUT_ATTRIBUTES = (None, None, b"", b"", 0, 0, 0, 0)
 _AS_STORED = AsStored()
 
 
@@ -132,7 +133,7 @@ def contents_of(
 
 
 def _content(packed: _Packed, key: SealingKey | None) -> Content:
-    data, size, md5, attributes_md5, system_md5, group, deduplication, at_ms, ttl_ms, level = packed
+    data, size, md5, attributes_md5, system_md5, group, deduplication, *own = packed
     number = 0
     if key is not None:
         data, number = key.seal(data), key.number
@@ -145,9 +146,7 @@ def _content(packed: _Packed, key: SealingKey | None) -> Content:
         group,
         deduplication,
         number,
-        at_ms,
-        ttl_ms,
-        level,
+        *own,
     )
 
 
@@ -202,6 +201,8 @@ def _pack(
     too_long: str,
 ) -> _Packed:
     assert message.message_body is not None
+    if queue.settings.own_tags:
+        check_placed(message.message_group_id, message.delay_seconds, queue.settings.own_tags)
     is_plain = (
         trace is None
         and message.message_group_id is None
@@ -220,7 +221,7 @@ def _pack(
     size = len(body)
     attributes_md5 = system_md5 = None
     group = deduplication = b""
-    at_ms = ttl_ms = level = 0
+    at_ms = ttl_ms = level = sender_ms = 0
     if is_plain:
         extras = _plain_extras.get(sender) or _remembered_extras(sender)
     else:
@@ -232,6 +233,7 @@ def _pack(
             at_ms = deliver_at_ms(attributes, message.delay_seconds, own_tags)
             ttl_ms = ttl_of(attributes, own_tags)
             level = level_of(attributes, own_tags)
+            sender_ms = sent_at_ms(attributes, own_tags)
         if system:
             system_md5 = md5_of_attributes(system)
             trace = system[TRACE_HEADER][1].decode()
@@ -263,6 +265,7 @@ def _pack(
         at_ms,
         ttl_ms,
         level,
+        sender_ms,
     )
 
 

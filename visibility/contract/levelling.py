@@ -11,6 +11,8 @@ from zlib import crc32
 
 from visibility.contract.limits import IN_FLIGHT_MAX, MESSAGE_RETENTION_PERIOD, Range
 from visibility.contract.own_tag import OwnTag
+from visibility.contract.priority import PRIORITY_TAG
+from visibility.contract.sender_order import ORDER_TAG
 
 RECEIVE_RATE_TAG = "holdfast:receive-rate"
 MAX_IN_FLIGHT_TAG = "holdfast:max-in-flight"
@@ -20,6 +22,8 @@ SECOND_US = 1_000_000
 _THROTTLED_FROM = 0.8
 """Part of a limit of sends at which the first of them are refused."""
 _CHANCES = 1 << 32
+_LEAST_RESERVED = 10
+"""Fewer are not kept for the highest priority."""
 _LEAST_OF_SPLIT = {RECEIVE_RATE_TAG: 100, MAX_IN_FLIGHT_TAG: 1_000}
 """Below these a queue stays whole: a part that is cut off would hold its share for hours."""
 
@@ -56,7 +60,18 @@ def keeps_whole(own_tags: Mapping[str, str]) -> str | None:
         value = own_tags.get(key)
         if value is not None and int(value) < least:
             return f"tag {key} is below {least}"
-    return None
+    return f"tag {ORDER_TAG} needs one line" if ORDER_TAG in own_tags else None
+
+
+def in_flight_limits(own_tags: Mapping[str, str], parts: int) -> tuple[int, int]:
+    """(messages, of these for the highest priority only) that consumers may have in flight of a
+    queue with these tags, or of each of its parts."""
+    most = own_tags.get(MAX_IN_FLIGHT_TAG)
+    if most is None:
+        return IN_FLIGHT_MAX, 0
+    share = int(most) // (parts or 1)
+    tenth = share // 10 if PRIORITY_TAG in own_tags else 0
+    return share, tenth if tenth >= _LEAST_RESERVED else 0
 
 
 def rate_room(own_tags: Mapping[str, str], paced_until_us: int, now_us: int, parts: int) -> int:

@@ -176,7 +176,7 @@ class Content(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     attributes. `group` and `deduplication` are digests (see `id_digests.py`), empty where the
     message has no group or is not deduplicated. `deliver_at_ms` is the instant from which a
     scheduled message can be received, `ttl_ms` its own time to live, `level` its priority (see
-    `priority.py`); 0 for others.
+    `priority.py`), `sent_at_ms` the time of its sender's clock; 0 for others.
     """
 
     data: bytes
@@ -190,6 +190,7 @@ class Content(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     deliver_at_ms: int = 0
     ttl_ms: int = 0
     level: int = 0
+    sent_at_ms: int = 0
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -226,6 +227,10 @@ class Definitions(Protocol):
     @property
     def highest_queue_id(self) -> int:
         """The last id that was issued, as far as this host knows."""
+
+    @property
+    def accounts(self) -> int:
+        """The number of accounts that have queues."""
 
     def queue_of_id(self, queue_id: int) -> QueueDefinition | None:
         """The queue or part with this id, None if it was deleted."""

@@ -156,9 +156,11 @@ class PartReading(msgspec.Struct, frozen=True):
 
 
 class MessagesFound(msgspec.Struct, frozen=True):
-    """Number of messages in a part that could be received."""
+    """Number of messages in a part that could be received. `first` is the place of the first of
+    them in a queue with strict priority, see `priority.place_of`; 0 for others."""
 
     visible: int
+    first: int = 0
 
 
 class GroupsHeld(msgspec.Struct, frozen=True):

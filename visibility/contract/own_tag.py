@@ -3,6 +3,7 @@ Pure."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
@@ -17,9 +18,10 @@ _DIGITS_MAX = 13
 class OwnTag(NamedTuple):
     """A key, its values, and their meaning in one sentence.
 
-    It takes one of `choices`, or a whole number within `bounds`. `check` raises
-    InvalidParameterValue if the tags that a queue is to have contradict each other. A FIFO queue
-    cannot have one that `is_for_standard`. The value `to_archive` needs an archive.
+    It takes one of `choices`, a whole number within `bounds`, or what has the `form`, in words and
+    as a pattern. `check` raises InvalidParameterValue if the tags that a queue is to have
+    contradict each other. A FIFO queue cannot have one that `is_for_standard`. The value
+    `to_archive` needs an archive.
     """
 
     key: str
@@ -29,16 +31,21 @@ class OwnTag(NamedTuple):
     check: Callable[[Mapping[str, str]], None] | None = None
     is_for_standard: bool = False
     to_archive: str = ""
+    form: tuple[str, re.Pattern[str]] | None = None
 
     @property
     def values(self) -> str:
         """The valid values in words."""
+        if self.form is not None:
+            return self.form[0]
         if self.bounds is not None:
             return f"whole numbers from {self.bounds.low} to {self.bounds.high}"
         return ", ".join(self.choices)
 
     def takes(self, value: str) -> bool:
         """True if the value is valid."""
+        if self.form is not None:
+            return self.form[1].fullmatch(value) is not None
         if self.bounds is None:
             return value in self.choices
         if not (value.isascii() and value.isdigit() and len(value) <= _DIGITS_MAX):

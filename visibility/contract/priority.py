@@ -20,6 +20,8 @@ STRICT = "strict"
 DEFAULT_PRIORITY = 4
 LEVELS = 10
 """Number of priorities: 0 to 9."""
+HIGHEST_LEVEL = LEVELS
+"""The level of messages with the highest priority."""
 _PRIORITIES = Range(0, LEVELS - 1)
 
 PRIORITY_TAGS = (
@@ -50,6 +52,17 @@ def priority_of(level: int) -> int:
     return (level - 1) % LEVELS if level else DEFAULT_PRIORITY
 
 
+def is_strict(own_tags: Mapping[str, str]) -> bool:
+    """True if the highest priority that waits goes first."""
+    return own_tags.get(PRIORITY_TAG) == STRICT
+
+
+def place_of(level: int) -> int:
+    """The place of a level in a queue with strict priority, from 1 on: the highest goes first."""
+    behind_all = level > LEVELS
+    return priority_of(level) + 1 + (0 if behind_all else LEVELS)
+
+
 def joining_level(own_tags: Mapping[str, str], level: int) -> int:
     """The level with which a message of this level joins the line of a queue with these tags."""
     return priority_of(level) + 1 if PRIORITY_TAG in own_tags else level
@@ -58,4 +71,4 @@ def joining_level(own_tags: Mapping[str, str], level: int) -> int:
 def level_at_the_back(own_tags: Mapping[str, str], level: int) -> int:
     """The level of a message that was received too often: the same, or behind all others."""
     joining = joining_level(own_tags, level)
-    return joining + LEVELS if own_tags.get(PRIORITY_TAG) == STRICT else joining
+    return joining + LEVELS if is_strict(own_tags) else joining

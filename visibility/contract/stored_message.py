@@ -20,7 +20,8 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     own. `joined_at_ms` is the instant at which it came from another queue, 0 if it was sent to this
     queue or moved to it by a version before 0.2. `expires_ms` is the end of its time to live, 0 for
     none. `level` tells its priority, see `priority.py`. `death` tells how it became a dead letter,
-    None if it never did, or in a version before 0.2.
+    None if it never did, or in a version before 0.2. `sender_ms` is the time of its sender's clock
+    while it waits in a queue in that order, else 0.
     """
 
     message_id: str
@@ -39,6 +40,7 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     expires_ms: int = 0
     level: int = 0
     death: Death | None = None
+    sender_ms: int = 0
 
     @property
     def retained_from_ms(self) -> int:
@@ -120,6 +122,7 @@ class SentElsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
     deduplication: bytes = b""
     deliver_at_ms: int = 0
     ttl_ms: int = 0
+    sent_at_ms: int = 0
 
 
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -18,6 +18,7 @@ from visibility.contract.own_tag import PREFIX, OwnTag
 from visibility.contract.priority import PRIORITY_TAGS
 from visibility.contract.retry_backoff import RETRY_TAGS
 from visibility.contract.schedule import SCHEDULE_TAGS
+from visibility.contract.sender_order import ORDER_TAGS, check_order
 from visibility.contract.time_to_live import TTL_TAGS
 
 ARCHIVE_EXPIRED = "expired"
@@ -56,6 +57,7 @@ OWN_TAGS = {
         *LENGTH_TAGS,
         *DELIVERY_TAGS,
         *ON_DELETE_TAGS,
+        *ORDER_TAGS,
     )
 }
 """The tags, by key."""
@@ -84,6 +86,7 @@ def check_together(tags: Mapping[str, str], given: Mapping[str, str], *, fifo: b
     if tags.get(ARCHIVE_TAG) == ARCHIVE_NONE:
         reason = f"the queue has tag {ARCHIVE_TAG} with value {ARCHIVE_NONE}"
         check_archive(tags if ARCHIVE_TAG in given else given, reason)
+    check_order(tags)
     for key in given:
         row = OWN_TAGS.get(key)
         if row is None:

@@ -16,6 +16,7 @@ from visibility.contract.own_tag import OwnTag, attribute_number, attribute_refu
 TTL_TAG = "holdfast:ttl"
 EXPIRED_TAG = "holdfast:expired"
 TTL_ATTRIBUTE = "holdfast.ttl"
+DISCARD = "discard"
 TO_DEAD_LETTERS = "dead-letter"
 TO_ARCHIVE = "archive"
 _SECONDS = Range(1, MESSAGE_RETENTION_PERIOD.high)
@@ -31,10 +32,15 @@ TTL_TAGS = (
         EXPIRED_TAG,
         "Fate of messages whose time to live is over: they are discarded (the default), become "
         "dead letters or go to the archive.",
-        ("discard", TO_DEAD_LETTERS, TO_ARCHIVE),
+        (DISCARD, TO_DEAD_LETTERS, TO_ARCHIVE),
         to_archive=TO_ARCHIVE,
     ),
 )
+
+
+def discards_expired(own_tags: Mapping[str, str]) -> bool:
+    """True if messages of the queue are lost when its time to live is over."""
+    return TTL_TAG in own_tags and own_tags.get(EXPIRED_TAG, DISCARD) == DISCARD
 
 
 def ttl_of(attributes: Attributes, own_tags: Mapping[str, str]) -> int:

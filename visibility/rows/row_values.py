@@ -45,6 +45,7 @@ class QueueRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     size: int = 0
     sized_from: int = -1
     rescued: int = 0
+    passed_ms: int = 0
 
 
 class PartRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -68,6 +69,7 @@ class ArchiveRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     open_size: int
     open_since_ms: int
     discarded: int
+    open_by_account: dict[str, int] = {}
 
 
 class OutboxRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -126,7 +128,8 @@ class ArchivedMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class SealedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A numbered batch of the shard's archived messages: positions `first` to before `until`.
 
-    It never changes. `size` is the approximate size on disk, in bytes.
+    It never changes. `size` is the approximate size on disk, in bytes, `by_account` that of the
+    messages of each account; a batch of a version before 0.2 does not tell.
     """
 
     number: int
@@ -134,6 +137,7 @@ class SealedBatch(msgspec.Struct, frozen=True, array_like=True, gc=False):
     until: int
     size: int
     sealed_at_ms: int
+    by_account: dict[str, int] = {}
 
 
 class Quarantined(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -70,6 +70,11 @@ def takes_deleted(shard: ShardState, settings: QueueSettings) -> bool:
     return shard.archive.is_on and settings.own_tags.get(ARCHIVE_TAG) == ARCHIVE_ALL
 
 
+def has_room(shard: ShardState, definition: QueueDefinition, size: int) -> bool:
+    """True if the archive has room for so many bytes of the queue's messages."""
+    return shard.archive.has_room(size, definition.account, shard.definitions.accounts)
+
+
 def hand_over(
     shard: ShardState,
     definition: QueueDefinition,
@@ -82,14 +87,13 @@ def hand_over(
     """Events that hand departing messages to the archive; `messages` has the readable ones, by
     sequence.
 
-    Above the archive's limit they are discarded: neither sends nor deletes wait for it.
+    Without room they are discarded: neither sends nor deletes wait for it.
     """
     readable = [lease for lease in leases if lease.sequence in messages]
     if not readable:
         return ()
     size = sum(len(messages[lease.sequence].data) + ROW_BYTES for lease in readable)
-    archive = shard.archive
-    if archive.size + size > archive.size_max:
+    if not has_room(shard, definition, size):
         return (MessagesDiscarded(definition.queue_id, len(readable)),)
     return (
         MessagesHandedOver(
@@ -97,8 +101,9 @@ def hand_over(
             now_ms,
             reason,
             definition.arn,
+            definition.account,
             definition.settings.fifo,
-            archive.next_position,
+            shard.archive.next_position,
             size,
             readable,
             [messages[lease.sequence] for lease in readable],
@@ -132,6 +137,7 @@ def decide_seal_archive(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         archive.next_position,
         archive.open_size,
         stamp.now_ms,
+        dict(archive.open_by_account),
     )
     return None, (BatchSealed(THE_SHARD, batch),)
 
@@ -169,6 +175,7 @@ class MessagesHandedOver(Event, frozen=True):
     removed_at_ms: int
     reason: str
     queue_arn: str
+    account: str
     sequence_numbers: bool
     first_position: int
     size: int
@@ -182,6 +189,8 @@ class MessagesHandedOver(Event, frozen=True):
             archive.open_since_ms = self.removed_at_ms
         archive.next_position = self.first_position + len(self.leases)
         archive.open_size += self.size
+        sizes = archive.open_by_account
+        sizes[self.account] = sizes.get(self.account, 0) + self.size
         archive.handed_over += len(self.leases)
         if self.reason == HOPS:
             deaths = shard.queue(self.queue_id).counts.deaths
@@ -242,6 +251,7 @@ class BatchSealed(Event, frozen=True):
         archive.open_first = batch.until
         archive.sealed_size += batch.size
         archive.open_size = 0
+        archive.open_by_account = {}
 
     @override
     def record(self, changes: Changes) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 
+from visibility.contract.naming import parse_arn
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_codec import encode_row
@@ -76,11 +78,14 @@ def salvage_archive(rows: SoundRows, put: Put) -> Kept:
     """
     own = rows.row(ARCHIVE_KEY, ArchiveRow)
     batches = [batch.number for _, batch in rows.table(THE_SHARD, BATCH, SealedBatch)]
-    position, size, since_ms = 1, 0, 0
+    position, since_ms = 1, 0
+    sizes: Counter[str] = Counter()
     for _, message in rows.table(THE_SHARD, ARCHIVED, ArchivedMessage):
         value = encode_row(message)
         put(row_key(THE_SHARD, ARCHIVED, position), value)
-        position, size = position + 1, size + len(value)
+        position += 1
+        arn = parse_arn(message.queue_arn)
+        sizes[arn.account if arn else ""] += len(value)
         since_ms = since_ms or message.removed_at_ms
     if own is None and position == 1:
         return Kept()
@@ -91,9 +96,10 @@ def salvage_archive(rows: SoundRows, put: Put) -> Kept:
         next_batch=next_batch,
         archived=next_batch - 1,
         open_first=1,
-        open_size=size,
+        open_size=sizes.total(),
         open_since_ms=since_ms,
         discarded=own.discarded if own else 0,
+        open_by_account=dict(sizes),
     )
     put(ARCHIVE_KEY, encode_row(row))
     return Kept(archived=position - 1)

@@ -270,6 +270,7 @@ def content_of(arrival: Arrival, sent: SentElsewhere) -> Content:
         deliver_at_ms=sent.deliver_at_ms,
         ttl_ms=sent.ttl_ms,
         level=message.level,
+        sent_at_ms=sent.sent_at_ms,
     )
 
 

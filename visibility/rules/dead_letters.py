@@ -24,7 +24,7 @@ from visibility.contract.model import QueueDefinition
 from visibility.contract.priority import joining_level
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.time_to_live import expiry
-from visibility.rules.archive_batches import ROW_BYTES, hand_over, takes_expired
+from visibility.rules.archive_batches import ROW_BYTES, hand_over, has_room, takes_expired
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesExpired, MessagesMoved, Move
@@ -140,7 +140,7 @@ class DeadLetters:
         target, that is full, or it may go no further: then it stays.
 
         `lease` is the one that ended; `waits` means that the message is in its group's line. A
-        delayed one has its key, `due_ms`.
+        delayed one has its key, `due_ms`, and does not wait for a key that opens it.
         """
         target = self._target
         assert target is not None
@@ -152,6 +152,8 @@ class DeadLetters:
         try:
             sealed = self._shard.sealing.sealed_for(message, target)
         except ServiceUnavailable:
+            if due_ms >= 0:
+                return False
             self._keep(message)
             return True
         except QueueError:
@@ -161,9 +163,7 @@ class DeadLetters:
         ):
             return False
         if self._departures is not None:
-            return self._depart(
-                self._departures, lease, message, sealed, waits=waits, due_ms=due_ms
-            )
+            return self._depart(self._departures, lease, message, sealed, waits, due_ms)
         if waits and message.group:
             self.source_book.leave(message.group, lease.sequence)
         elif due_ms >= 0 and message.group:
@@ -179,11 +179,10 @@ class DeadLetters:
 
     def _end(self, lease: Lease, message: StoredMessage) -> bool:
         """Hand a message to the archive; False if that does not take it."""
-        archive = self._shard.archive
         messages = [message, *(each for _, each in self._ended.values())]
         size = sum(len(each.data) + ROW_BYTES for each in messages)
         is_taken = takes_expired(self._shard, self._queue.settings)
-        if not is_taken or archive.size + size > archive.size_max:
+        if not is_taken or not has_room(self._shard, self._queue, size):
             return False
         self.source_book.leave_all([lease])
         self._ended[lease.sequence] = lease, message
@@ -196,21 +195,20 @@ class DeadLetters:
         lease: Lease,
         message: StoredMessage,
         sealed: StoredMessage,
-        *,
         waits: bool,
         due_ms: int,
     ) -> bool:
         target = self._target
         assert target is not None
-        if not departures.has_room:
+        if shares_out(target):
+            target = target.part_for(message.group)
+        if not departures.has_room_for(target):
             return False
         if waits and message.group:
             self.source_book.depart(message.group, lease.sequence)
         elif due_ms >= 0 and message.group:
             self.source_book.end_delay(message.group)
         before = departures.size
-        if shares_out(target):
-            target = target.part_for(message.group)
         arriving = self._moved(lease, sealed, target)
         departures.add(lease, message, target, arriving, due_ms=due_ms)
         self._size += departures.size - before

@@ -45,7 +45,7 @@ from visibility.rules.orders import order_of
 from visibility.rules.quarantine import uncovered
 from visibility.rules.queue_parts import open_part
 from visibility.state.in_flight import drop_removed, hide, trim
-from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX
+from visibility.state.outbox import OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX, TARGET_SHARE
 from visibility.state.places import add_size, count, join_delayed, leave, leave_delayed
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
@@ -103,6 +103,12 @@ class Departures:
     def has_room(self) -> bool:
         """True if the outbox takes one more message."""
         return self.has_room_in(1)
+
+    def has_room_for(self, target: QueueDefinition) -> bool:
+        """True if the outbox takes one more message that is a dead letter or moved for this
+        queue."""
+        departing = self._shard.outbox.by_target[target.queue_id] + len(self._departures)
+        return self.has_room and departing < max(1, OUTBOX_MESSAGES_MAX // TARGET_SHARE)
 
     def has_room_in(self, part: int, size: int = 0) -> bool:
         """The same, for messages that leave the rest of the outbox to others; `size` is that of one

@@ -317,6 +317,7 @@ def _arrived(book: GroupBook, to: int, message: StoredMessage, lease: Lease) -> 
         first_received_at_ms=lease.first_received_at_ms,
         group=group,
         clock_ms=message.retained_from_ms if moved else message.clock_ms,
+        sender_ms=0,
         original_sequence=(message.original_sequence or lease.sequence)
         if was_received and moved
         else 0,
@@ -362,6 +363,7 @@ class QueueContinued(Event, frozen=True):
             new.fifo = old.fifo
             new.next_sequence = new.low_water = new.head = self.first_sequence
             new.first_sequence = self.first_sequence
+            new.passed_ms = old.passed_ms
             new.counts, old.counts = old.counts, Counts(restored=old.stored)
             new.counts.purged += old.stored
             new.times_in_queue, old.times_in_queue = old.times_in_queue, {}

@@ -19,7 +19,7 @@ from visibility.contract.length import (
 )
 from visibility.contract.model import QueueDefinition
 from visibility.contract.stored_message import Lease, StoredMessage
-from visibility.rules.archive_batches import ROW_BYTES, hand_over
+from visibility.rules.archive_batches import ROW_BYTES, hand_over, has_room
 from visibility.rules.dead_letters import DeadLetters
 from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesExpired
@@ -133,10 +133,9 @@ class Overflow:
     def _push_out(self, leaving: list[_Leaving]) -> bool:
         order = order_of(self._definition.settings)
         size = sum(len(message.data) + ROW_BYTES for _, message in leaving)
-        archive = self._shard.archive
         if self._fate == TO_ARCHIVE:
             self._archived_size += size
-            if archive.size + self._archived_size > archive.size_max:
+            if not has_room(self._shard, self._definition, self._archived_size):
                 return False
         for sequence, message in leaving:
             lease = order.lease_of(self._shard.rows, self._queue, sequence, message)

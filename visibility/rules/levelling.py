@@ -17,6 +17,7 @@ from visibility.contract.levelling import (
     RECEIVE_RATE_TAG,
     THROTTLE_AGE_TAG,
     THROTTLE_DEPTH_TAG,
+    in_flight_limits,
     is_throttled,
     rate_again_us,
     rate_room,
@@ -39,15 +40,26 @@ _LOOK_AGAIN_MS = 1_000
 """Time after which long polls that a limit holds back look again, for changes without an event."""
 
 
-def receive_room(queue: QueueState, definition: QueueDefinition, now_ms: int) -> int:
-    """The number of messages that the queue's tags let consumers take now. O(1), but O(holds) where
-    operators hold messages."""
+def receive_room(
+    queue: QueueState, definition: QueueDefinition, now_ms: int, *, highest: bool = False
+) -> int:
+    """The number of messages that the queue's tags let consumers take now, or of messages of the
+    highest priority. O(1), but O(holds) where operators hold messages."""
     own_tags, parts = definition.settings.own_tags, len(definition.parts)
-    most = own_tags.get(MAX_IN_FLIGHT_TAG)
-    if most is None and RECEIVE_RATE_TAG not in own_tags:
-        return IN_FLIGHT_MAX
-    room = IN_FLIGHT_MAX if most is None else int(most) // (parts or 1) - with_consumers(queue)
+    room = IN_FLIGHT_MAX
+    if MAX_IN_FLIGHT_TAG in own_tags:
+        most, reserved = in_flight_limits(own_tags, parts)
+        room = most - (0 if highest else reserved) - with_consumers(queue)
+    elif RECEIVE_RATE_TAG not in own_tags:
+        return room
     return min(room, rate_room(own_tags, queue.paced_until_us, now_ms * 1000, parts))
+
+
+def lets_some_go(queue: QueueState, definition: QueueDefinition, now_ms: int) -> bool:
+    """True if consumers may take one of the visible messages now."""
+    if receive_room(queue, definition, now_ms) > 0:
+        return True
+    return queue.has_highest and receive_room(queue, definition, now_ms, highest=True) > 0
 
 
 def without_messages(queue: QueueState, *, is_held_back: bool | None = None) -> Deliveries:

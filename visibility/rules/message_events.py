@@ -93,11 +93,14 @@ class MessagesDelayed(Event, frozen=True):
     """Messages were sent under successive sequences, and wait for their time.
 
     `due_ms` has the end of each delay; 0 in a FIFO queue, where the queue's present delay applies.
+    In `ahead` of them the clock of the `sender` was ahead.
     """
 
     first_sequence: int
     due_ms: list[int]
     messages: list[StoredMessage]
+    ahead: int = 0
+    sender: str = ""
 
     def numbered(self) -> Iterator[tuple[int, int, StoredMessage]]:
         """(sequence, due_ms, message) in order."""
@@ -118,6 +121,8 @@ class MessagesDelayed(Event, frozen=True):
             queue.head += len(self.messages)
         queue.next_sequence = max(queue.next_sequence, self.first_sequence + len(self.messages))
         queue.delayed += len(self.messages)
+        if self.ahead:
+            queue.counts.add_ahead(self.sender, self.ahead)
         _count_sent(shard, queue, self.messages)
 
     @override

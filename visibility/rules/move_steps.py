@@ -188,7 +188,7 @@ class _Moving:
                 target = self._part_of(target, message.group)
             if not isinstance(target, str):
                 if target.shard != self._definition.shard:
-                    if not self._departures.has_room:
+                    if not self._departures.has_room_for(target):
                         self._looked_at -= 1
                         return self._events(self._cursor_at(sequence), is_last=False)
                 elif target.queue_id not in self._books and not self._shard.is_ready(

@@ -52,6 +52,8 @@ class Taking(Protocol):
     stamp: Stamp
     limit: int
     """The number of messages that it takes at most; 0 or less if too many are in flight."""
+    reserved: int
+    """Messages of the highest priority that it may take if the limit lets it take none."""
     visible_at_ms: int
     """The end of the leases of this receive."""
     is_held_back: bool

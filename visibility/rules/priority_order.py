@@ -55,11 +55,13 @@ class ByPriority(Fair):
         queue = taking.queue
         if queue.has_bad_levels:
             return super().choose(taking)
-        if taking.limit <= 0:
+        if taking.limit <= 0 and taking.reserved <= 0:
             return without_room(taking)
         if not queue.is_by_level:
             window.read_by_level(taking.shard, queue, is_by_level=True)
         try:
+            if taking.limit <= 0:
+                return self._choose_highest(taking)
             return self._choose_by_level(taking)
         except DamagedRecord as damage:
             queue.has_bad_levels = damage.key[8:9] == LEVEL_LINE
@@ -88,7 +90,7 @@ class ByPriority(Fair):
             return taking.events()
         shares = _Shares(queue.passes)
         if not is_plain:
-            self._look_at_each(taking, shares)
+            self._look_at_each(taking, self._all(taking, shares), shares)
         else:
             untouched: list[tuple[int, StoredMessage]] = []
             streams = self._streams(taking.shard, queue)
@@ -101,10 +103,24 @@ class ByPriority(Fair):
             taking.take(untouched)
         if not taking.leases and queue.backlog > 0:
             taking.comes_again = True  # it looked for messages without a level among others
+        return self._events(taking, shares)
+
+    def _choose_highest(self, taking: Taking) -> tuple[Event, ...]:
+        """Take messages of the highest priority only, for which slots are kept."""
+        queue, taking.limit = taking.queue, taking.reserved
+        if taking.stamp.now_ms >= queue.fresh_until_ms and not _pass_by_old(taking):
+            taking.comes_again = True
+            return ()
+        shares = _Shares(queue.passes)
+        highest = self._streams(taking.shard, queue).get(0, ())
+        self._look_at_each(taking, ((0, each) for each in highest), shares)
+        return self._events(taking, shares)
+
+    def _events(self, taking: Taking, shares: _Shares) -> tuple[Event, ...]:
         events = taking.events()
         if self._is_strict:
             return events
-        return (*events, *shares.events(queue))
+        return (*events, *shares.events(taking.queue))
 
     def _take_from(self, taking: Taking, level: Level) -> None:
         """Take from the only level that waits, which uses up no shares."""
@@ -112,10 +128,12 @@ class ByPriority(Fair):
             window.fill(taking.shard, taking.queue, taking.limit, level)
         taking.take(islice(level.window, taking.limit))
 
-    def _look_at_each(self, taking: Taking, shares: _Shares) -> None:
+    def _look_at_each(
+        self, taking: Taking, candidates: Iterator[tuple[int, _Candidate]], shares: _Shares
+    ) -> None:
         taking.look_at_each()
         left: list[tuple[bytes, int]] = []
-        for rank, (sequence, message, lease) in self._all(taking, shares):
+        for rank, (sequence, message, lease) in candidates:
             if taking.is_over:
                 break
             if taking.offer(sequence, message, lease) is not Fate.TAKEN:

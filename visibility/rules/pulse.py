@@ -41,6 +41,7 @@ from visibility.rules.orders import order_of
 from visibility.rules.quarantine import end_quarantine
 from visibility.rules.remembered_ids import forget_ids
 from visibility.rules.schedules import Doubted
+from visibility.rules.sender_order import SenderOrder
 from visibility.rules.time_to_live import end_times_to_live
 from visibility.rules.transfers import advance_transfers
 from visibility.state.in_flight import OVER_RECEIVED_FROM
@@ -97,6 +98,7 @@ def _end_delays(
     size = 0
     again = None
     doubted = Doubted(queue, stamp)
+    senders = SenderOrder(shard, queue, definition, stamp)
     after = doubted.after
     wanted = _FIRST_LOOK
     read = partial(shard.rows.delayed, queue.queue_id, quarantined=queue.quarantined)
@@ -104,22 +106,26 @@ def _end_delays(
         for due_ms, sequence, message in page:
             at_ms = order.delay_ends_ms(due_ms, message, definition.settings)
             is_full = len(moves) == STEP_MESSAGES or size >= STEP_BYTES or doubted.is_full
-            if at_ms > stamp.now_ms or is_full:
+            if at_ms > stamp.now_ms or is_full or senders.is_full:
                 again = max(at_ms, stamp.now_ms)
                 break
             after = (due_ms, sequence)
             if doubted.passes(after, message):
                 continue
+            if senders.moves_late(due_ms, sequence, message):
+                continue
             ended = _ended_delay(queue, book, due_ms, sequence, message, stamp.now_ms)
             moves.append(_with_level(ended, joining_level, definition))
             size += len(message.data)
         wanted = STEP_MESSAGES
-    if again is None and queue.delayed > len(moves) and queue.doubted is None:
+    left = queue.delayed - len(moves) - senders.moved
+    if again is None and left > 0 and queue.doubted is None:
         raise MessagesMissing(queue.queue_id, delayed=True)
     again = doubted.again_ms(again)
     if not moves:
-        return (), again
-    return (*book.events(), MessagesMoved(queue.queue_id, stamp.now_ms, moves)), again
+        return senders.events(), again
+    moved = MessagesMoved(queue.queue_id, stamp.now_ms, moves)
+    return (*senders.events(), *book.events(), moved), again
 
 
 def _ended_delay(
@@ -137,7 +143,7 @@ def _ended_delay(
     group = book.group_of(message.group)
     if group:
         book.arrive(group, to)
-    moved = msgspec.structs.replace(message, group=group, clock_ms=clock_ms)
+    moved = msgspec.structs.replace(message, group=group, clock_ms=clock_ms, sender_ms=0)
     return Move(no_lease(sequence, message), due_ms, queue.queue_id, to, moved)
 
 

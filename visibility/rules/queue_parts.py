@@ -17,6 +17,7 @@ from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MessagesFound, PartReading
+from visibility.contract.priority import is_strict
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
@@ -24,7 +25,7 @@ from visibility.rows.row_keys import PART, number_of, row_key
 from visibility.rows.row_values import THE_SHARD, PartRow
 from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.events import Event
-from visibility.rules.levelling import hold_back, receive_room, without_messages
+from visibility.rules.levelling import hold_back, lets_some_go, without_messages
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.remembered_ids import REMEMBERED_MS
 from visibility.rules.tables import (
@@ -184,8 +185,9 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     is_over = gives_nothing(shard, queue, stamp.now_ms)
     ready = queue.ready_groups.total if queue.fifo else queue.visible
     if ready > 0 and not is_over and queue.in_flight < in_flight_max(definition):
-        if not definition.settings.own_tags or receive_room(queue, definition, stamp.now_ms) > 0:
-            return MessagesFound(ready), ()
+        if not definition.settings.own_tags or lets_some_go(queue, definition, stamp.now_ms):
+            first = queue.first_place if is_strict(definition.settings.own_tags) else 0
+            return MessagesFound(ready, first), ()
         hold_back(shard, queue, definition, stamp.now_ms)
     return (NoAnswer.PARK if operation.wait_time_seconds else without_messages(queue)), ()
 

@@ -16,6 +16,7 @@ from visibility.contract.limits import IN_FLIGHT_MAX, VISIBILITY_TIMEOUT
 from visibility.contract.model import QueueSettings, Request
 from visibility.contract.operations import ReceiveMessage
 from visibility.contract.outcomes import Deliveries
+from visibility.contract.priority import PRIORITY_TAG
 from visibility.contract.retry_backoff import RETRY_MIN_TAG, retry_wait_ms
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.at_most_once import hidden_until_ms
@@ -72,6 +73,7 @@ class _Taking:
         "operation",
         "queue",
         "request",
+        "reserved",
         "shard",
         "stamp",
         "visible_at_ms",
@@ -92,13 +94,19 @@ class _Taking:
         left = in_flight_max(request.queue) if request.queue.parts else IN_FLIGHT_MAX
         left -= queue.in_flight
         self.is_held_back = False
+        self.reserved = 0
+        wanted = operation.max_number_of_messages or 1
         self.visible_at_ms = stamp.now_ms + hide_ms
         if settings.own_tags:
             self.visible_at_ms = hidden_until_ms(settings, operation, self.visible_at_ms)
             if left > 0:
-                left = min(left, receive_room(queue, request.queue, stamp.now_ms))
-                self.is_held_back = left <= 0
-        self.limit = min(operation.max_number_of_messages or 1, left)
+                room = receive_room(queue, request.queue, stamp.now_ms)
+                self.is_held_back = room <= 0
+                if self.is_held_back and PRIORITY_TAG in settings.own_tags:
+                    highest = receive_room(queue, request.queue, stamp.now_ms, highest=True)
+                    self.reserved = min(wanted, left, highest)
+                left = min(left, room)
+        self.limit = min(wanted, left)
         self.comes_again = False
         self.leases: list[Lease] = []
         self.messages: list[StoredMessage] = []

@@ -141,7 +141,8 @@ class Doubted:
     def passes(self, place: tuple[int, int], message: StoredMessage) -> bool:
         """True if the due message at this place, (due_ms, sequence), is passed by."""
         due_ms, sequence = place
-        if not message.clock_ms or due_ms <= self._stamp.retained_until_ms:
+        waits = message.clock_ms or message.sender_ms
+        if not waits or due_ms <= self._stamp.retained_until_ms:
             return False
         passed = self._queue.doubted
         first = (due_ms, sequence - 1) if passed is None else passed[0]
@@ -203,8 +204,9 @@ class MessagesRescheduled(Event, frozen=True):
         for move in self.moves:
             changes.delete(pair_key(self.queue_id, DELAYED, move.due_ms, move.sequence))
             key = pair_key(move.target_queue_id, DELAYED, move.target_due_ms, move.target_sequence)
-            clock_ms = move.message.clock_ms if self.transfers else move.target_due_ms
-            message = msgspec.structs.replace(move.message, clock_ms=clock_ms)
+            message = move.message
+            if not self.transfers:
+                message = msgspec.structs.replace(message, clock_ms=move.target_due_ms, sender_ms=0)
             changes.put(key, encode_row(message))
 
     @override

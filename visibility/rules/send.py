@@ -21,6 +21,7 @@ from visibility.contract.results import (
     SendMessageResult,
 )
 from visibility.contract.schedule import SCHEDULED_MAX
+from visibility.contract.sender_order import window_ms
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rows.row_values import Remembered
@@ -60,7 +61,7 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     if (
         _is_plain(queue, content)
         and not (delay_s or definition.settings.delay_ms)
-        and (not definition.settings.own_tags or has_room(queue, definition, content.size))
+        and (not definition.settings.own_tags or _just_joins(queue, definition, content))
     ):
         message_id, number, now_ms = stamp.message_id(), None, stamp.now_ms
         if own_tags := definition.settings.own_tags:
@@ -79,7 +80,8 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         events: tuple[Event, ...] = (MessagesSent(queue.queue_id, queue.next_sequence, [message]),)
         duplicates = 0
     else:
-        sending = Sending(shard, queue, definition, stamp, request.parts)
+        sender = request.caller.arn
+        sending = Sending(shard, queue, definition, stamp, request.parts, sender=sender)
         try:
             message_id, number = sending.send(content, delay_s)
         except OverLimit:
@@ -107,7 +109,8 @@ def decide_send_message_batch(shard: ShardState, request: Request, stamp: Stamp)
     if shard.parts:
         check_open(shard, request.queue)
     queue = shard.queue(request.queue.queue_id)
-    sending = Sending(shard, queue, request.queue, stamp, request.parts)
+    sender = request.caller.arn
+    sending = Sending(shard, queue, request.queue, stamp, request.parts, sender=sender)
     result = batch_result(operation.entries, request.parts, sending.send)
     duplicates = sending.duplicates
     if request.queue.settings.own_tags:
@@ -155,10 +158,18 @@ def _is_plain(queue: QueueState, content: Content) -> bool:
     return not (content.group or queue.ready_groups.total or content.deliver_at_ms)
 
 
+def _just_joins(queue: QueueState, definition: QueueDefinition, content: Content) -> bool:
+    """True if the queue's tags let a plain message join the line, and push none out for it."""
+    if window_ms(definition.settings.own_tags):
+        return False
+    return has_room(queue, definition, content.size)
+
+
 class Sending:
     """The messages of one request, collected."""
 
     __slots__ = (
+        "_ahead",
         "_book",
         "_delayed",
         "_ends_ms",
@@ -169,9 +180,11 @@ class Sending:
         "_plain",
         "_queue",
         "_room",
+        "_sender",
         "_settings",
         "_stamp",
         "_waiting",
+        "_window_ms",
         "duplicates",
     )
 
@@ -184,9 +197,12 @@ class Sending:
         parts: Sequence[object],
         *,
         makes_room: bool = True,
+        sender: str = "",
     ) -> None:
         """`parts` includes the contents to send; what is above a limit of the queue may push out
-        others if it `makes_room`. Raises DamagedRecord."""
+        others if it `makes_room`. `sender` is an ARN, empty if it is unknown. Raises
+        DamagedRecord."""
+        self._sender = sender
         self._queue = queue
         self._settings = definition.settings
         self._stamp = stamp
@@ -198,6 +214,9 @@ class Sending:
         settings = definition.settings
         self._plain = not (queue.ready_groups.total or settings.delay_ms or settings.own_tags)
         """True while a message without a group or delay of its own just joins the line."""
+        self._window_ms = window_ms(settings.own_tags)
+        self._ahead = 0
+        """Messages of senders whose clock is ahead."""
         self._waiting: list[StoredMessage] = []
         self._delayed: list[StoredMessage] = []
         self._ends_ms: list[int] = []
@@ -235,6 +254,11 @@ class Sending:
         message_id = accepted_as or self._stamp.message_id()
         group = self._book.group_of(content.group)
         due_ms, clock_ms = self._due_ms(content, delay_s, is_accepted=accepted_as is not None)
+        sender_ms = 0
+        if self._window_ms:
+            sender_ms = min(content.sent_at_ms or now_ms, now_ms)
+            due_ms = sender_ms + self._window_ms
+            self._ahead += content.sent_at_ms > now_ms
         message = StoredMessage(
             message_id,
             now_ms,
@@ -245,6 +269,7 @@ class Sending:
             clock_ms=clock_ms,
             expires_ms=self._expires_ms(content, due_ms),
             level=joining_level(self._settings.own_tags, content.level),
+            sender_ms=sender_ms,
         )
         if due_ms is None:
             sequence = self._queue.next_sequence + len(self._waiting)
@@ -316,7 +341,10 @@ class Sending:
             events.append(MessagesSent(queue_id, first, self._waiting))
         if self._delayed:
             behind = first + len(self._waiting)
-            events.append(MessagesDelayed(queue_id, behind, self._ends_ms, self._delayed))
+            delayed = MessagesDelayed(
+                queue_id, behind, self._ends_ms, self._delayed, self._ahead, self._sender
+            )
+            events.append(delayed)
         if self._fresh:
             events.append(DeduplicationRecorded(queue_id, list(self._fresh.items())))
         return tuple(events)

@@ -239,7 +239,15 @@ class _Transaction:
             raise Moved()
         contents = [self._content(place) for place in places]
         queue = self._shard.queue(target.queue_id)
-        sending = Sending(self._shard, queue, target, self._stamp, contents, makes_room=False)
+        sending = Sending(
+            self._shard,
+            queue,
+            target,
+            self._stamp,
+            contents,
+            makes_room=False,
+            sender=self._request.caller.arn,
+        )
         self._sendings[target.queue_id] = sending
         deletes = self._deletes.get(target.queue_id)
         for lease in () if deletes is None else deletes.deleted.values():
@@ -279,6 +287,7 @@ class _Transaction:
             content.deduplication,
             content.deliver_at_ms,
             content.ttl_ms,
+            content.sent_at_ms,
         )
         self._departures.add(no_lease(0, message), message, target, message, sent=sent)
 

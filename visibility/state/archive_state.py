@@ -26,6 +26,8 @@ class ArchiveState(msgspec.Struct):
     """Time at which the first message of the next batch was handed over."""
     discarded: int = 0
     """Messages not archived for lack of room."""
+    open_by_account: dict[str, int] = {}
+    """`open_size` of each account."""
     batches: dict[int, SealedBatch] = {}
     """Batches sealed and not archived, by number, ascending: archived < number < next_batch."""
     sealed_size: int = 0
@@ -43,6 +45,21 @@ class ArchiveState(msgspec.Struct):
     def size(self) -> int:
         """Approximate size of the waiting messages, in bytes on disk."""
         return self.open_size + self.sealed_size
+
+    def has_room(self, size: int, account: str, accounts: int) -> bool:
+        """True if so many bytes more of this account may wait, one of so many.
+
+        The first half of the room is for whoever comes first. Of the second half each account has
+        the same share, which no other one can use up.
+        """
+        if self.size + size > self.size_max:
+            return False
+        half = self.size_max // 2
+        if accounts <= 1 or self.size + size <= half:
+            return True
+        waiting = self.open_by_account.get(account, 0)
+        waiting += sum(batch.by_account.get(account, 0) for batch in self.batches.values())
+        return waiting + size <= half // accounts
 
     @property
     def has_open(self) -> bool:

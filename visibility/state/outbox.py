@@ -7,18 +7,31 @@ Entries that others may know of, and numbers only rise.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from visibility.rows.row_values import Departure
 
 OUTBOX_MESSAGES_MAX = 2_000
 """Messages of an outbox, which memory holds; then messages stay where they are."""
 OUTBOX_BYTES_MAX = 16 << 20
 """The same for their content."""
+TARGET_SHARE = 4
+"""A queue has at most this part of the outboxes of other shards, so that what it cannot take now
+leaves room for what goes elsewhere."""
 
 
 class Outbox:
     """A shard's outbox. Changed by events and at a start only."""
 
-    __slots__ = ("departures", "next_number", "origin", "origins", "size", "transfers")
+    __slots__ = (
+        "by_target",
+        "departures",
+        "next_number",
+        "origin",
+        "origins",
+        "size",
+        "transfers",
+    )
 
     def __init__(self) -> None:
         self.origin = b""
@@ -27,6 +40,8 @@ class Outbox:
         self.departures: dict[int, Departure] = {}
         """Ascending by number."""
         self.size = 0
+        self.by_target: Counter[int] = Counter()
+        """Messages by the id of the queue they go to."""
         self.transfers: set[tuple[int, int]] = set()
         """Messages on their way to other parts of their queue, as (queue_id, sequence in
         handles)."""
@@ -45,6 +60,7 @@ class Outbox:
         self.departures[number] = departure
         self.origins.add(departure.origin)
         self.size += departure.size
+        self.by_target[departure.target_queue_id] += 1
         if departure.transfers:
             self.transfers.add((departure.queue_id, departure.handle))
         self.next_number = max(self.next_number, number + 1)
@@ -53,6 +69,9 @@ class Outbox:
         """Remove a message."""
         departure = self.departures.pop(number)
         self.size -= departure.size
+        self.by_target[departure.target_queue_id] -= 1
+        if not self.by_target[departure.target_queue_id]:
+            del self.by_target[departure.target_queue_id]
         if departure.transfers:
             self.transfers.discard((departure.queue_id, departure.handle))
         return departure

@@ -19,6 +19,7 @@ import msgspec
 
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
+from visibility.contract.priority import HIGHEST_LEVEL, place_of
 from visibility.contract.stored_message import Hold, Lease, StoredMessage, death_of
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
@@ -27,6 +28,9 @@ from visibility.state.fairness import Fairness
 from visibility.state.levels import Level
 from visibility.state.ready_groups import ReadyGroups
 
+OTHERS = "(others)"
+_SENDERS_MAX = 20
+"""Senders of a queue that are counted apart."""
 NEVER_MS = 1 << 62
 """Later than any time."""
 BUCKETS_PER_DOUBLING = 8
@@ -52,6 +56,8 @@ class Counts(msgspec.Struct):
     expired: int = 0
     dropped: int = 0
     """Messages that made room for others."""
+    late: int = 0
+    """Messages that came too late for their place in the order of their senders' clocks."""
     purged: int = 0
     moved_in: int = 0
     moved_out: int = 0
@@ -65,6 +71,16 @@ class Counts(msgspec.Struct):
     deaths: dict[str, int] = {}
     """Those of `moved_in` that are dead letters, by cause; with HOPS those that went from here to
     the archive instead."""
+
+    clocks_ahead: dict[str, int] = {}
+    """Messages whose sender's clock was ahead, in such a queue, by the sender's ARN; of further
+    senders under OTHERS."""
+
+    def add_ahead(self, sender: str, messages: int) -> None:
+        """Count messages of a sender whose clock is ahead."""
+        if sender not in self.clocks_ahead and len(self.clocks_ahead) >= _SENDERS_MAX:
+            sender = OTHERS
+        self.clocks_ahead[sender] = self.clocks_ahead.get(sender, 0) + messages
 
     def add_death(self, message: StoredMessage) -> None:
         """Count a message that came from another queue, if it is a dead letter."""
@@ -220,6 +236,9 @@ class QueueState:
     taken: dict[int, None] = field(default_factory=dict)
     """Sequences of messages in flight that no one receives again, the first received first."""
     delayed: int = 0
+    passed_ms: int = 0
+    """The latest time of a sender's clock of the messages that ended their wait, in a queue in that
+    order. It survives a purge."""
     size: int = 0
     """Bytes of its messages in any state, as AWS counts them, of sequences from `sized_from` on."""
     sized_from: int = 0
@@ -311,6 +330,24 @@ class QueueState:
         return self.waiting - self.in_levels - len(self.window) - self.passed
 
     @property
+    def first_place(self) -> int:
+        """The place of the first message that a receive could take with strict priority
+        (`priority.place_of`), 0 if there is none."""
+        levels = set(self.levels)
+        levels.update(level for level in self.visible_again if self._has_again(level))
+        if self.waiting > sum(level.waiting for level in self.levels.values()):
+            levels.add(0)
+        return max(map(place_of, levels), default=0)
+
+    @property
+    def has_highest(self) -> bool:
+        """True if a receive could take a message of the highest priority."""
+        return HIGHEST_LEVEL in self.levels or self._has_again(HIGHEST_LEVEL)
+
+    def _has_again(self, level: int) -> bool:
+        return next(self.visible_again_of(level), None) is not None
+
+    @property
     def lines(self) -> list[QueueState | Level]:
         """The queue's own line, and those of levels."""
         return [self, *self.levels.values()]
@@ -358,6 +395,7 @@ class QueueState:
             self.size,
             self.sized_from,
             self.rescued,
+            self.passed_ms,
         )
         spans = {span: self.spans.get(span, 0) for span in self.changed_spans}
         write_queue(changes, self.queue_id, row, spans)
@@ -378,6 +416,7 @@ class QueueState:
         queue.continues = row.continues
         queue.first_sequence = row.first_sequence
         queue.delayed = row.delayed
+        queue.passed_ms = row.passed_ms
         queue.ready_groups.restore(row.listed)
         queue.aliases = row.aliases
         queue.remembered_ms = row.remembered_ms

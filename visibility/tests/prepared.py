@@ -56,6 +56,10 @@ class KnownQueues:
     def highest_queue_id(self) -> int:
         return max([self.issued, *self.queues, *self.purged])
 
+    @property
+    def accounts(self) -> int:
+        return len({queue.account for queue in self.queues.values()})
+
     def continued(self) -> list[tuple[int, int]]:
         return sorted(self.purged.items())
 
@@ -159,6 +163,7 @@ def content(
     at_ms: int = 0,
     ttl_ms: int = 0,
     level: int = 0,
+    sent_at_ms: int = 0,
 ) -> Content:
     """A stored content; for the engine it is opaque, so the body alone will do. FIFO: the body is
     the default id."""
@@ -177,6 +182,7 @@ def content(
         deliver_at_ms=at_ms,
         ttl_ms=ttl_ms,
         level=level,
+        sent_at_ms=sent_at_ms,
     )
 
 
@@ -201,9 +207,10 @@ def send(
     at_ms: int = 0,
     ttl_ms: int = 0,
     level: int = 0,
+    sent_at_ms: int = 0,
 ) -> Request:
     """SendMessage; `at_ms` is the time of a scheduled message, `ttl_ms` its own time to live,
-    `level` tells its priority."""
+    `level` tells its priority, `sent_at_ms` is the time of its sender's clock."""
     part = content(
         body,
         queue,
@@ -212,6 +219,7 @@ def send(
         at_ms=at_ms,
         ttl_ms=ttl_ms,
         level=level,
+        sent_at_ms=sent_at_ms,
     )
     return prepared(queue, operations.SendMessage(delay_seconds=delay_s), [part])
 

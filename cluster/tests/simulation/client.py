@@ -8,7 +8,7 @@ from random import Random
 
 import msgspec
 
-from cluster.tests.simulation.queues import VISIBILITY_S, named
+from cluster.tests.simulation.queues import VISIBILITY_S, WINDOW_MS, named
 from cluster.tests.simulation.simulation import Call, Reply, Simulation
 from compat_tests.faults.history import Change, Delete, Delivery, Outcome, Removal, Send
 from visibility.contract.errors import ServiceUnavailable
@@ -132,6 +132,27 @@ class Client:
         reply = await self.ask(request, f"send {bodies[0][:12]}")
         self._sent_as(reply, queue, bodies, "", 0, 0, priorities)
 
+    async def send_by_clock(
+        self, queue: str, bodies: Sequence[str], behind_ms: Sequence[int | None]
+    ) -> None:
+        """Send these, by clocks that are behind by as much each; None for no time."""
+        now_ms, set_back = self.simulation.time.now_ms(), len(self._history.set_back)
+        if not now_ms:
+            return
+        times = [0 if behind is None else now_ms - behind for behind in behind_ms]
+        definition = self.queue(queue)
+        parts = [
+            prepared.content(body, definition, sent_at_ms=at_ms)
+            for body, at_ms in zip(bodies, times, strict=True)
+        ]
+        entries = [SendMessageBatchRequestEntry(str(number)) for number in range(len(bodies))]
+        request = prepared.prepared(definition, SendMessageBatch(entries=entries), parts)
+        reply = await self.ask(request, f"send by clock {bodies[0][:12]}")
+        ended_ms = self.simulation.time.now_ms()
+        was_set_back = len(self._history.set_back) > set_back  # then all may have been ahead
+        clocks = [0 if was_set_back or at_ms > now_ms else at_ms for at_ms in times]
+        self._sent_as(reply, queue, bodies, "", 0, 0, clocks_ms=clocks, ended_ms=ended_ms)
+
     async def send_twice_at_once(
         self, queue: str, bodies: Sequence[str], *, group: str, place: int
     ) -> Outcome:
@@ -171,6 +192,8 @@ class Client:
         place: int,
         delay_s: float,
         priorities: Sequence[int] = (),
+        clocks_ms: Sequence[int] = (),
+        ended_ms: int = 0,
     ) -> None:
         ids: dict[str, str] = {}
         if isinstance(reply.answer, SendMessageResult):
@@ -194,6 +217,8 @@ class Client:
                     place + number if place else 0,
                     delay_s,
                     priority=priorities[number] if priorities else 0,
+                    clock_ms=clocks_ms[number] if clocks_ms else 0,
+                    is_in_time=bool(clocks_ms) and 0 < ended_ms < clocks_ms[number] + WINDOW_MS,
                 )
             )
             self.simulation.depends(self._history.sends, reply)

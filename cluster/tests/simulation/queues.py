@@ -48,6 +48,9 @@ CIRCLE = ("way-in", "round", "about")
 """Queues with a time to live, in the same runs: the last two are each other's dead-letter queues,
 and the second is that of the first."""
 CIRCLE_S = 2
+BY_CLOCK, LATE = "by-clock", "late"
+"""The queue in the order of its senders' clocks, and its late queue, in runs that have them."""
+WINDOW_MS = 2_000
 TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
 """Queues to which messages move."""
 _SHARED_OUT: dict[str, Any] = {
@@ -72,6 +75,7 @@ def define_queues(
     has_full: bool = False,
     has_once: bool = False,
     has_deaths: bool = False,
+    has_clocks: bool = False,
 ) -> None:
     """Make all queues; those with policies or one consumer only if so."""
     visibility = str(VISIBILITY_S)
@@ -129,6 +133,8 @@ def define_queues(
         _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
     if has_deaths:
         _define_deaths(machine, history, full_id + len(ONCE_NAMES) + 1)
+    if has_clocks:
+        _define_by_clock(machine, history, full_id + len(ONCE_NAMES) + 8)
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
         _define(
             machine,
@@ -188,6 +194,20 @@ def _define_deaths(machine: Machine, history: History, first_id: int) -> None:
                 VisibilityTimeout=visibility,
             ),
         )
+
+
+def _define_by_clock(machine: Machine, history: History, queue_id: int) -> None:
+    late = queue_named(LATE, queue_id + 1, VisibilityTimeout=str(VISIBILITY_S))
+    tags = {
+        "holdfast:order": "sender-clock",
+        "holdfast:order-window": str(WINDOW_MS),
+        "holdfast:late-queue": late.arn,
+    }
+    by_clock = queue_named(BY_CLOCK, queue_id, tags=tags, VisibilityTimeout=str(VISIBILITY_S))
+    history.queues[BY_CLOCK] = Queue(BY_CLOCK, BY_CLOCK, frozenset((LATE,)), is_by_clock=True)
+    history.queues[LATE] = Queue(LATE, LATE)
+    for queue in (by_clock, late):
+        _define(machine, queue)
 
 
 def _define(machine: Machine, queue: QueueDefinition) -> None:

@@ -25,6 +25,8 @@ _HELD_IN = (
     queues.PLAIN,
     queues.FAILING_FIFO,
 )
+_BEHIND_MS = (None, -60_000, 10, 100, 700, 1_900, 3_000, 20_000)
+"""Times by which a sender's clock is behind; None for one that is not told."""
 _ALIKE_CLIENTS = 8
 _ALIKE_PAUSE_S_MAX = 0.01
 
@@ -230,6 +232,24 @@ async def work_by_priority(client: Client, steps: int) -> None:
         await _pause(client)
 
 
+async def work_by_clock(client: Client, steps: int) -> None:
+    """Send messages of clocks that are behind or ahead, or say nothing; receive and delete some."""
+    for _ in range(2 * steps):
+        if client.random.random() < 0.5:
+            bodies = [client.new_body() for _ in range(client.random.choice((1, 3, 10)))]
+            behind_ms = [client.random.choice(_BEHIND_MS) for _ in bodies]
+            await client.send_by_clock(queues.BY_CLOCK, bodies, behind_ms)
+        else:
+            queue = client.random.choice((queues.BY_CLOCK, queues.BY_CLOCK, queues.LATE))
+            wait_s = client.random.choice((0, 0, 5))
+            for held in (
+                await client.receive(queue, client.random.choice((1, 3)), wait_s=wait_s) or ()
+            ):
+                if client.random.random() < 0.7:
+                    await client.delete(held)
+        await _pause(client)
+
+
 async def fill_up(client: Client, steps: int) -> None:
     """Send more than there is room for, receive some, and delete some of those."""
     for _ in range(2 * steps):
@@ -366,6 +386,11 @@ def drawn_transactions(seed: int) -> bool:
 def drawn_ranked(seed: int) -> bool:
     """True in a quarter of the seeds: messages have priorities in this one."""
     return Random(f"priorities {seed}").random() < 0.25
+
+
+def drawn_clocks(seed: int) -> bool:
+    """True in a quarter of the seeds: messages are ordered by their senders' clocks in this one."""
+    return Random(f"senders' clocks {seed}").random() < 0.25
 
 
 def drawn_full(seed: int) -> bool:

@@ -21,6 +21,7 @@ from cluster.tests.simulation.roles import (
     alike_roles,
     consume_alone,
     drawn_brief,
+    drawn_clocks,
     drawn_deaths,
     drawn_full,
     drawn_once,
@@ -40,6 +41,7 @@ from cluster.tests.simulation.roles import (
     schedule,
     take_once,
     work,
+    work_by_clock,
     work_by_priority,
 )
 from cluster.tests.simulation.simulation import Simulation
@@ -108,6 +110,8 @@ class Shape(NamedTuple):
     """Queues deliver at most once."""
     has_schedules: bool = False
     """Messages are scheduled for an instant."""
+    has_clocks: bool = False
+    """Messages are ordered by their senders' clocks."""
     has_transactions: bool = False
     """Messages are consumed and produced at once."""
     has_deaths: bool = False
@@ -147,6 +151,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
         has_ranked=drawn_ranked(seed),
         has_full=drawn_full(seed),
         has_deaths=drawn_deaths(seed),
+        has_clocks=drawn_clocks(seed),
     )
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
@@ -167,6 +172,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
                 has_full=shape.has_full,
                 has_once=shape.has_once,
                 has_deaths=shape.has_deaths,
+                has_clocks=shape.has_clocks,
             )
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
@@ -180,6 +186,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
             roles += [transact] * shape.has_transactions
             roles += [work_by_priority] * shape.has_ranked + [fill_up] * shape.has_full
             roles += [let_die] * shape.has_deaths
+            roles += [work_by_clock] * shape.has_clocks
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)

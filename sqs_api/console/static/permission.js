@@ -8,7 +8,7 @@ const ACTIONS = ["sqs:SendMessage", "sqs:ReceiveMessage", "sqs:DeleteMessage",
   "sqs:ChangeMessageVisibility", "sqs:GetQueueAttributes", "sqs:SetQueueAttributes", "sqs:PurgeQueue",
   "sqs:DeleteQueue", "kms:Decrypt", "kms:GenerateDataKey", "holdfast:ListQueues", "holdfast:GetQueue",
   "holdfast:BrowseMessages", "holdfast:ReadMessageBodies", "holdfast:DeleteMessages",
-  "holdfast:RedriveMessages", "holdfast:ReadAudit", "holdfast:ReadUsers"];
+  "holdfast:RedriveMessages", "holdfast:SetLossyPolicy", "holdfast:LiftProtection", "holdfast:ReadAudit", "holdfast:ReadUsers"];
 const WHO = [["user", "a user"], ["root", "the account itself"], ["anonymous", "an unsigned request"]];
 
 export function permissionForm({ account, user }, signal, fail) {
