@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from visibility.contract.delivery import DELIVERY_TAG, delivers_at_most_once
+from visibility.contract.at_most_once_tag import DELIVERY_TAG, delivers_at_most_once
 from visibility.contract.length import (
     DROP_OLDEST,
     MAX_BYTES_TAG,
