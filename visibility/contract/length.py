@@ -53,6 +53,8 @@ LENGTH_TAGS = (
         ("reject", DROP_OLDEST, TO_DEAD_LETTERS, TO_ARCHIVE),
         check=_check,
         to_archive=TO_ARCHIVE,
+        to_dead_letters=TO_DEAD_LETTERS,
+        needs=(MAX_MESSAGES_TAG, MAX_BYTES_TAG),
     ),
 )
 
