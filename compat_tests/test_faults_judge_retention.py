@@ -42,6 +42,22 @@ def test_time_that_was_set_back_makes_no_message_older() -> None:
     assert story.rules == []
 
 
+def test_consumers_must_not_get_more_than_the_rate_and_once_what_it_saved() -> None:
+    story = Story()
+    story.history.queues["q"] = replace(story.history.queues["q"], receive_rate=2)
+    for number, at in enumerate((10, 10, 10.4, 11, 11.5)):
+        story.send(str(number), 1)
+        story.receive(str(number), at)
+    assert story.rules == []
+
+    for name in ("next", "last"):
+        story.send(name, 1)
+        story.receive(name, 11.5)
+    assert story.rules == ["too fast"]
+    story.history.starts.append(11.2)
+    assert story.rules == [], "a new leader begins with one"
+
+
 def test_a_queue_must_not_hold_more_than_its_limit() -> None:
     story = Story()
     story.history.queues["q"] = replace(story.history.queues["q"], messages_max=1)

@@ -45,6 +45,7 @@ from visibility.contract.errors import (
     ServiceUnavailable,
     UnsupportedOperation,
 )
+from visibility.contract.length import check_overflow
 from visibility.contract.levelling import keeps_whole
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
 from visibility.contract.model import QueueDefinition
@@ -147,6 +148,7 @@ def create(view: QueueView, new: NewQueue, now_ms: int, waits: Waits) -> Decisio
         deduplication_scope=complete.get("DeduplicationScope", ""),
     )
     _check_late_queue(view, queue, new.tags)
+    check_overflow(queue.settings, new.tags, queue.arn)
     entries: Entries = {queue_key(new.name): queue, LAST_ID: queue_id}
     if freed_at_ms is not None:
         entries[freed_key(new.name)] = None
@@ -223,6 +225,7 @@ def set_attributes(
     _check_policy(given)
     _check_redrive_policy(view, name, given, attributes)
     check_delay(attributes, current.tags)
+    check_overflow(settings_of(attributes), current.tags, current.arn)
     return _changed(current, now_ms, attributes=attributes)
 
 
@@ -271,6 +274,7 @@ def add_tags(
     changed = checked_tags(queue.name, current.tags, tags)
     check_delay(current.attributes, changed)
     _check_late_queue(view, current, tags)
+    check_overflow(current.settings, changed, current.arn)
     if current.parts and (reason := keeps_whole(own_tags_of(changed))):
         raise InvalidParameterValue(f"Queue {current.name} has several parts, and {reason}.")
     return _changed(current, now_ms, tags=changed)

@@ -206,7 +206,8 @@ class SplitReceives:
     def _ask_for_first(self, queue: QueueDefinition, request: Request) -> None:
         """Ask all parts for the place of their first message, if that was not done just now."""
         name, now_s = name_of(queue), asyncio.get_running_loop().time()
-        if now_s < self._first_asked_s.get(name, 0.0) + FIRST_S:
+        asked_s = self._first_asked_s.get(name)
+        if asked_s is not None and now_s < asked_s + FIRST_S:
             return
         if len(self._first_asked_s) >= _HEARD_MAX:
             self._first_asked_s.clear()
@@ -279,6 +280,7 @@ class SplitReceives:
             now_s = asyncio.get_running_loop().time()
             kept = {each: at for each, at in self._failed_until_s.items() if at > now_s}
             self._failed_until_s = kept | {queue_id: now_s + FAILED_S}
+            self._first.pop(queue_id, None)
 
     def _hear(self, queue_id: int, messages: int, first: int) -> None:
         if len(self._heard) >= _HEARD_MAX:

@@ -307,3 +307,22 @@ async def test_a_target_is_found_anew_after_every_change(file: CatalogFile) -> N
 
     assert changed is file.catalog.queue(*owner("dead"))
     assert (turned, stale, gone) == (other, changed, None)
+
+
+async def test_a_queue_does_not_make_room_in_itself(file: CatalogFile) -> None:
+    catalog = file.catalog
+    tags = {"holdfast:overflow": "dead-letter", "holdfast:max-messages": "5"}
+    queue = await catalog.create_queue(owner("q"), {}, tags)
+    to_itself = {"RedrivePolicy": policy_for("q")}
+
+    with pytest.raises(InvalidParameterValue, match="its own dead-letter queue"):
+        await catalog.set_attributes(queue, to_itself)
+    with pytest.raises(InvalidParameterValue, match="its own dead-letter queue"):
+        await catalog.create_queue(owner("r"), {"RedrivePolicy": policy_for("r")}, tags)
+    await catalog.untag_queue(queue, ["holdfast:overflow"])
+    await catalog.set_attributes(queue, to_itself)
+    with pytest.raises(InvalidParameterValue, match="its own dead-letter queue"):
+        await catalog.tag_queue(queue, {"holdfast:overflow": "dead-letter"})
+    await catalog.tag_queue(
+        queue, {"holdfast:overflow": "drop-oldest", "holdfast:max-messages": "10"}
+    )

@@ -40,21 +40,23 @@ class Limited:
             VisibilityTimeout="30",
         )
 
-    def tried(self, body: str, *, group: str = "g", delay_s: int | None = None) -> Reply:
-        """Send a message."""
+    def tried(
+        self, body: str, *, group: str = "g", delay_s: int | None = None, tenant: str | None = None
+    ) -> Reply:
+        """Send a message; `tenant` is its group in a standard queue."""
         request = prepared.send(
             self.queue,
             body,
             delay_s=delay_s,
-            group=group if self.suffix else None,
+            group=group if self.suffix else tenant,
             deduplication_id=body if self.suffix else None,
         )
         return self.driver.submit(request)
 
-    def send(self, *bodies: str, group: str = "g") -> None:
+    def send(self, *bodies: str, group: str = "g", tenant: str | None = None) -> None:
         """Send messages, which fit."""
         for body in bodies:
-            assert self.tried(body, group=group).refusal is None, body
+            assert self.tried(body, group=group, tenant=tenant).refusal is None, body
 
     def refuses(self, body: str) -> bool:
         """True if the message does not fit."""
@@ -222,6 +224,53 @@ def test_a_fifo_group_loses_its_beginning_and_gets_no_hole() -> None:
     assert limited.counts() == (9, 1, 0)
     limited.delete(held["v"])
     assert [*limited.taken()][:3] == ["c", "d", "e"]
+
+
+def test_a_tenant_that_fills_the_queue_makes_room_and_quiet_ones_do_not() -> None:
+    limited = Limited({"max-messages": "20", "overflow": "drop-oldest"})
+    limited.send("nobody's")
+    limited.send("quiet 1", tenant="1")
+    limited.send(*(f"flood {n}" for n in range(17)), tenant="flood")
+    limited.send("quiet 2", tenant="2")
+
+    limited.send("quiet 3", tenant="3")
+    limited.send(*(f"flood {n}" for n in range(17, 27)), tenant="flood")
+
+    taken = [name for _ in range(3) for name in limited.taken()]
+    assert [name for name in taken if "flood" not in name] == [
+        "nobody's",
+        "quiet 1",
+        "quiet 2",
+        "quiet 3",
+    ]
+    assert [name for name in taken if "flood" in name] == [f"flood {n}" for n in range(11, 27)]
+
+
+def test_a_noisy_tenant_makes_room_before_quiet_ones() -> None:
+    limited = Limited({"max-messages": "200", "overflow": "drop-oldest"})
+    limited.send("quiet", tenant="quiet")
+    limited.send(*(f"noisy {n}" for n in range(120)), tenant="noisy")
+    limited.send(*(f"other {n}" for n in range(79)), tenant="other")
+    for _ in range(4):
+        limited.taken()
+    assert limited.driver.state.queue(1).fairness.noisy
+
+    limited.send("new", tenant="quiet")
+
+    waiting = [name for _ in range(20) for name in limited.taken()]
+    assert "noisy 39" not in waiting
+    assert {"quiet", "other 0", "noisy 40", "new"} <= {*waiting, "quiet"}
+
+
+def test_messages_without_a_tenant_make_room_before_quiet_ones() -> None:
+    limited = Limited({"max-messages": "20", "overflow": "drop-oldest"})
+    limited.send("quiet", tenant="1")
+    limited.send(*(f"nobody's {n}" for n in range(19)))
+
+    limited.send("new")
+
+    waiting = [name for _ in range(3) for name in limited.taken()]
+    assert waiting == ["quiet", *(f"nobody's {n}" for n in range(1, 19)), "new"]
 
 
 def test_the_lowest_priority_makes_room() -> None:

@@ -48,6 +48,7 @@ _SOONER = {
     "leave_retention_to_pulses": 19,
     "pass_by_the_window_only": 39,
     "forget_who_has_a_message": 43,
+    "forget_the_rate": 19,
     "forget_the_next_end": 13,
     "drop_what_a_deleted_queue_was_sent": 1,
     "pass_a_missing_message": 2,

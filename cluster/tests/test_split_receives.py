@@ -301,6 +301,25 @@ async def test_with_strict_priority_a_receive_begins_at_the_part_with_the_highes
 
 
 @virtual
+async def test_a_part_that_failed_is_not_preferred_for_what_it_had() -> None:
+    receiver = Receiver(Strict(4))
+    parts = cast(Strict, receiver.parts)
+    for queue_id in range(1, 5):
+        parts.put(queue_id, 9 if queue_id == 3 else 2, 1_000)
+    await receiver.receive()  # the parts are asked meanwhile
+    parts.failing[3] = ServiceUnavailable()
+    assert isinstance((await receiver.receive())[1], ServiceUnavailable)
+
+    await asyncio.sleep(FAILED_S)
+
+    assert {(await receiver.receive())[1] for _ in range(50)} <= {"of 1", "of 2", "of 4"}
+    del parts.failing[3]
+    await asyncio.sleep(FIRST_S)
+    await receiver.receive()
+    assert (await receiver.receive())[1] == "of 3"
+
+
+@virtual
 async def test_a_long_receive_finds_the_highest_of_all_parts_before_it_waits() -> None:
     receiver = Receiver(Strict(4))
     parts = cast(Strict, receiver.parts)

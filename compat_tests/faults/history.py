@@ -45,6 +45,9 @@ class Queue:
     in_flight_max: int = 0
     """Messages that consumers may have at a time, 0 if nothing limits them."""
 
+    receive_rate: int = 0
+    """Messages a second that consumers get, and at once after a pause; 0 if nothing limits them."""
+
     messages_max: int = 0
     """Messages that the queue holds at most, 0 if nothing limits it."""
 
@@ -218,6 +221,10 @@ class History:
 
     set_back: list[tuple[float, float]] = field(default_factory=list)
     """Times at which the clock that decides was set back, and by how many seconds."""
+
+    starts: list[float] = field(default_factory=list)
+    """Times at which a new leader began, with an allowance of one message where a rate limits
+    receives."""
 
     drain_begun: float = float("inf")
     """Time from which received messages were there at the end."""

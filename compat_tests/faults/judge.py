@@ -341,6 +341,27 @@ def _over_the_limit(evidence: Evidence) -> Iterator[Finding]:
         yield queue, f"had {in_flight} messages in flight at {at:.3f}"
 
 
+def _too_fast(evidence: Evidence) -> Iterator[Finding]:
+    """More messages received in some time than the queue's rate allows, after a pause or a new
+    leader's start at that."""
+    starts = evidence.history.starts
+    received: dict[str, list[Delivery]] = defaultdict(list)
+    for deliveries in evidence.deliveries.values():
+        for delivery in deliveries:
+            received[delivery.queue].append(delivery)
+    for name, deliveries in received.items():
+        rate = evidence.history.queues[name].receive_rate
+        deliveries.sort(key=lambda each: each.ended)
+        for begun in sorted({each.begun for each in deliveries}) if rate else ():
+            later = [each for each in deliveries if each.begun >= begun]
+            for number, last in enumerate(later, 1):
+                after = last.ended - begun + MARGIN_S
+                started = sum(begun <= start <= last.ended for start in starts)
+                if number > rate * (1 + after) + started:
+                    yield last.name, f"was the {number}th from {name} within {after:.3f} s"
+                    break
+
+
 def _exceeded(
     steps: Mapping[str, list[tuple[float, int]]], limits: Mapping[str, int]
 ) -> Iterator[tuple[str, int, float]]:
@@ -605,6 +626,7 @@ RULES: tuple[Rule, ...] = (
     _served_after_removal,
     _hidden_but_served,
     _over_the_limit,
+    _too_fast,
     _over_length,
     _wrong_count,
     _early,

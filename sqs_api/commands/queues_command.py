@@ -146,6 +146,8 @@ def show(service: OperatorClient, *, queue: str, as_json: bool) -> None:
                 for name, text in found[title].items()
             ]
             show_table((title, "", ""), lines)
+    for key, reason in found["tags_without_effect"].items():
+        click.echo(f"\nwarning: tag {plain(key)} has no effect, since {reason}")
     if found["policy_without_effect"]:
         labels = plain(", ".join(found["policy_without_effect"]))
         click.echo(

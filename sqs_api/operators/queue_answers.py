@@ -36,7 +36,7 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import QueueReading
 from visibility.contract.queue_policy import statements_without_effect
-from visibility.contract.tags import OWN_TAGS
+from visibility.contract.tags import OWN_TAGS, without_effect
 
 _PAGE_MAX = 500
 _ON_A_QUEUE = (
@@ -121,12 +121,14 @@ class ShownTag(TypedDict):
 
 class WholeQueue(ListedQueue):
     """A queue with all settings, and all actions that the caller may do. `policy_without_effect`
-    names the statements of its policy whose Resource is not this queue. `purges` are those that
+    names the statements of its policy whose Resource is not this queue, `tags_without_effect` the
+    service's tags that mean nothing as things are, each with the reason. `purges` are those that
     the caller may take back, the latest first."""
 
     attributes: dict[str, str]
     policy_without_effect: list[str]
     tags: dict[str, str]
+    tags_without_effect: dict[str, str]
     own_tags: list[ShownTag]
     created_at_ms: int
     modified_at_ms: int
@@ -168,6 +170,9 @@ async def show_queue(context: OperatorContext, asked: Asked) -> WholeQueue:
             queue.attributes.get("Policy", ""), queue.arn
         ),
         "tags": queue.tags,
+        "tags_without_effect": without_effect(
+            queue.tags, has_dead_letters=queue.settings.redrive_policy is not None
+        ),
         "own_tags": [
             {"key": row.key, "values": row.values, "meaning": row.meaning}
             for row in OWN_TAGS.values()

@@ -52,6 +52,23 @@ async def test_statements_about_other_queues_are_named(operators: Operators) -> 
     assert (await operators.seen("queues/q"))["policy_without_effect"] == ["typo"]
 
 
+async def test_tags_without_effect_are_named_with_the_reason(operators: Operators) -> None:
+    tags = {
+        "holdfast:on-delete": "dead-letter",
+        "holdfast:overflow": "reject",
+        "holdfast:priority": "strict",
+    }
+    await operators.done("queues/q/tags", {"tags": tags})
+    before = (await operators.seen("queues/q"))["tags_without_effect"]
+    await operators.done("queues/q/tags", {"tags": {"holdfast:max-bytes": "5000"}})
+
+    no_limit = "the queue has no tag holdfast:max-messages or holdfast:max-bytes"
+    no_letters = "the queue has no dead-letter queue"
+    assert before == {"holdfast:on-delete": no_letters, "holdfast:overflow": no_limit}
+    after = (await operators.seen("queues/q"))["tags_without_effect"]
+    assert after == {"holdfast:on-delete": no_letters}
+
+
 @pytest.mark.parametrize(
     "given",
     [{"VisibilityTimeout": "43201"}, {"Nothing": "1"}, {"Policy": "{"}, {"RedrivePolicy": "{}"}],

@@ -95,6 +95,17 @@ async def test_tags_with_a_meaning_are_shown_with_it(served: Served) -> None:
     assert [row["key"] for row in own] == list(OWN_TAGS)
 
 
+async def test_a_tag_without_effect_is_warned_of(served: Served) -> None:
+    await served.call("TagQueue", QueueUrl="dead", Tags={"holdfast:overflow": "drop-oldest"})
+
+    shown = await say(served, "queues", "show", "dead")
+
+    assert (
+        "warning: tag holdfast:overflow has no effect, since the queue has no tag "
+        "holdfast:max-messages or holdfast:max-bytes" in shown.out
+    )
+
+
 async def test_a_policy_about_another_queue_is_warned_of(served: Served) -> None:
     grant = {"Effect": "Allow", "Principal": "*", "Action": "sqs:*", "Resource": "'$queue_arn'"}
     given = {"Policy": json.dumps({"Statement": {**grant, "Sid": "\x9b31mred"}})}

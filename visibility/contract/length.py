@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import Range
+from visibility.contract.model import QueueSettings
 from visibility.contract.own_tag import OwnTag
 
 MAX_MESSAGES_TAG = "holdfast:max-messages"
@@ -53,8 +54,22 @@ LENGTH_TAGS = (
         ("reject", DROP_OLDEST, TO_DEAD_LETTERS, TO_ARCHIVE),
         check=_check,
         to_archive=TO_ARCHIVE,
+        to_dead_letters=TO_DEAD_LETTERS,
+        needs=(MAX_MESSAGES_TAG, MAX_BYTES_TAG),
     ),
 )
+
+
+def check_overflow(settings: QueueSettings, tags: Mapping[str, str], queue_arn: str) -> None:
+    """Refuse a queue whose messages would make room for others by moving to its end. Raises
+    InvalidParameterValue."""
+    policy = settings.redrive_policy
+    goes_back = policy is not None and policy.dead_letter_target_arn == queue_arn
+    if goes_back and tags.get(OVERFLOW_TAG) == TO_DEAD_LETTERS:
+        raise InvalidParameterValue(
+            f"Tag {OVERFLOW_TAG} with value {TO_DEAD_LETTERS} is not valid for a queue that is its "
+            "own dead-letter queue."
+        )
 
 
 def limits_of(own_tags: Mapping[str, str], parts: int) -> tuple[int, int] | None:

@@ -14,6 +14,7 @@ ON_DELETE_TAGS = (
         "Fate of the messages of the queue once it is deleted: they are lost (the default), or "
         "become dead letters.",
         ("discard", TO_DEAD_LETTERS),
+        to_dead_letters=TO_DEAD_LETTERS,
     ),
 )
 

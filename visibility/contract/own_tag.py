@@ -21,7 +21,8 @@ class OwnTag(NamedTuple):
     It takes one of `choices`, a whole number within `bounds`, or what has the `form`, in words and
     as a pattern. `check` raises InvalidParameterValue if the tags that a queue is to have
     contradict each other. A FIFO queue cannot have one that `is_for_standard`. The value
-    `to_archive` needs an archive.
+    `to_archive` needs an archive. Without one of the tags that it `needs` it has no effect, nor has
+    the value `to_dead_letters` without a dead-letter queue.
     """
 
     key: str
@@ -31,6 +32,8 @@ class OwnTag(NamedTuple):
     check: Callable[[Mapping[str, str]], None] | None = None
     is_for_standard: bool = False
     to_archive: str = ""
+    to_dead_letters: str = ""
+    needs: tuple[str, ...] = ()
     form: tuple[str, re.Pattern[str]] | None = None
 
     @property

@@ -45,6 +45,7 @@ RETRY_TAGS = (
         "this tag.",
         bounds=_SECONDS,
         check=_check,
+        needs=(RETRY_MIN_TAG,),
     ),
 )
 

@@ -57,6 +57,7 @@ ORDER_TAGS = (
         (SENDER_CLOCK,),
         check=_check,
         is_for_standard=True,
+        needs=(WINDOW_TAG,),
     ),
     OwnTag(
         WINDOW_TAG,
@@ -65,6 +66,7 @@ ORDER_TAGS = (
         bounds=_WINDOWS,
         check=_check,
         is_for_standard=True,
+        needs=(ORDER_TAG,),
     ),
     OwnTag(
         LATE_QUEUE_TAG,
@@ -72,6 +74,7 @@ ORDER_TAGS = (
         form=("the ARN of a standard queue", _ARN),
         check=_check,
         is_for_standard=True,
+        needs=(ORDER_TAG,),
     ),
 )
 

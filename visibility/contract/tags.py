@@ -108,6 +108,21 @@ def check_archive(tags: Mapping[str, str], reason: str) -> None:
             )
 
 
+def without_effect(tags: Mapping[str, str], *, has_dead_letters: bool) -> dict[str, str]:
+    """The queue's tags of this service that mean nothing as things are, each with the reason. Such
+    are left when another tag, or the redrive policy, is removed."""
+    found = {}
+    for key, value in tags.items():
+        row = OWN_TAGS.get(key)
+        if row is None:
+            continue
+        if row.needs and not any(need in tags for need in row.needs):
+            found[key] = f"the queue has no tag {' or '.join(row.needs)}"
+        elif value == row.to_dead_letters and not has_dead_letters:
+            found[key] = "the queue has no dead-letter queue"
+    return found
+
+
 def own_tags_of(tags: Mapping[str, str]) -> dict[str, str]:
     """The tags with a meaning for this service. Wrong ones, from before they were checked, are left
     out."""

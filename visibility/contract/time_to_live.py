@@ -34,6 +34,7 @@ TTL_TAGS = (
         "dead letters or go to the archive.",
         (DISCARD, TO_DEAD_LETTERS, TO_ARCHIVE),
         to_archive=TO_ARCHIVE,
+        to_dead_letters=TO_DEAD_LETTERS,
     ),
 )
 

@@ -14,6 +14,7 @@ from heapq import merge
 from itertools import islice
 
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.rows.row_values import GroupRow
 from visibility.rules.groups import GroupBook
 from visibility.rules.order import Candidates
 from visibility.rules.standard_order import Standard
@@ -37,9 +38,9 @@ class Fair(Standard):
         return super().candidates(shard, queue, now_ms)
 
     def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
-        """See `Order`: those of noisy groups before all others."""
+        """See `Order`: those of noisy groups, then of one that fills the queue, then the oldest."""
         given: set[int] = set()
-        for group in queue.fairness.noisy:
+        for group in (*queue.fairness.noisy, *_filling(shard, queue)):
             for candidate in line_of(shard, queue, group):
                 given.add(candidate[0])
                 yield candidate
@@ -83,6 +84,21 @@ def _sequence(candidate: tuple[int, StoredMessage | None, Lease | None]) -> int:
     return candidate[0]
 
 
+def _filling(shard: ShardState, queue: QueueState) -> list[bytes]:
+    """The group with the most waiting messages of those looked at, if it has more than its
+    share."""
+    read_ready_groups = partial(shard.rows.ready_groups, queue.queue_id)
+    listed = islice(queue.ready_groups.in_order(read_ready_groups), QUIET_GROUPS_MAX)
+    counts = {group: _row_of(shard, queue, group).count for _, group in list(listed)}
+    most = max(counts, key=counts.__getitem__, default=b"")
+    share = queue.waiting / (queue.ready_groups.total + 1)
+    return [most] if most and counts[most] > share else []
+
+
+def _row_of(shard: ShardState, queue: QueueState, group: bytes) -> GroupRow:
+    return queue.groups.get(group) or shard.rows.group(queue.queue_id, group) or GroupRow()
+
+
 def _before_index(queue: QueueState) -> Candidates:
     """Messages without a group that are not in the index, as it was empty when they were sent."""
     for sequence, message in queue.window:
@@ -93,8 +109,7 @@ def _before_index(queue: QueueState) -> Candidates:
 
 def line_of(shard: ShardState, queue: QueueState, group: bytes) -> Candidates:
     """A group's waiting messages."""
-    row = queue.groups.get(group) or shard.rows.group(queue.queue_id, group)
-    after = row.first if row is not None else 0
+    after = _row_of(shard, queue, group).first
     while True:
         page = shard.rows.group_line(queue.queue_id, group, after, PAGE)
         sequences = [sequence for sequence, _ in page]

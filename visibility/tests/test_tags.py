@@ -11,7 +11,7 @@ from visibility.contract.actions import check
 from visibility.contract.attributes import checked_tags
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.operations import CreateQueue, TagQueue
-from visibility.contract.tags import OWN_TAGS
+from visibility.contract.tags import OWN_TAGS, without_effect
 
 
 def test_the_known_tags_take_their_values() -> None:
@@ -150,3 +150,37 @@ def test_each_tag_has_a_meaning_of_one_sentence_and_a_row_in_the_guide() -> None
         assert f"| `{key}` |" in guide
         assert row.meaning.endswith(".")
         assert row.values
+
+
+@pytest.mark.parametrize(
+    ("tags", "idle"),
+    [
+        ({"team": "a", "holdfast:priority": "strict"}, []),
+        ({"holdfast:overflow": "drop-oldest"}, ["holdfast:overflow"]),
+        ({"holdfast:overflow": "drop-oldest", "holdfast:max-bytes": "1024"}, []),
+        ({"holdfast:retry-max": "5"}, ["holdfast:retry-max"]),
+        ({"holdfast:order": "sender-clock"}, ["holdfast:order"]),
+        (
+            {"holdfast:order-window": "5", "holdfast:late-queue": "arn:aws:sqs:r:0:q"},
+            ["holdfast:order-window", "holdfast:late-queue"],
+        ),
+    ],
+)
+def test_a_tag_that_lost_the_one_it_needs_has_no_effect(
+    tags: dict[str, str], idle: list[str]
+) -> None:
+    assert list(without_effect(tags, has_dead_letters=True)) == idle
+
+
+def test_dead_letters_need_a_queue_for_them() -> None:
+    tags = {
+        "holdfast:expired": "dead-letter",
+        "holdfast:on-delete": "dead-letter",
+        "holdfast:overflow": "dead-letter",
+        "holdfast:max-messages": "5",
+    }
+    kept = {"holdfast:expired": "archive", "holdfast:on-delete": "discard"}
+
+    assert list(without_effect(tags, has_dead_letters=False)) == list(tags)[:3]
+    assert without_effect(tags, has_dead_letters=True) == {}
+    assert without_effect(kept, has_dead_letters=False) == {}

@@ -27,6 +27,7 @@ that have them."""
 RETENTION_S = 60
 RETRY_S = 2
 IN_FLIGHT_MAX = 3
+RECEIVE_RATE = 2
 SOLE, SOLE_FIFO = "sole", "sole.fifo"
 SOLE_NAMES = (SOLE, SOLE_FIFO)
 """Queues with one consumer, in runs that have them."""
@@ -94,6 +95,7 @@ def define_queues(
             retention_s=RETENTION_S,
             retry_s=RETRY_S,
             in_flight_max=IN_FLIGHT_MAX,
+            receive_rate=RECEIVE_RATE,
         )
         short = queue_named(
             name,
@@ -102,7 +104,7 @@ def define_queues(
                 "holdfast:retry-min": str(RETRY_S),
                 "holdfast:retry-max": "5",
                 "holdfast:max-in-flight": str(IN_FLIGHT_MAX),
-                "holdfast:receive-rate": "20",
+                "holdfast:receive-rate": str(RECEIVE_RATE),
             },
             VisibilityTimeout=visibility,
             MessageRetentionPeriod=str(RETENTION_S),

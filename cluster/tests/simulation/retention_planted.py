@@ -6,6 +6,7 @@ from __future__ import annotations
 import pytest
 
 from cluster.tests.simulation.planting import Plant
+from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import Content
 from visibility.contract.stored_message import Lease
 from visibility.rules import levelling, receive
@@ -69,6 +70,11 @@ def forget_who_has_a_message(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(levelling, "with_consumers", lambda queue: 0)
 
 
+def forget_the_rate(patch: pytest.MonkeyPatch) -> None:
+    """The queue's rate lets as many messages go as there are slots for."""
+    patch.setattr(levelling, "rate_room", lambda *_: IN_FLIGHT_MAX)
+
+
 def deliver_at_once(patch: pytest.MonkeyPatch) -> None:
     """A scheduled message is received as soon as it is sent."""
     due_ms = Sending._due_ms
@@ -113,4 +119,5 @@ PLANTS: tuple[Plant, ...] = (
     forget_what_was_passed_by,
     do_not_wait,
     forget_who_has_a_message,
+    forget_the_rate,
 )

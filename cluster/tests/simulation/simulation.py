@@ -130,6 +130,7 @@ class Simulation:
                 worker.check()
                 self.note("up")
                 self._follow(worker.clock)
+                self.history.starts.append(self.time.read())
                 self._up.set()
                 return
         raise AssertionError("the worker does not start")

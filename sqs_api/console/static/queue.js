@@ -163,6 +163,8 @@ function settings(queue) {
       el("pre", { tabindex: "0" }, pretty(value)),
     ]),
     el("h2", {}, "Tags"),
+    Object.entries(queue.tags_without_effect).map(([key, reason]) =>
+      el("p", { class: "notice warning" }, `Tag ${key} has no effect, since ${reason}.`)),
     tags.length ? facts(tags) : el("p", { class: "empty" }, "There are no tags."),
   ];
 }
