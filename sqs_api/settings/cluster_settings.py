@@ -96,7 +96,7 @@ class ClusterSettings(BaseModel):
     """Everything that makes a host a member of a cluster; nothing of it is set for a single
     host."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     etcd: Annotated[str | None, AfterValidator(_etcd_addresses)] = None
     """Addresses of etcd's members, separated by commas, such as "https://a:2379,https://b:2379";
