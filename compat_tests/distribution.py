@@ -1,5 +1,5 @@
 """Distribution of test files to processes: one Spark for all files that need it, long files first,
-and the number of processes."""
+one process for files that compute while those of the others wait, and the number of processes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from pytest_rerunfailures import StatusDB
+from typing_extensions import override
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 _OWN_SPARK = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_replay_kills.py")
 """Files of the jobs that start Spark in other processes."""
@@ -39,10 +41,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """As many as there are processors, as each collects all tests; two more for those that wait
+    """As many as there are processors, as each collects all tests; three more for those that wait
     for other processes and time-outs half of their time."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return (usable or 1) + (2 if any(name.startswith(_WAITING) for name in config.args) else 0)
+    return (usable or 1) + (3 if any(name.startswith(_WAITING) for name in config.args) else 0)
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -51,9 +53,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     if config.getoption("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False
-    made = LoadFileScheduling(config, log)
-    made._split_scope = _runs_together
-    return made
+    return ByKind(config, log)
+
+
+class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has no types
+    """Gives the last process files that compute as long as there are some, and the others such
+    that wait: the processors are busy from the begin to the end."""
+
+    @override
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        computes = node.gateway.id == f"gw{self.numnodes - 1}"
+        own = (name for name in self.workqueue if name.startswith(_WAITING) is not computes)
+        if (name := next(own, None)) is not None:
+            self.workqueue.move_to_end(name, last=False)
+        super()._assign_work_unit(node)
+
+    @override
+    def _split_scope(self, nodeid: str) -> str:
+        return _runs_together(nodeid)
 
 
 def _runs_together(nodeid: str) -> str:
