@@ -15,6 +15,8 @@ from xdist.workermanage import WorkerController
 _OWN_SPARK = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_replay_kills.py")
 """Files of the jobs that start Spark in other processes."""
 _WAITING = ("spark_jobs", "compat_tests")
+_BEHIND = 5
+"""Niceness of the process that computes: time-outs of the other tests do not pass meanwhile."""
 _FIRST = (
     "compat_tests/test_faults.py",
     _OWN_SPARK[0],
@@ -28,11 +30,15 @@ _FIRST = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Repeat failed tests (`--reruns`) without asking the controller before each test.
+    """Let the process that computes go behind those whose tests wait, and repeat failed tests
+    (`--reruns`) without asking the controller before each test.
 
     That is two short messages over TCP, of which the second waits 40 ms for the acknowledgement of
     the first. They count tests that ended their process, which `loadfile` never repeats.
     """
+    given = getattr(config, "workerinput", {})
+    if given and _waits(config) and _computes(given["workerid"], given["workercount"]):
+        os.nice(_BEHIND)
     asked = getattr(config, "failures_db", None)
     if hasattr(config, "workerinput") and asked is not None:
         asked.sock.close()
@@ -41,10 +47,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """As many as there are processors, as each collects all tests; three more for those that wait
-    for other processes and time-outs half of their time."""
+    """As many as there are processors, as each collects all tests; four more for those that wait
+    for other processes and time-outs more than half of their time."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return (usable or 1) + (3 if any(name.startswith(_WAITING) for name in config.args) else 0)
+    return (usable or 1) + (4 if _waits(config) else 0)
+
+
+def _waits(config: pytest.Config) -> bool:
+    return any(name.startswith(_WAITING) for name in config.args)
+
+
+def _computes(process: str, count: int) -> bool:
+    return process == f"gw{count - 1}"
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -62,7 +76,7 @@ class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has
 
     @override
     def _assign_work_unit(self, node: WorkerController) -> None:
-        computes = node.gateway.id == f"gw{self.numnodes - 1}"
+        computes = _computes(node.gateway.id, self.numnodes)
         own = (name for name in self.workqueue if name.startswith(_WAITING) is not computes)
         if (name := next(own, None)) is not None:
             self.workqueue.move_to_end(name, last=False)

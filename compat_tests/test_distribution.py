@@ -38,8 +38,8 @@ def test_files_that_share_a_spark_run_in_one_process() -> None:
     ("names", "more"),
     [
         (["auth", "visibility", "storage", "cluster", "sqs_api"], 0),
-        (["auth", "spark_jobs", "compat_tests"], 3),
-        (["compat_tests/test_send.py"], 3),
+        (["auth", "spark_jobs", "compat_tests"], 4),
+        (["compat_tests/test_send.py"], 4),
     ],
 )
 def test_tests_that_wait_for_others_get_more_processes(
@@ -109,8 +109,24 @@ def configured(**fields: Any) -> Any:
     return config
 
 
+@pytest.mark.parametrize(
+    ("process", "names", "niceness"),
+    [("gw1", ["auth", "compat_tests"], [5]), ("gw0", ["compat_tests"], []), ("gw1", ["auth"], [])],
+)
+def test_the_process_that_computes_goes_behind_those_that_wait(
+    process: str, names: list[str], niceness: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    monkeypatch.setattr("os.nice", found.append)
+
+    configured(workerinput={"workerid": process, "workercount": 2}, args=names)
+
+    assert found == niceness
+
+
 def test_a_process_asks_nobody_how_often_a_test_failed() -> None:
-    asked = configured(workerinput={}).failures_db
+    given = {"workerid": "gw0", "workercount": 2}
+    asked = configured(workerinput=given, args=["compat_tests"]).failures_db
 
     assert type(asked) is StatusDB
     assert asked.get_test_failures("a test") == 0
