@@ -163,10 +163,14 @@ class NodeProcess:
         os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End the process if it still runs, in any state, and wait for those that it started."""
+        """End the process if it still runs, in any state, and those that it started, which would
+        take seconds for an orderly end."""
         if self.running:
             started = self.processes()
             self.kill()
+            for pid in started:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             until_s = time.monotonic() + _LEFT_S
             while any(map(_lives, started)) and time.monotonic() < until_s:
                 time.sleep(0.02)
