@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -77,8 +78,9 @@ class Tab:
         self.page.goto(f"{self.url}/_holdfast/console#{place}")
         return self.page
 
-    def see(self, text: str) -> None:
-        """Wait until the screen has this text."""
+    def see(self, text: str | re.Pattern[str]) -> None:
+        """Wait until the screen has this text, in any case of its letters unless it is a
+        pattern."""
         self.page.locator("body").get_by_text(text).first.wait_for()
 
     def press(self, name: str) -> None:
