@@ -7,8 +7,8 @@
 ##   make quick                      the packages' own tests, fewer random runs, no clients (under a minute)
 ##   make check                      format, lint, types, import contracts, style
 ##   make format                     write every file as the formatter wants it
-##   make test                       check, then all tests but the long ones; those of the console need Debian's chromium,
-##                                   those of alerts and dashboards its prometheus
+##   make test                       check, then all tests but the long ones; those of the console need Debian's
+##                                   chromium-headless-shell or chromium, those of alerts and dashboards its prometheus
 ## Clusters, jobs, other Pythons:
 ##   make cluster                    three hosts, three members of etcd and haproxy, if it is installed, on this machine
 ##   make fleet                      two clusters of three hosts, a gateway and etcd on this machine, behind one endpoint

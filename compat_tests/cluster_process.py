@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
-from compat_tests.facade import Credentials
+from compat_tests.facade import Credentials, pause_of_wait
 from compat_tests.node_process import NodeProcess, command
 from compat_tests.pages import ask
 
@@ -168,10 +168,10 @@ class ClusterFolder:
             return False
 
     def _wait(self, is_so: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + _PATIENCE_S
+        begun_s = time.monotonic()
         while not is_so():
-            assert time.monotonic() < deadline, f"waited for {what}"
-            time.sleep(0.02)
+            assert time.monotonic() < begun_s + _PATIENCE_S, f"waited for {what}"
+            pause_of_wait(begun_s)
 
 
 class ClusterProcess(NodeProcess):

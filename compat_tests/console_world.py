@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +12,8 @@ from compat_tests.clients.boto3_client import connect
 from compat_tests.facade import Credentials, eventually
 from compat_tests.node_process import NodeProcess
 
+SENT = re.compile("Sent [0-9a-f]{8}-")
+"""What a screen says once a message is sent. Before, it may say that one will be."""
 XSS = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 
 

@@ -1,5 +1,5 @@
 """Distribution of test files to processes: one Spark for all files that need it, long files first,
-and the number of processes."""
+one process for files that compute while those of the others wait, and the number of processes."""
 
 from __future__ import annotations
 
@@ -8,16 +8,32 @@ from typing import Any
 
 import pytest
 from pytest_rerunfailures import StatusDB
+from typing_extensions import override
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 _OWN_SPARK = ("spark_jobs/tests/test_processes.py", "spark_jobs/tests/test_replay_kills.py")
 """Files of the jobs that start Spark in other processes."""
 _WAITING = ("spark_jobs", "compat_tests")
+_BEHIND = 5
+"""Niceness of the process that computes: time-outs of the other tests do not pass meanwhile."""
 _FIRST = (
     "compat_tests/test_faults.py",
     _OWN_SPARK[0],
     "spark_jobs/",
+    "compat_tests/test_archive.py",
+    "compat_tests/test_console_jobs.py",
+    "compat_tests/test_emptied_cluster.py",
+    "compat_tests/test_fleet_plan.py",
+    "compat_tests/test_workers.py",
+    "compat_tests/test_backup_of_cluster.py",
+    "compat_tests/test_cluster.py",
+    "compat_tests/test_backup_of_fleet.py",
+    "compat_tests/test_console_archive.py",
+    "compat_tests/test_abandoned_cluster.py",
+    "compat_tests/test_removed_cluster.py",
     "compat_tests/test_jobs.py",
+    "compat_tests/test_policies.py",
     "compat_tests/",
     "cluster/tests/test_cluster_simulation.py",
 )
@@ -26,11 +42,15 @@ _FIRST = (
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Repeat failed tests (`--reruns`) without asking the controller before each test.
+    """Let the process that computes go behind those whose tests wait, and repeat failed tests
+    (`--reruns`) without asking the controller before each test.
 
     That is two short messages over TCP, of which the second waits 40 ms for the acknowledgement of
     the first. They count tests that ended their process, which `loadfile` never repeats.
     """
+    given = getattr(config, "workerinput", {})
+    if given and _waits(config) and _computes(given["workerid"], given["workercount"]):
+        os.nice(_BEHIND)
     asked = getattr(config, "failures_db", None)
     if hasattr(config, "workerinput") and asked is not None:
         asked.sock.close()
@@ -40,9 +60,17 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """As many as there are processors, as each collects all tests; two more for those that wait
-    for other processes and time-outs half of their time."""
+    for other processes and time-outs part of their time."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return (usable or 1) + (2 if any(name.startswith(_WAITING) for name in config.args) else 0)
+    return (usable or 1) + (2 if _waits(config) else 0)
+
+
+def _waits(config: pytest.Config) -> bool:
+    return any(name.startswith(_WAITING) for name in config.args)
+
+
+def _computes(process: str, count: int) -> bool:
+    return process == f"gw{count - 1}"
 
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
@@ -51,9 +79,24 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     if config.getoption("dist") != "loadfile":
         return None
     config.option.loadscopereorder = False
-    made = LoadFileScheduling(config, log)
-    made._split_scope = _runs_together
-    return made
+    return ByKind(config, log)
+
+
+class ByKind(LoadFileScheduling):  # type: ignore[misc]  # xdist's scheduler has no types
+    """Gives the last process files that compute as long as there are some, and the others such
+    that wait: the processors are busy from the begin to the end."""
+
+    @override
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        computes = _computes(node.gateway.id, self.numnodes)
+        own = (name for name in self.workqueue if name.startswith(_WAITING) is not computes)
+        if (name := next(own, None)) is not None:
+            self.workqueue.move_to_end(name, last=False)
+        super()._assign_work_unit(node)
+
+    @override
+    def _split_scope(self, nodeid: str) -> str:
+        return _runs_together(nodeid)
 
 
 def _runs_together(nodeid: str) -> str:

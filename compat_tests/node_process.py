@@ -39,9 +39,13 @@ def command(*arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    """An environment without the tester's own settings or credentials."""
+    """An environment without the tester's own settings or credentials, and without the machine's
+    authorities: nobody here has a certificate of theirs, and each process would load them."""
     kept = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START")
-    return {name: os.environ[name] for name in kept if name in os.environ}
+    return {
+        **{name: os.environ[name] for name in kept if name in os.environ},
+        "SSL_CERT_FILE": os.devnull,
+    }
 
 
 def run_command(
@@ -159,10 +163,14 @@ class NodeProcess:
         os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
-        """End the process if it still runs, in any state, and wait for those that it started."""
+        """End the process if it still runs, in any state, and those that it started, which would
+        take seconds for an orderly end."""
         if self.running:
             started = self.processes()
             self.kill()
+            for pid in started:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
             until_s = time.monotonic() + _LEFT_S
             while any(map(_lives, started)) and time.monotonic() < until_s:
                 time.sleep(0.02)

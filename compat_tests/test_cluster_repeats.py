@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -26,10 +28,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterProcess
 def repeated(cluster: ClusterProcess, page: str, content: object) -> list[object]:
     """The answers of all hosts to one change: those of the others are to repetitions."""
     answers: list[object] = []
+    begun_s = time.monotonic()
     for host in HOSTS:
         more = {"Idempotency-Key": page.replace("/", "-")}
-        if answers:
-            more["Idempotency-Age"] = "500"
+        if answers:  # a host may have started half a second before
+            more["Idempotency-Age"] = str(math.ceil((time.monotonic() - begun_s) * 1000))
         url = cluster.parts.cluster().hosts[host]
         status, answer = pages.ask(url, cluster.credentials, f"api/{page}", content, more)
         assert status == 200, answer

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from compat_tests.chromium import Tab
-from compat_tests.console_world import XSS, Held, count, make_dead_letters, sqs, tab_of
+from compat_tests.console_world import SENT, XSS, Held, count, make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
@@ -107,7 +107,7 @@ def test_a_message_is_sent(browser: Any, opened: NodeProcess) -> None:
     tab.page.get_by_text("As a command").click()
     assert "'from the console'\\''s page'" in tab.page.locator("details pre").inner_text()
     tab.press("Send")
-    tab.see("Sent ")
+    tab.see(SENT)
 
     received = client.receive_message(QueueUrl="target")["Messages"]
     assert [message["Body"] for message in received] == ["from the console's page"]

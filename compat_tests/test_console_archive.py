@@ -173,14 +173,13 @@ def test_a_slow_older_search_is_not_shown_above_replay_all_that_match(
 
 def stopped(tab: Tab) -> None:
     """Press Stop while the service is at the first step of a replay."""
-    held: list[Any] = []
-    tab.page.route("**/replays", lambda route: held.append(route))
+    held = Held(tab, "**/replays")
     tab.press("Send copies")
-    eventually(lambda: tab.page.wait_for_timeout(20) or bool(held))
+    held.wait()
     tab.press("Stop")
-    held[0].continue_()
+    held.let_go()
     tab.see("then it was stopped")
-    tab.page.unroute("**/replays")
+    held.end()
 
 
 @pytest.mark.parametrize("reloads", [False, True], ids=["at once", "after a reload"])

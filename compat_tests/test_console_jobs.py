@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from compat_tests.chromium import Tab
-from compat_tests.console_world import count, make_dead_letters, sqs, tab_of
+from compat_tests.console_world import SENT, count, make_dead_letters, sqs, tab_of
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.test_console_security import _EXPORT, signed_in
@@ -355,7 +355,7 @@ def test_the_body_of_a_dead_letter_is_fixed(browser: Any, opened: NodeProcess, s
     operator.click("Edit and resend")
     operator.fill("Body", '{"sku": "A-1"}')
     operator.click("Send the copy")
-    operator.tab.see("Sent ")
+    operator.tab.see(SENT)
 
     assert operator.done <= 5
     assert operator.posted() == [f"queues/{name}-dead/messages/1/resend"]

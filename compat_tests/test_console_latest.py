@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from compat_tests.console_world import Held, count, make_dead_letters, sqs, tab_of
+from compat_tests.console_world import SENT, Held, count, make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
@@ -110,7 +110,7 @@ def test_a_late_answer_does_not_leave_the_screen_that_was_opened_since(
     tab.go("/dead-letters")
     tab.page.get_by_role("heading", name="Dead letters").wait_for()
     held.let_go()
-    tab.see("Sent ")
+    tab.see(SENT)
 
     assert tab.page.url.endswith("#/dead-letters")
     assert count(client, "left") == 1

@@ -18,7 +18,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 import pytest
 
 from compat_tests.chromium import Tab
-from compat_tests.console_world import sqs
+from compat_tests.console_world import SENT, sqs
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.ports import free_ports
@@ -178,7 +178,7 @@ def test_a_session_that_ends_goes_on_by_the_provider_in_another_tab(
     with tab.context.expect_page() as opened:
         tab.page.get_by_role("dialog").get_by_role("button", name="Sign in with 127").click()
     opened.value.get_by_role("link", name="typist", exact=True).wait_for()
-    tab.see("Sent ")
+    tab.see(SENT)
 
     assert tab.page.get_by_role("dialog").count() == 0
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from compat_tests.chromium import Tab
-from compat_tests.console_world import Held, count, make_dead_letters, sqs, tab_of
+from compat_tests.console_world import SENT, Held, count, make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
@@ -41,7 +41,7 @@ def test_three_clicks_send_one_message(browser: Any, opened: NodeProcess) -> Non
     held.wait()
     tab.page.wait_for_timeout(LATENCY_MS)  # for the other clicks
     held.let_go()
-    tab.see("Sent ")
+    tab.see(SENT)
     tab.page.get_by_role("button", name="Send", exact=True).wait_for()
 
     assert seen == (True, "true", width)
@@ -83,7 +83,7 @@ def test_a_send_whose_answer_is_lost_is_repeated_with_the_same_id(
     tab.see("The service does not answer.")
     tab.page.unroute("**/messages")
     tab.press("Send")
-    tab.see("Sent ")
+    tab.see(SENT)
     tab.fill("Body", "once")
     tab.press("Send")
     tab.page.get_by_text("Sent ").nth(1).wait_for()

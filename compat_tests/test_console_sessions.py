@@ -11,7 +11,7 @@ from urllib.request import Request, urlopen
 import pytest
 
 from compat_tests.chromium import Tab
-from compat_tests.console_world import count, sqs, tab_of
+from compat_tests.console_world import SENT, count, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 from compat_tests.pages import ask, signed
 from compat_tests.test_console_once import click_three_times, posted
@@ -85,7 +85,7 @@ def test_a_session_that_is_ended_elsewhere_keeps_what_was_typed(
     tab.see("What you typed is kept.")
     assert tab.page.get_by_label("Body", exact=True).input_value() == "typed before the end"
     sign_in(tab, closed)
-    tab.see("Sent ")
+    tab.see(SENT)
 
     assert count(sqs(closed), "first") == before + 1
     assert tab.page.get_by_role("dialog").count() == 0
@@ -102,7 +102,7 @@ def test_signing_in_again_in_one_tab_goes_on_in_the_others(tab: Tab, closed: Nod
     other.see("What you typed is kept.")
     sign_in(tab, closed)
     tab.see("first")
-    other.see("Sent ")
+    other.see(SENT)
 
     assert other.page.get_by_role("dialog").count() == 0
     assert tab.faults == []

@@ -1,5 +1,5 @@
-"""The order of test files names files that exist, and keeps those of one Spark together; each
-process repeats its failed tests itself."""
+"""The order of test files names files that exist, and keeps those of one Spark together; one
+process computes while the others wait; each repeats its failed tests itself."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pytest_rerunfailures import StatusDB
 from compat_tests.distribution import (
     _FIRST,
     _OWN_SPARK,
+    ByKind,
     _rank,
     _runs_together,
     pytest_configure,
@@ -61,14 +62,71 @@ def test_long_files_come_first() -> None:
     assert sorted(files, key=_rank) == files[::-1]
 
 
+class Process:
+    """A process of tests, as the scheduler has it."""
+
+    def __init__(self, number: int) -> None:
+        self.gateway = SimpleNamespace(id=f"gw{number}")
+        self.shutting_down = False
+        self.asked: list[int] = []
+        self.done = 0
+        self.send_runtest_some = self.asked.extend
+
+    def shutdown(self) -> None:
+        """Nothing follows."""
+        self.shutting_down = True
+
+
+def test_the_last_process_computes_while_the_others_wait() -> None:
+    waiting = [f"compat_tests/test_{name}.py" for name in "abcdef"]
+    computing = [f"storage/tests/test_{name}.py" for name in "gh"]
+    tests = [f"{file}::test_{number}" for file in waiting + computing for number in range(4)]
+    config: Any = SimpleNamespace(
+        getvalue=lambda _: ["popen"] * 2, option=SimpleNamespace(loadscopereorder=False)
+    )
+    scheduling = ByKind(config)
+    processes: list[Any] = [Process(0), Process(1)]
+    for process in processes:
+        scheduling.add_node(process)
+        scheduling.add_node_collection(process, tests)
+    scheduling.schedule()
+    for _ in range(len(tests)):
+        for process in processes:
+            for test in process.asked[process.done : process.done + 1]:
+                scheduling.mark_test_complete(process, test)
+                process.done += 1
+
+    first, last = ([tests[at].split("::")[0] for at in each.asked[::4]] for each in processes)
+    assert last[:2] == computing
+    assert first[0] == waiting[0]
+    assert sorted(first + last) == waiting + computing
+    assert len(last) > 2, "it helps the others then"
+
+
 def configured(**fields: Any) -> Any:
     config: Any = SimpleNamespace(failures_db=SimpleNamespace(sock=socket.socket()), **fields)
     pytest_configure(config)
     return config
 
 
+@pytest.mark.parametrize(
+    ("process", "names", "niceness"),
+    [("gw1", ["auth", "compat_tests"], [5]), ("gw0", ["compat_tests"], []), ("gw1", ["auth"], [])],
+)
+def test_the_process_that_computes_goes_behind_those_that_wait(
+    process: str, names: list[str], niceness: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[int] = []
+    monkeypatch.setattr("os.nice", found.append)
+
+    configured(workerinput={"workerid": process, "workercount": 2}, args=names)
+
+    assert found == niceness
+
+
 def test_a_process_asks_nobody_how_often_a_test_failed() -> None:
-    asked = configured(workerinput={}).failures_db
+    given = {"workerid": "gw0", "workercount": 2}
+    asked = configured(workerinput=given, args=["compat_tests"]).failures_db
 
     assert type(asked) is StatusDB
     assert asked.get_test_failures("a test") == 0

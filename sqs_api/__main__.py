@@ -15,6 +15,8 @@ def main() -> None:
         os.execv(sys.executable, [sys.executable, "-EP", "-m", "sqs_api", *sys.argv[1:]])
     if os.environ.get("HOLDFAST_NATIVE") == "off":
         sys.modules["holdfast_native"] = None  # type: ignore[assignment]  # cannot be imported
+    # structlog imports it where it is installed, for tracebacks that no log of ours shows.
+    sys.modules["rich"] = None  # type: ignore[assignment]  # cannot be imported
     # After the isolation: to import all commands takes longer than to start Python. They are no
     # garbage; looking for some among them would take a sixth of that time.
     gc.disable()

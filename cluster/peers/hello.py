@@ -6,7 +6,6 @@ word against its certificate. Fields may be added at the end; none is ever remov
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -22,8 +21,6 @@ VERSIONS = (1,)
 """Versions of frames and bodies that this release speaks, ascending."""
 HELLO_MAX = 16 << 10
 """Bytes of a frame of the handshake."""
-_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
-"""A host's id is a DNS name, so that a certificate can bear it."""
 T = TypeVar("T")
 
 
@@ -50,11 +47,6 @@ class Welcome(msgspec.Struct, frozen=True, array_like=True):
 
     version: int
     hello: Hello
-
-
-def is_host_id(name: str) -> bool:
-    """True if a certificate can bear the name."""
-    return _HOST.fullmatch(name) is not None
 
 
 def encode(handshake: Hello | Welcome) -> bytes:

@@ -5,7 +5,14 @@ from __future__ import annotations
 
 import re
 
+_HOST = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+"""A host's id is a DNS name, so that a certificate can bear it."""
 _WORKER = re.compile(r"(.+)\.worker-([1-9][0-9]?)")
+
+
+def is_host_id(name: str) -> bool:
+    """True if a certificate can bear the name."""
+    return _HOST.fullmatch(name) is not None
 
 
 def process_name(host: str, worker: int) -> str:

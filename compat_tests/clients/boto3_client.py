@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from typing import Any
 
 import boto3
@@ -23,16 +24,23 @@ CONFIG = {
 """No retries, so that each test sees the first answer, unless hosts are killed meanwhile; the
 service validates parameters, not the client."""
 
+_SESSION = boto3.session.Session()
+"""It reads the models of SQS once, which takes longer than all else of a client."""
+_MAKING = threading.Lock()
+
 
 def connect(url: str, credentials: Credentials, **config: Any) -> Any:
     """A boto3 client of the service at this URL."""
-    session = boto3.session.Session(
-        aws_access_key_id=credentials.access_key_id,
-        aws_secret_access_key=credentials.secret_access_key,
-        aws_session_token=credentials.session_token,
-        region_name=credentials.region,
-    )
-    return session.client("sqs", endpoint_url=url, config=Config(**{**CONFIG, **config}))
+    with _MAKING:
+        return _SESSION.client(
+            "sqs",
+            endpoint_url=url,
+            aws_access_key_id=credentials.access_key_id,
+            aws_secret_access_key=credentials.secret_access_key,
+            aws_session_token=credentials.session_token,
+            region_name=credentials.region,
+            config=Config(**{**CONFIG, **config}),
+        )
 
 
 class Boto3Client:

@@ -33,6 +33,10 @@ def spark() -> Iterator[SparkSession]:
     """Two processors, and four tries for a task."""
     with spark_session("tests", "local[2,4]") as session:
         session.conf.set("spark.sql.shuffle.partitions", "2")
+        # Few rows: to compile each plan takes longer than to interpret it. Jobs in processes of
+        # their own compile theirs.
+        session.conf.set("spark.sql.codegen.wholeStage", "false")
+        session.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN")
         yield session
 
 

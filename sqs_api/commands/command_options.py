@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from typing_extensions import override
 
 from cluster.clock import SystemClock
 from sqs_api.settings import config
@@ -76,16 +77,25 @@ ACCOUNT = click.option("--account", help="Account, 12 digits [the configured one
 
 def setting_flags(without: Collection[str] = ()) -> list[click.Parameter]:
     """A flag for each setting but these."""
-    return [_flag(*field) for field in scalar_fields() if field[0] not in without]
+    return [_Flag(*field) for field in scalar_fields() if field[0] not in without]
 
 
-def _flag(name: str, kind: type, description: str, default: object) -> click.Option:
+class _Flag(click.Option):
     """The flag of one setting. The settings do all further checks: there is one judge of values."""
-    shown = "" if default is None else f" [{default}]"
-    parsed: Any = str
-    if issubclass(kind, StrEnum):
-        parsed = click.Choice([value.value for value in kind])
-    return click.Option([f"--{name.replace('_', '-')}"], type=parsed, help=f"{description}{shown}")
+
+    def __init__(self, setting: str, kind: type, default: object) -> None:
+        parsed: Any = str
+        if issubclass(kind, StrEnum):
+            parsed = click.Choice([value.value for value in kind])
+        super().__init__([f"--{setting.replace('_', '-')}"], type=parsed)
+        self._setting = setting
+        self._shown = "" if default is None else f" [{default}]"
+
+    @override
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """See click."""
+        self.help = f"{config.descriptions()[self._setting]}{self._shown}"
+        return super().get_help_record(ctx)
 
 
 class Refused(click.ClickException):

@@ -18,7 +18,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -293,14 +293,17 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(re.escape(RESERVED) + path)
 
 
-_PATTERNS = [(_pattern(route.path), route) for route in ROUTES]
+@cache
+def _patterns() -> list[tuple[re.Pattern[str], Route]]:
+    """They are made for the first request of an operator: a start does not wait for them."""
+    return [(_pattern(route.path), route) for route in ROUTES]
 
 
 def routes_at(path: str) -> dict[str, tuple[Route, tuple[str, ...]]]:
     """The routes of a path by method, with the matched parts."""
     return {
         route.method: (route, found.groups())
-        for pattern, route in _PATTERNS
+        for pattern, route in _patterns()
         if (found := pattern.fullmatch(path)) is not None
     }
 

@@ -9,7 +9,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, SecretStr
 
-from cluster.peers.hello import is_host_id
+from cluster.peers.process_names import is_host_id
 from storage.engines.store_options import Replication
 
 _ETCD_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^/\s?#@:\[\]]+)(:[0-9]{1,5})?/?")
@@ -96,7 +96,7 @@ class ClusterSettings(BaseModel):
     """Everything that makes a host a member of a cluster; nothing of it is set for a single
     host."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     etcd: Annotated[str | None, AfterValidator(_etcd_addresses)] = None
     """Addresses of etcd's members, separated by commas, such as "https://a:2379,https://b:2379";

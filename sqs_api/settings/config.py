@@ -6,6 +6,8 @@ start.
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import re
@@ -13,7 +15,9 @@ import textwrap
 import tomllib
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from functools import cache
 from ipaddress import ip_address
+from itertools import pairwise
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, get_args
@@ -205,9 +209,7 @@ def _rate(text: str | None) -> str | None:
 class _ServiceSettings(BaseModel):
     """Everything that can be configured of any host."""
 
-    model_config = ConfigDict(
-        extra="forbid", frozen=True, use_attribute_docstrings=True, validate_default=True
-    )
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, defer_build=True)
 
     host: str = "127.0.0.1"
     """Address to listen on."""
@@ -359,14 +361,32 @@ def shards_of(settings: Settings) -> int:
     return max(settings.shards or 1, workers_of(settings))
 
 
-def scalar_fields() -> Iterator[tuple[str, type, str, object]]:
-    """Name, type, description and default of each setting that can be a flag: all but secrets,
-    lists and tables."""
+def scalar_fields() -> Iterator[tuple[str, type, object]]:
+    """Name, type and default of each setting that can be a flag: all but secrets, lists and
+    tables."""
     for name, field in Settings.model_fields.items():
         kinds = [kind for kind in get_args(field.annotation) if kind is not NoneType]
         kind = kinds[0] if kinds else field.annotation
         if isinstance(kind, type) and issubclass(kind, str | int | float | Path):
-            yield name, kind, field.description or "", field.default
+            yield name, kind, field.default
+
+
+@cache
+def descriptions() -> dict[str, str]:
+    """The text below each setting. Only a help needs it: to read it from the source would be a
+    tenth of the start of a command."""
+    found: dict[str, str] = {}
+    for kind in Settings.__bases__:
+        (made,) = ast.parse(inspect.getsource(kind)).body
+        assert isinstance(made, ast.ClassDef)
+        for field, text in pairwise(made.body):
+            match field, text:
+                case (
+                    ast.AnnAssign(target=ast.Name(id=name)),
+                    ast.Expr(value=ast.Constant(value=str(said))),
+                ):
+                    found[name] = inspect.cleandoc(said)
+    return found
 
 
 def load(flags: dict[str, Any], file: Path | None) -> Settings:
@@ -502,8 +522,8 @@ _HEAD = """\
 def example_config() -> str:
     """The file's text: keys with a default are commented out with it, the others with nothing."""
     parts = [_HEAD]
-    for name, _, description, default in scalar_fields():
-        lines = textwrap.wrap(" ".join(description.split()), 110)
+    for name, _, default in scalar_fields():
+        lines = textwrap.wrap(" ".join(descriptions()[name].split()), 110)
         parts.append(
             "\n".join([*(f"# {line}" for line in lines), f"# {name} = {_toml(default)}\n"])
         )

@@ -43,7 +43,7 @@ def _secret(text: SecretStr | None) -> SecretStr | None:
 class WebhookSettings(BaseModel):
     """The receiver of announcements of dead letters."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     webhook_url: Annotated[str | None, AfterValidator(partial(_address, _URL))] = None
     """Address that gets a signed POST when a dead-letter queue gets its first message; by default
@@ -63,7 +63,7 @@ def wrong_webhook(settings: WebhookSettings) -> str | None:
 class TraceSettings(BaseModel):
     """The collector of spans."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     otlp_endpoint: Annotated[str | None, AfterValidator(partial(_address, _ENDPOINT))] = None
     """Address of an OpenTelemetry collector (OTLP over HTTP), such as "http://localhost:4318": it

@@ -56,7 +56,7 @@ def _roles(text: str | None) -> str | None:
 class SignInSettings(BaseModel):
     """The OpenID Connect provider."""
 
-    model_config = ConfigDict(use_attribute_docstrings=True)
+    model_config = ConfigDict(defer_build=True)
 
     oidc_issuer: Annotated[str | None, AfterValidator(_issuer)] = None
     """Issuer of an OpenID Connect provider at which people sign in to the console, such as
