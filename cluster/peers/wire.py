@@ -11,6 +11,7 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol, cast
 
+from cluster.clock import next_pulse
 from cluster.peers.frames import HEAD, BadFrame, Frame, FrameReader, Kind
 from cluster.peers.hello import HELLO_MAX, names_of
 from cluster.peers.peer_outcomes import NotSent, Reason
@@ -220,7 +221,8 @@ class Wire(asyncio.BufferedProtocol):
     # -- heartbeats --------------------------------------------------------------------------------
 
     def _plan_beat(self) -> None:
-        self._timer = self._loop.call_later(self._settings.heartbeat_s, self._beat)
+        due_s = next_pulse(self._loop.time(), self._settings.heartbeat_s)
+        self._timer = self._loop.call_at(due_s, self._beat)
 
     def _beat(self) -> None:
         """Silence is counted in beats, not in time: a process that stood still finds what arrived
