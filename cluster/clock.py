@@ -27,6 +27,18 @@ _SLEW = 0.05
 """Relative speed at which a shard's clock may catch up with the wall clock."""
 
 
+_PULSE_S = 1.0
+"""Longer intervals end at multiples of this."""
+
+
+def next_pulse(now_s: float, interval_s: float) -> float:
+    """About one interval from now, when what is repeated as often is due, too: a moment that is a
+    multiple of the interval, or of a second if that is less. To be woken is dearer for an idle
+    process than most of what it then does."""
+    step_s = min(interval_s, _PULSE_S)
+    return round((now_s + interval_s) / step_s) * step_s
+
+
 # A clock that continues while the machine sleeps, if there is one: then time has really passed.
 _monotonic: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME)

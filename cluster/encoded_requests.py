@@ -7,7 +7,8 @@ host, a request reaches its shard unencoded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from struct import Struct
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -16,7 +17,11 @@ from auth.auth_errors import AuthError
 from auth.caller import Caller
 from visibility.contract.errors import InternalError, QueueError
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
-from visibility.contract.operations import Operation
+from visibility.contract.operations import (
+    Operation,
+    ReceiveMessage,
+    SendMessage,
+)
 from visibility.contract.outcomes import Answer, Deduplicated
 from visibility.rules.features import OPERATIONS
 
@@ -46,15 +51,22 @@ _SentPart = Content | tuple[int | str, int | str]
 """A Receipt as its two numbers, an error as its name and text."""
 
 
-class _SentRequest(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False):
-    operation: T
+class _SentContext(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False):
+    """The part of a request that many have in common."""
+
     queue: _Reference
     caller: Caller
-    request_id: str
-    parts: Sequence[_SentPart]
     dead_letter_queue: _Reference | None
     destination: _Reference | None
     targets: tuple[str, ...] | None
+    operation: T | None
+    """None if it stands in `_SentRequest`."""
+
+
+class _SentRequest(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False):
+    request_id: str
+    parts: tuple[_SentPart, ...]
+    operation: T | None = None
 
 
 class _SentAnswer(msgspec.Struct, Generic[T], frozen=True, array_like=True, gc=False):
@@ -90,49 +102,99 @@ _ANSWERS: dict[bytes, type] = {
     for kind in (_SentError, type(None), *(row.answer for row in OPERATIONS.values()))
     if kind is not None
 }
+_PLAIN = frozenset(_ANSWERS.values()) - {_SentError}
 _HEADS = {kind: _head(kind) for kind in (*OPERATIONS, *_ANSWERS.values())}
 _decoders: dict[type, Callable[[bytes], Any]] = {}
-"""By the type of the operation or answer; a decoder costs more than to decode with it."""
+"""Of contexts by their operation's type and of answers by theirs; a decoder costs more than to
+decode with it."""
+_request_decoders: dict[type, Callable[[bytes], Any]] = {}
+"""Of what follows a context, by the operation's type."""
+_IN_COMMON = frozenset({SendMessage, ReceiveMessage})
+"""Operations that are often the same, as the leader needs them."""
+_CONTEXT = Struct(">I")
+"""Length of the context."""
+_CONTEXTS_MAX = 1_000
+_CONTEXT_BYTES_MAX = 1_000
+_contexts: dict[bytes, tuple[_SentContext[Any], Callable[[bytes], _SentRequest[Any]]]] = {}
+"""Those that came lately, and the decoders of what follows them."""
 
 
 # -- requests --------------------------------------------------------------------------------------
 
 
-def encode_request(request: Request) -> bytes:
-    """A request for another host."""
-    operation, queue = request.operation, request.queue
-    sent = _SentRequest(
-        operation,
-        (queue.queue_id, queue.version),
-        request.caller,
-        request.request_id,
-        [part if type(part) is Content else _sent_part(part) for part in request.parts],
-        _reference(request.dead_letter_queue),
-        _reference(request.destination),
-        request.targets,
+def encode_request(request: Request, operation: Operation | None = None) -> bytes:
+    """A request for another host, with `operation` in the place of its own if one is given."""
+    queue, operation = request.queue, operation or request.operation
+    kind = type(operation)
+    dead_letter_queue, destination = request.dead_letter_queue, request.destination
+    is_common = kind in _IN_COMMON
+    context = _HEADS[kind] + _encode(
+        _SentContext(
+            (queue.queue_id, queue.version),
+            request.caller,
+            None if dead_letter_queue is None else _reference(dead_letter_queue),
+            None if destination is None else _reference(destination),
+            request.targets,
+            operation if is_common else None,
+        )
     )
-    return _HEADS[type(operation)] + _encode(sent)
+    parts: tuple[Any, ...] = request.parts
+    if len(parts) != 1 or type(parts[0]) is not Content:
+        parts = tuple([part if type(part) is Content else _sent_part(part) for part in parts])
+    sent = _SentRequest(request.request_id, parts, None if is_common else operation)
+    return _CONTEXT.pack(len(context)) + context + _encode(sent)
 
 
-def decode_request(message: bytes, find: Find) -> Request:
-    """The request, with the definitions of this host. Raises DefinitionUnknown,
+def decode_request(message: bytes, find: Find, at: int = 0) -> Request:
+    """The request that begins there, with the definitions of this host. Raises DefinitionUnknown,
     MessageUnreadable."""
-    sent: _SentRequest[Operation] = _decoded(message, _OPERATIONS, _SentRequest)
-    dead_letter_queue, destination = sent.dead_letter_queue, sent.destination
+    begin = at + _CONTEXT.size
+    if len(message) < begin:
+        raise MessageUnreadable("there is no operation")
+    end = begin + _CONTEXT.unpack_from(message, at)[0]
+    content = message[begin:end]
+    known = _contexts.get(content)
+    context, decode = known if known is not None else _context(content)
+    try:
+        sent = decode(message[end:])
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise MessageUnreadable(f"no request: {error}") from error
+    operation = context.operation or sent.operation
+    if operation is None:
+        raise MessageUnreadable("there is no operation")
+    parts: tuple[Any, ...] = sent.parts
+    if len(parts) != 1 or type(parts[0]) is not Content:
+        parts = tuple([part if type(part) is Content else _part(part) for part in parts])
+    dead_letter_queue, destination = context.dead_letter_queue, context.destination
     return Request(
-        sent.operation,
-        _found(sent.queue, find),
-        sent.caller,
+        operation,
+        _found(context.queue, find),
+        context.caller,
         sent.request_id,
-        tuple([part if type(part) is Content else _part(part) for part in sent.parts]),
+        parts,
         None if dead_letter_queue is None else _found(dead_letter_queue, find),
         None if destination is None else _found(destination, find),
-        sent.targets,
+        context.targets,
     )
 
 
-def _reference(queue: QueueDefinition | None) -> _Reference | None:
-    return None if queue is None else (queue.queue_id, queue.version)
+def _context(content: bytes) -> tuple[_SentContext[Any], Callable[[bytes], _SentRequest[Any]]]:
+    """A context that did not come lately. Raises MessageUnreadable."""
+    kind, context = _decoded(content, _OPERATIONS, _SentContext)
+    decode = _request_decoders.get(kind)
+    if decode is None:
+        sent: Any = _SentRequest
+        decode = _request_decoders[kind] = msgspec.msgpack.Decoder(sent[kind]).decode
+    found = context, decode
+    if len(content) <= _CONTEXT_BYTES_MAX:
+        if len(_contexts) >= _CONTEXTS_MAX:
+            _contexts.clear()
+        _contexts[content] = found
+    return found
+
+
+def _reference(queue: QueueDefinition) -> _Reference:
+    return queue.queue_id, queue.version
 
 
 def _found(reference: _Reference, find: Find) -> QueueDefinition:
@@ -166,18 +228,21 @@ def _part(sent: _SentPart) -> Content | Receipt | QueueError:
 
 def encode_answer(answer: Answer | QueueError | AuthError) -> bytes:
     """An answer for the host that asked."""
+    kind = type(answer)
+    if kind in _PLAIN:
+        return _HEADS[kind] + _encode(_SentAnswer(answer))
     duplicates = -1
     value: Any = answer
     if isinstance(answer, Deduplicated):
         value, duplicates = answer.result, answer.duplicates
     elif isinstance(answer, QueueError | AuthError):
-        value = _SentError(type(answer).__name__, answer.message)
+        value = _SentError(kind.__name__, answer.message)
     return _HEADS[type(value)] + _encode(_SentAnswer(value, duplicates))
 
 
-def decode_answer(message: bytes) -> Answer | QueueError | AuthError:
-    """The answer or the refusal. Raises MessageUnreadable."""
-    sent: _SentAnswer[Any] = _decoded(message, _ANSWERS, _SentAnswer)
+def decode_answer(message: bytes, at: int = 0) -> Answer | QueueError | AuthError:
+    """The answer or the refusal that begins there. Raises MessageUnreadable."""
+    sent = _decoded(message, _ANSWERS, _SentAnswer, at)[1]
     answer = sent.answer
     if type(answer) is _SentError:
         return _error(answer.name, answer.text)
@@ -192,16 +257,18 @@ def _error(name: str, text: str) -> QueueError | AuthError:
     return InternalError() if kind is None else kind(text)
 
 
-def _decoded(message: bytes, kinds: Mapping[bytes, type], sent: Any) -> Any:
-    """The value after the name of one of these types, as `sent` of that type."""
-    end = 1 + message[0] if message else 0
-    kind = kinds.get(message[:end])
+def _decoded(
+    message: bytes, kinds: Mapping[bytes, type], sent: Any, at: int = 0
+) -> tuple[type, Any]:
+    """The type whose name stands there, and the value after it, as `sent` of that type."""
+    begin = at + 1 + message[at] if len(message) > at else at
+    kind = kinds.get(message[at:begin])
     if kind is None:
-        raise MessageUnreadable(f"there is no operation or answer {message[1:end]!r}")
+        raise MessageUnreadable(f"there is no operation or answer {message[at + 1 : begin]!r}")
     decode = _decoders.get(kind)
     if decode is None:
         decode = _decoders[kind] = msgspec.msgpack.Decoder(sent[kind]).decode
     try:
-        return decode(message[end:])
+        return kind, decode(message[begin:])
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise MessageUnreadable(f"no {kind.__name__.lstrip('_')}: {error}") from error

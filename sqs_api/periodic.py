@@ -11,6 +11,10 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
+from cluster.clock import next_pulse
+
+_EARLY_S = 0.001
+"""A loop may wake so much too early, and a wake-up more would be dearer."""
 _Item = TypeVar("_Item")
 Work = Callable[[], Awaitable[object] | None]
 
@@ -32,46 +36,93 @@ class Every(NamedTuple):
     first_s: float | None = None
 
 
+class _Repeated:
+    """One work, and when it is due next."""
+
+    __slots__ = ("due_s", "period_s", "task", "work")
+
+    def __init__(self, repeated: Every, now_s: float) -> None:
+        self.period_s, self.work, first_s = repeated
+        wait_s = self.period_s if first_s is None else first_s
+        self.due_s = next_pulse(now_s, wait_s) if wait_s else now_s
+        self.task: asyncio.Task[None] | None = None
+        """The work under way, if it is more than a call."""
+
+
 class Periodic:
-    """The repeated work of a node. Belongs to the running event loop."""
+    """The repeated work of a node. Belongs to the running event loop.
+
+    Much of it begins in one pass of the loop, see `next_pulse`. Between the end of a work and its
+    next begin is a half of its period at least.
+    """
 
     def __init__(self) -> None:
-        self._stopping = asyncio.get_running_loop().create_future()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._loop = asyncio.get_running_loop()
+        self._repeated: list[_Repeated] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_stopping = False
         self._log = structlog.get_logger("watches")
 
     def begin(self, repeated: Every) -> None:
         """Repeat this from now on."""
-        period_s, work, first_s = repeated
-        wait_s = period_s if first_s is None else first_s
-        self._tasks.append(asyncio.create_task(self._run(period_s, work, wait_s)))
+        self._repeated.append(_Repeated(repeated, self._loop.time()))
+        self._plan()
 
-    async def _run(self, period_s: float, work: Work, wait_s: float) -> None:
-        while not await self._stops_within(wait_s):
-            wait_s = period_s
-            try:
-                under_way = work()
-                if under_way is not None:
-                    await under_way
-            except Exception:
-                self._log.exception("watch_failed", watch=getattr(work, "__name__", repr(work)))
+    def _plan(self) -> None:
+        """Wake for what is due next."""
+        if self._timer is not None:
+            self._timer.cancel()
+        resting = [each.due_s for each in self._repeated if each.task is None]
+        if resting and not self._is_stopping:
+            self._timer = self._loop.call_at(min(resting), self._wake)
 
-    async def _stops_within(self, wait_s: float) -> bool:
-        """Wait; whether the node began to stop before the time was over."""
-        await asyncio.wait((self._stopping,), timeout=wait_s)  # without a task for each wait
-        return self._stopping.done()
+    def _wake(self) -> None:
+        due_s = self._loop.time() + _EARLY_S
+        for each in self._repeated:
+            if each.task is None and each.due_s <= due_s:
+                self._start(each)
+        self._plan()
+
+    def _start(self, each: _Repeated) -> None:
+        try:
+            under_way = each.work()
+        except Exception:
+            self._failed(each)
+            under_way = None
+        if under_way is None:
+            self._rest(each)
+        else:
+            each.task = self._loop.create_task(self._finish(each, under_way))
+
+    async def _finish(self, each: _Repeated, under_way: Awaitable[object]) -> None:
+        try:
+            await under_way
+        except Exception:
+            self._failed(each)
+        each.task = None
+        self._rest(each)
+        if self._timer is None or each.due_s < self._timer.when():
+            self._plan()
+
+    def _rest(self, each: _Repeated) -> None:
+        each.due_s = next_pulse(self._loop.time(), each.period_s)
+
+    def _failed(self, each: _Repeated) -> None:
+        name = getattr(each.work, "__name__", repr(each.work))
+        self._log.exception("watch_failed", watch=name)
 
     def begin_to_stop(self) -> None:
         """Begin no more work."""
-        if not self._stopping.done():
-            self._stopping.set_result(None)
+        self._is_stopping = True
+        self._plan()
 
     async def stop(self, patience_s: float) -> None:
         """Wait until all have ended; those that take longer are cancelled."""
         self.begin_to_stop()
-        if not self._tasks:
+        tasks = [each.task for each in self._repeated if each.task is not None]
+        if not tasks:
             return
-        _, late = await asyncio.wait(self._tasks, timeout=patience_s)
+        _, late = await asyncio.wait(tasks, timeout=patience_s)
         for task in late:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)

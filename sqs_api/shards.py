@@ -32,7 +32,7 @@ from sqs_api.settings.config import AuthMode
 from storage.engines.flushed_rows import FlushedRows
 from storage.engines.store import Store
 
-_DISK_CHECK_S = 0.05
+_DISK_CHECK_S = 0.1
 """Interval of looks at a disk that has little space."""
 _GIVE_BACK_S = 5.0
 """Interval of flushes on a disk that is short."""

@@ -59,6 +59,10 @@ class HostLease:
             for listener in self.on_gone:
                 listener()
 
+    def lasts(self, lease: Lease) -> bool:
+        """True while this one is held, as far as is known here."""
+        return lease is self._lease and lease.is_held()
+
     def missing(self, lease: Lease) -> None:
         """Coordination said that there is no such lease."""
         if lease is self._lease:

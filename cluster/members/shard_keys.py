@@ -20,6 +20,7 @@ from cluster.coordination.coordination import (
     Conflict,
     Coordination,
     Done,
+    Lease,
     LeaseLost,
     Record,
     Transaction,
@@ -94,11 +95,20 @@ class ShardLeadership:
         self._coordination = keys.coordination
         self._holder_key, self._term_key = holder_key(shard), term_key(shard)
         self._releasing: set[Holder] = set()
+        self._lease: Lease | None = None
+        """That of the key, if this process took it."""
 
     @property
     def ttl_s(self) -> float:
         """See Leadership."""
         return self._keys.lease.ttl_s
+
+    @property
+    def renewal_s(self) -> float:
+        """See Leadership. While the lease is known to last, the key is looked at in case somebody
+        else deleted it."""
+        lasts = self._lease is not None and self._keys.lease.lasts(self._lease)
+        return self.ttl_s if lasts else self.ttl_s / 3
 
     # -- read --------------------------------------------------------------------------------------
 
@@ -156,6 +166,8 @@ class ShardLeadership:
         if isinstance(outcome, LeaseLost):
             self._keys.lease.missing(lease)
             outcome = Unavailable("the lease is gone")
+        elif isinstance(outcome, Done):
+            self._lease = lease
         elif isinstance(outcome, Unknown):
             self.release(holder)  # its term is spent, and the lease would keep it
         done(outcome)

@@ -33,13 +33,15 @@ class Breaker:
     def __init__(self, failures_max: int, pause: Pause) -> None:
         self._failures_max = failures_max
         self._pause = pause
-        self._failures = 0
+        self.failures = 0
+        """Requests in a row without an answer in time. While there are none nothing need be asked
+        or told here."""
         self._next_try_s = 0.0
 
     @property
     def is_open(self) -> bool:
         """True after `failures_max` requests in a row without an answer."""
-        return self._failures >= self._failures_max
+        return self.failures >= self._failures_max
 
     def lets(self, now_s: float) -> bool:
         """True if a request may be sent: all of them, or after each pause one that tries."""
@@ -52,12 +54,12 @@ class Breaker:
 
     def succeeded(self) -> None:
         """The peer answered."""
-        if self._failures:
-            self._failures = 0
+        if self.failures:
+            self.failures = 0
             self._pause.reset()
 
     def failed(self, now_s: float) -> None:
         """A request got no answer in time."""
-        self._failures += 1
-        if self._failures == self._failures_max:
+        self.failures += 1
+        if self.failures == self._failures_max:
             self._next_try_s = now_s + self._pause.next_s()

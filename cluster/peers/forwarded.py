@@ -38,7 +38,10 @@ from visibility.state.waiters import Ticket
 
 REQUEST_HEAD = Struct(">II")
 ANSWER_HEAD = Struct(">Q")
+_unpack_head, _HEAD_BYTES = REQUEST_HEAD.unpack_from, REQUEST_HEAD.size
 _SAME_QUEUE = ANSWER_HEAD.pack(0)
+_DONE = _SAME_QUEUE + encode_answer(None)
+"""The answer to many requests."""
 _NOTHING = _SAME_QUEUE + encode_answer(NO_MESSAGES)
 
 
@@ -96,16 +99,17 @@ class ForwardedRequests:
         allowed: Collection[type[Operation]] | None = None,
     ) -> None:
         """Submit a request, or refuse it: all that may be asked for are `allowed` if given."""
-        if len(call.body) < REQUEST_HEAD.size:
+        body = call.body
+        if len(body) < _HEAD_BYTES:
             call.refuse(Refusal.UNREADABLE, "no request")
             return
-        number, age_ms = REQUEST_HEAD.unpack_from(call.body)
+        number, age_ms = _unpack_head(body)
         shard = self._shards.get(number)
         if shard is None or not shard.ready:
             call.refuse(Refusal.NOT_LEADER, self._leaders.leader_of(number) or "")
             return
         try:
-            request = decode_request(call.body[REQUEST_HEAD.size :], partial(self._find, number))
+            request = decode_request(body, partial(self._find, number), _HEAD_BYTES)
         except DefinitionUnknown as error:
             if may_wait:  # the sender may know more
                 self._view.when_caught_up(partial(self._decide_again, call, allowed))
@@ -147,20 +151,23 @@ class ForwardedRequests:
 
 def encode_outcome(request: Request, asked: Request, answer: Answer | QueueError) -> bytes:
     """The answer to what was asked; `request` is what became of it while it waited."""
-    queue_id = request.queue.queue_id
     head = _SAME_QUEUE
-    if queue_id != asked.queue.queue_id:  # it was purged meanwhile
-        head = ANSWER_HEAD.pack(queue_id)
+    if answer is None and request is asked:
+        return _DONE
+    if request is not asked and request.queue.queue_id != asked.queue.queue_id:
+        head = ANSWER_HEAD.pack(request.queue.queue_id)  # it was purged meanwhile
     return head + encode_answer(answer)
 
 
 def decode_outcome(body: bytes) -> tuple[int, Answer | QueueError]:
     """The queue's id, 0 for the one that was asked for, and the answer. Raises
     MessageUnreadable."""
+    if body == _DONE:
+        return 0, None
     if len(body) < ANSWER_HEAD.size:
         raise MessageUnreadable("no answer")
     (queue_id,) = ANSWER_HEAD.unpack_from(body)
-    answer = decode_answer(body[ANSWER_HEAD.size :])
+    answer = decode_answer(body, ANSWER_HEAD.size)
     if isinstance(answer, AuthError):
         raise MessageUnreadable(f"a shard does not answer {type(answer).__name__}")
     return queue_id, answer

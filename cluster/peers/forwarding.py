@@ -49,6 +49,7 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import (
+    Operation,
     ReceiveMessage,
     SendMessage,
     SendMessageBatch,
@@ -198,7 +199,7 @@ class PeerRouter(Router):
             timeout_s += max(0.0, ticket.wait_ends_s - self._monotonic_s())
         if not ticket.body or (ticket.is_late and ticket.wait_ends_s):
             request = self._as_it_waits(ticket) if ticket.is_late else ticket.request
-            ticket.body = encode_request(_without_bodies(request))
+            ticket.body = encode_request(request, _without_bodies(request.operation))
         if ticket.is_retry:
             age_ms = self._age_ms(ticket)
         head = REQUEST_HEAD.pack(ticket.request.queue.shard, age_ms)
@@ -294,15 +295,15 @@ class PeerRouter(Router):
     def _outcome(self, ticket: Routed, host: str, outcome: Outcome) -> None:
         """A peer answered, or did not."""
         ticket.link = None
-        self._polling.discard(ticket)
+        if ticket.wait_ends_s:
+            self._polling.discard(ticket)
         if not isinstance(outcome, bytes):
             if isinstance(outcome, Refused) and outcome.reason == Refusal.NOT_LEADER:
                 if not ticket.is_hinted and outcome.detail not in (host, self._host):
                     ticket.is_hinted, ticket.hint = True, outcome.detail
             self._failed(ticket, outcome)
             return
-        held = self._held.get(ticket.request.queue.shard)
-        if held is not None:
+        if self._held and (held := self._held.get(ticket.request.queue.shard)) is not None:
             held.pause.reset()
         try:
             queue_id, answer = decode_outcome(outcome)
@@ -430,17 +431,18 @@ class PeerRouter(Router):
                 held.hurry()
 
 
-def _without_bodies(request: Request) -> Request:
-    """The request as the leader needs it: what it stores of a send are the sealed parts."""
-    operation = request.operation
+_SENT = SendMessage()
+
+
+def _without_bodies(operation: Operation) -> Operation:
+    """An operation as the leader needs it: what it stores of a send are the sealed parts."""
     if type(operation) is SendMessage:
-        operation = SendMessage(delay_seconds=operation.delay_seconds)
-    elif type(operation) is SendMessageBatch:
+        delay_s = operation.delay_seconds
+        return _SENT if delay_s is None else SendMessage(delay_seconds=delay_s)
+    if type(operation) is SendMessageBatch:
         entries = [
             SendMessageBatchRequestEntry(entry.id, delay_seconds=entry.delay_seconds)
             for entry in operation.entries or ()
         ]
-        operation = SendMessageBatch(entries=entries)
-    else:
-        return request
-    return msgspec.structs.replace(request, operation=operation)
+        return SendMessageBatch(entries=entries)
+    return operation

@@ -12,6 +12,7 @@ from __future__ import annotations
 from struct import Struct
 
 HEAD = Struct(">IBQ")
+_unpack_from = HEAD.unpack_from
 
 
 class Kind:
@@ -55,22 +56,24 @@ class FrameReader:
             rest += data
             if len(rest) < self._needed:
                 return []
-            data = bytes(rest)
+            whole = bytes(rest)
             rest.clear()
+        else:
+            whole = bytes(data)  # cut without a view of each piece
         frames: list[Frame] = []
-        at, end = 0, len(data)
-        needed = HEAD.size
-        while end - at >= needed:
-            length, kind, number = HEAD.unpack_from(data, at)
+        at, end, head = 0, len(whole), HEAD.size
+        needed = head
+        while end - at >= head:
+            length, kind, number = _unpack_from(whole, at)
             if length > self.body_max:
                 raise BadFrame(f"a frame of {length} bytes, allowed are {self.body_max}")
-            stop = at + HEAD.size + length
+            stop = at + head + length
             if stop > end:
                 needed = stop - at
                 break
-            frames.append((kind, number, bytes(data[at + HEAD.size : stop])))
+            frames.append((kind, number, whole[at + head : stop]))
             at = stop
         if at < end:
-            rest += data[at:] if at else data
+            rest += whole[at:] if at else whole
         self._needed = needed
         return frames

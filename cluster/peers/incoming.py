@@ -98,6 +98,7 @@ class Incoming:
 
     def __init__(self, acceptor: Acceptor, settings: PeerSettings) -> None:
         self.wire = Wire(self, settings)
+        self._send = self.wire.send
         self.peer = ""
         """The other host's id, once it is proven."""
         self.channel = ""
@@ -117,7 +118,7 @@ class Incoming:
         """Send the outcome of a request; False if it does not reach the other host."""
         if self._serving.pop(number, None) is None:
             return False
-        failure = self.wire.send(kind, number, body)
+        failure = self._send(kind, number, body)
         if failure is not None:
             refusal = msgspec.msgpack.encode(Refused(failure.reason, "there is no room for it"))
             if self.wire.send(Kind.REFUSED, number, refusal) is not None:

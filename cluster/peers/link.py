@@ -98,7 +98,7 @@ class Link:
         if len(self._pending) >= self._settings.requests_max:
             return NotSent(Reason.FULL)
         now_s = self._monotonic_s()
-        if not self.breaker.lets(now_s):
+        if self.breaker.failures and not self.breaker.lets(now_s):
             return NotSent(Reason.BREAKER_OPEN)
         number = next(self._numbers)
         failure = self.wire.send(Kind.REQUEST, number, body)
@@ -239,7 +239,7 @@ class Link:
         on_outcome = self._pending.pop(number, None)
         if on_outcome is None:
             return  # it came too late
-        if type(outcome) is bytes or isinstance(outcome, Refused):
+        if self.breaker.failures and isinstance(outcome, bytes | Refused):
             self.breaker.succeeded()
         try:
             on_outcome(outcome)

@@ -1,9 +1,9 @@
 """Transport: the connections between this host and its peers.
 
-Each host opens one connection for each channel to every other host and sends its own messages and
-requests over it; answers come back on the same. So two hosts have two connections per channel. To a
-host of another cluster one is opened when it is first asked for, and closed when it was not used
-for a while.
+Each host opens a connection for each channel to every other host and sends its own messages and
+requests over it; answers come back on the same. So two hosts have two connections per channel.
+Those of channels that are rarely used, and those to hosts of other clusters, are opened when they
+are first asked for, and closed when they were not used for a while.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ from cluster.peers.process_names import is_host_id
 from cluster.peers.roles import CHANNELS, FIRST_MARK, Neighbour, Place, Role
 from cluster.peers.wire import Wire
 
+KEPT = (Channel.REPLICATION, Channel.REQUESTS, Channel.CATALOG)
+"""Channels whose connections are kept open. Each costs heartbeats on both sides."""
 _NO_NEIGHBOURS: Mapping[str, Neighbour] = MappingProxyType({})
 
 
@@ -65,10 +67,10 @@ class Transport:
         entropy: Entropy,
         versions: tuple[int, ...] = VERSIONS,
         mark: str = FIRST_MARK,
-        channels: Collection[Channel] = tuple(Channel),
+        channels: Collection[Channel] = KEPT,
     ) -> None:
         """`log_ids` is asked at each handshake, see `Hello`; `mark` is that of the cluster's hosts,
-        see `roles.py`; `channels` are those that are opened to each peer."""
+        see `roles.py`; `channels` are those that are kept open to each peer."""
         assert is_host_id(host)
         self.host = host
         self._cluster = cluster
@@ -130,7 +132,7 @@ class Transport:
         task.add_done_callback(self._leaving.discard)
 
     def close_idle(self) -> None:
-        """Close the links to neighbours that were not used since the last call. Due about once a
+        """Close the links on demand that were not used since the last call. Due about once a
         minute."""
         for key, dialer in list(self._dialers.items()):
             if isinstance(dialer, DialerOnDemand) and not dialer.was_used():
@@ -142,8 +144,8 @@ class Transport:
         return [host for host in self._addresses if host != self.host]
 
     def link(self, host: str, channel: Channel) -> Link | None:
-        """The link to a peer that takes messages and requests now; None if there is none. One to a
-        neighbour is opened for later."""
+        """The link to a peer that takes messages and requests now; None if there is none. One on
+        demand is opened for later."""
         dialer = self._dialers.get((host, channel))
         if dialer is not None:
             return dialer.link
@@ -151,7 +153,7 @@ class Transport:
         return None
 
     async def opened(self, host: str, channel: Channel, wait_s: float) -> Link | None:
-        """The same once a neighbour that was just asked for was reached, or was not."""
+        """The same once a host that was just asked for was reached, or was not."""
         dialer = self._dialers.get((host, channel))
         if not isinstance(dialer, DialerOnDemand):
             return None
@@ -161,9 +163,12 @@ class Transport:
 
     def _open(self, host: str, channel: Channel) -> None:
         neighbour = self._neighbours.get(host)
-        if neighbour is None or neighbour.address is None or self._is_stopping:
-            return
-        if channel in CHANNELS[Role.NEIGHBOUR] and host not in self._addresses:
+        if host in self._addresses:
+            may_open = host != self.host
+        else:
+            is_known = neighbour is not None and neighbour.address is not None
+            may_open = is_known and channel in CHANNELS[Role.NEIGHBOUR]
+        if may_open and not self._is_stopping:
             self._dialers[host, channel] = self._dialer(host, channel, DialerOnDemand)
 
     # -- life --------------------------------------------------------------------------------------
@@ -384,7 +389,7 @@ class Dialer:
 
 
 class DialerOnDemand(Dialer):
-    """A link to a neighbour, which notes that it is used."""
+    """A link that is not kept open, which notes that it is used."""
 
     _is_used = True
 

@@ -11,11 +11,14 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol, cast
 
+from cluster.clock import next_pulse
 from cluster.peers.frames import HEAD, BadFrame, Frame, FrameReader, Kind
 from cluster.peers.hello import HELLO_MAX, names_of
 from cluster.peers.peer_outcomes import NotSent, Reason
 from cluster.peers.peer_settings import PeerSettings
 
+# Read once: these are looked up for each frame.
+_pack, _HEAD_BYTES, _REQUEST, _HEARTBEAT = HEAD.pack, HEAD.size, Kind.REQUEST, Kind.HEARTBEAT
 _WRITE_MAX = 1 << 20
 """Bytes of one write; further ones wait until the transport takes more."""
 _SMALL = 1 << 10
@@ -52,6 +55,7 @@ class Wire(asyncio.BufferedProtocol):
     def __init__(self, side: Side, settings: PeerSettings) -> None:
         self._side = side
         self._settings = settings
+        self._frame_max, self._outbox_max = settings.frame_max, settings.outbox_max
         self._loop = asyncio.get_running_loop()
         self._reader = FrameReader(HELLO_MAX)
         self._transport: asyncio.Transport
@@ -97,11 +101,12 @@ class Wire(asyncio.BufferedProtocol):
         """See asyncio."""
         self._has_read = True
         try:
+            received = self._side.received
             for frame in self._reader.feed(_READ[:nbytes]):
                 if self.is_over:
                     return
-                if frame[0] != Kind.HEARTBEAT:
-                    self._side.received(frame)
+                if frame[0] != _HEARTBEAT:
+                    received(frame)
         except BadFrame:
             self.break_off(Reason.BAD_FRAME)
 
@@ -138,14 +143,14 @@ class Wire(asyncio.BufferedProtocol):
         size = len(body)
         if self.is_over or self._is_closing:
             return NotSent(Reason.NOT_CONNECTED)
-        if size > self._settings.frame_max:
+        if size > self._frame_max:
             return NotSent(Reason.TOO_LARGE)
-        room = self._settings.outbox_max - self._outbox_bytes
-        if size > room and not (size <= _SMALL and room > -self._settings.outbox_max):
+        room = self._outbox_max - self._outbox_bytes
+        if size > room and not (size <= _SMALL and room > -self._outbox_max):
             return NotSent(Reason.FULL)
-        self._outbox += (HEAD.pack(size, kind, number), body)
-        self._numbers.append(number if kind == Kind.REQUEST else 0)
-        self._outbox_bytes += HEAD.size + size
+        self._outbox += (_pack(size, kind, number), body)
+        self._numbers.append(number if kind == _REQUEST else 0)
+        self._outbox_bytes += _HEAD_BYTES + size
         if not (self._will_flush or self._is_paused):
             self._will_flush = True
             self._loop.call_soon(self._flush)
@@ -220,7 +225,8 @@ class Wire(asyncio.BufferedProtocol):
     # -- heartbeats --------------------------------------------------------------------------------
 
     def _plan_beat(self) -> None:
-        self._timer = self._loop.call_later(self._settings.heartbeat_s, self._beat)
+        due_s = next_pulse(self._loop.time(), self._settings.heartbeat_s)
+        self._timer = self._loop.call_at(due_s, self._beat)
 
     def _beat(self) -> None:
         """Silence is counted in beats, not in time: a process that stood still finds what arrived

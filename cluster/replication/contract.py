@@ -33,6 +33,8 @@ class Timing(NamedTuple):
     """Seconds, unless it says otherwise."""
 
     heartbeat_s: float = 0.2
+    quiet_s: float = 0.5
+    """The same while all peers have what this leader could tell them."""
     silence_s: float = 1.0
     """Without a leader's word for so long, the key is read."""
     read_s: float = 0.5

@@ -61,7 +61,7 @@ class LeaderKey:
         """Extend its lease if that is due. Without coordination a leader goes on; a key that is
         gone may be another's."""
         held = self.held
-        if held is not None and self._now() - self._renewed_at >= self._leadership.ttl_s / 3:
+        if held is not None and self._now() - self._renewed_at >= self._leadership.renewal_s:
             self._renewed_at = self._now()
             self._leadership.renew(held, partial(self._renewal, held, on_lost))
 

@@ -64,6 +64,10 @@ class Leadership(Protocol):
     def ttl_s(self) -> float:
         """Time that the key stays without a renewal."""
 
+    @property
+    def renewal_s(self) -> float:
+        """Interval at which a holder is to call `renew`."""
+
     def read(self, done: Callable[[Seen | Unavailable], None]) -> None:
         """Both records, as they were after the call."""
 

@@ -119,6 +119,8 @@ class Leading(Part):
         """Heartbeats sent."""
         self._confirmed = 0
         """Those that a majority has answered."""
+        self._told_commit = 0
+        """The commit index of the last one."""
         self._waiting = deque((1, done) for done in waiting)
         """Callbacks that wait for a heartbeat to be confirmed, with its number."""
         self._heir = ""
@@ -410,6 +412,7 @@ class Leading(Part):
         replica = self._replica
         self._round += 1
         self._beaten_at = replica.now()
+        self._told_commit = replica.commit
         heartbeat = replica_messages.Heartbeat(
             self.term, replica.replica_id, self._round, replica.commit, replica.committed
         )
@@ -446,13 +449,22 @@ class Leading(Part):
         if (is_busy and now - self._moved_at > timing.stuck_s) or self._is_off():
             replica.step_down(rest_s=timing.rest_s)
             return
-        if now - self._beaten_at >= timing.heartbeat_s:
+        if now - self._beaten_at >= (timing.quiet_s if self._is_quiet else timing.heartbeat_s):
             self._beat()
         for peer in self._peers.values():
             if peer.in_flight and now - peer.heard_at > timing.resend_s:
                 peer.in_flight.clear()
                 peer.next = 0
             self._ship(peer)
+
+    @property
+    def _is_quiet(self) -> bool:
+        """True if all peers follow, answered the last heartbeat, and know and have all Entries."""
+        replica = self._replica
+        last = replica.log.last_index
+        return self._told_commit == replica.commit == last and all(
+            peer.round == self._round and peer.matched == last for peer in self._peers.values()
+        )
 
     def _is_off(self) -> bool:
         """True if this clock is too far from the median of those voters' clocks that answer."""
@@ -486,7 +498,7 @@ class Leading(Part):
         self._planned_at = replica.now()
         if voters.old_voters:
             return VoterSet(self.term, voters.voters)
-        running = self._running(3 * replica.timing.heartbeat_s)
+        running = self._running(2 * replica.timing.quiet_s)
         caught_up = {
             peer.replica_id: peer.name
             for peer in self._peers.values()

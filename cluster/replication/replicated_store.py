@@ -18,6 +18,7 @@ from functools import partial
 import msgspec
 from typing_extensions import override
 
+from cluster.clock import next_pulse
 from cluster.peers.log_retention import LogRetention
 from cluster.replication.contract import ReplicaOwner, ReplicaReport
 from cluster.replication.replacement import DamagedRows, Replacement, RowSource
@@ -146,7 +147,8 @@ class ReplicatedStore(FlushedRows, ReplicaOwner):
         self._timer = asyncio.get_running_loop().call_soon(self._tick)
 
     def _tick(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._tick_s, self._tick)
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_at(next_pulse(loop.time(), self._tick_s), self._tick)
         peers = self._peers()
         if list(peers) != list(self.replica.peers):
             self.replica.set_peers(peers)

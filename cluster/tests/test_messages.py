@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from auth import auth_errors
 from auth.auth_errors import AuthError
 from auth.caller import Caller
+from cluster import encoded_requests
 from cluster.encoded_requests import (
     DefinitionUnknown,
     MessageUnreadable,
@@ -27,7 +28,7 @@ from cluster.encoded_requests import (
 from visibility.contract import errors, outcomes, results
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
-from visibility.contract.operations import Operation
+from visibility.contract.operations import Operation, SendMessage
 from visibility.contract.outcomes import Deduplicated
 from visibility.rules import features
 from visibility.tests import prepared
@@ -182,6 +183,20 @@ def test_a_definition_of_another_version_is_noticed(place: str) -> None:
     gone: dict[int, QueueDefinition] = {}
     with pytest.raises(DefinitionUnknown):
         decode_request(encode_request(prepared.receive(known)), gone.get)
+
+
+def test_what_is_kept_of_earlier_requests_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: dict[bytes, object] = {}
+    monkeypatch.setattr(encoded_requests, "_contexts", kept)
+    send = prepared.send(QUEUES[1], "x")
+    long = "x" * encoded_requests._CONTEXT_BYTES_MAX
+    callers = [Caller("1", "eu-1", str(n)) for n in range(encoded_requests._CONTEXTS_MAX + 10)]
+
+    for caller in (Caller("1", "eu-1", long), *callers, *callers[-3:]):
+        request = msgspec.structs.replace(send, caller=caller, operation=SendMessage())
+        assert decode_request(encode_request(request), QUEUES.get) == request
+
+    assert len(kept) == 10
 
 
 @EXAMPLES

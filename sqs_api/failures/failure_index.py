@@ -33,7 +33,7 @@ FAILURES = "failures"
 """The question to other hosts."""
 MESSAGES_MAX = 10_000_000
 """Messages that a process counts: some 200 MB. Beyond that it counts no more of them."""
-LOOK_S = 0.25
+LOOK_S = 0.5
 _FIND_S = 5.0
 """Interval at which queues are found that became dead-letter queues."""
 _SLICE = 100

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from itertools import pairwise
 
 from cluster.tests.virtual_time import virtual
 from sqs_api.gateway.measures import STALL_CHECK_S, StallWatch
@@ -24,6 +26,34 @@ async def test_work_is_repeated_also_after_a_failure() -> None:
     await asyncio.sleep(100.0)
 
     assert done == [0.0, 10.0, 20.0]
+
+
+@virtual
+async def test_what_is_due_at_about_the_same_time_begins_in_one_pass() -> None:
+    loop = asyncio.get_running_loop()
+    periodic = Periodic()
+    begun: dict[str, list[float]] = {"fast": [], "slow": [], "long": []}
+
+    async def long() -> None:
+        begun["long"].append(loop.time())
+        await asyncio.sleep(1.8)
+
+    for name, period_s in (("fast", 0.1), ("slow", 2.0)):
+        await asyncio.sleep(0.033)
+        periodic.begin(Every(period_s, partial(_note, begun[name])))
+    periodic.begin(Every(1.0, long))
+    await asyncio.sleep(10.0)
+    await periodic.stop(10.0)
+
+    assert 95 <= len(begun["fast"]) <= 101
+    assert [round(at_s, 6) for at_s in begun["slow"]] == [2.0, 4.0, 6.0, 8.0, 10.0]
+    assert {*begun["slow"], *begun["long"]} <= {*begun["fast"]}
+    rests_s = [later - at_s - 1.8 for at_s, later in pairwise(begun["long"])]
+    assert min(rests_s) >= 0.5, "work that takes long rests, too"
+
+
+def _note(begun: list[float]) -> None:
+    begun.append(asyncio.get_running_loop().time())
 
 
 @virtual

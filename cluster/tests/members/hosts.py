@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from cluster.coordination.coordination import Conflict, Done, Unavailable, Unknown
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.members.host_lease import HostLease
-from cluster.members.shard_keys import ShardKeys
+from cluster.members.shard_keys import ShardKeys, ShardLeadership
 from cluster.replication.leadership import Holder, Renewal, Seen, TermRecord
 
 TTL_S = 3
@@ -36,19 +36,23 @@ class Candidate:
         self.name = name
         self.lease = HostLease(coordination, ttl_s)
         self.keys = ShardKeys(coordination.below("leaders/"), self.lease)
+        self._leaderships: dict[int, ShardLeadership] = {}
 
     def holder(self, term: int) -> Holder:
         return Holder(self.name, f"id-{self.name}", term)
 
+    def of_shard(self, shard: int = 0) -> ShardLeadership:
+        return self._leaderships.setdefault(shard, self.keys.of_shard(shard))
+
     async def read(self, shard: int = 0) -> Seen:
-        seen = await told(self.keys.of_shard(shard).read)
+        seen = await told(self.of_shard(shard).read)
         assert isinstance(seen, Seen), seen
         return seen
 
     async def take(
         self, seen: Seen, term: int, shard: int = 0
     ) -> Done | Conflict | Unknown | Unavailable:
-        leadership, record = self.keys.of_shard(shard), TermRecord(term, LOG_ID, VOTERS)
+        leadership, record = self.of_shard(shard), TermRecord(term, LOG_ID, VOTERS)
         return await told(lambda done: leadership.take(seen, self.holder(term), record, done))
 
     async def taken(self, term: int, shard: int = 0) -> int:
@@ -58,7 +62,7 @@ class Candidate:
         return outcome.revision
 
     async def renew(self, term: int, shard: int = 0) -> Renewal:
-        leadership = self.keys.of_shard(shard)
+        leadership = self.of_shard(shard)
         return await told(lambda done: leadership.renew(self.holder(term), done))
 
     async def stop(self) -> None:

@@ -33,6 +33,10 @@ class ProcessLeadership:
         self._real = real
         self._enter = enter
 
+    @property
+    def renewal_s(self) -> float:
+        return self._real.renewal_s
+
     def _late(self, done: Callable[[Any], None]) -> Callable[[Any], None]:
         return lambda outcome: self._enter(partial(done, outcome))
 

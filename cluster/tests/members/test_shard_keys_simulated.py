@@ -85,6 +85,29 @@ async def test_a_host_that_is_cut_off_loses_its_keys_in_time() -> None:
     await world.close()
 
 
+@virtual
+async def test_a_key_is_looked_at_more_often_once_its_lease_may_be_gone() -> None:
+    world = World()
+    one = world.one.of_shard()
+    assert one.renewal_s == TTL_S / 3, "nothing was taken"
+    await world.one.taken(term=1)
+    await asyncio.sleep(10)
+    assert one.renewal_s == TTL_S
+    world.wires[0].is_cut = True
+
+    await asyncio.sleep(TTL_S)
+    assert one.renewal_s == TTL_S / 3
+    await gone(world.other)
+    world.wires[0].is_cut = False
+    await asyncio.sleep(1)
+
+    # the host has another lease for its other records, which is not that of this key
+    assert not isinstance(await world.one.lease.current(), Unavailable)
+    assert one.renewal_s == TTL_S / 3
+    assert await world.one.renew(1) is Renewal.LOST
+    await world.close()
+
+
 @pytest.mark.parametrize("away_s", [1.0, 30.0])
 def test_a_leader_stays_while_etcd_is_away(away_s: float) -> None:
     @virtual

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from cluster.peers.frames import HEAD, Kind
 from cluster.peers.peer_outcomes import NotSent, Reason, Refused, Unknown
 from cluster.peers.peer_settings import Channel
+from cluster.peers.transport import KEPT
 from cluster.tests.peers.peers import SETTINGS, SHARD, pair
 from cluster.tests.virtual_time import virtual
 from cluster.tests.world import pass_time, settled
@@ -172,7 +173,7 @@ async def test_a_peer_that_does_not_answer_is_left_alone_for_a_while() -> None:
 
 @virtual
 async def test_a_stranger_that_says_nothing_is_cut_off() -> None:
-    async with pair(connections_max=len(Channel) + 4) as (_, b, network):
+    async with pair(connections_max=len(KEPT) + 4) as (_, b, network):
         strangers = [asyncio.Protocol() for _ in range(4)]
         for stranger in strangers:
             await network.of("c").connect("b", b.address, stranger)

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from cluster.peers.frames import HEAD, Kind
 from cluster.peers.peer_outcomes import NotSent, Reason, Refused, Unknown
 from cluster.peers.peer_settings import Channel
+from cluster.peers.transport import KEPT, ask
 from cluster.tests.peers.peers import SETTINGS, SHARD, TIMEOUT_S, Peer, pair, start
 from cluster.tests.peers.simulated_network import SimulatedNetwork
 from cluster.tests.virtual_time import virtual
@@ -195,7 +196,30 @@ async def test_a_host_that_lost_its_connection_unnoticed_is_let_in_again() -> No
 
         assert asked.outcome == Unknown(Reason.LOST)
         assert cancelled == [b"x"]
-        assert len(network.open_ends("b")) == 2 * len(Channel)
+        assert len(network.open_ends("b")) == 2 * len(KEPT)
+
+
+@virtual
+async def test_a_channel_that_is_rarely_used_is_open_while_it_is_used() -> None:
+    async with pair() as (a, b, network):
+        assert len(network.open_ends("b")) == 2 * len(KEPT)
+
+        for body in (b"one", b"two"):
+            assert await ask(a.transport, "b", Channel.STATUS, body, TIMEOUT_S) == b"re:" + body
+            assert len(network.open_ends("b")) == 2 * len(KEPT) + 1
+
+        a.transport.close_idle()
+        a.transport.close_idle()
+        await pass_time(1)
+        assert len(network.open_ends("b")) == 2 * len(KEPT), "the others stay"
+        assert await ask(a.transport, "b", Channel.STATUS, b"three", TIMEOUT_S) == b"re:three"
+        assert await ask(a.transport, "a", Channel.STATUS, b"?", TIMEOUT_S) == NotSent(
+            Reason.NOT_CONNECTED
+        )
+        b.transport.set_peers({})
+        a.transport.set_peers({})
+        await pass_time(1)
+        assert not network.ends
 
 
 @virtual
@@ -454,4 +478,4 @@ async def test_a_connection_that_falls_silent_is_reported_once() -> None:
         network.cut("b", "a")
         await pass_time(SILENCE_S + 3.0)
 
-        assert sorted(lost) == sorted((b.name, channel) for channel in Channel)
+        assert sorted(lost) == sorted((b.name, channel) for channel in KEPT)

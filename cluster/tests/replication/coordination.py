@@ -102,6 +102,7 @@ class HostLeadership:
         self, coordination: Coordination, name: str, deliver: Callable[[Callable[[], None]], None]
     ) -> None:
         self.ttl_s = coordination.ttl_s
+        self.renewal_s = coordination.ttl_s / 3
         self._coordination = coordination
         self._name = name
         self._deliver = deliver

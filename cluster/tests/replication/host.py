@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from cluster.tests.replication.cluster import Cluster
 
 TICK_S = 0.2
-TIMING = Timing(heartbeat_s=0.4, silence_s=1.2, resend_s=0.7)
+TIMING = Timing(heartbeat_s=0.4, quiet_s=0.6, silence_s=1.2, resend_s=0.7)
 WALL_S = 1_790_000_000.0
 _CHECKPOINT_S = 0.3
 

@@ -44,7 +44,7 @@ Q = prepared.queue_named("q", 1)
 LOG_ID = bytes(range(16))
 NAMES = ["a", "b", "c"]
 PATIENCE_S = 60.0
-TIMING = Timing(heartbeat_s=0.05, silence_s=0.3, read_s=0.1)
+TIMING = Timing(heartbeat_s=0.05, quiet_s=0.1, silence_s=0.3, read_s=0.1)
 
 
 class Wire:

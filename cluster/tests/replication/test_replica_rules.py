@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from cluster.replication import Role
-from cluster.replication.replica_messages import Append, Message
+from cluster.replication.replica_messages import Append, Heartbeat, Message
 from cluster.replication.voters import VoterSet
 from cluster.tests.replication.host import Host
 from cluster.tests.replication.stage import Stage, last_index, role_of, staged
@@ -426,3 +426,36 @@ async def test_a_follower_that_comes_back_to_an_idle_leader_applies_all(stage: S
     await stage.until(lambda: follower.applied == leader.applied)
 
     assert last_index(leader) == last, "nothing was appended meanwhile"
+
+
+# -- heartbeats ------------------------------------------------------------------------------------
+
+
+@staged
+async def test_heartbeats_are_fewer_while_all_hosts_know_all(stage: Stage) -> None:
+    leader = await stage.leader()
+    await stage.settled()
+    one, other = stage.others(leader)
+    beats: list[str] = []
+
+    def count(sender: str, to: str, message: Message) -> bool:
+        if isinstance(message, Heartbeat) and to == one.name:
+            beats.append(to)
+        return False
+
+    async def beats_in(seconds: float) -> int:
+        beats.clear()
+        await asyncio.sleep(seconds)
+        return len(beats)
+
+    stage.drop(count)
+    await asyncio.sleep(1)
+    quiet = await beats_in(30)
+    stage.cut_off(other)
+    await asyncio.sleep(1)
+    assert await beats_in(30) > 1.2 * quiet, "a host that comes back is heard soon"
+    stage.heal()
+    stage.drop(count)
+    await stage.settled()
+    await asyncio.sleep(1)
+    assert await beats_in(30) < 1.1 * quiet
