@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable
 
 from cluster.fleet.choices import shards_of_new_parts
@@ -120,12 +121,14 @@ class Draft:
         asked: float,
         count: int,
         names: Collection[str],
+        most: float = STOP_AT,
         shard_most: float = STOP_AT,
     ) -> list[int]:
         """Up to this many shards for new parts, each of which asks for this share of a loop.
 
-        On these clusters, and on shards that stay below this load; never on a shard that has a part
-        of the queue, nor at a place that the queue left within an hour.
+        On these clusters, which have room for one each and get more while they stay below `most`,
+        and on shards that stay below theirs; never on a shard that has a part of the queue, nor at
+        a place that the queue left within an hour.
         """
         left_shards, left_clusters = self._left(queue)
         able = [name for name in names if name not in left_clusters]
@@ -138,7 +141,14 @@ class Draft:
             or self.hindrance_of_shard(shard) is not None
         }
         key = f"{queue.queue_id}/{queue.version}"
-        return list(shards_of_new_parts(self.fleet.clusters, key, able, self.counted, count, avoid))
+        cluster_of = self.fleet.cluster_of
+        has = Counter(cluster_of.get(part.shard, "") for part in queue.open_parts)
+        room = {name: max(1, self.counted.room(name, asked, most)) for name in able}
+        return list(
+            shards_of_new_parts(
+                self.fleet.clusters, key, able, self.counted, count, avoid, has, room
+            )
+        )
 
     def hand_of(self, account: str) -> tuple[str, ...]:
         """The clusters of the account."""

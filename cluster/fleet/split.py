@@ -123,10 +123,10 @@ def _places(
     counted, hand = draft.counted, draft.hand_of(queue.account)
     names = [name for name in hand if counted.has_room(name, asked)]
     opens = draft.places(queue, asked, count, names)
-    if not opens and hottest[0].last.asked > STOP_AT:
+    if len(opens) < (2 if queue.is_fifo else 1) and hottest[0].last.asked > STOP_AT:
         names = [name for name in hand if counted.has_room(name, asked, 1.0)]
         now = counted.shard(hottest[1].shard)
-        opens = draft.places(queue, asked, count, names, now - asked / 2)
+        opens = draft.places(queue, asked, count, names, 1.0, now - asked / 2)
     if len(opens) < count:
         draft.grow_hand(queue.account)
     return opens
