@@ -95,9 +95,7 @@ def shards_of_new_parts(
     cluster_of = {shard: name for name in names for shard in clusters[name].shards}
     for number in range(count):
         taken = {*avoid, *chosen}
-        able = [
-            n for n in names if left[n] > 0 and any(s not in taken for s in clusters[n].shards)
-        ]
+        able = [n for n in names if left[n] > 0 and any(s not in taken for s in clusters[n].shards)]
         if not able:
             break
         fewest = min(drawn[name] for name in able)

@@ -72,6 +72,11 @@ class Counted:
         self._move_load(change, change.opens, change.leaves)
         self._add_transfers(change, change.leaves if change.drains else ())
 
+    def shift(self, shards: Sequence[int], asked: Sequence[float]) -> None:
+        """Count these shares of a loop more on shards, or less."""
+        for shard, each in zip(shards, asked, strict=True):
+            self._change_load(shard, each)
+
     def _count_transfers(self, change: Change, at_ms: int) -> None:
         queue = self._fleet.queues.get(change.queue)
         if queue is not None:

@@ -66,7 +66,7 @@ SENTENCES = {
     Why.SILENT: "cluster {cluster} does not report: it may heal itself",
     Why.ONE_GROUP: "one message group has {group:.0%} of the load and cannot be split",
     Why.QUEUE_SCOPE: "the queue stays whole: it deduplicates over all of it, or its tags say so",
-    Why.PARTS_MAX: "the queue has {parts} parts, the most there can be",
+    Why.PARTS_MAX: "the queue has {parts} parts with those that drain, and can have {most}",
     Why.NO_ROOM: "no cluster of the account has room for {asked:.0%} of a loop",
     Why.TASK: "a move task, a redrive or a restore reads the queue, or a purge keeps messages",
     Why.BACKLOG: "part {part} still has {messages} messages",
