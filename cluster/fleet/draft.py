@@ -19,6 +19,7 @@ from cluster.fleet.thresholds import (
     TRANSFERS_MAX,
     UNDO_MS,
 )
+from cluster.members.zones import crowded_zones
 
 BUDGET_SHARE, BUDGET_LEAST = 0.01, 8
 """The share of all parts, and the number of parts of a small fleet, that may be changed in ten
@@ -252,6 +253,13 @@ class Draft:
                     found.append((seen, queue, part))
         found.sort(key=lambda each: (-each[0].asked, each[0].queue, each[0].number))
         return found
+
+    def warn_of_zones(self) -> None:
+        """Clusters whose shards have a majority of their voters in one zone."""
+        for name, cluster in sorted(self.fleet.clusters.items()):
+            for zone, count in crowded_zones(cluster.zones).items():
+                figures = {"voters": count, "hosts": len(cluster.zones)}
+                self.warn(name, reason(Why.ONE_ZONE, cluster=name, zone=zone, **figures))
 
     def warn_of_silence(self) -> None:
         """Clusters that an operator should look at."""

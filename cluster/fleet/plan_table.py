@@ -82,6 +82,8 @@ class Cluster(NamedTuple):
     """Its zone, or any text that clusters with a common fate share."""
     is_draining: bool = False
     """An operator empties it."""
+    zones: tuple[str, ...] = ()
+    """The zone of each host, empty if it is not known. All of them vote for each shard."""
 
 
 class Kind(enum.Enum):

@@ -46,6 +46,7 @@ class Why(enum.Enum):
     # warnings
     CAPACITY = "capacity"
     SILENT_LONG = "silent-long"
+    ONE_ZONE = "one-zone"
 
 
 SENTENCES = {
@@ -77,6 +78,8 @@ SENTENCES = {
     Why.RECORDS_LOST: "{parts} parts are recorded where there were {before}",
     Why.TAKES_TOO_MUCH: "it would drain {drains} of {parts} parts at once",
     Why.CAPACITY: "{room:.1f} clusters of room are left up to 80 %, {wanted:.1f} are wanted",
+    Why.ONE_ZONE: "without zone {zone}, which has {voters} of {hosts} voters, no shard of cluster "
+    "{cluster} has a leader",
     Why.SILENT_LONG: "cluster {cluster} has not reported for {minutes} minutes",
 }
 

@@ -70,6 +70,17 @@ def decided(view: QueueView, queue: QueueDefinition, change: Change, new: NewPar
     return add_parts(view, queue, new) if change.opens else drain_parts(view, queue, change.drains)
 
 
+def made_of(
+    change: Change, by: str, at_ms: int, before: QueueDefinition, decision: Decision
+) -> MadeChange:
+    """The record of a change, with what it made of the queue."""
+    (after,) = (each for each in decision.entries.values() if isinstance(each, QueueDefinition))
+    had = {part.part_number for part in before.all_parts()}
+    added = tuple(part.number for part in after.parts if part.number not in had)
+    home = str(after.queue_id) if after.queue_id != before.queue_id else ""
+    return MadeChange(change_id_of(change), at_ms, by, change, added, home)
+
+
 def undoing(made: MadeChange, queue: QueueDefinition | None) -> Change:
     """The change that undoes one: parts that were added drain, or as many are added as drain, or a
     part moves back. What closed is never opened again. Raises StepRefused."""
@@ -143,7 +154,7 @@ class Steps:
             if current is None or current.version != change.version:
                 raise StepRefused(_CHANGED)
             decision = decided(self._catalog, current, change, new)
-            known[:] = [self._made(change, by, current, decision)]
+            known[:] = [made_of(change, by, self._now_ms(), current, decision)]
             return decision._replace(commit=self._committing(known[0], conditions))
 
         await self._catalog.change_parts(decide)
@@ -158,16 +169,6 @@ class Steps:
         ):
             raise StepRefused(refusal)
         return new_parts(change.opens, readings)
-
-    def _made(
-        self, change: Change, by: str, before: QueueDefinition, decision: Decision
-    ) -> MadeChange:
-        """The record of a change, with what it made of the queue."""
-        (after,) = (each for each in decision.entries.values() if isinstance(each, QueueDefinition))
-        had = {part.part_number for part in before.all_parts()}
-        added = tuple(part.number for part in after.parts if part.number not in had)
-        home = str(after.queue_id) if after.queue_id != before.queue_id else ""
-        return MadeChange(change_id_of(change), self._now_ms(), by, change, added, home)
 
     def _committing(self, made: MadeChange, conditions: Mapping[str, int]) -> Commit:
         key = MANAGER + CHANGES + made.change_id
