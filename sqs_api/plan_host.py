@@ -17,6 +17,7 @@ from cluster.fleet.planner_key import PlannerHolder, PlannerKey
 from cluster.fleet.planning import TICK_S, Parts, Planning
 from cluster.fleet.removing import Removal
 from cluster.fleet.steps import Steps
+from cluster.members.zones import crowded_zones
 from cluster.peers.questions import Questions
 from sqs_api.admin.fleet_pages import FleetPages
 from sqs_api.admin.plan_metrics import PlanMetrics
@@ -98,12 +99,19 @@ def _clusters(joined: Joined) -> list[Cluster]:
     fleet, own = joined.fleet, joined.member.number
     if not fleet.founded:
         return []
-    hosts = {number: len(fleet.hosts_of(number)) for number in fleet.founded}
-    hosts[own] = len(joined.membership.shown.hosts)
+    zones = {number: tuple(fleet.zones_of(number).values()) for number in fleet.founded}
+    zones[own] = tuple(joined.membership.shown.zones.values())
     shards = fleet.founded | {own: joined.cluster.numbers}
     draining = fleet.fleet.draining
     return [
-        Cluster(str(number), tuple(shards[number]), hosts[number], is_draining=number in draining)
+        Cluster(
+            str(number),
+            tuple(shards[number]),
+            len(zones[number]),
+            next(iter(crowded_zones(zones[number])), ""),
+            number in draining,
+            zones[number],
+        )
         for number in sorted(shards)
     ]
 

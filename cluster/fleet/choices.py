@@ -85,19 +85,23 @@ def shards_of_new_parts(
     loads: KnownLoads,
     count: int,
     avoid: Collection[int],
+    has: Mapping[str, int],
+    room: Mapping[str, int],
 ) -> Sequence[int]:
-    """Up to this many different shards, spread over clusters first."""
+    """Up to this many different shards, spread over clusters first. A cluster `has` so many parts
+    already, and has `room` for so many more."""
     chosen: list[int] = []
-    drawn: Counter[str] = Counter()
+    drawn, left = Counter(has), Counter(room)
     cluster_of = {shard: name for name in names for shard in clusters[name].shards}
     for number in range(count):
         taken = {*avoid, *chosen}
-        able = [n for n in names if any(shard not in taken for shard in clusters[n].shards)]
+        able = [n for n in names if left[n] > 0 and any(s not in taken for s in clusters[n].shards)]
         if not able:
             break
         fewest = min(drawn[name] for name in able)
         able = [name for name in able if drawn[name] == fewest]
         shard = shard_in(clusters, f"{key}/{number}", able, loads, taken)
         drawn[cluster_of[shard]] += 1
+        left[cluster_of[shard]] -= 1
         chosen.append(shard)
     return chosen

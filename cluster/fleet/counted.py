@@ -13,6 +13,7 @@ from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import REPORT_MS
 from cluster.fleet.plan_table import Change, Fleet, Kind, PartState, Queue
 from cluster.fleet.thresholds import ASSIGN_BELOW, STOP_AT
+from visibility.contract.queue_parts import PARTS_MAX
 
 
 class Counted:
@@ -53,6 +54,12 @@ class Counted:
             and self.load(cluster) + self.share(cluster, asked) < most
         )
 
+    def room(self, cluster: str, asked: float, most: float = STOP_AT) -> int:
+        """The number of new parts that a cluster could take, each of which asks for this share of
+        a loop, and stay below a load."""
+        share = self.share(cluster, asked)
+        return int((most - self.load(cluster)) / share) if share > 0 else PARTS_MAX
+
     def is_low(self, cluster: str, asked: float) -> bool:
         """True if a cluster may be given load that others have too much of."""
         after = self.load(cluster) + self.share(cluster, asked)
@@ -64,6 +71,11 @@ class Counted:
             return
         self._move_load(change, change.opens, change.leaves)
         self._add_transfers(change, change.leaves if change.drains else ())
+
+    def shift(self, shards: Sequence[int], asked: Sequence[float]) -> None:
+        """Count these shares of a loop more on shards, or less."""
+        for shard, each in zip(shards, asked, strict=True):
+            self._change_load(shard, each)
 
     def _count_transfers(self, change: Change, at_ms: int) -> None:
         queue = self._fleet.queues.get(change.queue)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 
 from cluster.fleet.choices import shards_of_new_parts
 from cluster.fleet.counted import Counted
 from cluster.fleet.hands import HAND, hand
 from cluster.fleet.load_history import LoadHistory
 from cluster.fleet.loads import PartLoad, disturbance
-from cluster.fleet.plan_table import Applied, Change, Fleet, Kind, Part, Queue
+from cluster.fleet.plan_table import Applied, Change, Fleet, Kind, Part, PartState, Queue
 from cluster.fleet.reasons import Reason, Refusal, Warned, Why, reason
 from cluster.fleet.thresholds import (
     CALM_MS,
@@ -18,6 +19,7 @@ from cluster.fleet.thresholds import (
     TRANSFERS_MAX,
     UNDO_MS,
 )
+from cluster.members.zones import crowded_zones
 
 BUDGET_SHARE, BUDGET_LEAST = 0.01, 8
 """The share of all parts, and the number of parts of a small fleet, that may be changed in ten
@@ -82,6 +84,56 @@ class Draft:
                 return refused
         return None
 
+    def still_given(self, queue: Queue, parts: Iterable[Part]) -> Reason | None:
+        """The reason against closing these parts of a FIFO queue while an earlier one gives them
+        its messages: a part gives each group to one that is open."""
+        for part in parts if queue.is_fifo else ():
+            for earlier in queue.parts:
+                seen = self.history.parts.get((queue.queue_id, earlier.number))
+                messages = seen.last.messages if seen is not None else 0
+                if messages and earlier.number < part.number and earlier.overlaps(part):
+                    return reason(Why.BACKLOG, part=earlier.number, messages=messages)
+        return None
+
+    def replace(
+        self, kind: Kind, queue: Queue, asked: Mapping[Part, float], count: int, why: Reason
+    ) -> Reason | None:
+        """Offer so many new parts of a FIFO queue, a split's may be fewer, in place of all open
+        ones, whose loads are `asked`. They may lie where those lay."""
+        leaves, total = [part.shard for part in asked], sum(asked.values())
+        self.counted.shift(leaves, [-each for each in asked.values()])
+        opens = self._places_instead(queue, asked, count)
+        while kind is Kind.SPLIT and len(asked) < len(opens) < count:
+            count = len(opens)  # fewer parts get more each, which needs other places
+            opens = self._places_instead(queue, asked, count)
+        self.counted.shift(leaves, [*asked.values()])
+        if len(opens) < count:
+            self.grow_hand(queue.account)
+            return reason(Why.NO_ROOM, asked=total / count)
+        return self.offer(
+            Change(
+                kind=kind,
+                reason=why,
+                account=queue.account,
+                queue=queue.queue_id,
+                version=queue.version,
+                drains=tuple(part.number for part in asked),
+                leaves=tuple(leaves),
+                opens=tuple(opens),
+                taken=tuple(asked.values()),
+                given=(total / count,) * count,
+            )
+        )
+
+    def _places_instead(self, queue: Queue, asked: Mapping[Part, float], count: int) -> list[int]:
+        share, most = sum(asked.values()) / count, max(asked.values())
+        names = self.hand_with_room(queue.account, share)
+        opens = self.places(queue, share, count, names, stay=())
+        if len(opens) < count and most > STOP_AT:  # it must go somewhere, or never could be split
+            names = self.hand_with_room(queue.account, share, 1.0)
+            opens = self.places(queue, share, count, names, 1.0, most, stay=())
+        return opens
+
     def hindrance_of_shard(self, shard: int) -> Reason | None:
         """The reason against changes that begin or end at this shard."""
         cluster = self.fleet.cluster_of.get(shard, "")
@@ -120,16 +172,22 @@ class Draft:
         asked: float,
         count: int,
         names: Collection[str],
+        most: float = STOP_AT,
         shard_most: float = STOP_AT,
+        stay: Collection[Part] | None = None,
     ) -> list[int]:
         """Up to this many shards for new parts, each of which asks for this share of a loop.
 
-        On these clusters, and on shards that stay below this load; never on a shard that has a part
-        of the queue, nor at a place that the queue left within an hour.
+        On these clusters, which have room for one each and get more while they stay below `most`,
+        and on shards that stay below theirs; never on a shard that has a part of the queue, nor at
+        a place that the queue left within an hour. `stay` are the open parts that are not replaced
+        by the new ones, all of them if it is not given.
         """
+        stay = queue.open_parts if stay is None else stay
+        closed = [part for part in queue.parts if part.state is not PartState.OPEN]
         left_shards, left_clusters = self._left(queue)
         able = [name for name in names if name not in left_clusters]
-        avoid = {part.shard for part in queue.parts} | left_shards
+        avoid = {part.shard for part in (*stay, *closed)} | left_shards
         avoid |= {
             shard
             for name in able
@@ -138,11 +196,24 @@ class Draft:
             or self.hindrance_of_shard(shard) is not None
         }
         key = f"{queue.queue_id}/{queue.version}"
-        return list(shards_of_new_parts(self.fleet.clusters, key, able, self.counted, count, avoid))
+        cluster_of = self.fleet.cluster_of
+        has = Counter(cluster_of.get(part.shard, "") for part in stay)
+        room = {name: max(1, self.counted.room(name, asked, most)) for name in able}
+        return list(
+            shards_of_new_parts(
+                self.fleet.clusters, key, able, self.counted, count, avoid, has, room
+            )
+        )
 
     def hand_of(self, account: str) -> tuple[str, ...]:
         """The clusters of the account."""
         return hand(account, self.fleet.clusters.values(), self.hand_size(account))
+
+    def hand_with_room(self, account: str, asked: float, most: float = STOP_AT) -> list[str]:
+        """The clusters of the account that may take a part that asks for this share of a loop, and
+        stay below a load."""
+        hand = self.hand_of(account)
+        return [name for name in hand if self.counted.has_room(name, asked, most)]
 
     def grow_hand(self, account: str) -> None:
         """Give the account one cluster more, if there is one and it did not grow just now."""
@@ -182,6 +253,13 @@ class Draft:
                     found.append((seen, queue, part))
         found.sort(key=lambda each: (-each[0].asked, each[0].queue, each[0].number))
         return found
+
+    def warn_of_zones(self) -> None:
+        """Clusters whose shards have a majority of their voters in one zone."""
+        for name, cluster in sorted(self.fleet.clusters.items()):
+            for zone, count in crowded_zones(cluster.zones).items():
+                figures = {"voters": count, "hosts": len(cluster.zones)}
+                self.warn(name, reason(Why.ONE_ZONE, cluster=name, zone=zone, **figures))
 
     def warn_of_silence(self) -> None:
         """Clusters that an operator should look at."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from cluster.fleet.fleet_records import FleetCluster
+from cluster.members.zones import zone_problems
 
 
 class HostOfFleet(msgspec.Struct, frozen=True):
@@ -15,6 +16,8 @@ class HostOfFleet(msgspec.Struct, frozen=True):
 
     name: str
     is_alive: bool
+    zone: str = ""
+    """Empty if it is not known."""
 
 
 class ShardOfFleet(msgspec.Struct, frozen=True):
@@ -59,7 +62,8 @@ class SeenCluster(NamedTuple):
     """A cluster with what is known of its hosts."""
 
     cluster: FleetCluster
-    hosts: Collection[str]
+    hosts: Mapping[str, str]
+    """The zone of each host by its name."""
     alive: Collection[str]
 
 
@@ -78,7 +82,7 @@ def status_of(
             seen.cluster.name,
             seen.cluster.state.value,
             [
-                HostOfFleet(name, name in seen.alive)
+                HostOfFleet(name, name in seen.alive, seen.hosts.get(name, ""))
                 for name in sorted({*seen.hosts, *seen.cluster.founders})
             ],
             [
@@ -104,4 +108,5 @@ def _problems(cluster: ClusterOfFleet) -> list[str]:
         for shard in cluster.shards
         if shard.leader is None
     ]
-    return found
+    zones = zone_problems({host.name: host.zone for host in cluster.hosts})
+    return found + [f"cluster {cluster.number}: {problem}" for problem in zones]

@@ -105,6 +105,10 @@ class FleetView:
         """The names of another cluster's hosts."""
         return sorted(self._hosts.get(number, ()))
 
+    def zones_of(self, number: int) -> dict[str, str]:
+        """The zone of each of another cluster's hosts by its name; empty if it is not known."""
+        return {name: host.zone for name, host in sorted(self._hosts.get(number, {}).items())}
+
     def alive_of(self, number: int) -> set[str]:
         """The names of those of them that run."""
         return self._alive.get(number, set())

@@ -30,9 +30,7 @@ def empty_clusters(draft: Draft) -> None:
                 break
             part = next(part for part in queue.open_parts if part.shard in shards)
             asked = _asked_of(draft, queue, part)
-            hand = draft.hand_of(queue.account)
-            names = [name for name in hand if draft.counted.has_room(name, asked)]
-            _move(draft, queue, part, asked, why, names)
+            _move(draft, queue, part, asked, why, draft.hand_with_room(queue.account, asked))
 
 
 def _asked_of(draft: Draft, queue: Queue, part: Part) -> float:
@@ -98,7 +96,7 @@ def _move(
     """Move a part to one of these clusters of the account's hand, or say why not."""
     if draft.is_changed(queue.queue_id):
         return
-    refused = draft.hindrance(Kind.MOVE, queue, (part,)) or _still_given(draft, queue, part)
+    refused = draft.hindrance(Kind.MOVE, queue, (part,)) or draft.still_given(queue, (part,))
     if queue.stays:
         refused = reason(Why.STAYS, means=queue.stays)
     if refused is None and not names:
@@ -108,17 +106,6 @@ def _move(
         refused = _offer(draft, queue, part, asked, why, opens)
     if refused is not None:
         draft.refuse(Kind.MOVE, queue.queue_id, refused)
-
-
-def _still_given(draft: Draft, queue: Queue, part: Part) -> Reason | None:
-    """The reason against a move of a FIFO queue's part that an earlier one gives its messages to:
-    it closes only when that one is empty."""
-    for earlier in queue.parts if queue.is_fifo else ():
-        seen = draft.history.parts.get((queue.queue_id, earlier.number))
-        messages = seen.last.messages if seen is not None else 0
-        if messages and earlier.number < part.number and earlier.overlaps(part):
-            return reason(Why.BACKLOG, part=earlier.number, messages=messages)
-    return None
 
 
 def _offer(

@@ -44,6 +44,7 @@ def plan(fleet: Fleet, history: LoadHistory, now_ms: int, parts_before: int = 0)
     """
     draft = Draft(fleet, history, now_ms)
     draft.warn_of_silence()
+    draft.warn_of_zones()
     stopped = _stopped(fleet, history, parts_before)
     if stopped is not None:
         return _refused(draft, stopped)

@@ -82,6 +82,8 @@ class Cluster(NamedTuple):
     """Its zone, or any text that clusters with a common fate share."""
     is_draining: bool = False
     """An operator empties it."""
+    zones: tuple[str, ...] = ()
+    """The zone of each host, empty if it is not known. All of them vote for each shard."""
 
 
 class Kind(enum.Enum):
@@ -96,8 +98,8 @@ class Kind(enum.Enum):
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """New parts, and parts that are drained into them; or one more cluster for an account.
 
-    Of a FIFO queue, each two shards of a split's `opens` take the halves of one of its `drains`,
-    in order; those of a standard queue are parts beside the present ones.
+    A split or a shrink of a FIFO queue drains all its parts, and the new ones share out its groups;
+    the new parts of a standard queue are beside the present ones.
     """
 
     kind: Kind

@@ -46,6 +46,7 @@ class Why(enum.Enum):
     # warnings
     CAPACITY = "capacity"
     SILENT_LONG = "silent-long"
+    ONE_ZONE = "one-zone"
 
 
 SENTENCES = {
@@ -66,7 +67,7 @@ SENTENCES = {
     Why.SILENT: "cluster {cluster} does not report: it may heal itself",
     Why.ONE_GROUP: "one message group has {group:.0%} of the load and cannot be split",
     Why.QUEUE_SCOPE: "the queue stays whole: it deduplicates over all of it, or its tags say so",
-    Why.PARTS_MAX: "the queue has {parts} parts, the most there can be",
+    Why.PARTS_MAX: "the queue has {parts} parts with those that drain, and can have {most}",
     Why.NO_ROOM: "no cluster of the account has room for {asked:.0%} of a loop",
     Why.TASK: "a move task, a redrive or a restore reads the queue, or a purge keeps messages",
     Why.BACKLOG: "part {part} still has {messages} messages",
@@ -77,6 +78,8 @@ SENTENCES = {
     Why.RECORDS_LOST: "{parts} parts are recorded where there were {before}",
     Why.TAKES_TOO_MUCH: "it would drain {drains} of {parts} parts at once",
     Why.CAPACITY: "{room:.1f} clusters of room are left up to 80 %, {wanted:.1f} are wanted",
+    Why.ONE_ZONE: "without zone {zone}, which has {voters} of {hosts} voters, no shard of cluster "
+    "{cluster} has a leader",
     Why.SILENT_LONG: "cluster {cluster} has not reported for {minutes} minutes",
 }
 

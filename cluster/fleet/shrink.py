@@ -6,20 +6,20 @@ slower with more.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from collections.abc import Collection
 
 from cluster.fleet.draft import Draft
 from cluster.fleet.load_history import WATCHED_MINUTES
 from cluster.fleet.plan_table import Change, Kind, Part, Queue
 from cluster.fleet.reasons import Reason, Why, reason
-from cluster.fleet.thresholds import SHRINK_BELOW
+from cluster.fleet.thresholds import FIFO_SHRINK_BELOW, SHRINK_BELOW
 
 AT_ONCE_SHARE, AT_ONCE_MAX = 0.10, 8
 
 
 def shrink(draft: Draft) -> None:
-    """Take parts away from idle queues; they are drained into those that stay.
+    """Take parts away from idle queues; they are drained into those that stay. Those of a FIFO
+    queue are all replaced, by half as many.
 
     A queue that is busy is not wanted smaller, so nothing is said of it.
     """
@@ -30,13 +30,13 @@ def shrink(draft: Draft) -> None:
         maxima = {part: _greatest(draft, queue, part) for part in queue.open_parts}
         if max(asked for _, asked in maxima.values()) >= SHRINK_BELOW:
             continue
+        asked = {part: asked for part, (_, asked) in maxima.items()}
         pick = _of_fifo if queue.is_fifo else _of_standard
-        leaving = pick({part: asked for part, (_, asked) in maxima.items()}, queue.home)
+        leaving = pick(asked, queue.home)
         if not leaving:
             continue
         refused = _hindrance(draft, queue, leaving, {p: m for p, (m, _) in maxima.items()})
         if refused is None:
-            asked = {part: asked for part, (_, asked) in maxima.items()}
             refused = _shrink(draft, queue, leaving, asked)
         if refused is not None:
             draft.refuse(Kind.SHRINK, queue_id, refused)
@@ -64,22 +64,12 @@ def _fits(total: float, parts: int) -> bool:
 
 
 def _of_fifo(asked: dict[Part, float], home: int | None) -> list[Part]:
-    """Two neighbours that one new part can carry, those that ask for least."""
-    pairs = [
-        pair
-        for pair in _neighbours(asked)
-        if sum(asked[part] for part in pair) < SHRINK_BELOW
-        and home not in {part.number for part in pair}
-    ]
-    if not pairs:
-        return []
-    low, high = min(pairs, key=lambda pair: (sum(asked[part] for part in pair), pair[0].low))
-    return [low, high]
+    """All parts, if half as many new ones can carry everything."""
+    return [*asked] if sum(asked.values()) / _half(asked) < FIFO_SHRINK_BELOW else []
 
 
-def _neighbours(parts: Iterable[Part]) -> Iterator[tuple[Part, Part]]:
-    by_range = sorted(parts, key=lambda part: part.low)
-    return ((low, high) for low, high in pairwise(by_range) if low.high == high.low)
+def _half(parts: Collection[Part]) -> int:
+    return (len(parts) + 1) // 2
 
 
 def _hindrance(
@@ -92,38 +82,32 @@ def _hindrance(
         messages = draft.history.parts[queue.queue_id, part.number].last.messages
         if messages:
             return reason(Why.BACKLOG, part=part.number, messages=messages)
-    return draft.hindrance(Kind.SHRINK, queue, queue.open_parts)
+    return draft.hindrance(Kind.SHRINK, queue, queue.open_parts) or draft.still_given(
+        queue, leaving
+    )
 
 
 def _shrink(
     draft: Draft, queue: Queue, leaving: list[Part], asked: dict[Part, float]
 ) -> Reason | None:
-    taken = tuple(asked[part] for part in leaving)
-    total = sum(taken)
+    why = reason(Why.IDLE_PARTS, asked=max(asked.values()))
     if queue.is_fifo:
-        hand = draft.hand_of(queue.account)
-        names = [name for name in hand if draft.counted.has_room(name, total)]
-        opens = draft.places(queue, total, 1, names)
-        if not opens:
-            return reason(Why.NO_ROOM, asked=total)
-    else:
-        stay = [part.shard for part in queue.open_parts if part not in leaving]
-        cluster_of = draft.fleet.cluster_of
-        for shard in stay:
-            if not draft.counted.has_room(cluster_of.get(shard, ""), total / len(stay)):
-                return reason(Why.NO_ROOM, asked=total / len(stay))
-        opens = []
+        return draft.replace(Kind.SHRINK, queue, asked, _half(asked), why)
+    taken = tuple(asked[part] for part in leaving)
+    stay = [part.shard for part in queue.open_parts if part not in leaving]
+    cluster_of, share = draft.fleet.cluster_of, sum(taken) / len(stay)
+    for shard in stay:
+        if not draft.counted.has_room(cluster_of.get(shard, ""), share):
+            return reason(Why.NO_ROOM, asked=share)
     return draft.offer(
         Change(
             kind=Kind.SHRINK,
-            reason=reason(Why.IDLE_PARTS, asked=max(asked.values())),
+            reason=why,
             account=queue.account,
             queue=queue.queue_id,
             version=queue.version,
             drains=tuple(part.number for part in leaving),
             leaves=tuple(part.shard for part in leaving),
-            opens=tuple(opens),
             taken=taken,
-            given=(total,) * len(opens),
         )
     )

@@ -13,6 +13,8 @@ from cluster.fleet.load_history import PartSeen
 from cluster.fleet.plan_table import Change, Kind, Part, Queue
 from cluster.fleet.reasons import Reason, Why, reason
 from cluster.fleet.thresholds import (
+    FIFO_HOT_WINDOWS,
+    FIFO_SPLIT_AT,
     GROUP_MAX,
     HOT_WINDOWS,
     PART_WANTED,
@@ -27,8 +29,10 @@ def split(draft: Draft) -> None:
     hot: dict[str, list[tuple[PartSeen, Part]]] = {}
     for (queue_id, number), seen in draft.history.parts.items():
         queue = draft.fleet.queues.get(queue_id) if seen.hot >= HOT_WINDOWS else None
-        part = queue.part(number) if queue is not None else None
-        if queue is not None and part in queue.open_parts and part.shard == seen.shard:
+        if queue is None or (queue.is_fifo and not _is_hot_for_long(seen)):
+            continue
+        part = queue.part(number)
+        if part in queue.open_parts and part.shard == seen.shard:
             hot.setdefault(queue_id, []).append((seen, part))
     asked = {queue_id: sum(seen.last.asked for seen, _ in hot[queue_id]) for queue_id in hot}
     for queue_id in sorted(hot, key=lambda each: (-asked[each], each)):
@@ -43,14 +47,25 @@ def split(draft: Draft) -> None:
             draft.refuse(Kind.SPLIT, queue_id, refused)
 
 
+def _is_hot_for_long(seen: PartSeen) -> bool:
+    return seen.hot >= FIFO_HOT_WINDOWS and seen.last.asked >= FIFO_SPLIT_AT
+
+
 def _hindrance(draft: Draft, queue: Queue, parts: list[tuple[PartSeen, Part]]) -> Reason | None:
     if not queue.can_split:
         return _tell_owner(draft, queue, reason(Why.QUEUE_SCOPE))
     if queue.is_fifo and (group := max(seen.last.top_group for seen, _ in parts)) > GROUP_MAX:
         return _tell_owner(draft, queue, reason(Why.ONE_GROUP, group=group))
-    if len(queue.open_parts) >= PARTS_MAX:
-        return _tell_owner(draft, queue, reason(Why.PARTS_MAX, parts=len(queue.open_parts)))
-    return draft.hindrance(Kind.SPLIT, queue, (part for _, part in parts))
+    if _most(queue) <= len(queue.open_parts):
+        why = reason(Why.PARTS_MAX, parts=len(queue.parts), most=PARTS_MAX)
+        return _tell_owner(draft, queue, why)
+    closing = queue.open_parts if queue.is_fifo else [part for _, part in parts]
+    return draft.hindrance(Kind.SPLIT, queue, closing) or draft.still_given(queue, closing)
+
+
+def _most(queue: Queue) -> int:
+    """The most open parts that it could have; those that drain count as long as they do."""
+    return PARTS_MAX - len(queue.parts) + (0 if queue.is_fifo else len(queue.open_parts))
 
 
 def _tell_owner(draft: Draft, queue: Queue, why: Reason) -> Reason:
@@ -62,9 +77,10 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
     """At most twice the parts, and no more than the load needs."""
     total = _asked(draft, queue)
     present = len(queue.open_parts)
-    wanted = min(2 * present, PARTS_MAX, max(present + 1, math.ceil(total / PART_WANTED)))
+    wanted = min(2 * present, _most(queue), max(present + 1, math.ceil(total / PART_WANTED)))
     if queue.is_fifo:
-        return _split_fifo(draft, queue, hot[: wanted - present])
+        asked = {part: _asked_of(draft, queue, part) for part in queue.open_parts}
+        return draft.replace(Kind.SPLIT, queue, asked, wanted, _why(draft, *hot[0]))
     more, opens = wanted - present, _places(draft, queue, hot[0], total / wanted, wanted - present)
     while len(opens) < more:  # fewer parts get more each, which needs other places
         more = len(opens)
@@ -89,29 +105,6 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
     )
 
 
-def _split_fifo(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reason | None:
-    """Each hot part is drained into two new ones with half of its groups each."""
-    share = hot[0][0].last.asked / 2
-    opens = _places(draft, queue, hot[0], share, 2 * len(hot))
-    hot = hot[: len(opens) // 2]
-    if not hot:
-        return reason(Why.NO_ROOM, asked=share)
-    return draft.offer(
-        Change(
-            kind=Kind.SPLIT,
-            reason=_why(draft, *hot[0]),
-            account=queue.account,
-            queue=queue.queue_id,
-            version=queue.version,
-            drains=tuple(part.number for _, part in hot),
-            leaves=tuple(part.shard for _, part in hot),
-            opens=tuple(opens[: 2 * len(hot)]),
-            taken=tuple(seen.last.asked for seen, _ in hot),
-            given=tuple(seen.last.asked / 2 for seen, _ in hot for _ in range(2)),
-        )
-    )
-
-
 def _places(
     draft: Draft, queue: Queue, hottest: tuple[PartSeen, Part], asked: float, count: int
 ) -> list[int]:
@@ -120,13 +113,12 @@ def _places(
     A queue that asks for more than two loops fits nowhere even when it is halved. It goes where
     less is asked then than on its shard now, or it could never be split.
     """
-    counted, hand = draft.counted, draft.hand_of(queue.account)
-    names = [name for name in hand if counted.has_room(name, asked)]
+    names = draft.hand_with_room(queue.account, asked)
     opens = draft.places(queue, asked, count, names)
     if not opens and hottest[0].last.asked > STOP_AT:
-        names = [name for name in hand if counted.has_room(name, asked, 1.0)]
-        now = counted.shard(hottest[1].shard)
-        opens = draft.places(queue, asked, count, names, now - asked / 2)
+        names = draft.hand_with_room(queue.account, asked, 1.0)
+        now = draft.counted.shard(hottest[1].shard)
+        opens = draft.places(queue, asked, count, names, 1.0, now - asked / 2)
     if len(opens) < count:
         draft.grow_hand(queue.account)
     return opens

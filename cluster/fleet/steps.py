@@ -14,7 +14,7 @@ import msgspec
 from auth.caller import Caller
 from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import name_of
-from cluster.catalog.part_rules import NewParts, add_parts, drain_parts, move_part
+from cluster.catalog.part_rules import NewParts, add_parts, drain_parts, move_part, replace_parts
 from cluster.catalog.queue_rules import Commit, Decision
 from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import (
@@ -50,9 +50,8 @@ def not_available(view: QueueView, change: Change, queue: QueueDefinition | None
         return "new queues go to four clusters of an account, and to no fifth one yet"
     if queue is None:
         return "the queue is gone"
-    if queue.settings.fifo and change.kind is not Kind.MOVE:
-        return "a FIFO queue is not split or shrunk by the manager yet"
-    if change.kind is not Kind.MOVE and queue.part_number in change.drains:
+    is_standard = not queue.settings.fifo
+    if is_standard and change.kind is not Kind.MOVE and queue.part_number in change.drains:
         return "the home of a queue cannot be drained: it can move"
     issued = {part.queue_id: part.first_sequence for part in queue.all_parts()}
     try:
@@ -66,7 +65,20 @@ def decided(view: QueueView, queue: QueueDefinition, change: Change, new: NewPar
     """The new state of the queue. Raises the errors of the rules of parts."""
     if change.kind is Kind.MOVE:
         return move_part(view, queue, change.drains[0], new)
+    if queue.settings.fifo:
+        return replace_parts(view, queue, new)
     return add_parts(view, queue, new) if change.opens else drain_parts(view, queue, change.drains)
+
+
+def made_of(
+    change: Change, by: str, at_ms: int, before: QueueDefinition, decision: Decision
+) -> MadeChange:
+    """The record of a change, with what it made of the queue."""
+    (after,) = (each for each in decision.entries.values() if isinstance(each, QueueDefinition))
+    had = {part.part_number for part in before.all_parts()}
+    added = tuple(part.number for part in after.parts if part.number not in had)
+    home = str(after.queue_id) if after.queue_id != before.queue_id else ""
+    return MadeChange(change_id_of(change), at_ms, by, change, added, home)
 
 
 def undoing(made: MadeChange, queue: QueueDefinition | None) -> Change:
@@ -84,8 +96,10 @@ def undoing(made: MadeChange, queue: QueueDefinition | None) -> Change:
     if made.added and not drains:
         raise StepRefused(f"the parts that change {made.change_id} added drain, or are gone")
     kind = _UNDONE_BY[change.kind]
+    if queue.settings.fifo and kind is not Kind.MOVE:
+        drains = tuple(open_now)
     leaves = tuple(open_now[number] for number in drains)
-    opens = () if kind is Kind.SHRINK else change.leaves
+    opens = change.leaves if change.drains else ()
     return Change(
         kind=kind,
         reason=reason(Why.UNDO, undone=made.change_id),
@@ -140,7 +154,7 @@ class Steps:
             if current is None or current.version != change.version:
                 raise StepRefused(_CHANGED)
             decision = decided(self._catalog, current, change, new)
-            known[:] = [self._made(change, by, current, decision)]
+            known[:] = [made_of(change, by, self._now_ms(), current, decision)]
             return decision._replace(commit=self._committing(known[0], conditions))
 
         await self._catalog.change_parts(decide)
@@ -155,16 +169,6 @@ class Steps:
         ):
             raise StepRefused(refusal)
         return new_parts(change.opens, readings)
-
-    def _made(
-        self, change: Change, by: str, before: QueueDefinition, decision: Decision
-    ) -> MadeChange:
-        """The record of a change, with what it made of the queue."""
-        (after,) = (each for each in decision.entries.values() if isinstance(each, QueueDefinition))
-        had = {part.part_number for part in before.all_parts()}
-        added = tuple(part.number for part in after.parts if part.number not in had)
-        home = str(after.queue_id) if after.queue_id != before.queue_id else ""
-        return MadeChange(change_id_of(change), self._now_ms(), by, change, added, home)
 
     def _committing(self, made: MadeChange, conditions: Mapping[str, int]) -> Commit:
         key = MANAGER + CHANGES + made.change_id

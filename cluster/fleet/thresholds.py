@@ -29,8 +29,13 @@ PART_WANTED = 0.30
 """The share of a loop for which parts are made."""
 GROUP_MAX = 0.60
 """A FIFO part whose busiest group has more of its load is not split: the group stays whole."""
+FIFO_SPLIT_AT, FIFO_HOT_WINDOWS = 0.60, 6
+"""A part of a FIFO queue is hot for so long, and asks for so much at the end: all parts are
+replaced then, and each group waits until its old part has none of its messages."""
 SHRINK_BELOW = SPLIT_AT / 2
 """A part asks for less after a shrink, by the maxima of half an hour."""
+FIFO_SHRINK_BELOW = 0.15
+"""The same for a FIFO queue."""
 
 CALM_MS = 600_000
 """A queue is changed once in this time."""

@@ -125,6 +125,11 @@ class Members(NamedTuple):
         """Addresses of the other hosts. Raises ValueError."""
         return {each: self.hosts[each].address for each in sorted(self.hosts) if each != name}
 
+    @property
+    def zones(self) -> dict[str, str]:
+        """The zone of each host by its name; empty if it is not known."""
+        return {name: host.zone for name, host in sorted(self.hosts.items())}
+
     def able_to_lead(self) -> list[str]:
         """Names of the hosts that run, are not about to stop and are not drained."""
         return sorted(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Mapping
 
 import msgspec
@@ -12,6 +11,7 @@ from cluster.coordination.etcd_client import MemberState
 from cluster.members.leader_view import LeaderView
 from cluster.members.membership import Membership
 from cluster.members.removal import change_of, reason_to_keep
+from cluster.members.zones import zone_problems
 from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport, ask_all
@@ -21,8 +21,6 @@ from storage.log import OLDEST_FORMAT
 _WAIT_S = 1.0
 """Time for the answers of the other hosts."""
 _ETCD_WAIT_S = 2.0
-_ZONES_MATTER = 3
-"""Hosts of a cluster that outlives the loss of one."""
 _BEHIND_MAX = 1_000
 """Entries that a copy may lack under load."""
 _QUOTA_SHARE = 0.8
@@ -253,7 +251,7 @@ def problems_of(status: ClusterStatus) -> list[str]:
     """Reasons why the cluster needs an operator: it does not serve, or could soon lose messages."""
     return [
         *_of_hosts(status.hosts, status.host),
-        *_of_zones(status.hosts),
+        *zone_problems({host.name: host.zone for host in status.hosts}),
         *(line for shard in status.shards for line in _of_shard(shard)),
         *_of_etcd(status.etcd),
     ]
@@ -267,22 +265,6 @@ def _of_hosts(hosts: list[HostStatus], asked: str) -> list[str]:
         lines = [f"a majority of the hosts is away: {', '.join(host.name for host in away)}"]
     lines += [_of_clock(host.name, host.clock_ahead_s) for host in hosts if host.clock_ahead_s]
     return lines
-
-
-def _of_zones(hosts: list[HostStatus]) -> list[str]:
-    """All hosts of a cluster have copies of all its shards, so it outlives the loss of a zone if a
-    majority of them is elsewhere. Fewer than three outlive the loss of no host anyway."""
-    in_zone = Counter(host.zone for host in hosts if host.zone)
-    if not in_zone or len(hosts) < _ZONES_MATTER:
-        return []
-    lines = [
-        f"zone {zone} has {count} of {len(hosts)} hosts: without it no majority is left; spread "
-        "them over three zones"
-        for zone, count in sorted(in_zone.items())
-        if 2 * (len(hosts) - count) <= len(hosts)
-    ]
-    unknown = ", ".join(host.name for host in hosts if not host.zone)
-    return [*lines, *([f"the zone of {unknown} is not set, that of others is"] if unknown else [])]
 
 
 def _of_host(host: HostStatus, asked: str) -> str:

@@ -51,9 +51,9 @@ class FleetPages(NamedTuple):
         clusters = self.view.fleet.present or self._alone()
         own = self.membership.shown
         seen = [
-            SeenCluster(each, own.hosts, own.alive)
+            SeenCluster(each, own.zones, own.alive)
             if each.number == self.view.own
-            else SeenCluster(each, self.view.hosts_of(each.number), self.view.alive_of(each.number))
+            else SeenCluster(each, self.view.zones_of(each.number), self.view.alive_of(each.number))
             for each in clusters.values()
         ]
         shards = [shard for each in clusters.values() for shard in each.numbers]

@@ -79,10 +79,16 @@ def status(*, as_json: bool, url: str | None, data: Path | None) -> None:
 
 def _lines(clusters: list[dict[str, Any]]) -> Iterator[tuple[str, ...]]:
     for each in clusters:
-        hosts = (host["name"] + ("" if host["is_alive"] else " (away)") for host in each["hosts"])
+        hosts = map(_host, each["hosts"])
         led = (f"{shard['shard']} {shard['leader'] or '-'}" for shard in each["shards"])
         queues = sum(shard["queues"] for shard in each["shards"])
         yield str(each["number"]), each["name"], ", ".join(hosts), ", ".join(led), str(queues)
+
+
+def _host(host: dict[str, Any]) -> str:
+    zone = f" in {host['zone']}" if host.get("zone") else ""
+    away = "" if host["is_alive"] else " (away)"
+    return f"{host['name']}{zone}{away}"
 
 
 @fleet.command("add-cluster")

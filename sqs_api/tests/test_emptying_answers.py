@@ -211,7 +211,7 @@ async def test_a_cluster_that_is_not_given_up_to_the_end_is_a_problem(fleet: Fle
     members: Any = SimpleNamespace(shown=Members(None, {}, {}, {}))
     leaders: Any = SimpleNamespace(leader_of=lambda shard: "a")
     view: Any = SimpleNamespace(fleet=fleet.pages.fleet.view.fleet, own=9, gateways={})
-    view.hosts_of = view.alive_of = lambda number: []
+    view.zones_of = view.alive_of = lambda number: {}
     pages = FleetPages("f", "a", view, members, leaders, world.a.catalog, world.a.root)
     assert pages.status().problems == []
     record = msgspec.structs.replace(view.fleet.clusters[1], state=ClusterState.ABANDONED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from itertools import pairwise
 
 from cluster.fleet.hands import HAND
 from cluster.fleet.plan import clean
@@ -131,9 +132,7 @@ def _ranges(queue: Queue, change: Change) -> list[tuple[int, int]]:
     drained.sort(key=lambda part: change.drains.index(part.number))
     if not queue.is_fifo:
         return [(0, RANGE_END)] * len(change.opens)
-    if change.kind is Kind.SPLIT and len(change.opens) == 2 * len(drained):
-        middles = [(part.low, (part.low + part.high) // 2, part.high) for part in drained]
-        return [each for low, mid, high in middles for each in ((low, mid), (mid, high))]
-    if not (change.opens and drained):
-        return [(0, RANGE_END)] * len(change.opens)
+    if change.kind is not Kind.MOVE:
+        ends = [(place * RANGE_END) // len(change.opens) for place in range(len(change.opens) + 1)]
+        return list(pairwise(ends))
     return [(min(part.low for part in drained), max(part.high for part in drained))]

@@ -131,8 +131,9 @@ class World:
                 await process.manager.tick()
 
     async def hot_queue(self, name: str = "hot") -> QueueDefinition:
+        by_group = {"FifoQueue": "true", "DeduplicationScope": "messageGroup"}
         queue = await self.a.catalog.create_queue(
-            owner(name), {"FifoQueue": "true"} if name.endswith(".fifo") else {}, {}
+            owner(name), by_group if name.endswith(".fifo") else {}, {}
         )
         await self.b.catalog.shown(self.a.catalog.revision)
         self.loads[PartLoad(str(queue.queue_id), 0, 0.7)] = queue.shard

@@ -173,7 +173,7 @@ def test_a_change_that_is_under_way_keeps_its_record() -> None:
     fleet = SmallFleet()
     fleet.queue("q.fifo", 0, is_fifo=True)
     fleet.ask("q.fifo", 0, 0.7)
-    fleet.report(30)
+    fleet.report(60)
     fleet.apply(fleet.plan())
     late_ms = fleet.now_ms + 10 * UNDO_MS
     assert len(clean(fleet.records.fleet(), late_ms).kept) == 1

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from cluster.coordination.coordination import Outcome, Transaction, Unavailable, Unknown
+from cluster.fleet.loads import PartLoad
 from cluster.fleet.plan_records import MANAGER, Mode
 from cluster.fleet.plan_table import Change, Kind
 from cluster.fleet.planner import NotNow
 from cluster.fleet.reasons import Why, reason
 from cluster.fleet.steps import StepRefused, not_available
+from cluster.tests.catalog_file import owner
 from cluster.tests.fleet.planned_fleet import CLUSTERS, World, only_change
 from visibility.contract.errors import UnsupportedOperation
 from visibility.contract.model import QueueDefinition
@@ -252,7 +254,9 @@ async def test_what_this_release_cannot_do_is_said(world: World) -> None:
     assert "home" in missing(Kind.SHRINK, Why.IDLE_PARTS, (0,), ())
     queue = await world.hot_queue("q.fifo")
     assert missing(Kind.MOVE, Why.UNEVEN, (0,), (3,)) == ""
-    assert "FIFO" in missing(Kind.SHRINK, Why.IDLE_PARTS, (0,), ())
+    assert missing(Kind.SPLIT, Why.HOT_QUEUE, (0,), (3, 4)) == ""
+    queue = await world.a.catalog.create_queue(owner("whole.fifo"), {"FifoQueue": "true"}, {})
+    assert "whole queue" in missing(Kind.SPLIT, Why.HOT_QUEUE, (0,), (3, 4))
     queue = await world.hot_queue()
     assert "more than" in missing(Kind.SPLIT, Why.HOT_QUEUE, (), tuple(range(100, 200)))
 
@@ -322,6 +326,44 @@ async def test_a_fifo_queue_moves_again_when_the_part_that_it_left_is_empty(worl
     world.b.router.messages = 0
     await world.b.manager.apply(again, "me", await world.b.manager.read())
     assert (await world.home_of(queue)).shard == 4
+
+
+async def test_a_fifo_queue_is_split_by_the_manager_and_the_split_is_undone(world: World) -> None:
+    """Both replace all parts; a part that is given messages keeps it from being undone at once."""
+    queue = await world.hot_queue("q.fifo")
+    await world.ticks(7)
+    change = await only_change(world.a)
+    assert (change.kind, change.drains, len(change.opens)) == (Kind.SPLIT, (0,), 2)
+    await world.a.manager.set_mode(Mode.ON)
+    await world.ticks(1)
+    split = await world.home_of(queue)
+    opened = [part for part in split.all_parts() if part.part.is_open]
+    assert [part.shard for part in opened] == list(change.opens)
+    assert split.queue_id == opened[0].queue_id != queue.queue_id
+    (made,) = (await world.b.manager.read()).made
+    assert (made.by, made.home) == ("manager", str(split.queue_id))
+
+    await world.a.manager.set_mode(Mode.SHADOW)
+    with pytest.raises(UnsupportedOperation, match="given the messages of part 0"):
+        await world.b.manager.undo("", "me", await world.b.manager.read())
+    world.b.router.messages = 0
+    undone = await world.b.manager.undo("", "me", await world.b.manager.read())
+    assert (undone.change.kind, undone.change.opens) == (Kind.SHRINK, (queue.shard,))
+    after = await world.home_of(queue)
+    assert [part.shard for part in after.all_parts() if part.part.is_open] == [queue.shard]
+    again = await world.b.manager.undo("", "me", await world.b.manager.read())
+    assert (again.change.kind, again.change.opens) == (Kind.SPLIT, change.opens)
+
+
+async def test_a_fifo_queue_of_queue_wide_deduplication_is_not_split(world: World) -> None:
+    queue = await world.a.catalog.create_queue(owner("whole.fifo"), {"FifoQueue": "true"}, {})
+    await world.b.catalog.shown(world.a.catalog.revision)
+    world.loads[PartLoad(str(queue.queue_id), 0, 0.7)] = queue.shard
+    await world.ticks(7)
+    plan = world.a.manager.shown.plan
+    assert plan is not None
+    assert plan.changes == ()
+    assert [each.reason.why for each in plan.refusals] == [Why.QUEUE_SCOPE]
 
 
 async def test_a_part_that_is_not_the_home_moves_alone(world: World) -> None:

@@ -137,18 +137,31 @@ def test_a_tenth_of_the_parts_leaves_at_once() -> None:
     assert len(change.drains) == 2
 
 
-def test_two_neighbours_of_a_fifo_queue_become_one_new_part() -> None:
-    """A range never changes: the successor has a number above both."""
+def test_all_parts_of_an_idle_fifo_queue_become_half_as_many_new_ones() -> None:
+    """A range never changes: the successors have numbers above all, and may lie where those lay."""
     fleet = idle(parts=4, is_fifo=True)
     fleet.report(HALF_HOUR_S)
     made = fleet.plan()
     (change,) = made.changes
-    assert len(change.drains) == 2
-    assert len(change.opens) == 1
+    assert change.drains == (0, 1, 2, 3)
+    assert len(set(change.opens)) == 2
     fleet.apply(made)
-    new = fleet.records.queues["q"].open_parts[-1]
-    assert new.number == 4
-    assert new.high - new.low == (1 << 64) // 2
+    new = fleet.records.queues["q"].open_parts
+    assert [part.number for part in new] == [4, 5]
+    assert [(part.low, part.high) for part in new] == [(0, 1 << 63), (1 << 63, 1 << 64)]
+
+
+def test_a_fifo_queue_is_shrunk_later_than_a_standard_one() -> None:
+    """Each of its parts is closed for it."""
+    fleet = idle(is_fifo=True)
+    for number in (0, 1):
+        fleet.ask("q", number, 0.08)
+    fleet.report(HALF_HOUR_S)
+    assert not fleet.plan().changes
+    for number in (0, 1):
+        fleet.ask("q", number, 0.07)
+    fleet.report(HALF_HOUR_S + 60)
+    assert of_kind(fleet.plan(), Kind.SHRINK)
 
 
 def test_a_queue_that_a_task_reads_keeps_its_parts() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cluster.fleet.plan_table import Kind
+from cluster.fleet.plan_table import Kind, Part, PartState
 from cluster.fleet.reasons import Why
 from cluster.tests.fleet.fleets import SmallFleet, of_kind, refusals, warnings
 from visibility.contract.queue_parts import PARTS_MAX
@@ -63,7 +63,7 @@ def test_one_group_with_most_of_the_load_is_not_split_and_the_owner_hears_it() -
     fleet = SmallFleet()
     fleet.queue("q.fifo", 0, is_fifo=True)
     fleet.ask("q.fifo", 0, 0.7, top_group=0.61)
-    fleet.report(30)
+    fleet.report(60)
     made = fleet.plan()
     assert not made.changes
     assert ("split", "q.fifo", Why.ONE_GROUP) in refusals(made)
@@ -76,28 +76,101 @@ def test_a_queue_that_deduplicates_as_a_whole_is_not_split() -> None:
     fleet = SmallFleet()
     fleet.queue("q.fifo", 0, is_fifo=True, can_split=False)
     fleet.ask("q.fifo", 0, 0.7)
-    fleet.report(30)
+    fleet.report(60)
     made = fleet.plan()
     assert not made.changes
     assert ("q.fifo", Why.QUEUE_SCOPE) in warnings(made)
 
 
-def test_a_fifo_part_is_drained_into_two_new_ones() -> None:
+def test_all_parts_of_a_fifo_queue_are_replaced() -> None:
     """New parts have higher numbers than any before: sequence numbers of a group rise."""
+    fleet = SmallFleet()
+    fleet.queue("q.fifo", 0, 3, is_fifo=True)
+    fleet.ask("q.fifo", 0, 0.7, top_group=0.1)
+    fleet.ask("q.fifo", 1, 0.1, top_group=0.1)
+    fleet.report(60)
+    made = fleet.plan()
+    (change,) = made.changes
+    assert change.drains == (0, 1)
+    assert len(set(change.opens)) == 3
+    fleet.apply(made)
+    parts = fleet.records.queues["q.fifo"].open_parts
+    assert [part.number for part in parts] == [2, 3, 4]
+    assert parts[0].low == 0
+    assert [part.high for part in parts[:-1]] == [part.low for part in parts[1:]]
+    assert parts[-1].high == 1 << 64
+
+
+def test_a_fifo_queue_is_split_later_than_a_standard_one() -> None:
+    """Each of its parts is closed for it: it is hot for a minute, and asks for 60 %."""
+    fleet = SmallFleet()
+    fleet.queue("q.fifo", 0, is_fifo=True)
+    fleet.ask("q.fifo", 0, 0.59)
+    fleet.report(300)
+    assert not fleet.plan().changes
+    fleet.ask("q.fifo", 0, 0.45)
+    fleet.report(10)
+    fleet.ask("q.fifo", 0, 0.7)
+    fleet.report(50)
+    assert not fleet.plan().changes
+    fleet.report(10)
+    assert of_kind(fleet.plan(), Kind.SPLIT)
+
+
+def test_a_fifo_queue_is_not_split_while_closed_parts_give_their_messages() -> None:
+    """A part gives each group to one that is open."""
+    fleet = SmallFleet()
+    queue = fleet.queue("q.fifo", 0, 3, is_fifo=True)
+    closed = queue.parts[0]._replace(state=PartState.DRAINING)
+    fleet.records.put(queue._replace(parts=(closed, Part(1, 3, low=0, high=1 << 64))))
+    fleet.ask("q.fifo", 1, 0.7)
+    fleet.report(60)
+    made = fleet.plan()
+    assert not made.changes
+    assert ("split", "q.fifo", Why.BACKLOG) in refusals(made)
+    fleet.records.emptied.add(("q.fifo", 0))
+    fleet.report()
+    assert of_kind(fleet.plan(), Kind.SPLIT)
+
+
+def test_a_fifo_queue_of_half_the_most_parts_is_not_split() -> None:
+    """Those that it has count until they are empty, beside as many new ones."""
+    fleet = SmallFleet(clusters=26)
+    fleet.queue("q.fifo", *range(PARTS_MAX // 2), is_fifo=True)
+    fleet.ask("q.fifo", 0, 0.7)
+    fleet.report(60)
+    made = fleet.plan()
+    assert not made.changes
+    assert ("split", "q.fifo", Why.PARTS_MAX) in refusals(made)
+
+
+def test_new_parts_lie_on_clusters_that_have_none_of_the_queue() -> None:
+    """However the draw falls: parts of one queue on one cluster are one load there."""
+    for number in range(16):
+        fleet = SmallFleet()
+        fleet.queue(f"q{number}", 0, 4)
+        for part in (0, 1):
+            fleet.ask(f"q{number}", part, 0.6)
+        fleet.report(30)
+        (change,) = of_kind(fleet.plan(), Kind.SPLIT)
+        assert {shard // 3 for shard in change.opens} == {2, 3}
+
+
+def test_no_cluster_gets_more_new_parts_than_it_has_room_for() -> None:
+    """The halves of a hot FIFO queue do not both go to the only cluster, which has room for one."""
     fleet = SmallFleet()
     fleet.queue("q.fifo", 0, is_fifo=True)
     fleet.ask("q.fifo", 0, 0.7, top_group=0.1)
-    fleet.report(30)
+    loads = (1.0, 0.79, 0.79, 0.65)
+    fleet.hosts = {name: {"loop": loop} for name, loop in zip("abcd", loads, strict=True)}
+    fleet.report(60)
     made = fleet.plan()
-    (change,) = made.changes
-    assert change.drains == (0,)
-    assert len(set(change.opens) - {0}) == 2
-    fleet.apply(made)
-    low, high = fleet.records.queues["q.fifo"].open_parts
-    assert (low.number, high.number) == (1, 2)
-    assert low.low == 0
-    assert low.high == high.low
-    assert high.high == 1 << 64
+    assert not of_kind(made, Kind.SPLIT)
+    assert ("split", "q.fifo", Why.NO_ROOM) in refusals(made)
+    fleet.hosts["d"] = {"loop": 0.55}
+    fleet.report()
+    (change,) = of_kind(fleet.plan(), Kind.SPLIT)
+    assert {shard // 3 for shard in change.opens} == {3}
 
 
 def test_parts_at_most_double_whatever_is_asked() -> None:
@@ -129,7 +202,7 @@ def test_a_queue_that_asks_for_three_loops_is_split_step_by_step(is_fifo: bool) 
     fleet = SmallFleet(clusters=4)
     fleet.queue("q", 0, is_fifo=is_fifo)
     fleet.ask("q", 0, 3.0, top_group=0.1)
-    fleet.report(30)
+    fleet.report(60)
     made = fleet.plan()
     (change,) = of_kind(made, Kind.SPLIT)
     assert len(change.opens) == 1 + is_fifo
@@ -137,6 +210,7 @@ def test_a_queue_that_asks_for_three_loops_is_split_step_by_step(is_fifo: bool) 
     for part in fleet.records.queues["q"].open_parts:
         fleet.ask("q", part.number, 1.5, top_group=0.1)
     fleet.ask("q", 0, 1.5 * (not is_fifo))
+    fleet.records.emptied.add(("q", 0))
     fleet.report(600)
     assert of_kind(fleet.plan(), Kind.SPLIT)
 
@@ -195,7 +269,7 @@ def test_a_fifo_queue_that_a_task_reads_is_not_drained_by_a_split() -> None:
     for queue in (fleet.queue("q.fifo", 0, is_fifo=True), fleet.queue("q", 1)):
         fleet.records.put(queue._replace(has_task=True))
         fleet.ask(queue.queue_id, 0, 0.7)
-    fleet.report(30)
+    fleet.report(60)
     made = fleet.plan()
     assert [change.queue for change in made.changes] == ["q"]
     assert ("split", "q.fifo", Why.TASK) in refusals(made)

@@ -232,6 +232,7 @@ class FleetSimulation(ClusterSimulation):
     """Requests go through hosts of any cluster."""
 
     unlocks_groups = True
+    has_manager = True
 
     def __init__(self, machine: Machine, fleet: Fleet) -> None:
         super().__init__(machine, fleet.clusters)

@@ -22,6 +22,9 @@ from cluster.catalog.part_rules import (
     replace_parts,
 )
 from cluster.catalog.queue_rules import Decision, Waits
+from cluster.fleet.plan_records import MadeChange
+from cluster.fleet.plan_table import Change
+from cluster.fleet.steps import decided, made_of
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueDoesNotExist
@@ -101,6 +104,13 @@ class KnownParts(KnownQueues):
     def move(self, queue: QueueDefinition, number: int, added: NewParts) -> None:
         """Put a new part in the place of one."""
         self._apply(queue, move_part(cast(Any, self), queue, number, added))
+
+    def make(self, queue: QueueDefinition, change: Change, added: NewParts) -> MadeChange:
+        """Make a change of the manager."""
+        decision = decided(cast(Any, self), queue, change, added)
+        made = made_of(change, "manager", 0, queue, decision)
+        self._apply(queue, decision)
+        return made
 
     def remove(self, part: QueueDefinition) -> None:
         """Remove a part that is empty."""

@@ -4,12 +4,16 @@ empty parts."""
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 from cluster.catalog.part_rules import shards_for
+from cluster.fleet.plan_records import MadeChange
+from cluster.fleet.steps import StepRefused, not_available, undoing
 from cluster.parts.part_readings import new_parts
 from cluster.parts.part_requests import to_part
 from cluster.tests.simulation import queues
 from cluster.tests.simulation.client import Client
+from cluster.tests.simulation.planned_parts import planned_split
 from visibility.contract.errors import UnsupportedOperation
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import PartReading
@@ -19,7 +23,8 @@ from visibility.tests import prepared
 
 _SENT = (queues.PLAIN, queues.FAIR, queues.FAILING)
 _STANDARD = (*_SENT, queues.LETTERS, queues.RESCUED)
-SPLIT = (*_STANDARD, queues.ORDER, queues.FAILING_FIFO, queues.LETTERS_FIFO)
+_FIFO = (queues.ORDER, queues.FAILING_FIFO, queues.LETTERS_FIFO)
+SPLIT = (*_STANDARD, *_FIFO)
 _MOST = 4
 _AGAIN_S = 30.0
 """Interval of the looks at the end: closed parts remember ids for some minutes."""
@@ -27,6 +32,11 @@ _AGAIN_S = 30.0
 
 class Resizer(Client):
     """See above."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self._made: dict[str, MadeChange] = {}
+        """The manager's last split of each queue."""
 
     async def split(self, name: str, count: int, most: int = _MOST) -> None:
         """Add parts; nothing without the answers of all that there are. A FIFO queue gets so many
@@ -47,10 +57,38 @@ class Resizer(Client):
             return  # earlier parts still have messages
         self.simulation.note(f"{self.name} splits {name}: {len(self.queue(name).parts)} parts")
         if was_whole:
-            whole = next(
-                part for part in self.queue(name).all_parts() if part.queue_id == queue.queue_id
-            )
-            await self.ask(prepared.prepared(whole, PartsAdded()), f"split {name}")
+            await self._tell(queue)
+
+    async def _tell(self, before: QueueDefinition) -> None:
+        """The shard of a queue that was whole hears that it has parts."""
+        name = before.name
+        parts = self.queue(name).all_parts()
+        whole = next(part for part in parts if part.queue_id == before.queue_id)
+        await self.ask(prepared.prepared(whole, PartsAdded()), f"split {name}")
+
+    async def plan(self, name: str) -> None:
+        """Make the split that the manager wants of a queue, or undo the one that it made last."""
+        queue = self.queue(name)
+        known = await self._known(queue)
+        if known is None:
+            return
+        machine = self.simulation.machine
+        made = self._made.pop(name, None)
+        try:
+            if made is None:
+                change = planned_split(machine.queues, queue, known, len(machine.shards))
+            else:
+                change = undoing(made, queue)
+            if change is None or not_available(cast(Any, machine.queues), change, queue):
+                return
+            now_made = machine.queues.make(queue, change, new_parts(change.opens, known))
+        except (UnsupportedOperation, StepRefused):
+            return  # earlier parts still have messages, or the new ones have gone
+        if made is None:
+            self._made[name] = now_made
+        self.simulation.note(f"the manager's {change.kind.value} of {name}: {len(change.opens)}")
+        if not queue.parts:
+            await self._tell(queue)
 
     async def _known(self, queue: QueueDefinition) -> dict[int, PartReading] | None:
         """The readings of all parts; None if a purge comes between, or one is silent."""
@@ -126,7 +164,9 @@ async def resize(client: Client, steps: int) -> None:
         await asyncio.sleep(random.uniform(0, 2))
         name = random.choice(SPLIT if client.simulation.unlocks_groups else _STANDARD)
         choice = random.random()
-        if choice < 0.1:  # parts close that messages are on their way to
+        if client.simulation.has_manager and name in _FIFO and choice < 0.6:
+            await resizer.plan(name)
+        elif choice < 0.1:  # parts close that messages are on their way to
             await client.move_all(queues.LETTERS, queues.RESCUED)
             await asyncio.sleep(random.uniform(0, 0.05))
             await resizer.shrink(queues.RESCUED, PARTS_MAX)

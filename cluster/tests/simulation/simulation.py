@@ -63,6 +63,8 @@ class Simulation:
 
     unlocks_groups = True
     """False if nobody asks for the locked groups of FIFO queues, which then stay whole."""
+    has_manager = False
+    """True if the manager splits FIFO queues, too."""
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
