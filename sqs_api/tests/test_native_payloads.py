@@ -151,7 +151,7 @@ def test_no_count_is_used_twice_by_the_calls_that_seal() -> None:
 
 
 def _outcome(call: Callable[[], Any]) -> Any:
-    """What a call returns, with refusals as texts."""
+    """The value of a call, with refusals as texts."""
     try:
         returned = call()
     except (QueueError, UnicodeError) as error:
