@@ -52,9 +52,22 @@ PIECES = (
     *("x" * 300, "\ufffd", "\ud7ff", "\ue000"),
 )
 ODD_PIECES = ("\x00", "\x1f", "\ufffe", "\uffff", "\ud800", "\udfff")
-NAMES = ("n", "N", "é", "a.b", "a.c", "a-1", "trace", "ſ", "0")
+NAMES = ("n", "N", "a.b", "a.c", "a-1", "trace", "_", "0", "n" * 40, "n" * 256)
+ODD_NAMES = (
+    *("n", "é", "ſ", "a..b", ".a", "a.", "AWS.x", "amazon.y", "aws", "holdfast.ttl", "holdfast.x"),
+    *("Holdfast.priority", "holdfast.priority", "holdfast.deliver-at", "a b", "\ud800", ""),
+    *("n" * 257, "n" * 256, "İ"),
+)
+NUMBERS = ("1", "-2.5", "0", "9" * 38, "+1", "1e5", ".5", "1.", "", "-", "9" * 39, "1" + "0" * 60)
+NUMBERS += ("٣", "1_0", "0x1", " 1", "0.0", "00." + "0" * 40)
+ODD_VALUES: tuple[dict[str, Any], ...] = (
+    *({"string_value": ""}, {"binary_value": b""}, {"string_value": "", "binary_value": b"x"}),
+    *({"string_value": "x", "binary_value": b""}, {"string_value": "x", "string_list_values": []}),
+    *({"string_value": "x", "string_list_values": ["y"]}, {"binary_list_values": [b"y"]}),
+)
 SYSTEM_NAMES = ("All", "SenderId", "SentTimestamp", "SequenceNumber", "MessageGroupId")
-TYPES = ("String", "Number", "Binary", "String.x", "Binary.é", "Number.int", "Strange", "")
+TYPES = ("String", "Number", "Binary", "String.x", "Binary.gif", "Number.int")
+TYPES += ("Strange", "", "string", "String.", "Binary.é", "String.a b", "Number." + "x" * 250)
 
 
 class _Keys:
@@ -123,15 +136,21 @@ def test_contents_are_those_of_python() -> None:
 
 def test_a_batch_that_is_refused_uses_up_no_count() -> None:
     key = data_key(1, SECRET)
-    bodies = ["a", "b" * 2_000, "c"]
+    messages = [SendMessage(URL, body) for body in ("a", "b" * 2_000, "c")]
+    strange = {"n": MessageAttributeValue("Strange", "x")}
+    bound = limits.BATCH_BYTES_MAX
 
-    assert native.packed(bodies, b"x", key, 1_024, limits.BATCH_BYTES_MAX) is None
-    assert native.packed(bodies, b"x", key, 4_096, 2_001) is None
-    assert native.packed(["a", "\x00"], b"x", key, 4_096, 2_001) is None
-    assert native.packed(["a", None], b"x", key, 4_096, 2_001) is None
-    assert native.packed(["a"], b"x", DataKey(1, SECRET), 4_096, 2_001) is None
+    for refused, size_max, total_max in (
+        (messages, 1_999, bound),
+        (messages, 2_000, 2_001),
+        ([*messages, SendMessage(URL, "\x00")], 2_000, bound),
+        ([*messages, SendMessage(URL, None)], 2_000, bound),
+        ([*messages, SendMessage(URL, "a", None, strange)], 2_000, bound),
+    ):
+        assert native.packed(refused, b"x", key, size_max, total_max) is None
+    assert native.packed(messages, b"x", DataKey(1, SECRET), 2_000, 2_002) is None
     assert key.count == 0
-    assert native.packed(bodies, b"x", key, 2_000, 2_002) is not None
+    assert native.packed(messages, b"x", key, 2_000, 2_002) is not None
     assert key.count == 3
 
 
@@ -143,8 +162,8 @@ def test_no_count_is_used_twice_by_the_calls_that_seal() -> None:
         if chance.random() < 0.5:
             counts.append(key.seal(b"x")[:8])
         else:
-            packed = native.packed(["a"] * chance.randrange(1, 11), b"x", key, 9, 99)
-            counts += [data[:8] for data, _, _ in packed]
+            messages = [SendMessage(URL, "a")] * chance.randrange(1, 11)
+            counts += [each[0][:8] for each in native.packed(messages, b"x", key, 9, 99)]
 
     first = (1 << 40) + 6
     assert counts == [(first + each).to_bytes(8, "big") for each in range(len(counts))]
@@ -199,14 +218,21 @@ def _members(chance: random.Random, queue: QueueDefinition, *, plain: bool) -> d
 
 def _attributes(chance: random.Random) -> dict[str, MessageAttributeValue]:
     given = {}
-    for name in chance.sample(NAMES, chance.randrange(4)):
-        data_type = chance.choice(TYPES if chance.random() < 0.1 else TYPES[:6])
-        value = chance.choice(("1", "-2.5e3")) if "Number" in data_type else _text(chance) or "v"
+    odd = chance.random() < 0.1
+    for name in chance.sample(ODD_NAMES if odd else NAMES, chance.randrange(12 if odd else 4)):
+        data_type = chance.choice(TYPES if odd else TYPES[:6])
+        value = _text(chance) or "v"
+        if "Number" in data_type:
+            value = chance.choice(NUMBERS if odd else NUMBERS[:4])
+        binary = chance.randbytes(chance.choice((1, 5, 255, 256, 300)))
+        members = {"string_value": value}
         if data_type.startswith("Binary"):
-            binary = chance.randbytes(chance.randrange(1, 9))
-            given[name] = MessageAttributeValue(data_type, binary_value=binary)
-        else:
-            given[name] = MessageAttributeValue(data_type, value)
+            members = {"binary_value": binary}
+        if odd and chance.random() < 0.2:
+            members = chance.choice(
+                ({}, *ODD_VALUES, {"string_value": "a", "binary_value": binary})
+            )
+        given[name] = MessageAttributeValue(data_type, **members)
     return given
 
 

@@ -144,32 +144,32 @@ def _plain_contents(
     sealing: SendSealing,
 ) -> tuple[Content, ...] | None:
     """The messages of a send, by the native module; None where Python has to look at them."""
-    bodies = []
     sent: Sequence[_Sent] = (
         (operation,) if isinstance(operation, SendMessage) else operation.entries or ()
     )
     for message in sent:
         if not (
-            message.message_attributes is None
-            and message.message_system_attributes is None
+            message.message_system_attributes is None
             and message.message_group_id is None
             and message.message_deduplication_id is None
             and (message.delay_seconds is None or message.delay_seconds in _DELAYS)
         ):
             return None
-        bodies.append(message.message_body)
     try:
         key = sealing.key_of(queue)
     except QueueError:
         return None  # it is raised again in its turn
     extras = _plain_extras.get(sender) or _remembered_extras(sender)
     size_max = queue.settings.maximum_message_size
-    packed = native.packed(bodies, extras, key, size_max, limits.BATCH_BYTES_MAX)
+    packed = native.packed(sent, extras, key, size_max, limits.BATCH_BYTES_MAX)
     if packed is None:
         return None
     number = 0 if key is None else key.number
     return tuple(
-        [Content(data, size, md5, None, None, b"", b"", number) for data, size, md5 in packed]
+        [
+            Content(data, size, md5, attributes_md5, None, b"", b"", number)
+            for data, size, md5, attributes_md5 in packed
+        ]
     )
 
 

@@ -1,11 +1,15 @@
 //! Contents of messages: packed, sealed, opened. See `visibility/content/content.py` and
 //! `auth/envelope.py`.
 
+use std::borrow::Cow;
+
 use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString};
+use pyo3::types::{PyBytes, PyString};
 use ring::aead::{Aad, LessSafeKey, Nonce, UnboundKey, AES_256_GCM, NONCE_LEN};
 
+use crate::attributes;
 use crate::hex;
 
 const COUNT_BYTES: usize = 8;
@@ -15,7 +19,12 @@ const BODY_AT: usize = 20;
 const BODY_BYTES_MAX: usize = 1 << 24;
 const MESSAGE: &[u8] = b"holdfast message 1";
 
-type Packed<'py> = (Bound<'py, PyBytes>, usize, Bound<'py, PyString>);
+type Packed<'py> = (
+    Bound<'py, PyBytes>,
+    usize,
+    Bound<'py, PyString>,
+    Option<Bound<'py, PyString>>,
+);
 
 /// Seals and opens messages. Seals only in the process that made its secret.
 #[pyclass(subclass, module = "holdfast_native")]
@@ -103,74 +112,108 @@ fn nonce_of(count: [u8; COUNT_BYTES]) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// The stored contents of bodies, each with its size and its MD5 in digits; sealed, unless `key` is
-/// None. None, and nothing is sealed, if one has characters that SQS refuses or is longer than
-/// `size_max`, or if all are longer than `total_max`.
+/// The stored contents of messages, each with its size and the MD5s of its body and its attributes
+/// in digits; sealed, unless `key` is None. `messages` have `message_body` and
+/// `message_attributes`, `extras` are those of a message without attributes. None, and nothing is
+/// sealed, if one may be refused or is longer than `size_max`, or if all are longer than
+/// `total_max`.
 #[pyfunction]
-#[pyo3(signature = (bodies, extras, key, size_max, total_max))]
+#[pyo3(signature = (messages, extras, key, size_max, total_max))]
 pub fn packed<'py>(
-    bodies: &Bound<'py, PyList>,
+    messages: &Bound<'py, PyAny>,
     extras: &[u8],
     key: Option<&Bound<'py, PyAny>>,
     size_max: usize,
     total_max: usize,
 ) -> PyResult<Option<Vec<Packed<'py>>>> {
-    let mut total = 0;
-    for body in bodies {
-        // Else no text, or one with half of a surrogate pair.
-        let Some(text) = body.cast::<PyString>().ok().and_then(|text| text.to_str().ok()) else {
-            return Ok(None);
-        };
-        total += text.len();
-        if text.len() > size_max.min(BODY_BYTES_MAX - 1) || !is_allowed(text) {
-            return Ok(None);
-        }
-    }
-    if total > total_max {
-        return Ok(None);
-    }
     let mut key = match key.map(|key| key.cast::<DataKey>()) {
         None => None,
         Some(Ok(key)) => Some(key.try_borrow_mut()?),
         Some(Err(_)) => return Ok(None),
     };
-    let mut contents = Vec::with_capacity(bodies.len());
-    for body in bodies {
-        let body = body.cast::<PyString>()?;
-        contents.push(packed_one(body, extras, key.as_deref_mut())?);
+    let mut sent = Vec::with_capacity(messages.len()?);
+    for message in messages.try_iter()? {
+        match Sent::of(&message?, extras)? {
+            Some(message) if message.size <= size_max => sent.push(message),
+            _ => return Ok(None),
+        }
     }
-    Ok(Some(contents))
+    if sent.iter().map(|message| message.size).sum::<usize>() > total_max {
+        return Ok(None);
+    }
+    let contents = sent.iter().map(|message| message.packed(key.as_deref_mut()));
+    contents.collect::<PyResult<_>>().map(Some)
 }
 
-fn packed_one<'py>(
-    body: &Bound<'py, PyString>,
-    extras: &[u8],
-    key: Option<&mut DataKey>,
-) -> PyResult<Packed<'py>> {
-    let (py, text) = (body.py(), body.to_str()?.as_bytes());
-    let md5 = md5::compute(text).0;
-    let length = BODY_AT + text.len() + extras.len();
-    let write = |content: &mut [u8]| {
-        content[..MD5_BYTES].copy_from_slice(&md5);
-        content[MD5_BYTES..BODY_AT].copy_from_slice(&(text.len() as u32).to_be_bytes());
-        content[BODY_AT..BODY_AT + text.len()].copy_from_slice(text);
-        content[BODY_AT + text.len()..].copy_from_slice(extras);
-    };
-    let data = match key {
-        None => PyBytes::new_with(py, length, |content| {
-            write(content);
-            Ok(())
-        })?,
-        Some(key) => key.sealed(py, length, write)?,
-    };
+/// A message that Python would not refuse, unless it is too long.
+struct Sent<'py, 'a> {
+    body: Bound<'py, PyString>,
+    extras: Cow<'a, [u8]>,
+    size: usize,
+    attributes_md5: Option<[u8; MD5_BYTES]>,
+}
+
+impl<'py, 'a> Sent<'py, 'a> {
+    fn of(message: &Bound<'py, PyAny>, extras: &'a [u8]) -> PyResult<Option<Self>> {
+        let py = message.py();
+        let Ok(body) = message.getattr(intern!(py, "message_body"))?.cast_into() else {
+            return Ok(None);
+        };
+        let body: Bound<PyString> = body;
+        let size = match body.to_str() {
+            Ok(text) if text.len() < BODY_BYTES_MAX && is_allowed(text) => text.len(),
+            _ => return Ok(None), // with half of a surrogate pair, for example
+        };
+        let given = message.getattr(intern!(py, "message_attributes"))?;
+        if given.is_none() {
+            return Ok(Some(Self {
+                body,
+                extras: Cow::Borrowed(extras),
+                size,
+                attributes_md5: None,
+            }));
+        }
+        // In place of the last element, which is nil.
+        let mut with_attributes = extras[..extras.len().saturating_sub(1)].to_vec();
+        let packed = attributes::pack(&given, &mut with_attributes);
+        Ok(packed.map(|(more, md5)| Self {
+            body,
+            extras: Cow::Owned(with_attributes),
+            size: size + more,
+            attributes_md5: Some(md5),
+        }))
+    }
+
+    fn packed(&self, key: Option<&mut DataKey>) -> PyResult<Packed<'py>> {
+        let (py, text) = (self.body.py(), self.body.to_str()?.as_bytes());
+        let md5 = md5::compute(text).0;
+        let length = BODY_AT + text.len() + self.extras.len();
+        let write = |content: &mut [u8]| {
+            content[..MD5_BYTES].copy_from_slice(&md5);
+            content[MD5_BYTES..BODY_AT].copy_from_slice(&(text.len() as u32).to_be_bytes());
+            content[BODY_AT..BODY_AT + text.len()].copy_from_slice(text);
+            content[BODY_AT + text.len()..].copy_from_slice(&self.extras);
+        };
+        let data = match key {
+            None => PyBytes::new_with(py, length, |content| {
+                write(content);
+                Ok(())
+            })?,
+            Some(key) => key.sealed(py, length, write)?,
+        };
+        let attributes_md5 = self.attributes_md5.map(|md5| digits_of(py, &md5));
+        Ok((data, self.size, digits_of(py, &md5), attributes_md5))
+    }
+}
+
+fn digits_of<'py>(py: Python<'py>, md5: &[u8; MD5_BYTES]) -> Bound<'py, PyString> {
     let mut digits = [0; 2 * MD5_BYTES];
-    hex::write(&md5, &mut digits);
-    let digits = PyString::new(py, std::str::from_utf8(&digits).unwrap_or_default());
-    Ok((data, text.len(), digits))
+    hex::write(md5, &mut digits);
+    PyString::new(py, std::str::from_utf8(&digits).unwrap_or_default())
 }
 
 /// True for the characters of XML 1.0.
-fn is_allowed(text: &str) -> bool {
+pub fn is_allowed(text: &str) -> bool {
     let is_plain = |byte: u8| byte >= 0x20 || matches!(byte, b'\t' | b'\n' | b'\r');
     text.bytes().all(is_plain) && (text.is_ascii() || !text.contains(['\u{fffe}', '\u{ffff}']))
 }

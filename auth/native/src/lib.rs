@@ -3,6 +3,7 @@
 
 use pyo3::prelude::*;
 
+mod attributes;
 mod contents;
 mod extras;
 mod handles;
