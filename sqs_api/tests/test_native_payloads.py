@@ -58,7 +58,20 @@ ODD_NAMES = (
     *("Holdfast.priority", "holdfast.priority", "holdfast.deliver-at", "a b", "\ud800", ""),
     *("n" * 257, "n" * 256, "İ"),
 )
-NUMBERS = ("1", "-2.5", "0", "9" * 38, "+1", "1e5", ".5", "1.", "", "-", "9" * 39, "1" + "0" * 60)
+NUMBERS: tuple[str, ...] = (
+    "1",
+    "-2.5",
+    "0",
+    "9" * 38,
+    "+1",
+    "1e5",
+    ".5",
+    "1.",
+    "",
+    "-",
+    "9" * 39,
+    "1" + "0" * 60,
+)
 NUMBERS += ("٣", "1_0", "0x1", " 1", "0.0", "00." + "0" * 40)
 ODD_VALUES: tuple[dict[str, Any], ...] = (
     *({"string_value": ""}, {"binary_value": b""}, {"string_value": "", "binary_value": b"x"}),
@@ -66,7 +79,7 @@ ODD_VALUES: tuple[dict[str, Any], ...] = (
     *({"string_value": "x", "string_list_values": ["y"]}, {"binary_list_values": [b"y"]}),
 )
 SYSTEM_NAMES = ("All", "SenderId", "SentTimestamp", "SequenceNumber", "MessageGroupId")
-TYPES = ("String", "Number", "Binary", "String.x", "Binary.gif", "Number.int")
+TYPES: tuple[str, ...] = ("String", "Number", "Binary", "String.x", "Binary.gif", "Number.int")
 TYPES += ("Strange", "", "string", "String.", "Binary.é", "String.a b", "Number." + "x" * 250)
 
 
@@ -225,7 +238,7 @@ def _attributes(chance: random.Random) -> dict[str, MessageAttributeValue]:
         if "Number" in data_type:
             value = chance.choice(NUMBERS if odd else NUMBERS[:4])
         binary = chance.randbytes(chance.choice((1, 5, 255, 256, 300)))
-        members = {"string_value": value}
+        members: dict[str, Any] = {"string_value": value}
         if data_type.startswith("Binary"):
             members = {"binary_value": binary}
         if odd and chance.random() < 0.2:
