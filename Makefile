@@ -36,7 +36,8 @@
 ##                                   are real (minutes); SEED=3 is another day
 ##   make fuzz                       the differential fuzz, the models of queues and crashes amid deletions, for minutes
 ## Figures, for minutes:
-##   make bench                      beside ElasticMQ (Maven or ELASTICMQ_JAR) and moto (half an hour)
+##   make bench                      beside goaws (Go), ElasticMQ (Maven or ELASTICMQ_JAR), moto and two servers of
+##                                   HTTP with one fixed answer (three quarters of an hour)
 ##   make bench-cluster              processor time of a leader and its followers beside one host (minutes)
 ##   make bench-fleet                a gateway of 100,000 queues, an idle fleet, polls of 16 parts, sends amid splits;
 ##                                   ARGS="idle polls": some of gateway, idle, polls, pause
@@ -88,6 +89,7 @@ PARALLEL = $(BIN)/python -m pytest --numprocesses auto --dist loadfile
 # each is kept in a folder of its own, which only the process that tests with it puts on its path.
 OLD_BOTO3_LOCK := compat_tests/clients/requirements-boto3-1.28.80.lock
 AIOBOTO3_LOCK := compat_tests/clients/requirements-aioboto3.lock
+STATIC_LOCK := compat_tests/benchmarks/requirements-static.lock
 CELERY_LOCK := compat_tests/clients/requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
@@ -202,7 +204,7 @@ fuzz: $(VENV)/.dev
 	MODEL_EXAMPLES=$(MODEL) $(BIN)/python -m pytest cluster/tests
 	DELETION_SEEDS=$(DELETIONS) $(BIN)/python -m pytest sqs_api/tests/test_deletion_crashes.py
 
-bench: $(VENV)/.dev
+bench: $(VENV)/.dev $(VENV)/static-servers/.installed
 	$(BIN)/python -m compat_tests.benchmarks $(ARGS)
 
 bench-cluster: $(VENV)/.dev
@@ -310,6 +312,12 @@ $(VENV)/celery/.installed: $(CELERY_LOCK) | $(VENV)/.made
 	$(HASHED) --no-warn-conflicts --target $(@D) -r $<
 	@touch $@
 
+# Servers of HTTP, which the benchmark compares with.
+$(VENV)/static-servers/.installed: $(STATIC_LOCK) | $(VENV)/.made
+	rm -rf $(@D)
+	$(HASHED) --no-warn-conflicts --target $(@D) -r $<
+	@touch $@
+
 # -- locks: versions and hashes for every Python and platform, no addresses ---------------------------------------------
 
 COMPILE = UV_CUSTOM_COMPILE_COMMAND="make lock" $(UV) pip compile --quiet --universal --python-version 3.11 \
@@ -323,7 +331,8 @@ lock:
 	printf 'boto3==1.28.80\nbotocore==1.31.80\n' | $(COMPILE) - -o $(OLD_BOTO3_LOCK)
 	echo 'aioboto3' | $(COMPILE) - -o $(AIOBOTO3_LOCK)
 	echo 'celery[sqs]' | $(COMPILE) - -o $(CELERY_LOCK)
+	printf 'granian\nuvicorn\nhttptools\nuvloop\n' | $(COMPILE) - -o $(STATIC_LOCK)
 	echo 'maturin==1.16.0' | $(COMPILE) - -o $(NATIVE)/requirements.lock
 	rm -f $(NATIVE)/Cargo.lock
 	cd $(NATIVE) && cargo generate-lockfile && sed '/^source/d' Cargo.lock > crates.lock
-	@! grep -l '://' requirements*.lock compat_tests/clients/*.lock $(NATIVE)/*.lock
+	@! grep -l '://' requirements*.lock compat_tests/*/*.lock $(NATIVE)/*.lock

@@ -67,6 +67,8 @@ async def _run_all(options: argparse.Namespace, endpoints: list[Endpoint]) -> li
     for name, connections in plan:
         for number in range(options.rounds):
             for endpoint in endpoints if number % 2 == 0 else reversed(endpoints):
+                if endpoint.is_static and name != "send":
+                    continue
                 one = await measure(name, endpoint, connections, seconds=options.seconds)
                 measurements.append(one)
                 _show_progress(number, one)

@@ -10,7 +10,7 @@ from compat_tests.benchmarks.report import CPU, Group
 from compat_tests.benchmarks.scenarios import SCENARIOS
 
 _WIDTH = 860
-_LEFT, _RIGHT, _TOP = 270, 40, 96
+_LEFT, _RIGHT, _TOP = 270, 40, 118
 _LINE = 34
 
 
@@ -22,9 +22,12 @@ class _Mark(NamedTuple):
 
 _MARKS = (
     _Mark("holdfast-fsync", '<circle class="ours" r="6"/>'),
-    _Mark("holdfast-memory-open", '<circle class="ours hollow" r="5"/>'),
+    _Mark("holdfast-fsync-python", '<circle class="ours hollow" r="5"/>'),
+    _Mark("goaws", '<path class="theirs hollow" d="M-6 5 0-6 6 5Z"/>'),
     _Mark("elasticmq", '<rect class="theirs hollow" x="-5" y="-5" width="10" height="10"/>'),
     _Mark("elasticmq-h2", '<rect class="theirs" x="-5" y="-5" width="10" height="10"/>'),
+    _Mark("granian-static", '<path class="others" d="M-6 0H6M0-6V6"/>'),
+    _Mark("uvicorn-static", '<path class="others" d="M-5-5 5 5M-5 5 5-5"/>'),
     _Mark("moto", '<path class="others hollow" d="M0-7 7 0 0 7-7 0Z"/>'),
 )
 """The services shown; the table has all. Services with a filled mark store messages on disk."""
@@ -93,11 +96,14 @@ class _Scale:
 
 def _legend() -> list[str]:
     parts = []
-    x = 30
+    x, y = 30, 54
     for mark in _MARKS:
-        parts.append(f'<g transform="translate({x},54)">{mark.shape}</g>')
-        parts.append(f'<text x="{x + 12}" y="58">{mark.service}</text>')
-        x += 50 + 8 * len(mark.service)
+        width = 50 + 8 * len(mark.service)
+        if x + width > _WIDTH:
+            x, y = 30, y + 22
+        parts.append(f'<g transform="translate({x},{y})">{mark.shape}</g>')
+        parts.append(f'<text x="{x + 12}" y="{y + 4}">{mark.service}</text>')
+        x += width
     return parts
 
 
@@ -111,7 +117,7 @@ def _grid(scale: _Scale, height: int) -> list[str]:
         )
     parts.append(
         f'<text class="small" x="20" y="{height - 12}">µs, logarithmic; left is better</text>'
-        f'<text class="small" x="20" y="84">work · connections</text>'
+        f'<text class="small" x="20" y="106">work · connections</text>'
     )
     return parts
 

@@ -143,7 +143,8 @@ class Load:
         self.errors: list[str] = []
         self._run = run
         self._groups = groups
-        self._queue_url = ""
+        self._queue_url = f"http://127.0.0.1:9324/000000000000/{run}"
+        """That of the queue once it is made; before, one as long."""
         self._begun: dict[int, float] = {}
         """For each message under way, the time at which its send began."""
 

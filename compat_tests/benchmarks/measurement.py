@@ -77,6 +77,8 @@ async def measure(
             await run.play(connections, seconds)
     except _FAILURES as failure:
         load.errors.append(repr(failure))
+    if endpoint.is_static:
+        return _conclude(name, endpoint, connections, load, run.window, lost=0)
     errors_before = len(load.errors)
     try:
         async with asyncio.timeout(_GRACE_SECONDS + len(load.acknowledged) / _SLOWEST_PER_SECOND):
@@ -103,7 +105,8 @@ class _Run:
         opened = await connect(self._endpoint, connections)
         tasks: list[asyncio.Task[None]] = []
         try:
-            await load.create_queue(opened[0])
+            if not self._endpoint.is_static:
+                await load.create_queue(opened[0])
             tasks = self._start(self._scenario.work, opened)
             await asyncio.sleep(_WARM_UP_SECONDS)
             window.begin(load)

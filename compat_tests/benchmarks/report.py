@@ -78,6 +78,8 @@ class Ratio(NamedTuple):
     """Rounds in which the first was lower."""
 
     rounds: int
+    least: float
+    greatest: float
 
 
 def group(measurements: Sequence[Measurement]) -> list[Group]:
@@ -97,11 +99,9 @@ def paired(first: Group, second: Group, column: Column) -> Ratio:
         for ours, theirs in zip(*values, strict=True)
         if not math.isnan(ours) and theirs > 0
     ]
-    return Ratio(
-        _median(ours / theirs for ours, theirs in pairs),
-        sum(ours < theirs for ours, theirs in pairs),
-        len(pairs),
-    )
+    ratios = [ours / theirs for ours, theirs in pairs] or [math.nan]
+    lower = sum(ours < theirs for ours, theirs in pairs)
+    return Ratio(_median(ratios), lower, len(pairs), min(ratios), max(ratios))
 
 
 def table(measurements: Sequence[Measurement]) -> str:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 
-from compat_tests.benchmarks import elasticmq
+from compat_tests.benchmarks import elasticmq, goaws
 from compat_tests.benchmarks.chart import draw
 from compat_tests.benchmarks.measurement import Measurement
 from compat_tests.benchmarks.report import CPU, P50, P99, RATE, Group, group, paired, written
@@ -30,16 +30,21 @@ Judge by the ratios: absolute figures depend on the machine and on what else it 
 
 - `holdfast-fsync` checks signatures, encrypts what it stores, and answers once that is on the disk;
   `os` and `memory` are its other durabilities; `-open` takes requests without a signature.
+- `holdfast-fsync-python` is `holdfast-fsync` without the native module.
+- `goaws` keeps messages in memory, checks no signatures and speaks the query protocol only, the
+  others are asked in JSON. `granian-static` and `uvicorn-static`
+  are no queues: they give each request one fixed answer, as long as that to a send.
 - `elasticmq` keeps messages in memory, `elasticmq-h2` in its database; the JVM of each was warmed
   up under load for {warm_up:.0f} s. They and moto check no signatures.
-- CPU is the server's, user and system. A message counts where it is sent, or where it is deleted
-  if the work ends with that. Latency is that of the whole work, for long polls that from the send
-  of a message to its arrival.
+- CPU is the server's for each message, user and system. A message counts where it is sent, or
+  where it is deleted if the work ends with that. Latency is that of the whole work, for long polls
+  that from the send of a message to its arrival.
 - The ratio is the CPU of `{first}` divided by this service's in the same round: the
-  median, and in how many rounds it was lower.
+  median, the least and the greatest, and in how many rounds it was lower. `holdfast-fsync-again` is
+  the same service once more: how far its ratios are from 1 is the noise of the machine.
 
-| work | connections | service | CPU, µs/message | messages/s | p50, ms | p99, ms | ratio | lower |
-|---|--:|---|--:|--:|--:|--:|--:|--:|
+| work | connections | service | CPU, µs | messages/s | p50, ms | p99, ms | ratio | range | lower |
+|---|--:|---|--:|--:|--:|--:|--:|--:|--:|
 {rows}
 
 {faults}
@@ -77,6 +82,7 @@ def _row(one: Group, baseline: Group) -> str:
         one.endpoint,
         *(column.written(one.runs) for column in (CPU, RATE, P50, P99)),
         "" if same else written(ratio.median, 2),
+        "" if same else f"{written(ratio.least, 2)}, {written(ratio.greatest, 2)}",
         "" if same else f"{ratio.lower} of {ratio.rounds}",
     )
     return f"| {' | '.join(cells)} |"
@@ -103,4 +109,6 @@ def _versions(services: set[str]) -> str:
         said += [f"ElasticMQ {elasticmq.version()} on {java.stderr.splitlines()[0]}"]
     else:
         said += ["ElasticMQ left out"]
+    if "goaws" in services:
+        said += [f"goaws {goaws.VERSION}"]
     return ", ".join([*said, f"moto {version('moto')}"])

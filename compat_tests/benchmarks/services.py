@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from compat_tests.benchmarks import elasticmq
+from compat_tests.benchmarks import elasticmq, goaws, static_answer
 from compat_tests.benchmarks.wire import Endpoint
 from compat_tests.cluster_process import HOSTS, ClusterProcess
 from compat_tests.facade import Credentials
@@ -20,19 +20,23 @@ from compat_tests.ports import free_ports
 
 HOLDFAST = {
     "holdfast-fsync": ("--durability", "fsync"),
+    "holdfast-fsync-again": ("--durability", "fsync"),
+    "holdfast-fsync-python": ("--durability", "fsync"),
     "holdfast-os": ("--durability", "os"),
     "holdfast-memory": ("--durability", "memory"),
     "holdfast-fsync-open": ("--durability", "fsync", "--auth", "open"),
     "holdfast-os-open": ("--durability", "os", "--auth", "open"),
     "holdfast-memory-open": ("--durability", "memory", "--auth", "open"),
 }
+"""The second is the first once more: their ratio is the machine's noise. The third runs without the
+native module."""
 ELASTICMQ = ("elasticmq", "elasticmq-h2")
 """In memory, and with its storage of messages, an H2 database."""
 
 CLUSTER = "holdfast-cluster"
 """Three hosts and etcd with one shard; clients ask the host that leads it."""
 
-SERVICES = (*HOLDFAST, *ELASTICMQ, "moto")
+SERVICES = (*HOLDFAST, "goaws", *ELASTICMQ, *static_answer.SERVERS, "moto")
 """The services of a full comparison; the hosts of a cluster would disturb the others."""
 
 _START_SECONDS = 60.0
@@ -73,7 +77,8 @@ def _cluster(name: str, folder: Path) -> Iterator[Endpoint]:
 
 @contextmanager
 def _holdfast(name: str, folder: Path) -> Iterator[Endpoint]:
-    node = NodeProcess(folder, *HOLDFAST[name])
+    variables = {"HOLDFAST_NATIVE": "off"} if name.endswith("-python") else None
+    node = NodeProcess(folder, *HOLDFAST[name], variables=variables)
     try:
         node.start()
         credentials = None if "open" in HOLDFAST[name] else node.credentials
@@ -87,16 +92,30 @@ def _holdfast(name: str, folder: Path) -> Iterator[Endpoint]:
 def _peer(name: str, folder: Path) -> Iterator[Endpoint]:
     folder.mkdir()
     (port,) = free_ports(1)
-    command = _moto(port) if name == "moto" else _elasticmq(port, folder, name)
+    command, variables = _command(name, port, folder)
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen(command, env=environment(), stdout=log, stderr=log)
+        process = subprocess.Popen(command, env=environment() | variables, stdout=log, stderr=log)
     try:
         _wait_until_open(port, process)
         credentials = _MOTO_CREDENTIALS if name == "moto" else None
-        yield Endpoint(name, f"http://127.0.0.1:{port}", credentials, process.pid)
+        is_static = name in static_answer.SERVERS
+        url = f"http://127.0.0.1:{port}"
+        protocols = (goaws.PROTOCOL,) if name == "goaws" else ("json",)
+        yield Endpoint(
+            name, url, credentials, process.pid, protocols=protocols, is_static=is_static
+        )
     finally:
         process.kill()
         process.wait()
+
+
+def _command(name: str, port: int, folder: Path) -> tuple[list[str], dict[str, str]]:
+    """The command that starts a service on this port, and its variables. Raises NotHere."""
+    if name in static_answer.SERVERS:
+        return static_answer.command(name, port), static_answer.variables()
+    if name == "goaws":
+        return goaws.command(folder, port), {}
+    return _moto(port) if name == "moto" else _elasticmq(port, folder, name), {}
 
 
 def _moto(port: int) -> list[str]:

@@ -2,8 +2,8 @@
 
 An SDK would spend several times the server's time on a request, so the figures would be its own.
 This client signs every request if it has credentials (SigV4, with the day's key kept) and
-understands only answers with a Content-Length. Where the server closes the connection after an
-answer, it opens another for the next call.
+understands answers with a Content-Length, or in chunks without trailers. Where the server closes
+the connection after an answer, it opens another for the next call.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import time
 from typing import NamedTuple, cast
 from urllib.parse import urlsplit
 
+from compat_tests.benchmarks import query_wire
 from compat_tests.facade import Credentials
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _CONTENT_TYPE = "application/x-amz-json-1.0"
 _SIGNED_HEADERS = "content-type;host;x-amz-date;x-amz-target"
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
+_CHUNKED = re.compile(rb"\r\ntransfer-encoding: *chunked", re.IGNORECASE)
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
 _CLOSES = re.compile(rb"\r\nconnection: *close", re.IGNORECASE)
 _CONNECTING_AT_ONCE = 32  # fewer than the accept queue of any server holds
 
@@ -41,10 +44,13 @@ class Endpoint(NamedTuple):
     """True for traffic through boto3, with its retries."""
 
     protocols: tuple[str, ...] = ("json",)
-    """Of boto3, `json` and `query`: its callers take them in turn."""
+    """`json` and `query`: callers of boto3 take them in turn, others speak the first."""
 
     followers: tuple[int, ...] = ()
     """The processes of the hosts that copy what the server stores, if their cost is measured."""
+
+    is_static: bool = False
+    """It gives each request the same answer, and keeps nothing."""
 
 
 class Refused(Exception):
@@ -60,6 +66,7 @@ class Signer:
         self._host = parts.netloc
         self._path = parts.path or "/"
         self._credentials = endpoint.credentials
+        self.speaks_query = endpoint.protocols[0] == "query"
         self._second = 0
         self._day = ""
         self._key = b""
@@ -110,6 +117,9 @@ class Signer:
         return canonical.encode(), head
 
     def _open_start(self, action: str) -> str:
+        if self.speaks_query:
+            kind = query_wire.CONTENT_TYPE
+            return f"POST / HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: {kind}\r\n"
         return (
             f"POST {self._path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: {_CONTENT_TYPE}\r\n"
             f"X-Amz-Target: AmazonSQS.{action}\r\n"
@@ -146,10 +156,14 @@ class Connection(asyncio.Protocol):
             self._closes = False
         if self._transport is None:
             raise ConnectionError("the server has closed the connection")
+        speaks_query = self._signer.speaks_query
+        if speaks_query:
+            body = query_wire.form_of(action, body)
         self._answer = self._loop.create_future()
         self._transport.write(self._signer.head(action, body) + body)
         try:
-            return await self._answer
+            answer = await self._answer
+            return query_wire.json_of(answer) if speaks_query else answer
         finally:
             self._answer = None
 
@@ -180,10 +194,16 @@ class Connection(asyncio.Protocol):
             if end < 0:
                 return
             length = _LENGTH.search(self._received, 0, end)
-            if length is None:
+            if length is None and _CHUNKED.search(self._received, 0, end) is not None:
+                if not self._received.endswith(_LAST_CHUNK):
+                    return
+                self._received = _unchunked(self._received, end + 4)
+                self._expected = len(self._received)
+            elif length is None:
                 self._finish_with(Refused(f"an answer without length: {self._received[:end]!r}"))
                 return
-            self._expected = end + 4 + int(length[1])
+            else:
+                self._expected = end + 4 + int(length[1])
             self._closes = _CLOSES.search(self._received, 0, end) is not None
         if len(self._received) >= self._expected:
             self._finish(self._received)
@@ -205,6 +225,18 @@ class Connection(asyncio.Protocol):
     def _finish_with(self, refusal: Refused) -> None:
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(refusal)
+
+
+def _unchunked(answer: bytes, body_at: int) -> bytes:
+    """The answer with its body in one piece."""
+    parts, at = [answer[:body_at]], body_at
+    while True:
+        line_end = answer.index(b"\r\n", at)
+        size = int(answer[at:line_end], 16)
+        if not size:
+            return b"".join(parts)
+        parts.append(answer[line_end + 2 : line_end + 2 + size])
+        at = line_end + 2 + size + 2
 
 
 async def connect(endpoint: Endpoint, count: int) -> list[Connection]:

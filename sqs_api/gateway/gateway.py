@@ -383,7 +383,10 @@ class Gateway:
             received = self._payloads.received(
                 operation, queue, deliveries, admit, as_json=exchange.wire is JSON
             )
-            kind, body = _encode(exchange, received)
+            if isinstance(received, bytes):
+                kind, body = CONTENT_TYPE_AWS_JSON, received
+            else:
+                kind, body = _encode(exchange, received)
         except QueueError as refusal:  # such as: a key was disabled meanwhile
             self._give_back(exchange, ticket, deliveries)
             self.refuse(exchange, refusal)

@@ -7,10 +7,7 @@ are made and messages are opened and unpacked.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, cast
-
-import msgspec
+from typing import Any
 
 from auth.caller import Caller
 from auth.envelope import SealBroken
@@ -19,6 +16,7 @@ from sqs_api.gateway.sealer import Admit, Sealer
 from visibility.content.content import (
     NOTHING,
     Delivery,
+    Selection,
     contents_of,
     message_of,
     plain_message_of,
@@ -62,9 +60,9 @@ class Payloads:
         admit: Admit | None = None,
         *,
         as_json: bool = False,
-    ) -> ReceiveMessageResult:
+    ) -> ReceiveMessageResult | bytes:
         """The messages as the client sees them, without those that cannot be opened; for `admit`
-        see `Sealer.open`. `as_json` for an answer in JSON.
+        see `Sealer.open`. With `as_json` it may be written already, as bytes of JSON.
 
         Raises KmsDisabled, KmsAccessDenied; the client has then seen no message.
         """
@@ -72,15 +70,13 @@ class Payloads:
             return ReceiveMessageResult()
         key = self._receipt_key(queue)
         selection = selection_of(operation)
+        if as_json and key.native is not None:
+            written = self._written(queue, deliveries, key, selection, admit)
+            if written is not None:
+                return written
         fifo = queue.settings.fifo
         messages: list[Message] = []
-        is_short = as_json and key.native is not None and selection is NOTHING
         for lease, message in zip(deliveries.leases, deliveries.messages, strict=True):
-            if is_short and not self._on_opened:
-                written = self._written(key, lease, message, admit)
-                if written is not None:
-                    messages.append(written)
-                    continue
             data = self._sealer.open(message, admit)
             if data is None:
                 continue
@@ -105,17 +101,32 @@ class Payloads:
         return ReceiveMessageResult(messages or None)
 
     def _written(
-        self, key: ReceiptKey, lease: Lease, message: StoredMessage, admit: Admit | None
-    ) -> Message | None:
-        """The message in JSON, without attributes; None where Python has to look at it."""
+        self,
+        queue: QueueDefinition,
+        deliveries: Deliveries,
+        key: ReceiptKey,
+        selection: Selection,
+        admit: Admit | None,
+    ) -> bytes | None:
+        """The answer by the native module; None where Python has to look at the messages."""
         assert native is not None
-        with suppress(SealBroken):
-            sealed = self._sealer.opening_key(message, admit)
-            sequence = lease.original_sequence or lease.sequence
-            content = (message.data, message.message_id, key.native, sequence, lease.receive_count)
-            written = native.opened_json(sealed, *content)
-            return None if written is None else cast(Message, msgspec.Raw(written))
-        return None
+        if self._on_opened or (selection is not NOTHING and selection.native is None):
+            return None
+        first = deliveries.messages[0]
+        try:
+            opener = self._sealer.opening_key(first, admit)
+        except SealBroken:
+            return None
+        written: bytes | None = native.received_json(
+            opener,
+            first.sealed,
+            deliveries.leases,
+            deliveries.messages,
+            key.native,
+            selection.native,
+            queue.settings.fifo,
+        )
+        return written
 
     def _receipt_key(self, queue: QueueDefinition) -> ReceiptKey:
         key = self._receipt_keys.get(queue.receipt_key)
@@ -169,6 +180,11 @@ class Payloads:
         headers: Mapping[bytes, bytes],
     ) -> Payload:
         key = self._receipt_key(queue)
+        if isinstance(operation, operations.DeleteMessageBatch):
+            handles = [entry.receipt_handle or "" for entry in operation.entries or ()]
+            receipts = key.receipts(handles)
+            if receipts is not None:
+                return receipts
         parts: list[Receipt | QueueError] = []
         for entry in operation.entries or ():
             try:

@@ -21,12 +21,9 @@ from auth.native import native
 from auth.tests.signing import JSON_HEADERS, KEY, NOW_S, TEMPORARY_KEY, Request, sign_header
 from sqs_api.protocol.request import NotPlain, read_in_python, read_plain_request
 from sqs_api.tests.odd_requests import HEADERS, odd_bytes
-from visibility.content.content import plain_message_of
 from visibility.content.receipts import ReceiptKey
 from visibility.contract.errors import ReceiptHandleIsInvalid
 from visibility.contract.model import Receipt
-from visibility.contract.naming import checked_utf8
-from visibility.contract.results import ReceiveMessageResult
 
 if native is None:
     pytest.skip("the native module is not built", allow_module_level=True)
@@ -35,7 +32,6 @@ _EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "4000"))
 _SEED = int(os.environ.get("FUZZ_SEED", "9324"))
 _SETTINGS = settings(max_examples=max(_EXAMPLES // 8, 50), deadline=None, database=None)
 SECRET = bytes(range(32))
-EXTRAS = b"\x95\xa6sender\xc0\xc0\xc0\xc0"
 TEXT = st.text() | st.text(st.characters(max_codepoint=0x7F)) | st.text("\ufffe\uffff\ud800x")
 
 
@@ -178,21 +174,7 @@ def _read(data: bytes) -> Any:
 native_read = read_plain_request
 
 
-# -- contents --------------------------------------------------------------------------------------
-
-
-@_SETTINGS
-@given(TEXT, st.binary(max_size=20))
-def test_a_body_is_packed_or_left_to_python(text: str, extras: bytes) -> None:
-    packed, body = native.pack(text, extras), checked_utf8(text)
-
-    assert (packed is None) == (body is None)
-    if packed is not None and body is not None:
-        data, size, md5 = packed
-        assert data[16:] == len(body).to_bytes(4, "big") + body + extras
-        assert (size, data[:16].hex()) == (len(body), md5)
-        shown = plain_message_of("id", "handle", data + EXTRAS)
-        assert (shown.body, shown.md5_of_body) == (text, md5)
+# -- seals -----------------------------------------------------------------------------------------
 
 
 @_SETTINGS
@@ -227,36 +209,6 @@ def test_changed_bytes_are_not_opened(data: bytes, place: int, bit: int) -> None
         key.open(bytes(sealed))
     with pytest.raises(SealBroken):
         key.open(bytes(sealed)[: place % 24])
-
-
-@_SETTINGS
-@given(
-    TEXT.filter(lambda text: checked_utf8(text) is not None),
-    st.integers(0, (1 << 64) - 1),
-    st.integers(0, (1 << 32) - 1),
-)
-def test_a_received_message_is_written_as_in_python(
-    text: str, sequence: int, delivery: int
-) -> None:
-    receipts, key = ReceiptKey(SECRET), data_key(1, SECRET)
-    content = native.pack(text, EXTRAS)[0]
-    shown = plain_message_of("a-b", _python(receipts).handle(sequence, delivery), content)
-    expected = msgspec.json.encode(ReceiveMessageResult([shown]))
-
-    for opener, stored in ((key, key.seal(content)), (None, content)):
-        written = native.opened_json(opener, stored, "a-b", receipts.native, sequence, delivery)
-        assert msgspec.json.encode({"Messages": [msgspec.Raw(written)]}) == expected
-
-
-@_SETTINGS
-@given(st.binary(max_size=80))
-def test_odd_contents_are_left_to_python(data: bytes) -> None:
-    receipts = ReceiptKey(SECRET).native
-    written = native.opened_json(None, data, "id", receipts, 1, 1)
-
-    assert native.opened_json(data_key(1, SECRET), data, "id", receipts, 1, 1) is None
-    if written is not None:
-        assert msgspec.json.decode(written)["Body"] == plain_message_of("id", "", data).body
 
 
 # -- receipt handles -------------------------------------------------------------------------------

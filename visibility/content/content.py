@@ -18,6 +18,8 @@ Source: SQS developer guide and recorded answers; the MD5 recipes are in `digest
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -65,7 +67,7 @@ _ENTRY_TOO_LONG = (
 _Sent = SendMessage | SendMessageBatchRequestEntry
 _Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int, int, int, int]
 """The fields of a Content that is not sealed yet."""
-_WITHOUT_ATTRIBUTES = (None, None, b"", b"", 0, 0, 0, 0)
+_DELAYS = range(limits.DELAY_SECONDS.low, limits.DELAY_SECONDS.high + 1)
 _AS_STORED = AsStored()
 
 
@@ -102,6 +104,10 @@ def contents_of(
     InvalidParameterValue when an entry for a FIFO queue lacks its group or deduplication id.
     """
     trace = trace_header if trace_header and is_plain(trace_header) else None
+    if native is not None and trace is None and not queue.settings.fifo:
+        plain = _plain_contents(operation, queue, sender, sealing)
+        if plain is not None:
+            return plain
     if isinstance(operation, SendMessage):
         if queue.settings.fifo:
             _check_fifo_ids(operation, queue, MissingParameter)
@@ -130,6 +136,43 @@ def contents_of(
     if any(type(message) is tuple for message in messages):
         key = sealing.key_of(queue)
     return tuple([m if isinstance(m, QueueError) else _content(m, key) for m in messages])
+
+
+def _plain_contents(
+    operation: SendMessage | SendMessageBatch,
+    queue: QueueDefinition,
+    sender: str,
+    sealing: SendSealing,
+) -> tuple[Content, ...] | None:
+    """The messages of a send, by the native module; None where Python has to look at them."""
+    sent: Sequence[_Sent] = (
+        (operation,) if isinstance(operation, SendMessage) else operation.entries or ()
+    )
+    delays = () if queue.settings.own_tags else _DELAYS
+    for message in sent:
+        if not (
+            message.message_system_attributes is None
+            and message.message_group_id is None
+            and message.message_deduplication_id is None
+            and (message.delay_seconds is None or message.delay_seconds in delays)
+        ):
+            return None
+    try:
+        key = sealing.key_of(queue)
+    except QueueError:
+        return None  # it is raised again in its turn
+    extras = _plain_extras.get(sender) or _remembered_extras(sender)
+    size_max = queue.settings.maximum_message_size
+    packed = native.packed(sent, extras, key, size_max, limits.BATCH_BYTES_MAX)
+    if packed is None:
+        return None
+    number = 0 if key is None else key.number
+    return tuple(
+        [
+            Content(data, size, md5, attributes_md5, None, b"", b"", number)
+            for data, size, md5, attributes_md5 in packed
+        ]
+    )
 
 
 def _content(packed: _Packed, key: SealingKey | None) -> Content:
@@ -210,11 +253,6 @@ def _pack(
         and message.message_attributes is None
         and message.message_system_attributes is None
     )
-    if is_plain and native is not None:
-        extras = _plain_extras.get(sender) or _remembered_extras(sender)
-        packed = native.pack(message.message_body, extras)
-        if packed is not None and packed[1] <= queue.settings.maximum_message_size:
-            return (*packed, *_WITHOUT_ATTRIBUTES)
     body = checked_utf8(message.message_body)
     if body is None:
         raise InvalidMessageContents()
@@ -344,6 +382,8 @@ class Selection(msgspec.Struct, frozen=True):
     everything: bool = False
     names: frozenset[str] = frozenset()
     prefixes: tuple[str, ...] = ()
+    native: Any = None
+    """The same in the native module; None where Python decides."""
 
 
 NOTHING = Selection()
@@ -368,13 +408,13 @@ def selection_of(operation: ReceiveMessage) -> Selection:
 def _remembered_selection(key: tuple[tuple[str, ...], tuple[str, ...]]) -> Selection:
     system, names = key
     all_system = "All" in system
-    selection = Selection(
-        tuple(name for name in SYSTEM_ATTRIBUTE_NAMES if all_system or name in system),
-        CAUSE_ATTRIBUTE in system,
-        not _WILDCARDS.isdisjoint(names),
-        frozenset(names),
-        tuple(name[:-2] for name in names if name.endswith(".*")),
-    )
+    shown = tuple(name for name in SYSTEM_ATTRIBUTE_NAMES if all_system or name in system)
+    cause, everything = CAUSE_ATTRIBUTE in system, not _WILDCARDS.isdisjoint(names)
+    prefixes = tuple(name[:-2] for name in names if name.endswith(".*"))
+    same = None
+    if native is not None and not cause:
+        same = native.selection(shown, everything, names, prefixes)
+    selection = Selection(shown, cause, everything, frozenset(names), prefixes, same)
     if sum(map(len, system + names)) + len(system) + len(names) <= _CACHED_NAMES_LENGTH_MAX:
         if len(_selections) >= _CACHED_MAX:
             _selections.clear()

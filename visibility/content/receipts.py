@@ -14,6 +14,7 @@ kept state is the cheapest MAC here.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
@@ -68,6 +69,12 @@ class ReceiptKey:
         raise ReceiptHandleIsInvalid(
             f'The input receipt handle "{handle}" is not a valid receipt handle.'
         )
+
+    def receipts(self, handles: Sequence[str]) -> tuple[Receipt, ...] | None:
+        """The deliveries that the handles name, by the native module; None without it, or where
+        one of them is to be read by `receipt`."""
+        named = None if self.native is None else self.native.all_named(handles)
+        return None if named is None else tuple([Receipt(*each) for each in named])
 
 
 _BASE = 10 ** (SEQUENCE_NUMBER_DIGITS - 1)

@@ -90,8 +90,7 @@ class Message(Part, frozen=True):
 
 
 class ReceiveMessageResult(Result, frozen=True):
-    """At most ten messages, for an answer in JSON also as `msgspec.Raw`; None when there are
-    none."""
+    """At most ten messages; None when there are none."""
 
     messages: list[Message] | None = None
 

@@ -1,12 +1,15 @@
-//! Contents of messages: packed, sealed, opened, written. See `visibility/content/content.py` and
+//! Contents of messages: packed, sealed, opened. See `visibility/content/content.py` and
 //! `auth/envelope.py`.
 
+use std::borrow::Cow;
+
 use pyo3::exceptions::{PyOverflowError, PyValueError};
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyString};
 use ring::aead::{Aad, LessSafeKey, Nonce, UnboundKey, AES_256_GCM, NONCE_LEN};
 
-use crate::handles::{ReceiptKey, HANDLE_DIGITS};
+use crate::attributes;
 use crate::hex;
 
 const COUNT_BYTES: usize = 8;
@@ -16,7 +19,12 @@ const BODY_AT: usize = 20;
 const BODY_BYTES_MAX: usize = 1 << 24;
 const MESSAGE: &[u8] = b"holdfast message 1";
 
-type Packed<'py> = (Bound<'py, PyBytes>, usize, Bound<'py, PyString>);
+type Packed<'py> = (
+    Bound<'py, PyBytes>,
+    usize,
+    Bound<'py, PyString>,
+    Option<Bound<'py, PyString>>,
+);
 
 /// Seals and opens messages. Seals only in the process that made its secret.
 #[pyclass(subclass, module = "holdfast_native")]
@@ -31,7 +39,31 @@ pub struct DataKey {
 }
 
 impl DataKey {
-    fn open_in(&self, sealed: &[u8], opened: &mut Vec<u8>) -> Option<()> {
+    /// Seals a message of this length, which `write` writes.
+    fn sealed<'py>(
+        &mut self,
+        py: Python<'py>,
+        length: usize,
+        write: impl FnOnce(&mut [u8]),
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        self.count += 1; // before anything can fail, so that no nonce comes twice
+        let count = self.count.to_be_bytes();
+        PyBytes::new_with(py, COUNT_BYTES + length + TAG_BYTES, |sealed| {
+            let (head, rest) = sealed.split_at_mut(COUNT_BYTES);
+            let (text, tag) = rest.split_at_mut(length);
+            head.copy_from_slice(&count);
+            write(text);
+            let sealed_tag = self
+                .cipher
+                .seal_in_place_separate_tag(nonce_of(count), Aad::from(MESSAGE), text)
+                .map_err(|_| PyOverflowError::new_err("too long to seal"))?;
+            tag.copy_from_slice(sealed_tag.as_ref());
+            Ok(())
+        })
+    }
+
+    /// Appends the original message to `opened`, which is empty.
+    pub fn open_in(&self, sealed: &[u8], opened: &mut Vec<u8>) -> Option<()> {
         if sealed.len() < COUNT_BYTES + TAG_BYTES {
             return None;
         }
@@ -63,21 +95,7 @@ impl DataKey {
 
     /// The sealed message, 24 bytes longer.
     fn seal<'py>(&mut self, py: Python<'py>, data: &[u8]) -> PyResult<Bound<'py, PyBytes>> {
-        self.count += 1; // before anything can fail, so that no nonce comes twice
-        let count = self.count.to_be_bytes();
-        let length = COUNT_BYTES + data.len() + TAG_BYTES;
-        PyBytes::new_with(py, length, |sealed| {
-            let (head, rest) = sealed.split_at_mut(COUNT_BYTES);
-            let (text, tag) = rest.split_at_mut(data.len());
-            head.copy_from_slice(&count);
-            text.copy_from_slice(data);
-            let sealed_tag = self
-                .cipher
-                .seal_in_place_separate_tag(nonce_of(count), Aad::from(MESSAGE), text)
-                .map_err(|_| PyOverflowError::new_err("too long to seal"))?;
-            tag.copy_from_slice(sealed_tag.as_ref());
-            Ok(())
-        })
+        self.sealed(py, data.len(), |text| text.copy_from_slice(data))
     }
 
     /// The original message; None if it was sealed under another key, or has changed.
@@ -94,114 +112,115 @@ fn nonce_of(count: [u8; COUNT_BYTES]) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// The stored content of a body, its size and its MD5 in digits; None for a body with characters
-/// that SQS refuses, or too long for the layout.
+/// The stored contents of messages, each with its size and the MD5s of its body and its attributes
+/// in digits; sealed, unless `key` is None. `messages` have `message_body` and
+/// `message_attributes`, `extras` are those of a message without attributes. None, and nothing is
+/// sealed, if one may be refused or is longer than `size_max`, or if all are longer than
+/// `total_max`.
 #[pyfunction]
-pub fn pack<'py>(
-    py: Python<'py>,
-    body: &Bound<'py, PyString>,
+#[pyo3(signature = (messages, extras, key, size_max, total_max))]
+pub fn packed<'py>(
+    messages: &Bound<'py, PyAny>,
     extras: &[u8],
-) -> PyResult<Option<Packed<'py>>> {
-    let Ok(text) = body.to_str() else {
-        return Ok(None); // half of a surrogate pair
+    key: Option<&Bound<'py, PyAny>>,
+    size_max: usize,
+    total_max: usize,
+) -> PyResult<Option<Vec<Packed<'py>>>> {
+    let mut key = match key.map(|key| key.cast::<DataKey>()) {
+        None => None,
+        Some(Ok(key)) => Some(key.try_borrow_mut()?),
+        Some(Err(_)) => return Ok(None),
     };
-    let size = text.len();
-    if size >= BODY_BYTES_MAX || !is_allowed(text) {
+    let mut sent = Vec::with_capacity(messages.len()?);
+    for message in messages.try_iter()? {
+        match Sent::of(&message?, extras)? {
+            Some(message) if message.size <= size_max => sent.push(message),
+            _ => return Ok(None),
+        }
+    }
+    if sent.iter().map(|message| message.size).sum::<usize>() > total_max {
         return Ok(None);
     }
-    let md5 = md5::compute(text.as_bytes()).0;
-    let data = PyBytes::new_with(py, BODY_AT + size + extras.len(), |data| {
-        data[..MD5_BYTES].copy_from_slice(&md5);
-        data[MD5_BYTES..BODY_AT].copy_from_slice(&(size as u32).to_be_bytes());
-        data[BODY_AT..BODY_AT + size].copy_from_slice(text.as_bytes());
-        data[BODY_AT + size..].copy_from_slice(extras);
-        Ok(())
-    })?;
+    let contents = sent.iter().map(|message| message.packed(key.as_deref_mut()));
+    contents.collect::<PyResult<_>>().map(Some)
+}
+
+/// A message that Python would not refuse, unless it is too long.
+struct Sent<'py, 'a> {
+    body: Bound<'py, PyString>,
+    extras: Cow<'a, [u8]>,
+    size: usize,
+    attributes_md5: Option<[u8; MD5_BYTES]>,
+}
+
+impl<'py, 'a> Sent<'py, 'a> {
+    fn of(message: &Bound<'py, PyAny>, extras: &'a [u8]) -> PyResult<Option<Self>> {
+        let py = message.py();
+        let Ok(body) = message.getattr(intern!(py, "message_body"))?.cast_into() else {
+            return Ok(None);
+        };
+        let body: Bound<PyString> = body;
+        let size = match body.to_str() {
+            Ok(text) if text.len() < BODY_BYTES_MAX && is_allowed(text) => text.len(),
+            _ => return Ok(None), // with half of a surrogate pair, for example
+        };
+        let given = message.getattr(intern!(py, "message_attributes"))?;
+        if given.is_none() {
+            return Ok(Some(Self {
+                body,
+                extras: Cow::Borrowed(extras),
+                size,
+                attributes_md5: None,
+            }));
+        }
+        // In place of the last element, which is nil.
+        let mut with_attributes = extras[..extras.len().saturating_sub(1)].to_vec();
+        let packed = attributes::pack(&given, &mut with_attributes);
+        Ok(packed.map(|(more, md5)| Self {
+            body,
+            extras: Cow::Owned(with_attributes),
+            size: size + more,
+            attributes_md5: Some(md5),
+        }))
+    }
+
+    fn packed(&self, key: Option<&mut DataKey>) -> PyResult<Packed<'py>> {
+        let (py, text) = (self.body.py(), self.body.to_str()?.as_bytes());
+        let md5 = md5::compute(text).0;
+        let length = BODY_AT + text.len() + self.extras.len();
+        let write = |content: &mut [u8]| {
+            content[..MD5_BYTES].copy_from_slice(&md5);
+            content[MD5_BYTES..BODY_AT].copy_from_slice(&(text.len() as u32).to_be_bytes());
+            content[BODY_AT..BODY_AT + text.len()].copy_from_slice(text);
+            content[BODY_AT + text.len()..].copy_from_slice(&self.extras);
+        };
+        let data = match key {
+            None => PyBytes::new_with(py, length, |content| {
+                write(content);
+                Ok(())
+            })?,
+            Some(key) => key.sealed(py, length, write)?,
+        };
+        let attributes_md5 = self.attributes_md5.map(|md5| digits_of(py, &md5));
+        Ok((data, self.size, digits_of(py, &md5), attributes_md5))
+    }
+}
+
+fn digits_of<'py>(py: Python<'py>, md5: &[u8; MD5_BYTES]) -> Bound<'py, PyString> {
     let mut digits = [0; 2 * MD5_BYTES];
-    hex::write(&md5, &mut digits);
-    let digits = PyString::new(py, std::str::from_utf8(&digits).unwrap_or_default());
-    Ok(Some((data, size, digits)))
+    hex::write(md5, &mut digits);
+    PyString::new(py, std::str::from_utf8(&digits).unwrap_or_default())
 }
 
 /// True for the characters of XML 1.0.
-fn is_allowed(text: &str) -> bool {
+pub fn is_allowed(text: &str) -> bool {
     let is_plain = |byte: u8| byte >= 0x20 || matches!(byte, b'\t' | b'\n' | b'\r');
     text.bytes().all(is_plain) && (text.is_ascii() || !text.contains(['\u{fffe}', '\u{ffff}']))
 }
 
-/// A received message as an object of JSON, as msgspec writes `results.Message`, without attributes.
-/// `key` is None for one that is stored unsealed. None for a content that cannot be opened, or that
-/// is not of this layout.
-#[pyfunction]
-#[pyo3(signature = (key, data, message_id, receipt_key, sequence, delivery))]
-pub fn opened_json<'py>(
-    py: Python<'py>,
-    key: Option<&DataKey>,
-    data: &[u8],
-    message_id: &str,
-    receipt_key: &ReceiptKey,
-    sequence: u64,
-    delivery: u32,
-) -> Option<Bound<'py, PyBytes>> {
-    let mut opened = Vec::new();
-    let content = match key {
-        None => data,
-        Some(key) => {
-            opened.reserve(data.len());
-            key.open_in(data, &mut opened)?;
-            &opened
-        }
-    };
+/// The MD5, the body and the Extras of a stored content; None for another layout.
+pub fn layout_of(content: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let length = u32::from_be_bytes(content.get(MD5_BYTES..BODY_AT)?.try_into().ok()?) as usize;
-    let body = content.get(BODY_AT..BODY_AT.checked_add(length)?)?;
-    if content.len() <= BODY_AT + length {
-        return None; // Extras follow
-    }
-    let text = std::str::from_utf8(body).ok()?;
-    let mut handle = [0; HANDLE_DIGITS];
-    receipt_key.write(sequence, delivery, &mut handle);
-    let mut md5 = [0; 2 * MD5_BYTES];
-    hex::write(&content[..MD5_BYTES], &mut md5);
-    let mut json = Vec::with_capacity(length + length / 8 + 256);
-    json.extend_from_slice(b"{\"MessageId\":");
-    write_text(message_id, &mut json);
-    json.extend_from_slice(b",\"ReceiptHandle\":\"");
-    json.extend_from_slice(&handle);
-    json.extend_from_slice(b"\",\"MD5OfBody\":\"");
-    json.extend_from_slice(&md5);
-    json.extend_from_slice(b"\",\"Body\":");
-    write_text(text, &mut json);
-    json.push(b'}');
-    Some(PyBytes::new(py, &json))
-}
-
-/// Writes a string of JSON.
-fn write_text(text: &str, json: &mut Vec<u8>) {
-    json.push(b'"');
-    let bytes = text.as_bytes();
-    let mut begin = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        if *byte >= 0x20 && *byte != b'"' && *byte != b'\\' {
-            continue;
-        }
-        json.extend_from_slice(&bytes[begin..at]);
-        begin = at + 1;
-        match byte {
-            b'"' => json.extend_from_slice(b"\\\""),
-            b'\\' => json.extend_from_slice(b"\\\\"),
-            b'\n' => json.extend_from_slice(b"\\n"),
-            b'\r' => json.extend_from_slice(b"\\r"),
-            b'\t' => json.extend_from_slice(b"\\t"),
-            0x08 => json.extend_from_slice(b"\\b"),
-            0x0c => json.extend_from_slice(b"\\f"),
-            _ => {
-                let mut digits = [0; 2];
-                hex::write(&[*byte], &mut digits);
-                json.extend_from_slice(b"\\u00");
-                json.extend_from_slice(&digits);
-            }
-        }
-    }
-    json.extend_from_slice(&bytes[begin..]);
-    json.push(b'"');
+    let (body, extras) = content[BODY_AT..].split_at_checked(length)?;
+    (!extras.is_empty()).then_some((&content[..MD5_BYTES], body, extras))
 }

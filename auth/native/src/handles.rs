@@ -47,6 +47,11 @@ impl ReceiptKey {
         String::from_utf8_lossy(&digits).into_owned()
     }
 
+    /// What `named` says of each handle; None if that is None for one of them.
+    fn all_named(&self, handles: Vec<Bound<'_, PyString>>) -> Option<Vec<(u64, u32)>> {
+        handles.iter().map(|handle| self.named(handle)).collect()
+    }
+
     /// The sequence and the delivery that a handle of this key names, else None.
     fn named(&self, handle: &Bound<'_, PyString>) -> Option<(u64, u32)> {
         let handle = handle.to_str().ok()?; // not of half a surrogate pair

@@ -3,10 +3,14 @@
 
 use pyo3::prelude::*;
 
+mod attributes;
 mod contents;
+mod extras;
 mod handles;
 mod head;
 mod hex;
+mod json;
+mod received;
 mod signers;
 
 #[pymodule]
@@ -15,9 +19,11 @@ fn holdfast_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<handles::ReceiptKey>()?;
     module.add_class::<head::HeadReader>()?;
     module.add_class::<head::Headers>()?;
+    module.add_class::<received::Selection>()?;
     module.add_class::<signers::Signers>()?;
-    module.add_function(wrap_pyfunction!(contents::pack, module)?)?;
-    module.add_function(wrap_pyfunction!(contents::opened_json, module)?)?;
-    module.add("INTERFACE", 1)?;
+    module.add_function(wrap_pyfunction!(contents::packed, module)?)?;
+    module.add_function(wrap_pyfunction!(received::received_json, module)?)?;
+    module.add_function(wrap_pyfunction!(received::selection, module)?)?;
+    module.add("INTERFACE", 2)?;
     Ok(())
 }
