@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from visibility.contract.death import Death
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace, Share
-from visibility.contract.stored_message import Hold, Lease, SentElsewhere, StoredMessage
+from visibility.contract.stored_message import (
+    Hold,
+    Lease,
+    Origin,
+    SentElsewhere,
+    StoredMessage,
+    Tried,
+)
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_values import (
     ArchivedMessage,
@@ -44,6 +51,7 @@ DEAD_LETTER = StoredMessage(
     8,
     10,
     Death("expired", 1_700_000_000_002, 3),
+    Origin("id", 1_700_000_000_000, 6, 3, 2, 5, Tried(MESSAGE_ID, 7, 4, 9, 1)),
 )
 LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001)
 MOVED_LEASE = Lease(
@@ -192,19 +200,21 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "message": (
         MESSAGE,
         "01"
-        "afed64e9"
-        "dc0010d92430313233343536372d383961622d346465662d383132332d343536"
+        "c979a2ee"
+        "dc0011d92430313233343536372d383961622d346465662d383132332d343536"
         "373839616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c400"
-        "000000000000c0",
+        "000000000000c0c0",
     ),
     "dead letter": (
         DEAD_LETTER,
         "01"
-        "bc314315"
-        "dc0010d92430313233343536372d383961622d346465662d383132332d343536"
+        "858642d0"
+        "dc0011d92430313233343536372d383961622d346465662d383132332d343536"
         "3738396162636465660105c40568656c6c6f07b161726e3a6177733a7371733a"
         "723a303a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe5"
-        "6801cd012c0406080a93a765787069726564cf0000018bcfe5680203",
+        "6801cd012c0406080a93a765787069726564cf0000018bcfe568020397a26964"
+        "cf0000018bcfe568000603020595d92430313233343536372d383961622d3464"
+        "65662d383132332d34353637383961626364656607040901",
     ),
     "lease": (
         LEASE,
@@ -273,11 +283,11 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "archived": (
         ARCHIVED,
         "01"
-        "27c53f28"
-        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c0205dc0010"
+        "25927893"
+        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c0205dc0011"
         "d92430313233343536372d383961622d346465662d383132332d343536373839"
         "616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c400000000"
-        "000000c0",
+        "000000c0c0",
     ),
     "batch": (
         BATCH,
@@ -301,19 +311,21 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "departure": (
         DEPARTURE,
         "01"
-        "dd80dad6"
+        "052d4077"
         "dc0010c410000102030405060708090a0b0c0d0e0fcd012c059ecd012c000201"
         "0506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802ce0001"
-        "1170cf0000018bcfe56803090a05ce00011170dc0010d9243031323334353637"
+        "1170cf0000018bcfe56803090a05ce00011170dc0011d9243031323334353637"
         "2d383961622d346465662d383132332d343536373839616263646566cf000001"
-        "8bcfe5680005c40568656c6c6f00c00000c400000000000000c00207a561726e"
-        "3a64dc0010d92430313233343536372d383961622d346465662d383132332d34"
-        "35363738396162636465660105c40568656c6c6f07b161726e3a6177733a7371"
-        "733a723a303a710302c410000102030405060708090a0b0c0d0e0fcf0000018b"
-        "cfe56801cd012c0406080a93a765787069726564cf0000018bcfe5680203c3c3"
-        "a47461736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf0000018b"
-        "cfe652600695c410000102030405060708090a0b0c0d0e0f05c4100001020304"
-        "05060708090a0b0c0d0e0fcf0000018bcfe56800cdea60",
+        "8bcfe5680005c40568656c6c6f00c00000c400000000000000c0c00207a56172"
+        "6e3a64dc0011d92430313233343536372d383961622d346465662d383132332d"
+        "3435363738396162636465660105c40568656c6c6f07b161726e3a6177733a73"
+        "71733a723a303a710302c410000102030405060708090a0b0c0d0e0fcf000001"
+        "8bcfe56801cd012c0406080a93a765787069726564cf0000018bcfe568020397"
+        "a26964cf0000018bcfe568000603020595d92430313233343536372d38396162"
+        "2d346465662d383132332d34353637383961626364656607040901c3c3a47461"
+        "736bc395cd012ccf0000018bcfe56800a3616e6ea3542d31cf0000018bcfe652"
+        "600695c410000102030405060708090a0b0c0d0e0f05c4100001020304050607"
+        "08090a0b0c0d0e0fcf0000018bcfe56800cdea60",
     ),
     "held": (
         HOLD,
@@ -386,7 +398,7 @@ def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> 
         sent=None,
         due_ms=-1,
         lease=msgspec.structs.replace(MOVED_LEASE, level=0, size=0),
-        arriving=msgspec.structs.replace(DEAD_LETTER, level=0, death=None),
+        arriving=msgspec.structs.replace(DEAD_LETTER, level=0, death=None, origin=None),
     )
     assert decode_row(Departure, KEY, bytes.fromhex(OLD_DEPARTURE)) == before
 
