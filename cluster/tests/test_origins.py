@@ -137,16 +137,28 @@ def test_a_redriven_message_knows_its_first_id_and_time_and_its_receives(story: 
 
 def test_an_undo_gives_back_what_was(story: Story) -> None:
     story.send("a")
+    first = story.only(story.source)
     story.die()
     dead = story.only(story.letters)
     task = story.redrive()
+    redriven = story.only(story.source)
     story.pass_time(60_000)
+    undone_at_ms = story.shards[0].now_ms
 
     story.undo(task)
 
     again = story.only(story.letters)
-    kept = msgspec.structs.replace(again, clock_ms=dead.clock_ms, joined_at_ms=dead.joined_at_ms)
+    kept = msgspec.structs.replace(
+        again, clock_ms=dead.clock_ms, joined_at_ms=dead.joined_at_ms, origin=None
+    )
     assert kept == dead
+    assert again.origin == Origin(
+        first.message_id,
+        START_MS,
+        redrives=1,
+        undone_id=redriven.message_id,
+        undone_at_ms=undone_at_ms,
+    )
     assert again.death == Death(MAX_RECEIVES, START_MS + 20_000, 0)
     assert again.receive_count == 2
     assert again.joined_at_ms > dead.joined_at_ms
@@ -188,7 +200,8 @@ def test_every_redrive_adds_its_receives_and_the_first_id_stays(story: Story) ->
 
     again = story.only(story.letters)
     assert (again.message_id, again.receive_count) == (dead.message_id, dead.receive_count)
-    assert again.origin == msgspec.structs.replace(second.origin, before=None)  # type: ignore[type-var]
+    assert again.origin is not None
+    assert (again.origin.receive_count, again.origin.message_id) == (2, first.message_id)
 
 
 def test_what_was_received_since_keeps_its_new_id(story: Story) -> None:
@@ -216,7 +229,7 @@ def test_a_redrive_with_an_edit_counts_it_and_its_undo_does_not_take_it_back(sto
     again = story.only(story.letters)
     assert again.message_id == first.message_id
     assert again.origin is not None
-    assert (again.origin.edits, again.origin.redrives, again.origin.receive_count) == (1, 0, 0)
+    assert (again.origin.edits, again.origin.redrives, again.origin.receive_count) == (1, 1, 0)
     assert again.origin.edited_at_ms > START_MS
 
 

@@ -16,7 +16,7 @@ from visibility.content.content import Extras
 from visibility.content.failures import FAILURE_ID_LENGTH, failure_of
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.move_task import MessageFilter
-from visibility.contract.origin import had_id
+from visibility.contract.origin import earlier_ids
 from visibility.contract.stored_message import StoredMessage
 
 _STEP = re.compile(r"\.?([^.\[\]=]+)|\[([0-9]{1,6})\]")
@@ -48,7 +48,7 @@ def matches_outside(wanted: MessageFilter, message: StoredMessage, received: int
 def _has_id(message: StoredMessage, wanted: str) -> bool:
     """True for the beginning of the message's id, and for the whole of one that it had before: the
     beginning of that may be that of a redrive, whose undo takes only what it moved."""
-    return message.message_id.startswith(wanted) or had_id(message, wanted)
+    return message.message_id.startswith(wanted) or wanted in earlier_ids(message)
 
 
 def matches_inside(wanted: MessageFilter, body: str, extras: Extras | None) -> bool:

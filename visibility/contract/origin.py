@@ -46,7 +46,7 @@ def after_edit(message: StoredMessage, lease: Lease, now_ms: int) -> StoredMessa
     return msgspec.structs.replace(message, origin=origin, death=redriven(message.death))
 
 
-def before_redrive(message: StoredMessage, lease: Lease) -> StoredMessage:
+def before_redrive(message: StoredMessage, lease: Lease, now_ms: int) -> StoredMessage:
     """The message with the id, times and hops from before its last redrive, and all its receives.
     One that a version before 0.2 moved keeps its new id."""
     origin, first_ms = message.origin, lease.first_received_at_ms
@@ -62,30 +62,25 @@ def before_redrive(message: StoredMessage, lease: Lease) -> StoredMessage:
         receive_count=before.receive_count + lease.receive_count,
         first_received_at_ms=before.first_received_at_ms or first_ms,
         death=None if death is None else Death(death.cause, death.at_ms, before.hops),
-        origin=_unless_plain(origin, before),
+        origin=msgspec.structs.replace(
+            origin,
+            receive_count=origin.receive_count - before.receive_count,
+            before=None,
+            undone_id=message.message_id,
+            undone_at_ms=now_ms,
+        ),
     )
 
 
-def had_id(message: StoredMessage, message_id: str) -> bool:
-    """True if the message had this id at first, or before its last redrive."""
+def earlier_ids(message: StoredMessage) -> list[str]:
+    """The ids that the message had at first, before its last redrive, and before its last undo."""
     origin = message.origin
     if origin is None:
-        return False
-    before = origin.before
-    return message_id == origin.message_id or (
-        before is not None and message_id == before.message_id != ""
-    )
+        return []
+    before = "" if origin.before is None else origin.before.message_id
+    ids = dict.fromkeys((origin.message_id, before, origin.undone_id))
+    return [each for each in ids if each and each != message.message_id]
 
 
 def _first(message: StoredMessage) -> Origin:
     return message.origin or Origin(message.message_id, message.sent_at_ms)
-
-
-def _unless_plain(origin: Origin, before: Tried) -> Origin | None:
-    """The origin of a message that is what it was before its last redrive; None if that was the
-    first one, and changed nothing else."""
-    redrives, edits = origin.redrives - 1, origin.edits
-    if not redrives and not edits:
-        return None
-    received = origin.receive_count - before.receive_count
-    return msgspec.structs.replace(origin, redrives=redrives, receive_count=received, before=None)

@@ -27,7 +27,8 @@ class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     `receive_count` counts the receives that the message does not count itself, as they were before
     its last redrive or edit. `edits` in place are counted, the last one at `edited_at_ms`. `before`
-    is None for one that was not redriven since it was sent, edited, or brought back by an undo.
+    is None for one that was not redriven since it was sent, edited, or brought back by an undo. The
+    last undo took it back at `undone_at_ms`, when its id was `undone_id`.
     """
 
     message_id: str
@@ -37,6 +38,8 @@ class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
     edits: int = 0
     edited_at_ms: int = 0
     before: Tried | None = None
+    undone_id: str = ""
+    undone_at_ms: int = 0
 
 
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -403,7 +403,7 @@ class _Moving:
         if self._task.undoes:
             source_arn = source_of(message.message_id, self._task.sources)
             clock_ms = order_of(target.settings).dead_letter_clock_ms(message, now_ms)
-            message = before_redrive(message, history)
+            message = before_redrive(message, history, now_ms)
         else:
             edited_at_ms = now_ms if self._task.edit else 0
             clock_ms, source_arn = 0, None
