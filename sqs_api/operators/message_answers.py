@@ -22,7 +22,7 @@ from visibility.contract.errors import InvalidParameterValue, ResourceNotFound
 from visibility.contract.model import Content, QueueDefinition
 from visibility.contract.naming import queue_url
 from visibility.contract.operations import MessageAttributeValue, SendMessage
-from visibility.contract.outcomes import BrowsedPage, Deduplicated
+from visibility.contract.outcomes import Browsed, BrowsedPage, Deduplicated
 from visibility.contract.results import SendMessageResult
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.resend import ResendMessage
@@ -89,19 +89,28 @@ class WholeMessage(ShownMessage):
 
 async def show_message(context: OperatorContext, asked: Asked, due: Due) -> WholeMessage:
     """One message, whole; `due_ms` names the end of its delay if it is delayed."""
-    queue, sequence, due_ms = asked.queue(asked.parts[0]), int(asked.parts[1]), due.due_ms
-    look = BrowseMessages(bool(due_ms), (due_ms, sequence - 1), 1)
-    page = await context.ask(asked, look, with_sequence(queue, sequence))
-    assert isinstance(page, BrowsedPage)
-    if not page.messages or page.messages[0].sequence != sequence:
-        raise ResourceNotFound("The message is not in the queue any more.")
+    queue = asked.queue(asked.parts[0])
+    found = await found_message(context, asked, queue, due)
     reads = may_read(asked, queue)
-    message = opened(context.sealer, page.messages[0], admit_of(asked, queue, reads))
+    message = opened(context.sealer, found, admit_of(asked, queue, reads))
     if reads:
         asked.bodies_read = [message.found.message.message_id]
     shown = shown_message(queue, message, with_body=reads)
     targets = [queue.name, *filter(None, [(shown["source_arn"] or "").rpartition(":")[2]])]
     return {**shown, "may_resend": any(asked.may(SEND, name) for name in targets)}
+
+
+async def found_message(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, due: Due
+) -> Browsed:
+    """The message that the path names. Raises ResourceNotFound."""
+    sequence, due_ms = int(asked.parts[1]), due.due_ms
+    look = BrowseMessages(bool(due_ms), (due_ms, sequence - 1), 1)
+    page = await context.ask(asked, look, with_sequence(queue, sequence))
+    assert isinstance(page, BrowsedPage)
+    if not page.messages or page.messages[0].sequence != sequence:
+        raise ResourceNotFound("The message is not in the queue any more.")
+    return page.messages[0]
 
 
 def admit_of(asked: Asked, queue: QueueDefinition, reads: bool) -> Any:
@@ -169,7 +178,9 @@ async def resend_message(context: OperatorContext, asked: Asked, copy: MessageCo
         target = target.part_for(content.group)
     operation = ResendMessage(replaces=sequence)
     part = with_sequence(queue, sequence)
-    return _sent(await context.ask(asked, operation, part, parts=parts, destination=target))
+    sent = _sent(await context.ask(asked, operation, part, parts=parts, destination=target))
+    asked.noted["sent"] = sent["message_id"]
+    return sent
 
 
 async def send_to(

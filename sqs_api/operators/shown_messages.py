@@ -121,7 +121,7 @@ def shown_message(
         "due_ms": found.due_ms,
         "hold": _hold(found.hold),
         "sent_at_ms": stored.sent_at_ms,
-        "expires_at_ms": _lost_at_ms(stored, queue),
+        "expires_at_ms": lost_at_ms(stored, queue),
         "priority": priority_of(stored.level) if stored.level else None,
         "size": stored.size,
         "receive_count": stored.receive_count if lease is None else lease.receive_count,
@@ -198,7 +198,7 @@ def _shown_attribute(kind: str, value: bytes) -> ShownAttribute:
     return {"type": kind, "value": value.decode()}
 
 
-def _lost_at_ms(stored: StoredMessage, queue: QueueDefinition) -> int:
+def lost_at_ms(stored: StoredMessage, queue: QueueDefinition) -> int:
     """The end of its retention or of its time to live, whichever comes first."""
     retained_ms = stored.retained_from_ms + queue.settings.retention_ms
     return min(retained_ms, stored.expires_ms or retained_ms)
