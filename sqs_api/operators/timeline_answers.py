@@ -14,9 +14,7 @@ import msgspec
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import (
     BROWSE_MESSAGES,
-    DELETE_MESSAGES,
     GET_QUEUE,
-    HOLD_MESSAGES,
     MESSAGES,
     READ_AUDIT,
     Route,
@@ -44,15 +42,33 @@ from visibility.rules.move_pace import prefix_of
 from visibility.rules.move_tasks import READ_MAX
 
 _LINES_MAX = 100
-_HOLDING = (HOLD_MESSAGES, DELETE_MESSAGES)
 _SAME_MS = 5_000
 """Time after a hold in which its line was written."""
 _PAGES_MAX = 2
 """Pages of a queue's redrives, which are all that it keeps."""
 _TARGETS_MAX = 3
 What = Literal[
-    "sent", "received", "died", "redriven", "undone", "edited", "held", "deleting", "noted", "lost"
+    "sent",
+    "received",
+    "died",
+    "redriven",
+    "undone",
+    "edited",
+    "held",
+    "released",
+    "deleting",
+    "undeleted",
+    "copied",
+    "noted",
+    "lost",
 ]
+_KNOWN: dict[str, What] = {
+    "holdfast:HoldMessages": "held",
+    "holdfast:ReleaseMessages": "released",
+    "holdfast:DeleteMessages": "deleting",
+    "holdfast:UndeleteMessages": "undeleted",
+}
+"""Actions of the audit log that change one message."""
 
 
 class TimelineEntry(TypedDict):
@@ -276,11 +292,22 @@ def _of_lines(
             edited["by"] = by
             edited["queue"] = _name(line.get("queue"))
             continue
-        if action_of(line) in _HOLDING and held_ms <= line_ms(line) < held_ms + _SAME_MS:
+        if (
+            _KNOWN.get(action_of(line)) in ("held", "deleting")
+            and held_ms <= line_ms(line) < held_ms + _SAME_MS
+        ):
             continue
-        text = action_of(line).removeprefix("holdfast:")
-        noted.append(_entry("noted", line_ms(line), by=by, text=text))
+        noted.append(_of_line(line, by))
     return noted
+
+
+def _of_line(line: Line, by: str) -> TimelineEntry:
+    action, at_ms = action_of(line), line_ms(line)
+    if "to" in line:
+        return _entry("copied", at_ms, by=by, queue=_name(line["to"]))
+    if action in _KNOWN:
+        return _entry(_KNOWN[action], at_ms, by=by, text=line.get("reference") or None)
+    return _entry("noted", at_ms, by=by, text=action.removeprefix("holdfast:"))
 
 
 ROUTES = (

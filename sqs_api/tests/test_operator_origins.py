@@ -102,8 +102,8 @@ async def test_an_undo_gives_back_id_times_receives_and_cause(operators: Operato
     await latest_redrive(operators, "source")
 
     again = await only(operators, "dead")
-    same = ("message_id", "sent_at_ms", "receive_count", "first_received_at_ms", "cause")
-    same = (*same, "died_at_ms", "hops", "source_arn", "body")
+    same = ["message_id", "sent_at_ms", "receive_count", "first_received_at_ms"]
+    same += ["cause", "died_at_ms", "hops", "source_arn", "body"]
     assert {name: again[name] for name in same} == {name: dead[name] for name in same}
     assert again["origin"]["earlier_ids"] == [redriven["message_id"]]
     found = await only(operators, "dead", id=redriven["message_id"])
@@ -197,8 +197,19 @@ async def test_holds_and_edits_tell_who_made_them(signed: dict[str, Operators]) 
 
     await ann.done("queues/dead/messages/release", sequences)
     path = f"queues/dead/messages/{dead['sequence']}/resend"
+    await ann.done(path, {"body": "c", "to": "source"})
+    await ann.done("queues/dead/messages/delete", {**sequences, "undo_s": 60})
+    await ann.done("queues/dead/messages/undelete", sequences)
+    entries = await timeline(ann, "dead", dead["sequence"])
+    assert [(each["what"], each.get("by"), each.get("text")) for each in entries[3:-1]] == [
+        ("held", "ann", "T-1"),
+        ("released", "ann", None),
+        ("copied", "ann", None),
+        ("deleting", "ann", None),
+        ("undeleted", "ann", None),
+    ]
     await ann.done(path, {"body": "b", "to": "source", "replace": True})
-    copy = await only(ann, "source")
+    copy = await only(ann, "source", text="b")
 
     entries = await timeline(ann, "source", copy["sequence"])
     assert copy["origin"]["edits"] == 1
