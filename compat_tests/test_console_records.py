@@ -19,12 +19,12 @@ def test_the_audit_log_is_searched(browser: Any, opened: NodeProcess) -> None:
         client.create_queue(QueueName=name)
     client.purge_queue(QueueUrl="audited")
     tab = tab_of(browser, opened, "/audit")
-    lines = tab.page.locator("tbody tr")
+    lines = tab.page.get_by_role("region", name="Audit log").locator("tbody tr")
     eventually(lambda: (opened.data / "audit.log").read_text().count("audited") == 2)
     tab.fill("Queue", "audited")
     tab.fill("Part of the action", "purge")
     tab.press("Search")
-    tab.page.locator("tbody tr").nth(1).wait_for(state="detached")
+    lines.nth(1).wait_for(state="detached")
 
     assert "PurgeQueue" in lines.first.inner_text()
     assert "queue=audited" in tab.page.url

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compat_tests.faults.history import Outcome
 from compat_tests.faults.judge import judge
 from compat_tests.test_faults_judge import Story
 
@@ -48,3 +49,15 @@ def test_a_delay_ends_with_its_queue_only() -> None:
     assert "early" not in story.rules
     story.receive("a", 15, 2, queue="failing")
     assert "early" in story.rules
+
+
+def test_a_redriven_message_must_tell_the_id_under_which_it_was_sent() -> None:
+    story = Story()
+    for name, first_id in (("a", "a"), ("b", "new"), ("c", "")):
+        story.send(name, 1)
+        story.receive(name, 20, first_id=first_id, message_id="new")
+    story.send("d", 1, Outcome.UNKNOWN)
+    story.receive("d", 20, first_id="new", message_id="new")
+
+    violations = judge(story.history).violations
+    assert [each.name for each in violations if each.rule == "wrong origin"] == ["b"]

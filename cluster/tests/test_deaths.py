@@ -149,7 +149,7 @@ def test_a_redrive_begins_anew_and_its_undo_shows_the_cause_again() -> None:
     assert redriven.dead_letter_source_arn is None
     assert redriven.death == Death(EXPIRED, START_MS + 10_000, 0)
     (again,) = circle.received(second)
-    assert again.death == Death(EXPIRED, START_MS + 10_000, 0)
+    assert again.death == Death(EXPIRED, START_MS + 10_000, 1)
     assert again.dead_letter_source_arn == first.arn
 
 

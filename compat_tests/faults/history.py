@@ -116,6 +116,8 @@ class Delivery:
     cause: str = ""
     died_ms: int = 0
     """Of its latest death, where the client tells."""
+    first_id: str = ""
+    """The id under which it was sent, where the client tells."""
 
 
 @dataclass(frozen=True, slots=True)

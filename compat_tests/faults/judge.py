@@ -235,6 +235,15 @@ def _wrong_cause(evidence: Evidence) -> Iterator[Finding]:
                 yield name, f"died in {delivery.queue} of {delivery.cause!r}, not of {cause!r}"
 
 
+def _wrong_origin(evidence: Evidence) -> Iterator[Finding]:
+    """Redriven messages that do not tell the id under which they were sent."""
+    for name, deliveries in evidence.deliveries.items():
+        sent = {each.message_id for each in evidence.sends.get(name, ())}
+        for delivery in deliveries:
+            if delivery.first_id and "" not in sent and delivery.first_id not in sent:
+                yield name, f"was {delivery.first_id} at first, which nobody sent"
+
+
 def _went_round(evidence: Evidence) -> Iterator[Finding]:
     """Messages that died more often than they may."""
     for name, deliveries in evidence.deliveries.items():
@@ -620,6 +629,7 @@ RULES: tuple[Rule, ...] = (
     _returned,
     _came_again,
     _wrong_cause,
+    _wrong_origin,
     _went_round,
     _half_done,
     _consumed_twice,

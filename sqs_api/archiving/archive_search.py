@@ -14,7 +14,7 @@ import msgspec
 from visibility.content.content import Extras
 from visibility.content.filters import matches_inside, matches_outside
 from visibility.contract.move_task import MessageFilter
-from visibility.contract.stored_message import StoredMessage
+from visibility.contract.stored_message import Origin, StoredMessage
 
 _PLACE = re.compile(r"([0-9]{1,17})\.([0-9a-zA-Z_-]{1,80}|~)\.([0-9]{1,9})\.([0-9]{1,18})")
 LAST_SOURCE = "~"
@@ -79,6 +79,7 @@ class ArchivedRow(msgspec.Struct, frozen=True):
     cause: str | None
     died_at: datetime | None
     hops: int
+    origin: Origin | None
     sequence_number: str | None
     is_sealed: bool
     is_damaged: bool
@@ -114,7 +115,12 @@ def matches(wanted: ArchiveSearch, row: ArchivedRow) -> bool:
     if wanted.reason is not None and row.reason != wanted.reason:
         return False
     stored = StoredMessage(
-        row.message_id, row.sent_at_ms, row.size, b"", dead_letter_source_arn=row.source_arn
+        row.message_id,
+        row.sent_at_ms,
+        row.size,
+        b"",
+        dead_letter_source_arn=row.source_arn,
+        origin=row.origin,
     )
     return matches_outside(wanted.filter, stored, row.receive_count) and matches_inside(
         wanted.filter, row.body or "", row.extras

@@ -45,6 +45,7 @@ from storage.lake.archive_table import archived_batch, load_archive
 from storage.lake.near_names import near_names
 from storage.lake.table import Lake, LakeUnusable
 from visibility.content.content import Extras
+from visibility.contract.stored_message import Origin
 
 _READ_BYTES_MAX = 128 << 20
 """Size of the row groups that one page reads."""
@@ -304,6 +305,14 @@ def _span(footer: pq.FileMetaData, number: int, file: _File) -> tuple[int, int]:
 # -- rows ------------------------------------------------------------------------------------------
 
 
+def _origin(found: dict[str, Any]) -> Origin | None:
+    sent_at = found.get("origin_sent_at")
+    if sent_at is None:
+        return None
+    received = found.get("origin_receive_count") or 0
+    return Origin(found.get("origin_message_id") or "", _us(sent_at) // 1000, received)
+
+
 def _row(found: dict[str, Any]) -> ArchivedRow:
     place = Place(_us(found["sent_at"]), found["source"], found["shard"], found["position"])
     attributes = {
@@ -334,6 +343,7 @@ def _row(found: dict[str, Any]) -> ArchivedRow:
         cause=found.get("dead_letter_cause"),
         died_at=found.get("dead_letter_at"),
         hops=found.get("dead_letter_hops") or 0,
+        origin=_origin(found),
         sequence_number=found["sequence_number"],
         is_sealed=found["sealed"] is not None,
         is_damaged=_is_damaged(found),

@@ -102,10 +102,50 @@ def show(
         print_message(message)
 
 
+@messages.command()
+@QUEUE
+@click.argument("sequence", type=int)
+@click.option("--due-ms", type=int, help="End of the delay of a delayed message.")
+@asks
+def timeline(
+    service: OperatorClient, *, queue: str, sequence: int, due_ms: int | None, as_json: bool
+) -> None:
+    """Show what happened to one message: receives, death, redrives, edits, holds."""
+    path = f"queues/{part(queue)}/messages/{sequence}/timeline"
+    told = service.get(path, due_ms=due_ms)
+    if as_json:
+        show_json(told)
+        return
+    show_table(("time", "what", "by", "details"), map(_event, told["entries"]))
+    if told["without_audit"]:
+        click.echo("\nwithout the audit log, which your policies do not allow to read")
+    if told["missing"]:
+        click.echo(f"\nwithout the audit log of {', '.join(told['missing'])}: no answer")
+
+
+def _event(entry: dict[str, Any]) -> tuple[str, ...]:
+    at_ms, what, times = entry["at_ms"] or entry["first_ms"], entry["what"], entry["count"]
+    if what == "received":
+        what = f"received {times} {'time' if times == 1 else 'times'}"
+    details = {
+        "": entry["text"],
+        "queue ": entry["queue"],
+        "id ": entry["message_id"],
+        "redrive ": entry["redrive"],
+        "until ": entry["until_ms"] and instant(entry["until_ms"]),
+    }
+    told = ", ".join(f"{name}{value}" for name, value in details.items() if value)
+    return instant(at_ms) if at_ms else "", what, plain(entry["by"] or ""), plain(told)
+
+
 def print_message(message: dict[str, Any]) -> None:
     """Print all of a message."""
     body = message.pop("body")
     message |= message.pop("hold", None) or {}
+    origin = message.pop("origin", None) or {}
+    message |= {f"origin_{name}": value for name, value in origin.items()}
+    if "earlier_ids" in origin:
+        message["origin_earlier_ids"] = ", ".join(origin["earlier_ids"])
     attributes = message.pop("attributes")
     lines = [
         (name, instant(value) if name.endswith("_at_ms") else plain(str(value)))

@@ -63,6 +63,7 @@ from sqs_api.operators import (
     role_policies,
     schedule_answers,
     session_answers,
+    timeline_answers,
     user_answers,
     user_changes,
 )
@@ -82,6 +83,7 @@ ROUTES: tuple[Route, ...] = (
     *part_answers.ROUTES,
     *history_answers.ROUTES,
     *message_answers.ROUTES,
+    *timeline_answers.ROUTES,
     *hold_answers.ROUTES,
     *matching_answers.ROUTES,
     *mark_answers.ROUTES,

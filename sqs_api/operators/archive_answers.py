@@ -16,7 +16,12 @@ from sqs_api.admin.routes import BROWSE_MESSAGES, GET_QUEUE, READ_BODIES, REDRIV
 from sqs_api.archiving.archive_search import ArchivedRow, ArchiveSearch, Place, read_place
 from sqs_api.operators.filter_fields import GivenFilter, ShownFilter, shown_filter
 from sqs_api.operators.operator_context import OperatorContext
-from sqs_api.operators.shown_messages import ShownAttribute, shown_attributes
+from sqs_api.operators.shown_messages import (
+    FirstSent,
+    ShownAttribute,
+    first_sent,
+    shown_attributes,
+)
 from visibility.contract.errors import (
     InvalidParameterValue,
     KmsAccessDenied,
@@ -63,7 +68,8 @@ class ArchiveQuery(ArchiveFilter, frozen=True):
 class ArchivedMessage(TypedDict):
     """A message that left its queue. `place` names it in the archive. A sealed or damaged one
     cannot be read or replayed. `is_cut`: the body or the value of an attribute is longer. `cause`,
-    `died_at_ms` and `hops` tell how it became a dead letter."""
+    `died_at_ms` and `hops` tell how it became a dead letter. `origin` is null for a message that
+    was never redriven or edited."""
 
     place: str
     message_id: str
@@ -77,6 +83,7 @@ class ArchivedMessage(TypedDict):
     cause: str | None
     died_at_ms: int
     hops: int
+    origin: FirstSent | None
     sequence_number: str | None
     group_id: str | None
     deduplication_id: str | None
@@ -225,6 +232,7 @@ def _shown(row: ArchivedRow, *, with_body: bool) -> ArchivedMessage:
         "cause": row.cause,
         "died_at_ms": _ms(row.died_at),
         "hops": row.hops,
+        "origin": None if row.origin is None else first_sent(row.origin),
         "sequence_number": row.sequence_number,
         "group_id": extras.group_id,
         "deduplication_id": extras.deduplication_id if with_body else None,

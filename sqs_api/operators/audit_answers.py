@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any
 
@@ -12,7 +11,7 @@ from msgspec import Meta
 
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import READ_AUDIT, Route
-from sqs_api.operators.audit_lines import AuditFilter, AuditPage, Line, action_of
+from sqs_api.operators.audit_lines import AuditFilter, AuditPage, Line, action_of, time_of
 from sqs_api.operators.operator_context import OperatorContext
 from visibility.contract.errors import InvalidParameterValue
 
@@ -101,9 +100,7 @@ def _filter(query: AuditQuery) -> AuditFilter:
 
 
 def _time(at_ms: int | None) -> str:
-    if at_ms is None:
-        return ""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return "" if at_ms is None else time_of(at_ms)
 
 
 def merged(pages: list[AuditPage], wanted: AuditFilter) -> tuple[list[Line], bool]:

@@ -10,6 +10,7 @@ import asyncio
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -23,6 +24,28 @@ _CALLERS = ("user", "access_key_id", "account", "login")
 _QUEUES = ("queue", "source", "destination", "to")
 """Fields that name a queue, by name, URL or ARN."""
 Line = dict[str, Any]
+
+
+class AboutMessage(msgspec.Struct):
+    """A message: the ids that it had, and its place in a queue since a time, as the lines have
+    it."""
+
+    ids: list[str]
+    queue: str
+    sequence: int
+    since: str
+
+    def may_be_in(self, text: bytes) -> bool:
+        """False for a line that need not be decoded."""
+        return self.queue.encode() in text or any(each.encode() in text for each in self.ids)
+
+    def is_in(self, line: Line) -> bool:
+        """True for the line of a change of the message; reads are none."""
+        if line.get("sent") in self.ids:
+            return True
+        sequences = line.get("sequences") or [line.get("sequence")]
+        is_here = line.get("time", "") >= self.since and _names(line.get("queue"), self.queue)
+        return is_here and self.sequence in sequences
 
 
 class AuditFilter(msgspec.Struct):
@@ -39,6 +62,8 @@ class AuditFilter(msgspec.Struct):
     queue: str = ""
     denied: bool = False
     """Only calls that were refused because of their caller."""
+    about: AboutMessage | None = None
+    """Only lines that name this message."""
     skip: int = 0
     """Lines at `until` that earlier pages had, on all hosts together."""
     limit: int = 100
@@ -52,6 +77,7 @@ class AuditFilter(msgspec.Struct):
             and (not self.denied or line["event"] in _DENIED)
             and self.action.lower() in action_of(line).lower()
             and (not self.user or self.user in map(line.get, _CALLERS))
+            and (self.about is None or self.about.is_in(line))
             and (not self.queue or any(_names(line.get(field), self.queue) for field in _QUEUES))
         )
 
@@ -67,6 +93,19 @@ class AuditPage(msgspec.Struct):
 def action_of(line: Line) -> str:
     """The action of a line; of a refusal the one that was refused."""
     return str(line.get("action") or line["event"])
+
+
+def time_of(at_ms: int) -> str:
+    """An instant as the lines have it."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+
+
+def line_ms(line: Line) -> int:
+    """The instant of a line; 0 if it cannot be read."""
+    try:
+        return int(datetime.fromisoformat(line["time"]).timestamp() * 1000)
+    except ValueError:
+        return 0
 
 
 def _names(field: object, queue: str) -> bool:
@@ -94,10 +133,13 @@ def read_lines(file: Path, wanted: AuditFilter, host: str | None = None) -> Audi
     """The latest lines that match, of the file and those that it was rotated to."""
     found, size = list[Line](), 0
     words = [word.encode() for word in (wanted.user, wanted.queue) if word]
+    about = wanted.about
     with ExitStack() as opened:
         for text in _latest_first(_open_all(file, opened)):
             if not all(word in text for word in words):
                 continue  # to decode it would take longer
+            if about is not None and not about.may_be_in(text):
+                continue
             line = _decoded(text)
             if line is None or not wanted.matches(line):
                 continue

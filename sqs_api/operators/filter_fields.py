@@ -22,7 +22,10 @@ _Seconds = Annotated[int, Meta(ge=0, le=100_000_000)]
 class GivenFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Conditions that must all hold."""
 
-    id: Annotated[str | None, Meta(description="The beginning of the message's id.")] = None
+    id: Annotated[
+        str | None,
+        Meta(description="The beginning of the message's id, or the whole of one it had before."),
+    ] = None
     group: Annotated[str | None, Meta(description="The message group.")] = None
     source: Annotated[str | None, Meta(description="Name of a dead letter's source queue.")] = None
     received_min: Annotated[_Count, Meta(description="Received at least this often.")] = 0

@@ -89,17 +89,26 @@ class WholeMessage(ShownMessage):
 
 async def show_message(context: OperatorContext, asked: Asked, due: Due) -> WholeMessage:
     """One message, whole; `due_ms` names the end of its delay if it is delayed."""
-    queue, sequence, due_ms = asked.queue(asked.parts[0]), int(asked.parts[1]), due.due_ms
-    _, browsed = await find_message(context, asked, queue, sequence, due_ms)
-    if browsed is None:
-        raise ResourceNotFound("The message is not in the queue any more.")
+    queue = asked.queue(asked.parts[0])
+    found = await found_message(context, asked, queue, due)
     reads = may_read(asked, queue)
-    message = opened(context.sealer, browsed, admit_of(asked, queue, reads))
+    message = opened(context.sealer, found, admit_of(asked, queue, reads))
     if reads:
         asked.bodies_read = [message.found.message.message_id]
     shown = shown_message(queue, message, with_body=reads)
     targets = [queue.name, *filter(None, [(shown["source_arn"] or "").rpartition(":")[2]])]
     return {**shown, "may_resend": any(asked.may(SEND, name) for name in targets)}
+
+
+async def found_message(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, due: Due
+) -> Browsed:
+    """The message that the path names. Raises ResourceNotFound."""
+    sequence = int(asked.parts[1])
+    _, browsed = await find_message(context, asked, queue, sequence, due.due_ms)
+    if browsed is None:
+        raise ResourceNotFound("The message is not in the queue any more.")
+    return browsed
 
 
 async def find_message(
@@ -181,7 +190,9 @@ async def resend_message(context: OperatorContext, asked: Asked, copy: MessageCo
         target = target.part_for(content.group)
     operation = ResendMessage(replaces=sequence)
     part, _ = await find_message(context, asked, queue, sequence)
-    return _sent(await context.ask(asked, operation, part, parts=parts, destination=target))
+    sent = _sent(await context.ask(asked, operation, part, parts=parts, destination=target))
+    asked.noted["sent"] = sent["message_id"]
+    return sent
 
 
 async def send_to(

@@ -21,6 +21,7 @@ from visibility.rules.move_tasks import READ_MAX
 _QUEUES_MAX = 200
 _PAGES_MAX = 10
 _SHOWN_MAX = 200
+_DAY_MS = 86_400_000
 _Ms = Annotated[int, Meta(ge=0, le=1 << 52)]
 
 
@@ -49,13 +50,20 @@ class Redriver(TypedDict):
     moved: int
 
 
+class DayOfRedriver(Redriver):
+    """The same of one day in UTC, which begins at `day_ms`."""
+
+    day_ms: int
+
+
 class AllRedrives(TypedDict):
     """Redrives of all queues that the caller may see: those that are not over, whenever they began,
-    and those that began in the time, the newest first. `left_out` of them are not shown; without
-    `is_complete` some queues were not read: choose a shorter time."""
+    and those that began in the time, the newest first, with sums by who began them. `left_out` of
+    them are not shown; without `is_complete` some queues were not read: choose a shorter time."""
 
     redrives: list[QueueRedrive]
     by: list[Redriver]
+    by_day: list[DayOfRedriver]
     left_out: int
     is_complete: bool
 
@@ -77,6 +85,7 @@ async def list_all_redrives(
             {**shown_redrive(task, None), "queue": queue.name} for queue, task in found[:_SHOWN_MAX]
         ],
         "by": _sums(task for _, task in found if window.includes(task)),
+        "by_day": by_day(task for _, task in found if window.includes(task)),
         "left_out": max(0, len(found) - _SHOWN_MAX),
         "is_complete": is_complete,
     }
@@ -135,6 +144,18 @@ def _sums(tasks: Iterable[MoveTask]) -> list[Redriver]:
         of_one["redrives"] += 1
         of_one["moved"] += task.moved
     return sorted(sums.values(), key=lambda each: -each["moved"])
+
+
+def by_day(tasks: Iterable[MoveTask]) -> list[DayOfRedriver]:
+    """The sums of each day, the latest first."""
+    days: dict[int, list[MoveTask]] = {}
+    for task in tasks:
+        days.setdefault(task.started_at_ms // _DAY_MS * _DAY_MS, []).append(task)
+    return [
+        {**each, "day_ms": day_ms}
+        for day_ms in sorted(days, reverse=True)
+        for each in _sums(days[day_ms])
+    ]
 
 
 ROUTES = (Route("GET", "api/redrives", LIST_QUEUES, list_all_redrives),)

@@ -11,9 +11,10 @@ from sqs_api.gateway.sealer import Admit, Sealer
 from visibility.content.content import Extras, unpack
 from visibility.content.receipts import sequence_number
 from visibility.contract.model import QueueDefinition
+from visibility.contract.origin import earlier_ids
 from visibility.contract.outcomes import Browsed
 from visibility.contract.priority import priority_of
-from visibility.contract.stored_message import Hold, StoredMessage, death_of
+from visibility.contract.stored_message import Hold, Origin, StoredMessage, death_of
 
 
 class Opened(msgspec.Struct, frozen=True):
@@ -50,10 +51,30 @@ class ShownHold(TypedDict):
     deleted_at_ms: int | None
 
 
+class FirstSent(TypedDict):
+    """The first id and time of a message that was redriven or edited, and its `receive_count` from
+    before, which its own does not include."""
+
+    message_id: str
+    sent_at_ms: int
+    receive_count: int
+
+
+class ShownOrigin(FirstSent):
+    """The same with the numbers of redrives, and of edits in its place. `earlier_ids` find the
+    message too."""
+
+    redrives: int
+    edits: int
+    edited_at_ms: int
+    undone_at_ms: int
+    earlier_ids: list[str]
+
+
 class ShownMessage(TypedDict):
     """A message. A body is cut in lists, and null if it is masked or cannot be read; `priority` is
     null for a message without one. `cause`, `died_at_ms` and `hops` tell how it became a dead
-    letter."""
+    letter. `origin` is null for a message that was never redriven or edited."""
 
     sequence: int
     message_id: str
@@ -72,6 +93,7 @@ class ShownMessage(TypedDict):
     cause: str | None
     died_at_ms: int
     hops: int
+    origin: ShownOrigin | None
     group_id: str | None
     deduplication_id: str | None
     sender_id: str | None
@@ -99,7 +121,7 @@ def shown_message(
         "due_ms": found.due_ms,
         "hold": _hold(found.hold),
         "sent_at_ms": stored.sent_at_ms,
-        "expires_at_ms": _lost_at_ms(stored, queue),
+        "expires_at_ms": lost_at_ms(stored, queue),
         "priority": priority_of(stored.level) if stored.level else None,
         "size": stored.size,
         "receive_count": stored.receive_count if lease is None else lease.receive_count,
@@ -112,6 +134,7 @@ def shown_message(
         "cause": death.cause if death else None,
         "died_at_ms": death.at_ms if death else 0,
         "hops": death.hops if death else 0,
+        "origin": shown_origin(stored),
         "group_id": extras.group_id if extras else None,
         "deduplication_id": extras.deduplication_id if extras and with_body else None,
         "sender_id": extras.sender if extras else None,
@@ -121,6 +144,30 @@ def shown_message(
         "is_cut": is_cut,
         "is_masked": not with_body,
         "is_readable": message.body is not None or not with_body,
+    }
+
+
+def first_sent(origin: Origin) -> FirstSent:
+    """The part of an origin that the archive keeps, as JSON."""
+    return {
+        "message_id": origin.message_id,
+        "sent_at_ms": origin.sent_at_ms,
+        "receive_count": origin.receive_count,
+    }
+
+
+def shown_origin(stored: StoredMessage) -> ShownOrigin | None:
+    """A message's origin as JSON."""
+    origin = stored.origin
+    if origin is None:
+        return None
+    return {
+        **first_sent(origin),
+        "redrives": origin.redrives,
+        "edits": origin.edits,
+        "edited_at_ms": origin.edited_at_ms,
+        "undone_at_ms": origin.undone_at_ms,
+        "earlier_ids": earlier_ids(stored),
     }
 
 
@@ -151,7 +198,7 @@ def _shown_attribute(kind: str, value: bytes) -> ShownAttribute:
     return {"type": kind, "value": value.decode()}
 
 
-def _lost_at_ms(stored: StoredMessage, queue: QueueDefinition) -> int:
+def lost_at_ms(stored: StoredMessage, queue: QueueDefinition) -> int:
     """The end of its retention or of its time to live, whichever comes first."""
     retained_ms = stored.retained_from_ms + queue.settings.retention_ms
     return min(retained_ms, stored.expires_ms or retained_ms)

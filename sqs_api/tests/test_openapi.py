@@ -190,6 +190,7 @@ async def _messages(operators: Recording) -> None:
     delayed = (await operators.seen("queues/source/messages"))["messages"][0]
     at, due_ms = delayed["sequence"], delayed["due_ms"]
     await operators.seen(f"queues/source/messages/{at}", due_ms=due_ms)
+    await operators.seen(f"queues/source/messages/{at}/timeline", due_ms=due_ms)
     later_ms = due_ms + 1_000
     places = [{"sequence": at, "due_ms": due_ms}]
     moved = {"messages": places, "at_ms": later_ms}

@@ -232,3 +232,21 @@ def test_spans_have_two_units(seconds: float | None, text: str) -> None:
 def test_text_of_users_is_one_plain_line() -> None:
     assert plain("a\nb\x9b é") == r"a\nb\x9b é"
     assert plain("abcdef", 4) == "abc…"
+
+
+async def test_a_timeline_and_an_origin_are_shown(served: Served) -> None:
+    await Operators(served).done("queues/dead/redrives", {"sequences": [2], "reason": "f\x9bixed"})
+    await latest_redrive(Operators(served))
+    (found,) = (await told(served, "messages", "browse", "source"))["messages"]
+
+    sequence = str(found["sequence"])
+    shown = await say(served, "messages", "show", "source", sequence)
+    lines = (await say(served, "messages", "timeline", "source", sequence)).out.splitlines()
+    entries = (await told(served, "messages", "timeline", "source", sequence))["entries"]
+
+    assert found["origin"]["message_id"] in shown.out
+    assert [each["what"] for each in entries] == ["sent", "received", "died", "redriven", "lost"]
+    assert lines[2].rstrip().endswith("received 1 time")
+    redrive = entries[3]["redrive"]
+    assert lines[4].endswith(f"queue dead, id {found['message_id']}, redrive {redrive}")
+    assert "\x9b" not in "".join(lines)

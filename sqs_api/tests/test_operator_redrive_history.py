@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from sqs_api.operators.redrive_history import by_day
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.operators import Operators, User, add_users, make_dead_letters
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import settled
+from visibility.contract.move_task import MoveTask
 
+DAY_MS = 86_400_000
 SEES = ("holdfast:ListQueues", "holdfast:GetQueue", "holdfast:RedriveMessages", "sqs:*")
 
 
@@ -55,7 +58,26 @@ async def test_redrives_of_all_queues_those_that_wait_first(operators: Operators
     assert shown == [("dead-1", "canary", 1), ("dead-2", None, 1)]
     (by,) = found["by"]
     assert (by["redrives"], by["moved"]) == (2, 2)
+    days = {each["started_at_ms"] // DAY_MS * DAY_MS for each in found["redrives"]}
+    assert {each["day_ms"] for each in found["by_day"]} == days
+    assert sum(each["moved"] for each in found["by_day"]) == 2
     assert (found["left_out"], found["is_complete"]) == (0, True)
+
+
+def test_sums_are_made_by_day_and_who_began_and_without_undos() -> None:
+    begun = [("ann", 2 * DAY_MS, 3, ""), ("bob", 2 * DAY_MS - 1, 1, ""), ("ann", DAY_MS, 2, "")]
+    begun += [("ann", DAY_MS + 5, 4, ""), ("ann", DAY_MS, 9, "another")]
+    tasks = [
+        MoveTask(1, "task", "arn", None, 0, at_ms, 0, 1, moved=moved, started_by=who, undoes=of)
+        for who, at_ms, moved, of in begun
+    ]
+
+    found = [
+        (each["day_ms"] // DAY_MS, each["who"], each["redrives"], each["moved"])
+        for each in by_day(tasks)
+    ]
+
+    assert found == [(2, "ann", 1, 3), (1, "ann", 2, 6), (1, "bob", 1, 1)]
 
 
 async def test_a_time_leaves_out_what_began_outside_but_not_what_still_runs(

@@ -73,6 +73,9 @@ SEGMENT: Columns = {
     "dead_letter_cause": "string",
     "dead_letter_at": "instant",
     "dead_letter_hops": "int32",
+    "origin_message_id": "string",
+    "origin_sent_at": "instant",
+    "origin_receive_count": "int32",
 }
 """A message that left its queue: AWS's member names in snake case.
 
@@ -82,9 +85,17 @@ string_value, binary_value}}, null if there are none; `sequence_number` is null 
 If a message stays encrypted, `sealed` has the content under the data key `data_key` of the source's
 keyring, and the columns from the content are null: body, attributes, md5_of_body, sender_id,
 aws_trace_header, message_group_id, message_deduplication_id. `checksum` is the result of
-`row_checksum`. The columns of dead letters are null for other messages.
+`row_checksum`. The columns of dead letters are null for other messages, and those of the origin for
+messages that were never redriven or edited; `origin_receive_count` are the receives before that.
 """
-ADDED = ("dead_letter_cause", "dead_letter_at", "dead_letter_hops")
+ADDED = (
+    "dead_letter_cause",
+    "dead_letter_at",
+    "dead_letter_hops",
+    "origin_message_id",
+    "origin_sent_at",
+    "origin_receive_count",
+)
 """The last columns, which files and tables of versions before 0.2 lack."""
 
 TABLE: Columns = SEGMENT | {"day": "date"}

@@ -173,6 +173,11 @@ def _columns(
         row["dead_letter_cause"] = death.cause
         row["dead_letter_at"] = _instant(death.at_ms)
         row["dead_letter_hops"] = death.hops
+    origin = message.origin
+    if origin is not None:
+        row["origin_message_id"] = origin.message_id
+        row["origin_sent_at"] = _instant(origin.sent_at_ms)
+        row["origin_receive_count"] = origin.receive_count
     if content is None:
         row |= {"sealed": message.data, "data_key": message.sealed}
         row["checksum"] = row_checksum(message.message_id, message.data, b"")

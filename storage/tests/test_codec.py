@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from visibility.contract.death import Death
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace, Share
-from visibility.contract.stored_message import Hold, Lease, SentElsewhere, StoredMessage
+from visibility.contract.stored_message import (
+    Hold,
+    Lease,
+    Origin,
+    SentElsewhere,
+    StoredMessage,
+    Tried,
+)
 from visibility.rows.row_codec import DamagedRecord, decode_row, encode_row
 from visibility.rows.row_values import (
     ArchivedMessage,
@@ -45,6 +52,7 @@ DEAD_LETTER = StoredMessage(
     10,
     Death("expired", 1_700_000_000_002, 3),
     1_700_000_000_002,
+    Origin("id", 1_700_000_000_000, 6, 3, 2, 5, Tried(MESSAGE_ID, 7, 4, 9, 1), "id", 8),
 )
 LEASE = Lease(300, 1_700_000_030_000, 2, 1, 1_700_000_000_000, 1_700_000_000_001)
 MOVED_LEASE = Lease(
@@ -194,20 +202,22 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "message": (
         MESSAGE,
         "01"
-        "521d605e"
-        "dc0011d92430313233343536372d383961622d346465662d383132332d343536"
+        "70dc29d7"
+        "dc0012d92430313233343536372d383961622d346465662d383132332d343536"
         "373839616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c400"
-        "000000000000c000",
+        "000000000000c000c0",
     ),
     "dead letter": (
         DEAD_LETTER,
         "01"
-        "0e8df8de"
-        "dc0011d92430313233343536372d383961622d346465662d383132332d343536"
+        "f33492b7"
+        "dc0012d92430313233343536372d383961622d346465662d383132332d343536"
         "3738396162636465660105c40568656c6c6f07b161726e3a6177733a7371733a"
         "723a303a710302c410000102030405060708090a0b0c0d0e0fcf0000018bcfe5"
         "6801cd012c0406080a93a765787069726564cf0000018bcfe5680203cf000001"
-        "8bcfe56802",
+        "8bcfe5680299a26964cf0000018bcfe568000603020595d92430313233343536"
+        "372d383961622d346465662d383132332d343536373839616263646566070409"
+        "01a2696408",
     ),
     "lease": (
         LEASE,
@@ -276,11 +286,11 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "archived": (
         ARCHIVED,
         "01"
-        "bef6ba23"
-        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c0205dc0011"
+        "5e84cf8c"
+        "97a561726e3a71a765787069726564cf0000018bcfe56800cd012c0205dc0012"
         "d92430313233343536372d383961622d346465662d383132332d343536373839"
         "616263646566cf0000018bcfe5680005c40568656c6c6f00c00000c400000000"
-        "000000c000",
+        "000000c000c0",
     ),
     "batch": (
         BATCH,
@@ -307,20 +317,22 @@ GOLDEN: dict[str, tuple[object, str]] = {
     "departure": (
         DEPARTURE,
         "01"
-        "f5e8fc2a"
+        "2f0c271b"
         "dc0010c410000102030405060708090a0b0c0d0e0fcd012c059ecd012c000201"
         "0506c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56802ce0001"
-        "1170cf0000018bcfe56803090a05ce00011170dc0011d9243031323334353637"
+        "1170cf0000018bcfe56803090a05ce00011170dc0012d9243031323334353637"
         "2d383961622d346465662d383132332d343536373839616263646566cf000001"
-        "8bcfe5680005c40568656c6c6f00c00000c400000000000000c0000207a56172"
-        "6e3a64dc0011d92430313233343536372d383961622d346465662d383132332d"
-        "3435363738396162636465660105c40568656c6c6f07b161726e3a6177733a73"
-        "71733a723a303a710302c410000102030405060708090a0b0c0d0e0fcf000001"
-        "8bcfe56801cd012c0406080a93a765787069726564cf0000018bcfe5680203cf"
-        "0000018bcfe56802c3c3a47461736bc395cd012ccf0000018bcfe56800a3616e"
-        "6ea3542d31cf0000018bcfe652600696c410000102030405060708090a0b0c0d"
-        "0e0f05c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56800cdea"
-        "60cf0000018bcfe56801",
+        "8bcfe5680005c40568656c6c6f00c00000c400000000000000c000c00207a561"
+        "726e3a64dc0012d92430313233343536372d383961622d346465662d38313233"
+        "2d3435363738396162636465660105c40568656c6c6f07b161726e3a6177733a"
+        "7371733a723a303a710302c410000102030405060708090a0b0c0d0e0fcf0000"
+        "018bcfe56801cd012c0406080a93a765787069726564cf0000018bcfe5680203"
+        "cf0000018bcfe5680299a26964cf0000018bcfe568000603020595d924303132"
+        "33343536372d383961622d346465662d383132332d3435363738396162636465"
+        "6607040901a2696408c3c3a47461736bc395cd012ccf0000018bcfe56800a361"
+        "6e6ea3542d31cf0000018bcfe652600696c410000102030405060708090a0b0c"
+        "0d0e0f05c410000102030405060708090a0b0c0d0e0fcf0000018bcfe56800cd"
+        "ea60cf0000018bcfe56801",
     ),
     "held": (
         HOLD,
@@ -393,7 +405,9 @@ def test_a_departure_of_before_is_read_with_the_defaults_of_what_was_added() -> 
         sent=None,
         due_ms=-1,
         lease=msgspec.structs.replace(MOVED_LEASE, level=0, size=0),
-        arriving=msgspec.structs.replace(DEAD_LETTER, level=0, death=None, sender_ms=0),
+        arriving=msgspec.structs.replace(
+            DEAD_LETTER, level=0, death=None, sender_ms=0, origin=None
+        ),
     )
     assert decode_row(Departure, KEY, bytes.fromhex(OLD_DEPARTURE)) == before
 

@@ -26,7 +26,7 @@ from visibility.content.content import contents_of
 from visibility.contract.death import Death
 from visibility.contract.model import Content
 from visibility.contract.operations import MessageAttributeValue, SendMessage
-from visibility.contract.stored_message import StoredMessage
+from visibility.contract.stored_message import Origin, StoredMessage
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
 from visibility.rows.row_keys import ARCHIVED, row_key
@@ -203,3 +203,18 @@ def test_a_dead_letter_tells_how_it_died_and_others_do_not(lake: Lake) -> None:
     assert (first["dead_letter_cause"], first["dead_letter_hops"]) == ("expired", 3)
     assert first["dead_letter_at"].isoformat() == "2023-11-14T22:13:50+00:00"
     assert [row["dead_letter_cause"] for row in others] == [None, None]
+
+
+def test_a_redriven_message_tells_its_origin_and_others_do_not(lake: Lake) -> None:
+    origin = Origin("first", 1_700_000_000_000, 4, redrives=2)
+    redriven = msgspec.structs.replace(stored("redriven"), origin=origin)
+    store, changes = MemoryStore(), Changes()
+    for position, message in enumerate((redriven, stored("plain")), BATCH.first):
+        changes.put(row_key(THE_SHARD, ARCHIVED, position), encode_row(archived(message)))
+    store.apply(changes)
+
+    first, plain = read(lake, write(lake, store).path)
+
+    assert (first["origin_message_id"], first["origin_receive_count"]) == ("first", 4)
+    assert first["origin_sent_at"].isoformat() == "2023-11-14T22:13:20+00:00"
+    assert (plain["origin_message_id"], plain["origin_sent_at"]) == (None, None)

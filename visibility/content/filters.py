@@ -16,6 +16,7 @@ from visibility.content.content import Extras
 from visibility.content.failures import FAILURE_ID_LENGTH, failure_of
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.move_task import MessageFilter
+from visibility.contract.origin import earlier_ids
 from visibility.contract.stored_message import StoredMessage
 
 _STEP = re.compile(r"\.?([^.\[\]=]+)|\[([0-9]{1,6})\]")
@@ -35,13 +36,19 @@ def matches_outside(wanted: MessageFilter, message: StoredMessage, received: int
     """True if a message, received this often, fulfils the conditions that need no content."""
     sent_ms, source = message.sent_at_ms, message.dead_letter_source_arn or ""
     return (
-        (wanted.message_id is None or message.message_id.startswith(wanted.message_id))
+        (wanted.message_id is None or _has_id(message, wanted.message_id))
         and (wanted.source is None or source.rpartition(":")[2] == wanted.source)
         and received >= wanted.received_min
         and (wanted.received_max is None or received <= wanted.received_max)
         and sent_ms >= wanted.sent_from_ms
         and (wanted.sent_until_ms is None or sent_ms < wanted.sent_until_ms)
     )
+
+
+def _has_id(message: StoredMessage, wanted: str) -> bool:
+    """True for the beginning of the message's id, and for the whole of one that it had before: the
+    beginning of that may be that of a redrive, whose undo takes only what it moved."""
+    return message.message_id.startswith(wanted) or wanted in earlier_ids(message)
 
 
 def matches_inside(wanted: MessageFilter, body: str, extras: Extras | None) -> bool:

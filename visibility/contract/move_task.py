@@ -18,7 +18,8 @@ BY_OPERATOR = "operator"
 class MessageFilter(msgspec.Struct, frozen=True, array_like=True):
     """Conditions that must all hold; one at its default always does. Stored form: only append.
 
-    `message_id` is the beginning of an id, `source` the name of a dead letter's source queue. A
+    `message_id` is the beginning of the message's id, or the whole of one that it had before,
+    `source` the name of a dead letter's source queue. A
     message was sent at or after `sent_from_ms`, and before `sent_until_ms`. `text` is a part of the
     body; `attribute` is NAME or NAME=VALUE, `json` PATH or PATH=VALUE of a field of a JSON body.
     `failure` is the id of a failure, see `content/failures.py`.

@@ -8,6 +8,40 @@ from visibility.contract.death import Death
 from visibility.contract.limits import HELD_UNTIL_MS, TAKEN_UNTIL_MS
 
 
+class Tried(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A message before its last redrive. Stored form: only append.
+
+    An empty `message_id` and a `sent_at_ms` of 0 are those of its origin. `hops` are its death's.
+    """
+
+    message_id: str
+    sent_at_ms: int
+    receive_count: int
+    first_received_at_ms: int
+    hops: int = 0
+
+
+class Origin(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The first id of a message, and the time at which it was sent first. Stored form: only
+    append.
+
+    `receive_count` counts the receives that the message does not count itself, as they were before
+    its last redrive or edit. `edits` in place are counted, the last one at `edited_at_ms`. `before`
+    is None for one that was not redriven since it was sent, edited, or brought back by an undo. The
+    last undo took it back at `undone_at_ms`, when its id was `undone_id`.
+    """
+
+    message_id: str
+    sent_at_ms: int
+    receive_count: int = 0
+    redrives: int = 0
+    edits: int = 0
+    edited_at_ms: int = 0
+    before: Tried | None = None
+    undone_id: str = ""
+    undone_at_ms: int = 0
+
+
 class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message in its stored form. Invariant: never changes once written.
 
@@ -21,7 +55,8 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     queue or moved to it by a version before 0.2. `expires_ms` is the end of its time to live, 0 for
     none. `level` tells its priority, see `priority.py`. `death` tells how it became a dead letter,
     None if it never did, or in a version before 0.2. `sender_ms` is the time of its sender's clock
-    while it waits in a queue in that order, else 0.
+    while it waits in a queue in that order, else 0. `origin` is None for a message that is what was
+    sent, see `origin.py`.
     """
 
     message_id: str
@@ -41,6 +76,7 @@ class StoredMessage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     level: int = 0
     death: Death | None = None
     sender_ms: int = 0
+    origin: Origin | None = None
 
     @property
     def retained_from_ms(self) -> int:

@@ -24,8 +24,9 @@ from visibility.contract.errors import InternalError, QueueError, ServiceUnavail
 from visibility.contract.limits import MOVE_TASK_SECONDS_MAX
 from visibility.contract.model import QueueDefinition
 from visibility.contract.move_task import MessageFilter, MoveTask, whole
+from visibility.contract.origin import after_redrive, before_redrive
 from visibility.contract.priority import joining_level
-from visibility.contract.stored_message import StoredMessage
+from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rules.arrivals import TARGET_GONE
 from visibility.rules.departures import Departures
@@ -358,6 +359,8 @@ class _Moving:
             self._stay(sealed)
             return
         entry = self._queue.entries.get(sequence)
+        order = order_of(self._definition.settings)
+        history = order.lease_of(self._shard.rows, self._queue, sequence, message)
         lease = no_lease(sequence, message) if entry is None else entry.lease
         if entry is None and message.group:
             book = self._book(self._definition)
@@ -367,7 +370,7 @@ class _Moving:
                 book.depart(message.group, sequence)
             self._freed[message.group] = None
         if target.shard != self._definition.shard:
-            arriving = self._moving(sealed, message.group, target)
+            arriving = self._moving(sealed, history, message.group, target)
             self._departures.add(lease, message, target, arriving, self._task.task_id)
             return
         book = self._book(target)
@@ -375,7 +378,7 @@ class _Moving:
         group = book.group_of(message.group)
         if group:
             book.arrive(group, to)
-        moved = self._moving(sealed, group, target)
+        moved = self._moving(sealed, history, group, target)
         self._moves.append(Move(lease, -1, target.queue_id, to, moved, sealed is not message))
 
     def _for_target(self, message: StoredMessage, target: QueueDefinition) -> StoredMessage | str:
@@ -393,32 +396,35 @@ class _Moving:
         return msgspec.structs.replace(sealed, size=changed.size)
 
     def _moving(
-        self, message: StoredMessage, group: bytes, target: QueueDefinition
+        self, message: StoredMessage, history: Lease, group: bytes, target: QueueDefinition
     ) -> StoredMessage:
         """The message as its destination gets it: a new one, or a dead letter again."""
-        clock_ms, death = 0, message.death
+        now_ms = self._stamp.now_ms
         if self._task.undoes:
-            message_id, sent_at_ms = message.message_id, message.sent_at_ms
-            source_arn = source_of(message_id, self._task.sources)
-            clock_ms = order_of(target.settings).dead_letter_clock_ms(message, self._stamp.now_ms)
+            source_arn = source_of(message.message_id, self._task.sources)
+            clock_ms = order_of(target.settings).dead_letter_clock_ms(message, now_ms)
+            message = before_redrive(message, history, now_ms)
         else:
-            message_id = self._new_id(message.dead_letter_source_arn)
-            sent_at_ms, source_arn = self._stamp.now_ms, None
-            death = redriven(death)
+            edited_at_ms = now_ms if self._task.edit else 0
+            clock_ms, source_arn = 0, None
+            message = msgspec.structs.replace(
+                message,
+                message_id=self._new_id(message.dead_letter_source_arn),
+                sent_at_ms=now_ms,
+                receive_count=0,
+                first_received_at_ms=0,
+                death=redriven(message.death),
+                origin=after_redrive(message, history, edited_at_ms=edited_at_ms),
+            )
         return msgspec.structs.replace(
             message,
-            message_id=message_id,
-            sent_at_ms=sent_at_ms,
             dead_letter_source_arn=source_arn,
-            receive_count=0,
-            first_received_at_ms=0,
             group=group,
             clock_ms=clock_ms,
-            expires_ms=expiry(target.settings.own_tags, self._stamp.now_ms),
+            expires_ms=expiry(target.settings.own_tags, now_ms),
             level=joining_level(target.settings.own_tags, message.level),
             original_sequence=0,
             received_here=0,
-            death=death,
         )
 
     def _new_id(self, source_arn: str | None) -> str:

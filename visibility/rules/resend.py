@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
 from visibility.contract.model import Content, QueueDefinition, Request
 from visibility.contract.operations import Operation
+from visibility.contract.origin import after_edit
 from visibility.contract.results import SendMessageResult
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rules.decided import Outcome
@@ -47,14 +50,18 @@ def decide_resend_message(shard: ShardState, request: Request, stamp: Stamp) -> 
     if target.shard != request.queue.shard:
         return _replace_elsewhere(shard, request, content, target, stamp)
     sending = Sending(shard, shard.queue(target.queue_id), target, stamp, [content])
-    message_id, number = sending.send(content, None)
-    gone: tuple[Event, ...] = ()
+    original = None
     if operation.replaces:
+        original = _original(shard, source, request.queue, operation.replaces)
+    edited = None if original is None else original.edited(stamp)
+    message_id, number = sending.send(content, None, edited=edited)
+    gone: tuple[Event, ...] = ()
+    if original is not None:
         if sending.duplicates:
             raise InvalidParameterValue(
                 "The copy is a duplicate of a message that was sent already."
             )
-        lease = _original(shard, source, operation.replaces)
+        lease = original.lease
         waits = lease.sequence not in source.entries
         if waits and target.queue_id == source.queue_id:
             sending.withdraw(lease)
@@ -88,10 +95,8 @@ def _replace_elsewhere(
     if not operation.replaces:
         raise InvalidParameterValue("A copy that replaces nothing is sent to its own queue.")
     source = shard.queue(request.queue.queue_id)
-    lease = _original(shard, source, operation.replaces)
-    (message,) = shard.rows.messages(source.queue_id, [lease.sequence])
-    if message is None:
-        raise MessagesMissing(source.queue_id, lease.sequence)
+    original = _original(shard, source, request.queue, operation.replaces)
+    lease, edited = original.lease, original.edited(stamp)
     departures = Departures(shard, request.queue, stamp)
     if not departures.has_room:
         raise ServiceUnavailable
@@ -108,8 +113,10 @@ def _replace_elsewhere(
         content.sealed,
         group=content.group,
         level=content.level,
+        death=edited.death,
+        origin=edited.origin,
     )
-    departures.add(lease, message, target, copy)
+    departures.add(lease, original.message, target, copy)
     result = SendMessageResult(
         content.md5_of_message_body,
         message_id,
@@ -119,15 +126,36 @@ def _replace_elsewhere(
     return result, (*book.events(), *departures.events())
 
 
-def _original(shard: ShardState, queue: QueueState, sequence: int) -> Lease:
-    """The lease of a visible message, or a placeholder that locates its rows."""
+class _Original(NamedTuple):
+    """A visible message; `lease` locates its rows, `history` has its receives."""
+
+    message: StoredMessage
+    lease: Lease
+    history: Lease
+
+    def edited(self, stamp: Stamp) -> StoredMessage:
+        """The message, with the origin that the copy in its place has."""
+        return after_edit(self.message, self.history, stamp.now_ms)
+
+
+def _original(
+    shard: ShardState, queue: QueueState, definition: QueueDefinition, sequence: int
+) -> _Original:
+    """Raises InvalidParameterValue for a message that is not visible, MessagesMissing,
+    DamagedRecord."""
     entry = queue.entries.get(sequence)
-    if entry is not None and not entry.hidden:
-        return entry.lease
     found = shard.rows.unless_quarantined(queue, [sequence]) if entry is None else []
-    if not found:
+    if entry is not None and not entry.hidden:
+        (message,) = shard.rows.messages(queue.queue_id, [sequence])
+        if message is None:
+            raise MessagesMissing(queue.queue_id, sequence)
+    elif found:
+        message = found[0][1]
+    else:
         raise InvalidParameterValue(f"Message {sequence} is in flight or does not exist.")
-    return no_lease(*found[0])
+    lease = no_lease(sequence, message) if entry is None else entry.lease
+    history = order_of(definition.settings).lease_of(shard.rows, queue, sequence, message)
+    return _Original(message, lease, history)
 
 
 OPERATIONS: Operations = {

@@ -230,10 +230,17 @@ class Sending:
             digests = [part.deduplication for part in parts if isinstance(part, Content)]
             self._known = shard.rows.remembered(queue.queue_id, digests, stamp.now_ms)
 
-    def send(self, content: Content, delay_s: int | None, accepted_as: str | None = None) -> _Sent:
+    def send(
+        self,
+        content: Content,
+        delay_s: int | None,
+        accepted_as: str | None = None,
+        edited: StoredMessage | None = None,
+    ) -> _Sent:
         """Append a message, or return the original of a duplicate. One that a transaction accepted
-        before, under this MessageId, meets no limit. Raises DamagedRecord, OverLimit."""
-        if self._plain and not (content.group or delay_s or content.deliver_at_ms):
+        before, under this MessageId, meets no limit. One in place of an `edited` message has that
+        one's origin. Raises DamagedRecord, OverLimit."""
+        if self._plain and not (content.group or delay_s or content.deliver_at_ms or edited):
             stamp, message_id = self._stamp, accepted_as or self._stamp.message_id()
             self._waiting.append(
                 StoredMessage(message_id, stamp.now_ms, content.size, content.data, content.sealed)
@@ -270,6 +277,8 @@ class Sending:
             expires_ms=self._expires_ms(content, due_ms),
             level=joining_level(self._settings.own_tags, content.level),
             sender_ms=sender_ms,
+            death=None if edited is None else edited.death,
+            origin=None if edited is None else edited.origin,
         )
         if due_ms is None:
             sequence = self._queue.next_sequence + len(self._waiting)

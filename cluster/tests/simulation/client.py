@@ -310,6 +310,7 @@ class Client:
                 tuple(each.delivery.name for each in held),
                 message.death.cause if message.death else "",
                 message.death.at_ms if message.death else 0,
+                message.origin.message_id if message.origin else message.message_id,
             )
             self._history.deliveries.append(delivery)
             held.append(

@@ -7,7 +7,7 @@ import pytest
 
 from cluster.tests.simulation.planting import Plant
 from visibility.contract.death import EXPIRED, Death
-from visibility.rules import dead_letters, on_delete
+from visibility.rules import dead_letters, move_steps, on_delete
 
 
 def forget_hops(patch: pytest.MonkeyPatch) -> None:
@@ -25,4 +25,14 @@ def tell_another_cause(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(on_delete, "QUEUE_DELETED", EXPIRED)
 
 
-PLANTS: tuple[Plant, ...] = (forget_hops, take_what_is_in_flight, tell_another_cause)
+def forget_first_ids(patch: pytest.MonkeyPatch) -> None:
+    """A redriven message does not know what it was at first."""
+    patch.setattr(move_steps, "after_redrive", lambda message, lease, edited_at_ms: None)
+
+
+PLANTS: tuple[Plant, ...] = (
+    forget_hops,
+    take_what_is_in_flight,
+    tell_another_cause,
+    forget_first_ids,
+)

@@ -6,7 +6,7 @@ import { ArchivedFilter } from "./archived_filter.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, field, fill, link, pickAll, queueLink, row, table } from "./dom.js";
 import { bytes, count, instant, nameOf } from "./format.js";
-import { attributesOf, bodyOf } from "./message.js";
+import { attributesOf, bodyOf, receivesText } from "./message.js";
 import { needed, resource } from "./resource.js";
 
 const PICKED_MAX = 100;
@@ -191,8 +191,10 @@ function properties(message) {
   return [
     ["Message id", message.message_id],
     ["Left the queue", `${message.reason}, ${instant(message.removed_at_ms)}`],
+    ["First id", message.origin?.message_id],
+    ["First sent", instant(message.origin?.sent_at_ms)],
     ["Sent", instant(message.sent_at_ms)],
-    ["Receives", count(message.receive_count)],
+    ["Receives", receivesText(message)],
     ["First received", instant(message.first_received_at_ms)],
     ["Dead letter of", nameOf(message.source_arn)],
     ["Cause", message.cause && `${message.cause}, ${instant(message.died_at_ms)}`],

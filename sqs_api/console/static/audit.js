@@ -1,21 +1,21 @@
-// The audit log of all hosts: who changed what, read bodies, or was refused.
+// The audit log of all hosts: who changed what, read bodies, or was refused. A line a call.
 
-import { enter, isNextPage, keep } from "./address.js";
-import { get } from "./api.js";
+import { addressOf, enter, isNextPage, keep } from "./address.js";
+import { caller, get } from "./api.js";
 import { readAudit } from "./commands.js";
-import { button, command, el, field, fill, row, table } from "./dom.js";
-import { nameOf } from "./format.js";
+import { button, command, el, facts, field, fill, link, row, table } from "./dom.js";
+import { count, nameOf } from "./format.js";
 import { resource } from "./resource.js";
 
 const COLUMNS = [
   ["Time (UTC)", "name"],
   ["Who", ""],
-  ["Action", ""],
+  ["Call", ""],
   ["Queue", ""],
-  ["Outcome", ""],
-  ["From", "wide"],
-  ["Details", "wide"],
+  ["What", "wide"],
+  ["", ""],
 ];
+const REDRIVERS = [["Day (UTC)", "name"], ["Who", ""], ["Redrives", "number"], ["Messages moved", "number"]];
 const FIELDS = [
   ["since", "Since (UTC)", "datetime-local"],
   ["until", "Until (UTC)", "datetime-local"],
@@ -23,6 +23,12 @@ const FIELDS = [
   ["action", "Part of the action", "search"],
   ["queue", "Queue", "text"],
 ];
+const DAY_MS = 86400000;
+/** Redrives are counted by day for this time before now, or before the end that is asked for. */
+const DAYS = 7;
+/** Details that only tell calls apart: they are behind a fold. */
+const IDS = ["request_id", "session", "sequences", "messages_read", "sequence", "sent", "handle", "access_key_id", "source_ip", "host"];
+const SHOWN_MAX = 80;
 
 export async function showAudit({ view, query, signal, fail }) {
   const inputs = FIELDS.map(([name, label, type]) => [name, label,
@@ -32,6 +38,9 @@ export async function showAudit({ view, query, signal, fail }) {
   let before = query.get("before") ?? ""; // a page's token
   let shown = conditions();
   const list = resource({ what: "The audit log", ask, show, signal, fail });
+  const redrives = resource({ what: "The redrives", ask: askRedrives, show: showRedrivers, signal, fail });
+  const { may } = await caller();
+  const seesRedrives = may.includes("holdfast:ListQueues");
 
   function conditions() {
     const given = inputs.map(([name, , input]) => [name, input.value.trim()]);
@@ -41,9 +50,12 @@ export async function showAudit({ view, query, signal, fail }) {
 
   async function ask(mine) {
     const { since, until, ...others } = shown;
-    const at = (text) => text && Date.parse(`${text}Z`);
     const times = { ...(since && { since_ms: at(since) }), ...(until && { until_ms: at(until) }) };
     return get("audit", { ...others, ...times, before }, mine);
+  }
+
+  function askRedrives(mine) {
+    return get("redrives", daysOf(shown, Date.now()), mine);
   }
 
   function show({ entries, missing, next }) {
@@ -65,11 +77,19 @@ export async function showAudit({ view, query, signal, fail }) {
     ];
   }
 
+  function showRedrivers({ by_day: days }) {
+    const found = days.filter(({ who }) => !shown.user || nameOfCaller(who) === shown.user);
+    return el("details", { class: "filter", "data-key": "redrives" },
+      el("summary", {}, summaryOf(found)),
+      found.length > 0 && table(REDRIVERS, found.map(redriverRow), "Redrives by user and day"),
+      link("All redrives", "#/redrives"));
+  }
+
   function begin() {
     before = "";
     shown = conditions();
     keep("/audit", shown, {});
-    return list.ask();
+    return Promise.all([list.ask(), seesRedrives && redrives.ask()]);
   }
 
   function search(event) {
@@ -84,8 +104,38 @@ export async function showAudit({ view, query, signal, fail }) {
     field("Refused calls only", denied),
     el("button", { type: "submit", class: "main" }, "Search"),
   );
-  fill(view, el("h1", {}, "Audit log"), form, list.place);
-  await list.read();
+  fill(view, el("h1", {}, "Audit log"), form, seesRedrives && redrives.place, list.place);
+  await Promise.all([list.read(), seesRedrives && redrives.read()]);
+}
+
+function at(text) {
+  return Date.parse(`${text}Z`);
+}
+
+/** The days of which redrives are counted, whole ones in UTC unless times are asked for. */
+export function daysOf({ since = "", until = "" }, nowMs) {
+  const untilMs = until ? at(until) : (Math.floor(nowMs / DAY_MS) + 1) * DAY_MS;
+  return { since_ms: since ? at(since) : Math.max(0, untilMs - DAYS * DAY_MS), until_ms: untilMs };
+}
+
+function summaryOf(days) {
+  const sum = (/** @type {"redrives" | "moved"} */ name) => days.reduce((total, each) => total + each[name], 0);
+  const users = new Set(days.map(({ who }) => who)).size;
+  if (days.length === 0) return "No redrives in this time";
+  const redrives = sum("redrives");
+  return `${count(redrives)} ${redrives === 1 ? "redrive" : "redrives"} of ${count(sum("moved"))} messages by ${count(users)} ${users === 1 ? "user" : "users"}, by day`;
+}
+
+function nameOfCaller(arn) {
+  return nameOf(arn).replace(/^user\//, "") || "unsigned";
+}
+
+function redriverRow({ day_ms: dayMs, who, redrives, moved }) {
+  const day = new Date(dayMs).toISOString().slice(0, 10);
+  const user = nameOfCaller(who);
+  const lines = { since: `${day}T00:00`, until: `${day}T23:59`, ...(user !== "unsigned" && user !== "root" && { user }), action: "redrive" };
+  return row(REDRIVERS, [link(day, addressOf("/audit", lines)), user, count(redrives), count(moved)],
+    { "data-key": `${dayMs} ${who}` });
 }
 
 /** A caller on the service's machine; null for others. */
@@ -94,17 +144,34 @@ function localCaller(login, uid) {
   return uid === undefined ? null : `uid ${uid}`;
 }
 
+function textOf(value) {
+  return typeof value === "string" ? value : JSON.stringify(value);
+}
+
+/** What a call asked for in a few words, and all that is known of it. */
+export function detailsOf({ details, access_key_id, source_ip, host }) {
+  const { uid: _, ...told } = details;
+  const all = Object.entries({ ...told, access_key_id, source_ip, host }).filter(([, value]) => value !== null && value !== undefined);
+  const brief = all.filter(([name]) => !IDS.includes(name)).map(([name, value]) => `${name} ${textOf(value)}`);
+  const many = ["sequences", "messages_read"].filter((name) => Array.isArray(details[name]))
+    .map((name) => `${count(details[name].length)} ${name === "sequences" ? "messages" : "messages read"}`);
+  const text = [...many, ...brief].join(", ");
+  return { brief: text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)} …` : text, all };
+}
+
 function entryRow(entry) {
-  const { request_id: _, uid, ...details } = entry.details;
-  const told = Object.entries(details).map(([name, value]) =>
-    `${name}=${typeof value === "string" ? value : JSON.stringify(value)}`);
+  const { brief, all } = detailsOf(entry);
   return row(COLUMNS, [
     entry.time.slice(0, 19).replace("T", " "),
-    entry.user ?? localCaller(entry.login, uid) ?? entry.access_key_id ?? "",
-    entry.action,
+    entry.user ?? localCaller(entry.login, entry.details.uid) ?? entry.access_key_id ?? "",
+    [
+      entry.action.replace(/^holdfast:/, ""),
+      entry.denied && [" ", el("strong", { class: "urgent" }, `denied: ${entry.outcome}`)],
+      !entry.denied && entry.outcome && entry.outcome !== "ok" && [" ", el("span", { class: "urgent" }, entry.outcome)],
+    ],
     nameOf((entry.queue ?? "").replaceAll("/", ":")),
-    entry.denied ? el("strong", { class: "urgent" }, `denied: ${entry.outcome}`) : entry.outcome ?? "",
-    [entry.source_ip, entry.host].filter(Boolean).join(", "),
-    told.join(", "),
-  ]);
+    el("span", { class: "brief" }, brief),
+    all.length > 0 && el("details", { class: "fold" }, el("summary", {}, "Ids"),
+      facts(all.map(([name, value]) => [name, textOf(value)]))),
+  ], { "data-key": `${entry.time} ${entry.host} ${entry.details.request_id ?? ""} ${entry.action}` });
 }

@@ -7,19 +7,28 @@ import { button, command, el, facts, fill, link, notice, queueLink } from "./dom
 import { bytes, count, instant, nameOf, pretty, span } from "./format.js";
 import { resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
+import { timelineOf } from "./timeline.js";
 
 export async function showMessage({ view, parts: [name, sequence], query, signal, fail }) {
   const path = ofQueue(name, "/messages/{sequence}", sequence);
   const due = query.get("due_ms");
   const ask = (mine) => Promise.all([get(ofQueue(name), {}, mine), get(path, { due_ms: due }, mine)]);
   const shown = resource({ what: "The message", ask, show, signal, fail });
+  const timeline = resource({
+    what: "The timeline",
+    ask: (mine) => get(ofQueue(name, "/messages/{sequence}/timeline", sequence), { due_ms: due }, mine),
+    show: (told) => timelineOf(name, told),
+    signal,
+    fail,
+  });
+  const again = () => Promise.all([shown.read(), timeline.read()]);
   /** @type {HTMLElement | null} */
   let body = null;
 
   function show([queue, message]) {
     body ??= el("div", { "data-key": "body" }, bodyOf(message)); // it stays as it was sent
     return [
-      actions(queue, message, shown.read, fail),
+      actions(queue, message, again, fail),
       facts(properties(queue, message)),
       body,
       attributesOf(message),
@@ -27,8 +36,8 @@ export async function showMessage({ view, parts: [name, sequence], query, signal
     ];
   }
 
-  fill(view, el("h1", {}, "Message in ", link(name, `#/queues/${name}`)), shown.place);
-  await shown.read();
+  fill(view, el("h1", {}, "Message in ", link(name, `#/queues/${name}`)), shown.place, timeline.place);
+  await again();
 }
 
 function actions(queue, message, again, fail) {
@@ -53,6 +62,8 @@ function properties(queue, message) {
   const source = nameOf(message.source_arn);
   return [
     ["Message id", message.message_id],
+    ["Earlier ids", message.origin?.earlier_ids.join(", ")],
+    ["First sent", instant(message.origin?.sent_at_ms)],
     ["State", message.state + (message.due_ms ? `, until ${instant(message.due_ms)}` : "")],
     ["Owner", message.hold?.owner],
     ["Reference", message.hold?.reference],
@@ -60,7 +71,7 @@ function properties(queue, message) {
     ["Sent", instant(message.sent_at_ms)],
     ["Lost in", `${left > 0 ? span(left) : "a moment"}, ${instant(message.expires_at_ms)}`],
     ["Priority", message.priority?.toString()],
-    ["Receives", count(message.receive_count)],
+    ["Receives", receivesText(message)],
     ["First received", instant(message.first_received_at_ms)],
     ["Last received here", instant(message.last_received_at_ms)],
     ["Dead letter of", source && queueLink(source, queue.sources.includes(source) && !queue.hidden.includes(source))],
@@ -73,6 +84,12 @@ function properties(queue, message) {
     ["Sender", message.sender_id],
     ["Trace header", message.trace_header],
   ];
+}
+
+/** The receives, with those before a redrive or an edit. */
+export function receivesText({ receive_count: own, origin }) {
+  const before = origin?.receive_count ?? 0;
+  return before > 0 ? `${count(own)}, and ${count(before)} before its last redrive or edit` : count(own);
 }
 
 export function bodyOf(message) {

@@ -1,6 +1,6 @@
 // The message browser: it receives nothing, so no count rises and no message is hidden.
 
-import { enter, isNextPage, keep } from "./address.js";
+import { addressOf, enter, isNextPage, keep } from "./address.js";
 import { get, needs, ofQueue } from "./api.js";
 import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
@@ -117,7 +117,7 @@ export async function showMessages(screen) {
       matchingOf(page.asked),
       found.length
         ? table(columns(found), found.map(messageRow), "Messages")
-        : el("p", { class: "empty" }, page.next ? "Nothing so far." : "No message matches."),
+        : el("p", { class: "empty" }, page.next ? "Nothing so far." : ["No message matches.", elsewhere(page.asked)]),
       el(
         "p",
         { class: "actions" },
@@ -127,6 +127,14 @@ export async function showMessages(screen) {
       ),
       command(commands.browse(name, page.asked)),
     ];
+  }
+
+  /** Queues to which a redrive, its undo or a death takes a message: its id finds it there, too. */
+  function elsewhere({ id }) {
+    const names = [...queue.sources, queue.dead_letter_queue?.name].filter(Boolean);
+    if (!id || names.length === 0) return null;
+    return [" It may have moved: look in ", names.slice(0, 5).map((each, at) =>
+      [at > 0 && ", ", link(each, addressOf(`/queues/${each}/messages`, { id }))]), "."];
   }
 
   function columns(messages) {

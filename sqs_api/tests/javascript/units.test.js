@@ -11,6 +11,7 @@ const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
 const { encoded, queryOf, signedHeaders } = await import("./static/signing.js");
 const { patchIn, patchOf } = await import("./static/edit.js");
+const { eventText, timeText } = await import("./static/timeline.js");
 const commands = await import("./static/commands.js");
 
 function cases(name, of, table) {
@@ -33,6 +34,28 @@ cases("pretty", pretty, [
   ['{"n":1.00,"s":"a:{,}","l":[1,{}]}', '{\n  "n": 1.00,\n  "s": "a:{,}",\n  "l": [\n    1,\n    {}\n  ]\n}'],
 ]);
 cases("encoded", encoded, [["a b/c*'(é)!", "a%20b%2Fc%2A%27%28%C3%A9%29%21"], ["~._-", "~._-"]]);
+
+const HOUR = 3600000;
+cases("eventText", eventText, [
+  [{ what: "received", count: 1, until_ms: 0 }, "Received once"],
+  [{ what: "received", count: 4, until_ms: 1700000000000 }, "Received 4 times, hidden until 2023-11-14 22:13:20 UTC"],
+  [{ what: "died", text: "expired", queue: "jobs" }, "Became a dead letter of jobs: expired"],
+  [{ what: "redriven", by: "ann", queue: "dead", text: "fixed" }, "Redriven from dead by ann: fixed"],
+  [{ what: "redriven", by: null, queue: null, text: null }, "Redriven, by whom is not known"],
+  [{ what: "undone", by: "ann" }, "Brought back by an undo of ann"],
+  [{ what: "held", by: "ann", text: null }, "Held by ann"],
+  [{ what: "noted", by: "ann", text: "Anything" }, "Anything by ann"],
+]);
+cases("timeText", (entry) => timeText(entry, HOUR), [
+  [{ what: "sent", at_ms: HOUR }, "1970-01-01 01:00:00 UTC"],
+  [{ what: "redriven", at_ms: 0 }, "time not kept"],
+  [{ what: "received", at_ms: 0, first_ms: 0, count: 2 }, "times not kept"],
+  [{ what: "received", at_ms: 0, first_ms: HOUR, count: 2 }, "first 1970-01-01 01:00:00 UTC"],
+  [{ what: "received", at_ms: HOUR, first_ms: HOUR, count: 1 }, "1970-01-01 01:00:00 UTC"],
+  [{ what: "received", at_ms: 2 * HOUR, first_ms: HOUR, count: 2 },
+    "first 1970-01-01 01:00:00 UTC, last 1970-01-01 02:00:00 UTC"],
+  [{ what: "lost", at_ms: 2 * HOUR }, "in 1h, 1970-01-01 02:00:00 UTC"],
+]);
 
 test("a pretty body means what the body means", () => {
   const body = { text: 'quote " and \\ and \n', deep: [[[]], { a: { b: [true, null, -1.5e3] } }] };
