@@ -15,6 +15,7 @@ from sqs_api.cloudwatch.metric_statistics import HOUR_S, Datapoint, Window
 from sqs_api.cloudwatch.metric_table import FIRST_RECEIVE_MS, FIRST_RECEIVES, GAUGES, MOVED_IN
 from sqs_api.cloudwatch.series import HOURS_KEPT, MINUTES_KEPT
 from sqs_api.operators.dead_letter_answers import DeadLetterListing, listed_dead_letters
+from sqs_api.operators.mark_answers import ShownMark, events_since
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.queue_answers import SortedListing, listed_queues
 from visibility.contract.errors import InvalidParameterValue
@@ -74,11 +75,13 @@ class Series(TypedDict):
 
 
 class History(TypedDict):
-    """The series of a queue; each point is of `period_s` seconds from `begin_s` on."""
+    """The series of a queue; each point is of `period_s` seconds from `begin_s` on. `marks` are
+    what happened in this time: marks such as deploys, and begins of the queue's redrives."""
 
     begin_s: int
     period_s: int
     series: Series
+    marks: list[ShownMark]
     is_complete: bool
 
 
@@ -88,6 +91,7 @@ async def show_history(context: OperatorContext, asked: Asked, past: Past) -> Hi
     queue = asked.queue(asked.parts[0])
     window = _asked_window(context, past)
     found = await context.charts.of((queue.account, queue.region, queue.name), window)
+    marks = await events_since(context, asked, queue, window.begin_s * 1000)
     begins = _begins(window)
     made_s = queue.created_at_ms // 1000
     shown = {
@@ -106,6 +110,7 @@ async def show_history(context: OperatorContext, asked: Asked, past: Past) -> Hi
         "begin_s": window.begin_s,
         "period_s": window.period_s,
         "series": cast(Series, series),
+        "marks": [each for each in marks if each["at_ms"] < window.end_s * 1000],
         "is_complete": found.is_complete,
     }
 
