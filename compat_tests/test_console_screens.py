@@ -155,7 +155,7 @@ def test_a_chart_shows_two_weeks_with_axes_and_the_values_below_the_pointer(
     legend = depth.locator(".legend")
     legend.get_by_text("visible 113").wait_for()
     rates = tab.page.get_by_role("figure").filter(has_text="Messages a second").locator(".legend")
-    scale = depth.locator(".scale text").all_inner_texts()
+    scale = depth.locator(".scale text").all_text_contents()
 
     assert "sent 2.0" in rates.inner_text(), "all charts show the same time"
     assert re.match(r"20\d\d-\d\d-\d\d \d\d:00 UTC", legend.inner_text())

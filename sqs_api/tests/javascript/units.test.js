@@ -61,7 +61,7 @@ test("a difference keeps the lines of both texts in order", () => {
 test("the top of an axis is a usual number that can be halved", () => {
   assert.deepEqual([0, 1, 2, 3, 7, 9.5, 11, 2034, 9_999].map((most) => topOf(most, "messages")),
     [2, 2, 2, 4, 8, 10, 15, 2_500, 10_000]);
-  assert.deepEqual([0, 0.3, 9.8, 101].map((most) => topOf(most, "messages/s")), [1, 0.3, 10, 150]);
+  assert.deepEqual([0, 0.35, 9.8, 101].map((most) => topOf(most, "messages/s")), [1, 0.4, 10, 150]);
   assert.deepEqual([0.242, 50, 61, 700, 86_401].map((most) => topOf(most, "time")), [0.25, 60, 120, 1200, 172_800]);
 });
 
