@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from compat_tests.console_world import make_dead_letters, sqs, tab_of
-from compat_tests.node_process import NodeProcess
+from compat_tests.node_process import NodeProcess, run_command
 
 pytestmark = pytest.mark.slow
 
@@ -114,9 +118,105 @@ def test_charts_have_a_text_and_a_table_of_their_numbers(browser: Any, opened: N
     newest = tab.page.get_by_role("region", name="Numbers of the charts").locator("tbody tr").first
 
     assert newest.locator("td").nth(1).inner_text() == "3"
-    with tab.page.expect_response(lambda each: "hours=48" in each.url):
-        tab.page.get_by_role("combobox").select_option("2 days")
+    with tab.page.expect_response(lambda each: "hours=168&period_s=1800" in each.url):
+        tab.press("1 week")
     assert tab.page.locator("svg.plot path").count() == 8
+    assert "range=1w" in tab.page.url
+    assert tab.faults == []
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
+    """A service with two weeks of history of the queue `busy`, which is older than its folder."""
+    folder = tmp_path_factory.mktemp("measured")
+    options = ("--auth", "open")
+    node = NodeProcess(folder, *options, variables={"HOLDFAST_AWS_WAITS": "off"}).start()
+    sqs(node).create_queue(QueueName="busy")
+    node.stop()
+    filler = [sys.executable, "-m", "sqs_api.tests.filled_history", str(node.data), "busy"]
+    subprocess.run(filler, check=True, timeout=120)
+    yield node.start()
+    node.close()
+
+
+@pytest.mark.parametrize("width", [1440, 900, 390])
+def test_a_chart_shows_two_weeks_with_axes_and_the_values_below_the_pointer(
+    browser: Any, measured: NodeProcess, width: int
+) -> None:
+    tab = tab_of(
+        browser, measured, "/queues/busy?range=2w", viewport={"width": width, "height": 900}
+    )
+    depth = tab.page.get_by_role("figure").filter(has_text="Depth")
+    depth.get_by_role("img", name="at most 113 in this range").wait_for()
+    canvas = depth.get_by_role("group")
+    canvas.scroll_into_view_if_needed()
+    box = canvas.bounding_box()
+    tab.page.mouse.move(box["x"] + 2, box["y"] + 40)
+    legend = depth.locator(".legend")
+    legend.get_by_text("visible 113").wait_for()
+    rates = tab.page.get_by_role("figure").filter(has_text="Messages a second").locator(".legend")
+    scale = depth.locator(".scale text").all_text_contents()
+
+    assert "sent 2.0" in rates.inner_text(), "all charts show the same time"
+    assert re.match(r"20\d\d-\d\d-\d\d \d\d:00 UTC", legend.inner_text())
+    assert scale == ["150", "75", "0"]
+    assert 6 <= depth.locator(".times text").count() <= 8
+    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert tab.faults == []
+
+
+def test_a_chart_beside_that_of_the_week_before(browser: Any, measured: NodeProcess) -> None:
+    tab = tab_of(browser, measured, "/queues/busy?range=6h")
+    tab.page.get_by_label("Compare with the week before").check()
+    depth = tab.page.get_by_role("figure").filter(has_text="Depth")
+    depth.locator("path.before").first.wait_for()
+    depth.get_by_role("group").focus()
+    for _ in range(3):
+        tab.page.keyboard.press("ArrowLeft")
+    depth.get_by_text("visible 100 (107 a week before)").wait_for()
+    tab.page.reload()
+    depth.locator("path.before").first.wait_for()
+
+    assert "week=1" in tab.page.url
+    assert tab.faults == []
+
+
+def test_marks_and_redrives_are_lines_in_the_charts(browser: Any, measured: NodeProcess) -> None:
+    run_command("mark", "deploy 4711", "--url", measured.url)
+    tab = tab_of(browser, measured, "/queues/busy")
+    depth = tab.page.get_by_role("figure").filter(has_text="Depth")
+    depth.locator("line.mark").wait_for(state="attached")
+    depth.get_by_role("group").focus()
+    tab.page.keyboard.press("ArrowLeft")
+    said = depth.locator(".legend em")
+    for _ in range(3):  # it may be a minute ago by now
+        if said.count():
+            break
+        tab.page.keyboard.press("ArrowLeft")
+
+    assert said.inner_text() == "Mark deploy 4711, by root"
+    assert tab.page.locator(".marks").inner_text().startswith("Mark deploy 4711, by root")
+
+
+def test_a_range_that_is_pressed_again_and_again_over_a_slow_line_is_shown_once(
+    browser: Any, measured: NodeProcess
+) -> None:
+    tab = tab_of(browser, measured, "/queues/busy")
+    tab.page.get_by_role("img", name="Depth").wait_for()
+
+    def slowly(route: Any) -> None:
+        time.sleep(0.4)
+        route.continue_()
+
+    tab.page.route("**/history?*", slowly)
+    for name in ("1 week", "2 weeks", "1 day"):
+        tab.page.get_by_role("button", name=name, exact=True).dblclick()
+    tab.page.get_by_role(
+        "img", name="Depth: visible 0, in flight 0, delayed 0; at most 101"
+    ).wait_for()
+
+    assert "range=1d" in tab.page.url
+    assert tab.page.get_by_role("button", name="1 day").get_attribute("aria-pressed") == "true"
     assert tab.faults == []
 
 

@@ -112,6 +112,7 @@ class AdminSide:
             account=settings.account,
             actions=worker.queue_actions,
             history=worker.monitoring.reader,
+            charts=worker.monitoring.charts,
             arrivals=Arrivals(worker.monitoring.reader, clock.wall_s, clock.monotonic_s),
             archive=ArchivedMessages(settings.lake),
             user_admin=UserAdmin(owner.identities, worker.verifier.used),

@@ -21,11 +21,13 @@ from sqs_api.admin.backup_points import ClusterPoint, quiesce
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admission import AdminSide
 from sqs_api.archiving.service import archive_limits
+from sqs_api.cloudwatch.minute_store import MinuteStore
+from sqs_api.cloudwatch.recorder import Recorder
 from sqs_api.cluster_host import ClusterHost, open_cluster_host
 from sqs_api.failures.failure_index import counting
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.measures import Measures
-from sqs_api.gateway.usage_journal import Writer
+from sqs_api.gateway.usage_journal import ALONE, Writer
 from sqs_api.gateway_host import GatewayHost, open_gateway_host
 from sqs_api.http.server import Server
 from sqs_api.joined import join, own_cluster
@@ -53,6 +55,8 @@ from storage.engines.store_options import StoreOptions
 Host = SingleHost | WorkerHost | ClusterHost | GatewayHost
 _STOP_S = 10.0
 """Time that a stop waits for periodic work."""
+_RESERVES_FOR_HISTORY = 2.0
+"""Below this multiple of the disk reserve the history of queues is not stored."""
 _GC_THRESHOLDS = (50_000, 20, 100)
 """Start-up objects are frozen, and full collections are rare: they took up to 14 ms."""
 
@@ -145,6 +149,7 @@ async def _start(
                 Feature(parts={Marks: Marks(host.below(MARKS))}),
             ),
             measures=measures,
+            recorder=_recorder(settings, host, shards.disk),
         )
         serving = asyncio.Event()
         admin = AdminSide(
@@ -205,6 +210,19 @@ def _owner(
     if not host.place.number:
         serve_backups(host.questions, owner.backups)
     return owner
+
+
+def _recorder(settings: Settings, host: Host, disk: DiskSpace) -> Recorder | None:
+    """Stores the history of queues; each worker of a folder has a file, and its share of the
+    space."""
+    writer = (
+        Writer(host.place.number, host.place.workers) if isinstance(host, WorkerHost) else ALONE
+    )
+    if not settings.history_mib:
+        return None
+    name = f"history-w{writer.number}.sqlite" if writer.number else "history.sqlite"
+    store = MinuteStore(settings.data / name, (settings.history_mib << 20) // writer.total)
+    return Recorder(store, lambda: not disk.is_shorter_than(_RESERVES_FOR_HISTORY))
 
 
 def _manager(

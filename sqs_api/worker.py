@@ -21,6 +21,7 @@ from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.cloudwatch.monitoring import SERVICE as MONITORING
 from sqs_api.cloudwatch.monitoring import Monitoring
+from sqs_api.cloudwatch.recorder import Recorder
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import authentication
@@ -96,8 +97,9 @@ class Worker:
         *,
         features: Sequence[Feature],
         measures: Measures,
+        recorder: Recorder | None = None,
     ) -> None:
-        """`features` are those of other parts."""
+        """`features` are those of other parts; a `recorder` stores the history of queues."""
         settings, clock, entropy, opened = process
         self._shards = shards
         self._log = structlog.get_logger("worker")
@@ -125,7 +127,9 @@ class Worker:
             self.access,
             clock.wall_s,
             settings.metrics_queues_max,
+            recorder,
         )
+        opened.push_async_callback(self.monitoring.stop)
         rates = Rates(
             clock.monotonic_s,
             account_rate=settings.account_rate,

@@ -118,7 +118,7 @@ def _copy_files(source: Path, data: Path, done: Salvaged) -> None:
         except sqlite3.Error as error:
             if disk_refusal(error):
                 raise
-            if not file.name.startswith("usage"):
+            if not file.name.startswith(("usage", "history")):
                 raise SalvageRefused(
                     f"{file} is damaged, and nothing can be used without it: {error}. Restore a "
                     "backup"

@@ -2,8 +2,9 @@
 
 As on AWS, a queue has points while it is active: while it holds messages, and for six hours after
 the last of them or the last call that sent, received or deleted one. History is kept by name, so a
-purge or a queue that is made anew continues it. It begins with the process; of a cluster's hosts,
-the one that leads a queue has its states, and each the requests that it answered.
+purge or a queue that is made anew continues it. Of a cluster's hosts, the one that leads a queue
+has its states, and each the requests that it answered. A `Recorder` stores each minute of all
+queues; a start takes the last hours from it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from cluster.catalog.queue_view import QueueView
 from sqs_api.admin.queue_metrics import fullest
 from sqs_api.admin.queue_samples import QueueSample, QueueSamples
 from sqs_api.cloudwatch.metric_table import ACTIVE, GAUGES, KEPT_COUNTS
-from sqs_api.cloudwatch.series import HOURS_KEPT, Points, Series
+from sqs_api.cloudwatch.recorder import Recorder
+from sqs_api.cloudwatch.series import HOURS_KEPT, MINUTES_KEPT, Points, Series
+from sqs_api.cloudwatch.stored_hours import COLUMNS, Minutes, Values, values_of
+from sqs_api.periodic import in_slices
 from visibility.contract.model import QueueDefinition
 
 HISTORY_CHECK_S = 1.0
@@ -43,6 +47,10 @@ class _Kept:
         """True if the queue has points in a minute."""
         return self.active_minute >= minute - _ACTIVE_MINUTES
 
+    def add(self, metric: str, minute: int, value: float) -> None:
+        """Add a point, later than those of the metric before."""
+        self.series.setdefault(metric, Series()).add(minute, value)
+
 
 class _Counted(NamedTuple):
     """Counts of a queue by metric. A purge changes its id, not the time of its creation."""
@@ -62,12 +70,16 @@ class History:
         samples: QueueSamples,
         wall_s: Callable[[], float],
         queues_max: int,
+        recorder: Recorder | None = None,
     ) -> None:
-        """`queues_max`: number of queues with a history; the idlest gives way to a new one."""
+        """`queues_max`: number of queues with a history in memory; the idlest gives way to a new
+        one."""
         self._queues = queues
         self._samples = samples
         self._wall_s = wall_s
         self._queues_max = queues_max
+        self._recorder = recorder
+        self._is_restored = recorder is None
         self._minute = self.minute
         """The minute under way at the last look."""
         self._kept: dict[QueueName, _Kept] = {}
@@ -83,11 +95,24 @@ class History:
 
     async def look(self) -> None:
         """Take a sample once a minute is over; to be called each second."""
+        if not self._is_restored:
+            await self._restore()
         ended, now = self._minute, self.minute
         if now <= ended:
             self._minute = now  # the clock was set back
             return
+        await self._take(ended)
+        self._minute = now
+        self._forget(ended)
+
+    async def stop(self) -> None:
+        """Store the minute under way so far."""
+        await self._take(self._minute)
+
+    async def _take(self, ended: int) -> None:
+        """Record a minute of all queues."""
         counts: dict[QueueName, _Counted] = {}
+        stored: dict[QueueName, Values] = {}
         queues = list(self._queues)
         new = [queue for queue in queues if _name_of(queue) not in self._kept]
         passed_over = {queue.queue_id for queue in new} - self._fullest(new)
@@ -96,11 +121,27 @@ class History:
             name, counted = _name_of(queue), _counts(sample)
             counts[name] = _Counted(queue.queue_id, queue.created_at_ms, counted)
             if name in self._kept or sample.report.stored or any(counted):
-                self._record(ended, queue, sample)
+                values = self._values(queue, sample)
+                self._record(ended, name, values, is_led=sample.is_led)
+                if whole := values_of(values):
+                    stored[name] = whole
             if number % _SLICE == 0:
                 await asyncio.sleep(0)
-        self._before, self._minute = counts, now
-        self._forget(ended)
+        self._before = counts
+        if self._recorder is not None:
+            self._recorder.write(ended, stored)
+
+    async def _restore(self) -> None:
+        """Take the last hours of the queues that were active last from what is stored."""
+        self._is_restored = True
+        assert self._recorder is not None
+        begin = self._minute - MINUTES_KEPT + 1
+        names = await self._recorder.latest(begin // 60, self._queues_max)
+        async for some in in_slices(names, _SLICE):
+            for name, minutes in (await self._recorder.read(some, begin, self._minute)).items():
+                if minutes and name not in self._kept:
+                    self._kept[name] = _restored(minutes)
+                await asyncio.sleep(0)
 
     def _fullest(self, queues: list[QueueDefinition]) -> set[int]:
         return fullest(queues, self._samples.depths(), self._queues_max)
@@ -118,8 +159,9 @@ class History:
         samples = await self._samples.read(queues, detailed)
         return ((by_id[sample.queue_id], sample) for sample in samples)
 
-    def _record(self, minute: int, queue: QueueDefinition, sample: QueueSample) -> None:
-        name, values = _name_of(queue), self._values(queue, sample)
+    def _record(
+        self, minute: int, name: QueueName, values: dict[str, float], *, is_led: bool
+    ) -> None:
         kept = self._kept.get(name)
         if any(values.values()):
             kept = kept or self._make_room(name, minute)
@@ -127,11 +169,11 @@ class History:
                 kept.active_minute = minute
         if kept is None or not kept.is_active(minute):
             return
-        if sample.is_led:
-            values[ACTIVE] = 1.0
+        if is_led:
+            kept.add(ACTIVE, minute, 1.0)
         for metric, value in values.items():
             if value:
-                kept.series.setdefault(metric, Series()).add(minute, value)
+                kept.add(metric, minute, value)
 
     def _values(self, queue: QueueDefinition, sample: QueueSample) -> dict[str, float]:
         """The metrics of the minute that ends with the sample."""
@@ -217,6 +259,16 @@ class History:
                 if values.get(metric):
                     points = found[name].setdefault(metric, Points([], []))
                     points.minutes.append((self._minute, values[metric]))
+
+
+def _restored(minutes: Minutes) -> _Kept:
+    kept = _Kept()
+    for minute, values in sorted(minutes.items()):
+        kept.active_minute = minute
+        kept.add(ACTIVE, minute, 1.0)
+        for column, value in values.items():
+            kept.add(COLUMNS[column], minute, value)
+    return kept
 
 
 def _name_of(queue: QueueDefinition) -> QueueName:

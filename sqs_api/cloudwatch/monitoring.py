@@ -19,6 +19,7 @@ from auth.caller import Caller
 from cluster.catalog.queue_view import QueueView
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.queue_samples import QueueSamples
+from sqs_api.cloudwatch.charts import Charts
 from sqs_api.cloudwatch.history import HISTORY_CHECK_S, History
 from sqs_api.cloudwatch.metric_actions import (
     Found,
@@ -29,6 +30,7 @@ from sqs_api.cloudwatch.metric_actions import (
 )
 from sqs_api.cloudwatch.metric_statistics import Datapoint, Window, datapoints
 from sqs_api.cloudwatch.metric_table import SENT, SIZE
+from sqs_api.cloudwatch.recorder import Recorder
 from sqs_api.cloudwatch.requests import (
     REQUESTS,
     GetMetricData,
@@ -104,9 +106,13 @@ class Monitoring(OtherService):
         access: Access,
         wall_s: Callable[[], float],
         queues_max: int,
+        recorder: Recorder | None = None,
     ) -> None:
-        """`queues_max`: number of queues with a history."""
-        self._history = History(queues, samples, wall_s, queues_max)
+        """`queues_max`: number of queues with a history in memory; a `recorder` stores that of
+        all."""
+        self._history = History(queues, samples, wall_s, queues_max, recorder)
+        self._recorder = recorder
+        self.charts = Charts(self._history, recorder, hosts)
         self._hosts = hosts
         self._authenticate = authenticate
         self._access = access
@@ -117,6 +123,13 @@ class Monitoring(OtherService):
         self.feature = Feature(
             services=(self,), periodic=(Every(HISTORY_CHECK_S, self._history.look),)
         )
+
+    async def stop(self) -> None:
+        """Store what was measured up to now."""
+        if self._recorder is not None:
+            await self._recorder.written()
+            await self._history.stop()
+            await self._recorder.stop()
 
     def reader(self, account: str, region: str) -> HistoryReader:
         """Reads the queues of an account in a region."""

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import suppress
 from typing import Annotated, Literal, TypedDict
 
 import msgspec
@@ -16,10 +15,9 @@ from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import BROWSE_MESSAGES, QUEUE, Route
 from sqs_api.failures.failure_index import FAILURES, GroupReport, PartReport
 from sqs_api.operators.filter_fields import may_read
-from sqs_api.operators.mark_answers import ShownMark, shown_mark
+from sqs_api.operators.mark_answers import ShownMark, events_since
 from sqs_api.operators.operator_context import OperatorContext
-from sqs_api.operators.redrive_answers import tasks_of
-from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
+from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
 
 _SHOWN = 50
@@ -115,7 +113,7 @@ async def show_failures(
         "is_exact": len(reports) == len(parts) and all(each.is_exact for each in reports.values()),
         "begin_ms": begin_ms,
         "bar_ms": bar_ms,
-        "marks": await _marks(context, asked, queue, begin_ms),
+        "marks": await events_since(context, asked, queue, begin_ms),
     }
 
 
@@ -180,23 +178,6 @@ def _shown(
         "bars": bars,
         "sample": group.samples[0] if group.samples else None,
     }
-
-
-async def _marks(
-    context: OperatorContext, asked: Asked, queue: QueueDefinition, from_ms: int
-) -> list[ShownMark]:
-    """Events since then, the earliest first. Marks belong to the service's account; they
-    are left out while their record is away."""
-    found: list[ShownMark] = [
-        {"at_ms": task.started_at_ms, "kind": "redrive", "text": task.note, "by": task.started_by}
-        for task in await tasks_of(context, asked, queue)
-    ]
-    is_own = asked.is_trusted or asked.caller.account == context.account
-    with suppress(ServiceUnavailable):
-        found += map(shown_mark, await context.marks.latest() if is_own else ())
-    return sorted(
-        (each for each in found if each["at_ms"] >= from_ms), key=lambda each: each["at_ms"]
-    )
 
 
 ROUTES = (Route("GET", QUEUE + "/failures", BROWSE_MESSAGES, show_failures, "queues failures"),)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, TypedDict, cast
 
 import msgspec
@@ -12,11 +12,13 @@ from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import GET_QUEUE, LIST_QUEUES, QUEUE, Route
 from sqs_api.cloudwatch.metric_actions import Wanted
 from sqs_api.cloudwatch.metric_statistics import HOUR_S, Datapoint, Window
-from sqs_api.cloudwatch.metric_table import FIRST_RECEIVE_MS, FIRST_RECEIVES, GAUGES
+from sqs_api.cloudwatch.metric_table import FIRST_RECEIVE_MS, FIRST_RECEIVES, GAUGES, MOVED_IN
 from sqs_api.cloudwatch.series import HOURS_KEPT, MINUTES_KEPT
 from sqs_api.operators.dead_letter_answers import DeadLetterListing, listed_dead_letters
+from sqs_api.operators.mark_answers import ShownMark, events_since
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.queue_answers import SortedListing, listed_queues
+from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import QueueDefinition
 
 _MINUTE_S = 60
@@ -33,16 +35,28 @@ _METRICS = {
     "sent": "NumberOfMessagesSent",
     "received": "NumberOfMessagesReceived",
     "deleted": "NumberOfMessagesDeleted",
+    "moved_in": MOVED_IN,
 }
+_POINTS_MAX = 3_000
 _Hours = Annotated[int, Meta(ge=1, le=HOURS_KEPT)]
-_Points = dict[int, Datapoint]
-"""By the second at which their period begins."""
+_Seconds = Annotated[int, Meta(ge=0, le=1 << 40)]
+_Period = Annotated[int, Meta(ge=_MINUTE_S, le=24 * HOUR_S, multiple_of=_MINUTE_S)]
 
 
 class Past(msgspec.Struct):
-    """A length of time up to now."""
+    """A length of time up to now, or to another time."""
 
     hours: _Hours = 1
+    until_s: Annotated[
+        _Seconds | None, Meta(description="End of the range, in seconds since 1970; now if null.")
+    ] = None
+    period_s: Annotated[
+        _Period | None,
+        Meta(
+            description="Seconds of a point, a multiple of 60; by default 60 up to 6 hours, 3600 "
+            "above."
+        ),
+    ] = None
 
 
 class Series(TypedDict):
@@ -56,51 +70,65 @@ class Series(TypedDict):
     sent: list[float | None]
     received: list[float | None]
     deleted: list[float | None]
+    moved_in: list[float | None]
     send_to_receive_s: list[float | None]
 
 
 class History(TypedDict):
-    """The series of a queue; each point is of `period_s` seconds from `begin_s` on."""
+    """The series of a queue; each point is of `period_s` seconds from `begin_s` on. `marks` are
+    what happened in this time: marks such as deploys, and begins of the queue's redrives."""
 
     begin_s: int
     period_s: int
     series: Series
+    marks: list[ShownMark]
     is_complete: bool
 
 
 async def show_history(context: OperatorContext, asked: Asked, past: Past) -> History:
-    """Series of a queue for some hours up to now; a point is null where the queue was idle or the
-    service did not run."""
+    """Series of a queue for some hours; a point is null where the service did not run, or before
+    the queue was made. Raises InvalidParameterValue for more than 3,000 points."""
     queue = asked.queue(asked.parts[0])
-    window = _window(context, past.hours)
-    metrics = [*_METRICS.values(), FIRST_RECEIVES, FIRST_RECEIVE_MS]
-    wanted = {metric: Wanted(queue.name, metric, window) for metric in metrics}
-    found = await context.history(queue.account, queue.region).datapoints(wanted.values())
-    points = {metric: found.datapoints[each] for metric, each in wanted.items()}
+    window = _asked_window(context, past)
+    found = await context.charts.of((queue.account, queue.region, queue.name), window)
+    marks = await events_since(context, asked, queue, window.begin_s * 1000)
     begins = _begins(window)
+    made_s = queue.created_at_ms // 1000
+    shown = {
+        at_s for at_s in found.running if at_s in found.active or at_s + window.period_s > made_s
+    }
     series: dict[str, list[float | None]] = {}
     for name, metric in _METRICS.items():
-        values = {
-            at_s: point.greatest if metric in GAUGES else point.total / window.period_s
-            for at_s, point in points[metric].items()
-        }
-        series[name] = [values.get(at_s) for at_s in begins]
-    delays = _means(points[FIRST_RECEIVE_MS], points[FIRST_RECEIVES])
+        values = found.series[metric]
+        shares = 1 if metric in GAUGES else window.period_s
+        series[name] = [
+            values.get(at_s, 0.0) / shares if at_s in shown else None for at_s in begins
+        ]
+    delays = _means(found.series[FIRST_RECEIVE_MS], found.series[FIRST_RECEIVES])
     series["send_to_receive_s"] = [delays.get(at_s) for at_s in begins]
     return {
         "begin_s": window.begin_s,
         "period_s": window.period_s,
         "series": cast(Series, series),
+        "marks": [each for each in marks if each["at_ms"] < window.end_s * 1000],
         "is_complete": found.is_complete,
     }
 
 
-def _means(times_ms: _Points, messages: _Points) -> dict[int, float]:
+def _asked_window(context: OperatorContext, past: Past) -> Window:
+    """Whole periods, the one under way as the last. Raises InvalidParameterValue."""
+    period_s = past.period_s or (HOUR_S if past.hours * 60 > MINUTES_KEPT else _MINUTE_S)
+    until_s = context.wall_s() if past.until_s is None else past.until_s
+    window = _window_until(int(until_s), past.hours, period_s)
+    if (window.end_s - window.begin_s) // period_s > _POINTS_MAX:
+        raise InvalidParameterValue(f"There are more than {_POINTS_MAX} points.")
+    return window
+
+
+def _means(times_ms: Mapping[int, float], messages: Mapping[int, float]) -> dict[int, float]:
     """Seconds for each message, by the second at which the period begins."""
     return {
-        at_s: (times_ms[at_s].total if at_s in times_ms else 0.0) / point.total / 1000
-        for at_s, point in messages.items()
-        if point.total
+        at_s: times_ms.get(at_s, 0.0) / number / 1000 for at_s, number in messages.items() if number
     }
 
 
@@ -178,7 +206,11 @@ def _window(context: OperatorContext, hours: int, period_s: int = _MINUTE_S) -> 
     only."""
     if hours * 60 > MINUTES_KEPT:
         period_s = HOUR_S
-    end_s = (int(context.wall_s()) // period_s + 1) * period_s
+    return _window_until(int(context.wall_s()), hours, period_s)
+
+
+def _window_until(until_s: int, hours: int, period_s: int) -> Window:
+    end_s = (until_s // period_s + 1) * period_s
     return Window(end_s - hours * HOUR_S, end_s, period_s)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, TypedDict
 
 import msgspec
@@ -11,7 +12,9 @@ from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import ADD_MARK, Route
 from sqs_api.operators.marks import Mark
 from sqs_api.operators.operator_context import OperatorContext
-from visibility.contract.errors import InvalidParameterValue
+from sqs_api.operators.redrive_answers import tasks_of
+from visibility.contract.errors import InvalidParameterValue, ServiceUnavailable
+from visibility.contract.model import QueueDefinition
 
 _TEXT_MAX = 200
 
@@ -56,6 +59,31 @@ async def list_marks(context: OperatorContext, asked: Asked) -> list[ShownMark]:
 def shown_mark(mark: Mark) -> ShownMark:
     """A mark as JSON."""
     return {"at_ms": mark.at_ms, "kind": "mark", "text": mark.text, "by": mark.by}
+
+
+async def events_since(
+    context: OperatorContext, asked: Asked, queue: QueueDefinition, from_ms: int
+) -> list[ShownMark]:
+    """Marks, and begins of redrives of a queue, since a time, the earliest first. Marks belong to
+    the service's account. What is away is left out."""
+    found: list[ShownMark] = []
+    with suppress(ServiceUnavailable):
+        tasks = await tasks_of(context, asked, queue)
+        found += (
+            {
+                "at_ms": task.started_at_ms,
+                "kind": "redrive",
+                "text": task.note,
+                "by": task.started_by,
+            }
+            for task in tasks
+        )
+    is_own = asked.is_trusted or asked.caller.account == context.account
+    with suppress(ServiceUnavailable):
+        found += map(shown_mark, await context.marks.latest() if is_own else ())
+    return sorted(
+        (each for each in found if each["at_ms"] >= from_ms), key=lambda each: each["at_ms"]
+    )
 
 
 ROUTES = (

@@ -13,6 +13,7 @@ from sqs_api.admin.asked import Asked
 from sqs_api.admin.browser_sessions import BrowserSessions
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.archiving.lake_questions import ArchivedMessages
+from sqs_api.cloudwatch.charts import Charts
 from sqs_api.cloudwatch.metric_actions import Reader
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.payload import Payloads
@@ -45,6 +46,7 @@ class OperatorContext(NamedTuple):
     actions: QueueActions
     history: Callable[[str, str], Reader]
     """Reads the history of the queues of an account in a region."""
+    charts: Charts
     arrivals: Arrivals
     archive: ArchivedMessages
     user_admin: UserAdmin

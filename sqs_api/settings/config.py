@@ -300,6 +300,9 @@ class _ServiceSettings(BaseModel):
     16 MiB."""
     usage_days: Annotated[int, Field(ge=1)] = 400
     """Days for which `holdfast usage` knows what accounts did."""
+    history_mib: Annotated[int, Field(ge=0)] = 256
+    """Space for two weeks of charts in the data folder; above it, older hours get a point for ten
+    minutes, then go. 0: charts begin anew with each start."""
     metrics_queues_max: Annotated[int, Field(ge=0)] = 500
     """Queues with metrics of their own; the fullest ones, the others are summed up."""
     metrics: Audience = Audience.LOOPBACK

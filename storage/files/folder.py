@@ -15,6 +15,8 @@
     DATA/shard-0.log/    the log of shard 0 (storage/log/)
     DATA/usage.sqlite    usage by account; DATA/usage-*.journal has the latest
                          (sqs_api/gateway/usage.py)
+    DATA/history.sqlite  two weeks of the charts, DATA/history-w1.sqlite that of another worker
+                         (sqs_api/cloudwatch/minute_store.py)
 
 The number of shards is chosen when the folder is made; a start with more workers than shards adds
 some, which new queues use. A queue belongs to one of them; messages
@@ -43,7 +45,7 @@ _CHECKED = (3, 4)
 """Formats whose file has a checksum that this version knows."""
 _MAY_BE_THERE = re.compile(
     r"format(\.json)?\.new|format\.json\.copy"
-    r"|records\.lock|(records|catalog|keyring|identities|usage)\.sqlite(\.copy)?(\.new)?(-wal|-shm|-journal)?"
+    r"|records\.lock|(records|catalog|keyring|identities|usage|history(-w[0-9]+)?)\.sqlite(\.copy)?(\.new)?(-wal|-shm|-journal)?"
     r"|master\.key(\..*)?|audit\.log(\..*)?|backup-draft|lost\+found|worker-[0-9]+"
 )
 """Names allowed in a folder that becomes a data folder: files made beforehand, and leftovers of an

@@ -6,6 +6,7 @@ import * as commands from "./commands.js";
 import { button, command, el, link } from "./dom.js";
 import { ago, count, instant, span } from "./format.js";
 import { shape } from "./lines.js";
+import { markLines, shownMarks } from "./marks.js";
 import { Matching } from "./matching.js";
 import { resource } from "./resource.js";
 
@@ -141,20 +142,7 @@ function histogram({ bars, messages, first_ms: first, last_ms: last }, { begin_m
     const height = Math.max(2, (each / top) * (HEIGHT - 2));
     svg.append(shape("rect", { x: at * step, y: HEIGHT - height, width: step - 1, height }));
   });
-  for (const { at_ms: at, kind } of marks) {
-    const x = ((at - begin) / bar) * step;
-    if (x >= 0 && x <= WIDTH) svg.append(shape("line", { x1: x, x2: x, y1: 0, y2: HEIGHT, class: `mark ${kind}` }));
-  }
+  svg.append(...markLines(marks, (at) => ((at - begin) / bar) * step, WIDTH, HEIGHT));
   return el("figure", {}, svg, el("figcaption", { class: "hint span" },
     el("span", {}, ago(begin)), el("span", {}, "now")));
-}
-
-/** What the lines in the histograms are. */
-function shownMarks(marks) {
-  if (marks.length === 0) return null;
-  const shown = marks.toReversed().slice(0, 8).map(({ at_ms: at, kind, text, by }) =>
-    el("li", { "data-key": `${at} ${kind}` }, el("span", { class: `key ${kind}` }, kind === "redrive" ? "Redrive" : "Mark"), " ",
-      [text, by && `by ${by}`].filter(Boolean).join(", "), " ",
-      el("span", { class: "hint", title: instant(at) }, ago(at))));
-  return [el("h3", {}, "What happened meanwhile"), el("ul", { class: "marks" }, shown)];
 }

@@ -12,7 +12,7 @@ import { resource } from "./resource.js";
 const REFRESH_MS = 3000;
 const EDITS = ["sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue"];
 
-export async function showQueue({ view, parts: [name], signal, fail }) {
+export async function showQueue({ view, parts: [name], query, signal, fail }) {
   const history = new History();
   const past = el("div"); // failures and charts, which are read by themselves
   const rest = el("div");
@@ -30,7 +30,7 @@ export async function showQueue({ view, parts: [name], signal, fail }) {
   function show(queue) {
     if (past.childElementCount === 0) {
       if (showsFailures(queue)) inbox = failures(queue, signal, fail);
-      fill(past, inbox?.place, charts(name, signal, fail));
+      fill(past, inbox?.place, charts(name, query, signal, fail));
     }
     inbox?.changed((queue.visible ?? 0) + (queue.in_flight ?? 0) + (queue.delayed ?? 0));
     patch(rest, links(queue), settings(queue), command(...commands.showQueue(queue)));

@@ -9,6 +9,7 @@ const { bytes, count, delay, instant, nameOf, pretty, quoted, rate, span } = awa
 const { conditionsOf, filterText } = await import("./static/filters.js");
 const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
+const { RANGES, pointAt, ticksOf, topOf } = await import("./static/axes.js");
 const { encoded, queryOf, signedHeaders } = await import("./static/signing.js");
 const { patchIn, patchOf } = await import("./static/edit.js");
 const { eventText, timeText } = await import("./static/timeline.js");
@@ -78,6 +79,31 @@ test("a difference keeps the lines of both texts in order", () => {
   assert.deepEqual(found, [["same", "a"], ["gone", "b"], ["same", "c"], ["new", "d"]]);
   assert.equal(side("new"), before);
   assert.equal(side("gone"), after);
+});
+
+test("the top of an axis is a usual number that can be halved", () => {
+  assert.deepEqual([0, 1, 2, 3, 7, 9.5, 11, 2034, 9_999].map((most) => topOf(most, "messages")),
+    [2, 2, 2, 4, 8, 10, 15, 2_500, 10_000]);
+  assert.deepEqual([0, 0.35, 9.8, 101].map((most) => topOf(most, "messages/s")), [1, 0.4, 10, 150]);
+  assert.deepEqual([0.242, 50, 61, 700, 86_401].map((most) => topOf(most, "time")), [0.25, 60, 120, 1200, 172_800]);
+});
+
+test("times on an axis stand at whole hours, and midnight has its date", () => {
+  const begin = Date.UTC(2026, 10, 28, 22, 30) / 1000;
+  const ticks = ticksOf({ begin_s: begin, period_s: 60 }, 181, 3600);
+
+  assert.deepEqual(ticks, [[1 / 6, "23:00"], [0.5, "11-29"], [5 / 6, "01:00"]]);
+});
+
+test("each range has points enough, and not too many", () => {
+  for (const { hours, period, tick } of Object.values(RANGES)) {
+    assert.ok((hours * 3600) / period >= 60 && (hours * 3600) / period <= 360);
+    assert.ok((hours * 3600) / tick >= 4 && (hours * 3600) / tick <= 8);
+  }
+});
+
+test("the pointer is at the nearest point", () => {
+  assert.deepEqual([-0.1, 0, 0.49, 0.5, 1, 2].map((share) => pointAt(share, 3)), [0, 0, 1, 1, 2, 2]);
 });
 
 test("a line has gaps where nothing is known", () => {

@@ -1,0 +1,100 @@
+"""Recorder: writes the minutes of this process's queues to the data folder, in the background.
+
+Nobody waits for a write, and none is tried again: while the disk is short or refuses, minutes are
+missing from the file, and charts have the last hours from memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
+
+import structlog
+
+from cluster.catalog.catalog_records import QueueName
+from sqs_api.cloudwatch.minute_store import MinuteStore
+from sqs_api.cloudwatch.stored_hours import Minutes, Values
+
+_T = TypeVar("_T")
+_PAUSE_S = 0.02
+"""Between two steps of tidying, each of which takes a thread for some milliseconds."""
+_STEPS_MAX = 2_000
+"""Steps after one minute; the next minute goes on."""
+
+
+class Recorder:
+    """Belongs to the event loop's thread."""
+
+    def __init__(self, store: MinuteStore, has_space: Callable[[], bool]) -> None:
+        """Nothing is written without `has_space`."""
+        self._store = store
+        self._has_space = has_space
+        self._lock = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._stops = False
+        self._fails = False
+        self._log = structlog.get_logger("history")
+
+    def write(self, minute: int, values: Mapping[QueueName, Values]) -> None:
+        """Write a minute in the background; it is left out if the one before is not written yet."""
+        if self._stops or not self._has_space() or (self._task and not self._task.done()):
+            return
+        self._task = asyncio.create_task(self._write(minute, values))
+
+    async def written(self) -> None:
+        """Wait until the last minute is written, or left out."""
+        if self._task is not None:
+            await self._task
+
+    async def _write(self, minute: int, values: Mapping[QueueName, Values]) -> None:
+        await self._ask(lambda: self._store.write(minute, values), None)
+        for _ in range(_STEPS_MAX):
+            if not await self._ask(lambda: self._store.tidy(minute), default=False):
+                break
+            await asyncio.sleep(_PAUSE_S)
+            if self._stops:
+                break
+
+    async def read(
+        self, names: Sequence[QueueName], begin: int, end: int
+    ) -> dict[QueueName, Minutes]:
+        """By queue, the stored minutes from one to before another; none if they are unreadable."""
+        nothing: dict[QueueName, Minutes] = {name: {} for name in names}
+        return await self._ask(lambda: self._store.read(names, begin, end), nothing)
+
+    async def latest(self, since_hour: int, queues_max: int) -> list[QueueName]:
+        """See `MinuteStore.latest`."""
+        return await self._ask(lambda: self._store.latest(since_hour, queues_max), [])
+
+    async def _ask(self, work: Callable[[], _T], default: _T) -> _T:
+        """Do this in a thread, one at a time; a failure is logged once and gives the default."""
+        async with self._lock:
+            try:
+                found = await asyncio.to_thread(self._opened, work)
+            except (sqlite3.Error, OSError) as error:
+                if not self._fails:
+                    self._log.error("history_not_kept", error=str(error))
+                self._fails = True
+                return default
+            self._fails = False
+            return found
+
+    def _opened(self, work: Callable[[], _T]) -> _T:
+        if not self._store.is_open:
+            self._store.open()
+        try:
+            return work()
+        except sqlite3.OperationalError:
+            raise
+        except sqlite3.DatabaseError as error:
+            self._store.begin_anew(error)
+            return work()
+
+    async def stop(self) -> None:
+        """Finish what is being written, and close the file."""
+        self._stops = True
+        await self.written()
+        async with self._lock:
+            await asyncio.to_thread(self._store.close)
