@@ -13,7 +13,7 @@ from compat_tests.facade import Credentials, eventually
 from compat_tests.node_process import NodeProcess
 
 SENT = re.compile("Sent [0-9a-f]{8}-")
-"""Said by a screen once a message is sent. Before, it may say that one will be."""
+"""Words of a screen after a message was sent; before, it may say that one will be."""
 XSS = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
 
 

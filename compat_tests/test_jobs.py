@@ -17,6 +17,7 @@ from compat_tests.facade import counts, eventually, receive
 from compat_tests.lake_files import segments, waiting
 from compat_tests.node_process import NodeProcess, command, environment
 from compat_tests.test_archive import ATTRIBUTES, options, shown_attributes, used
+from spark_jobs.tests.processes import QUICK_JAVA
 
 pytestmark = pytest.mark.slow
 
@@ -32,8 +33,7 @@ def job(node: NodeProcess, *arguments: str) -> str:
         "AWS_ACCESS_KEY_ID": node.credentials.access_key_id,
         "AWS_SECRET_ACCESS_KEY": node.credentials.secret_access_key,
         "AWS_DEFAULT_REGION": node.credentials.region,
-        # Starts in half the time; long jobs would be slower.
-        "JDK_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "JDK_JAVA_OPTIONS": QUICK_JAVA,
     }
     done = subprocess.run(
         command("jobs", *arguments, "--data", str(node.data), "--master", "local[2,4]"),

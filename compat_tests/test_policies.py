@@ -386,7 +386,7 @@ class Sent:
             time.sleep(0.2)
         else:
             self.acknowledged.add(body)
-            time.sleep(0.02)
+            time.sleep(0.05)
 
 
 class OnceLoad(Load):
@@ -483,6 +483,7 @@ class FullLoad(Load):
         self.highest = max(self.highest, sum(self.world.counts(self.url)))
         assert self.highest <= self.most
         assert sum(self.world.counts(self.letters)) <= PARTS
+        time.sleep(0.05)
 
     def judge(self, kills: int) -> None:
         """The queue was full, never more, and all dead letters are somewhere."""

@@ -16,11 +16,11 @@ from compat_tests.node_process import NodeProcess
 from spark_jobs.archive.tasks import Small
 from spark_jobs.lib.spark import OpenSession, spark_session
 from spark_jobs.tests import faults
+from spark_jobs.tests.processes import QUICK_JAVA
 from spark_jobs.tests.services import ArchiveJob, FakeService
 from storage.lake.table import Lake
 
-# Starts in half the time; long jobs would be slower.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
+os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK_JAVA)
 # Executors have our modules without the tests.
 cloudpickle.register_pickle_by_value(faults)  # type: ignore[no-untyped-call]
 

@@ -17,6 +17,7 @@ from compat_tests.node_process import NodeProcess, environment
 from spark_jobs.replay.ledger import Ledger
 from spark_jobs.tests import replaying
 from spark_jobs.tests.archives import archived, write_archive
+from spark_jobs.tests.processes import QUICK_JAVA
 from storage.lake.table import Lake
 
 pytestmark = pytest.mark.slow
@@ -40,7 +41,7 @@ def start(node: NodeProcess, tmp_path: Path) -> Iterator[Callable[..., subproces
         "AWS_SECRET_ACCESS_KEY": node.credentials.secret_access_key,
         "AWS_DEFAULT_REGION": node.credentials.region,
         "AWS_ENDPOINT_URL": node.url,
-        "JDK_JAVA_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "JDK_JAVA_OPTIONS": QUICK_JAVA,
     }
 
     def start_module(module: str, *arguments: str) -> subprocess.Popen[str]:
