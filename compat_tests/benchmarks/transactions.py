@@ -1,9 +1,9 @@
 """The cost of transactions: `python -m compat_tests.benchmarks.transactions`.
 
 Starts a service of two shards, and sends two messages at a time in alternating bursts: as a batch,
-as a transaction in one shard, and as one over both shards. Shows the server's processor time and
-the latency of each call. The exit status is 1 if a transaction costs more than its bound beside a
-batch.
+as a transaction in one shard, and as one over both shards, each with a token of its own as SDKs
+send it. Shows the server's processor time and the latency of each call. The exit status is 1 if a
+transaction costs more than its bound beside a batch.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
+from uuid import uuid4
 
 import uvloop
 
@@ -30,6 +31,7 @@ ONE_SHARD_MAX, TWO_SHARDS_MAX = 1.5, 6.0
 """Processor time beside that of a batch."""
 _QUEUES = 8
 _BODY = "x" * 100
+_TOKEN = b"@token"
 
 
 class Way(NamedTuple):
@@ -38,6 +40,7 @@ class Way(NamedTuple):
     name: str
     action: str
     body: bytes
+    """_TOKEN in it is replaced by another one in each call."""
     most: float
     """The bound of its cost beside a batch."""
 
@@ -102,7 +105,8 @@ async def _two_queues(node: NodeProcess, connection: Connection) -> tuple[str, s
 def _ways(first: str, second: str) -> list[Way]:
     def transaction(*urls: str) -> bytes:
         sends = [{"Send": {"QueueUrl": url, "MessageBody": _BODY}} for url in urls]
-        return json.dumps({"TransactItems": sends}).encode()
+        asked = {"TransactItems": sends, "ClientRequestToken": _TOKEN.decode()}
+        return json.dumps(asked).encode()
 
     entries = [{"Id": str(number), "MessageBody": _BODY} for number in range(2)]
     batch = json.dumps({"QueueUrl": first, "Entries": entries}).encode()
@@ -120,7 +124,8 @@ async def _burst(way: Way, pid: int, connections: list[Connection], seconds: flo
 
     async def repeat(connection: Connection) -> None:
         while (begun := time.perf_counter()) < until:
-            await connection.call(way.action, way.body)
+            body = way.body.replace(_TOKEN, uuid4().hex.encode())
+            await connection.call(way.action, body)
             taken.append(time.perf_counter() - begun)
 
     before = read_cost(pid).processor_seconds
