@@ -79,7 +79,8 @@ class Transacting:
             )
         queue = entries[0].queue
         shard, queue = next(iter(of_deletes.items()), (queue.shard, queue))
-        for other in sorted(self._shards_of(queue) - {shard}):
+        others = self._shards_of(queue) - {shard} if queue.parts or queue.gone else ()
+        for other in sorted(others):
             question = FindTransaction(*token, queue.queue_id, queue.version)
             found = await self._ask(question, other, caller)
             if found is not None:

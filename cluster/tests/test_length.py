@@ -105,6 +105,15 @@ def test_messages_in_flight_count(suffix: str) -> None:
     assert limited.refuses("e")
 
 
+def test_messages_that_wait_for_their_retry_count() -> None:
+    limited = Limited({"max-messages": "2", "retry-min": "600"})
+    limited.send("a", "b")
+    limited.give_back(limited.taken(1, of=limited.queue)["a"])
+
+    assert limited.counts() == (1, 0, 1)
+    assert limited.refuses("c")
+
+
 def test_delayed_messages_count() -> None:
     limited = Limited({"max-messages": "2"})
     limited.send("a")

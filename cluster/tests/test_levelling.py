@@ -143,6 +143,17 @@ def test_a_message_that_an_operator_holds_has_no_slot() -> None:
     assert levelled.taken() == []
 
 
+def test_a_message_that_waits_for_its_retry_has_no_slot() -> None:
+    tags = {"holdfast:max-in-flight": "1", "holdfast:retry-min": "60"}
+    levelled = Levelled(tags, hidden_s=10)
+    levelled.send(2)
+    assert [receipt.sequence for receipt in levelled.taken()] == [1]
+    assert levelled.taken() == []
+    levelled.driver.pass_time(10_000)
+
+    assert [receipt.sequence for receipt in levelled.taken()] == [2]
+
+
 def test_a_restart_keeps_the_slots_taken() -> None:
     levelled = Levelled({"holdfast:max-in-flight": "2"})
     levelled.send(3)
@@ -318,6 +329,35 @@ def test_sends_are_refused_once_the_oldest_is_too_old(suffix: str) -> None:
         levelled.driver.submit(prepared.delete(levelled.queue, receipt))
 
     assert levelled.tried("new").refusal is None
+
+
+def test_what_nobody_may_receive_is_not_too_old() -> None:
+    levelled = Levelled({"holdfast:throttle-age": "60", "holdfast:retry-min": "600"})
+    levelled.send(2)
+    later = levelled.driver.now_ms + 500_000
+    levelled.driver.submit(prepared.send(levelled.queue, "scheduled", at_ms=later))
+    levelled.driver.submit(prepared.prepared(levelled.queue, HoldMessages([1])))
+    levelled.taken()  # the second one waits for its retry, the first one for its operator
+    levelled.driver.pass_time(300_000)
+
+    assert levelled.tried("new").refusal is None
+    levelled.driver.submit(prepared.prepared(levelled.queue, ReleaseMessages([1])))
+    assert isinstance(levelled.tried("newer").refusal, RequestThrottled)
+
+
+def test_what_comes_from_another_queue_is_not_refused() -> None:
+    source = prepared.queue_named("source", 2)
+    levelled = Levelled({"holdfast:throttle-depth": "1"})
+    levelled.driver.queues.define(source)
+    for body in "ab":
+        levelled.driver.submit(prepared.send(source, body))
+    levelled.send(1)
+    assert levelled.tried("full").refusal is not None
+
+    levelled.driver.submit(prepared.start_move_task(source, levelled.queue))
+    levelled.driver.pass_time(1_000)
+
+    assert levelled.counts() == QueueCounters(3, 0, 0)
 
 
 def test_the_same_request_gets_the_same_answer() -> None:

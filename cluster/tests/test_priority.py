@@ -231,6 +231,16 @@ def test_a_returned_message_of_the_highest_priority_uses_the_slots_for_it() -> N
     assert (low, ranked.taken()) == ([], {})
 
 
+def test_what_waits_for_its_retry_keeps_no_lower_one_waiting() -> None:
+    ranked = Ranked(STRICT | {"holdfast:retry-min": "10", "holdfast:retry-max": "10"})
+    ranked.send(("high", 9), ("low", 1), ("lower", 0))
+    ranked.give_back(ranked.taken(1)["high"])
+
+    assert list(ranked.taken(1)) == ["low"]
+    ranked.driver.pass_time(10_000)
+    assert list(ranked.taken()) == ["high", "lower"]
+
+
 def test_messages_from_before_the_tag_have_the_default_priority() -> None:
     ranked = Ranked({})
     ranked.send(("old", None), ("old too", None))

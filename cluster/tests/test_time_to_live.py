@@ -161,6 +161,21 @@ def test_a_message_that_comes_back_too_late_is_not_received() -> None:
 
 
 @FIFO
+def test_a_message_that_waits_for_its_retry_grows_older(suffix: str) -> None:
+    living = Living({"holdfast:ttl": "20", "holdfast:retry-min": "60"}, suffix, hidden_s=5)
+    living.send("a", "b", group="g")
+    assert len(living.leases()) == 2
+    living.send("c", group="h")
+    living.driver.pass_time(20_000)
+
+    assert living.received() == []
+    living.driver.pass_time(60_000)
+    assert living.received() == []
+    assert living.counts() == QueueCounters(0, 0, 0)
+    assert living.expiry_rows() == 0
+
+
+@FIFO
 def test_a_delayed_message_lives_from_its_delivery(suffix: str) -> None:
     living = Living({"holdfast:ttl": "10"}, suffix, delay_s=60)
     living.send("a")

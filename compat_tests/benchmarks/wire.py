@@ -105,7 +105,7 @@ class Signer:
             self._scope = f"{self._day}/{credentials.region}/sqs/aws4_request"
 
     def _start(self, action: str, access_key_id: str) -> tuple[bytes, str]:
-        target = f"AmazonSQS.{action}"
+        target = _target(action)
         canonical = (
             f"POST\n{self._path}\n\ncontent-type:{_CONTENT_TYPE}\nhost:{self._host}\n"
             f"x-amz-date:{self._stamp}\nx-amz-target:{target}\n\n{_SIGNED_HEADERS}\n"
@@ -122,8 +122,13 @@ class Signer:
             return f"POST / HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: {kind}\r\n"
         return (
             f"POST {self._path} HTTP/1.1\r\nHost: {self._host}\r\nContent-Type: {_CONTENT_TYPE}\r\n"
-            f"X-Amz-Target: AmazonSQS.{action}\r\n"
+            f"X-Amz-Target: {_target(action)}\r\n"
         )
+
+
+def _target(action: str) -> str:
+    """An action of another service than SQS is named with it."""
+    return action if "." in action else f"AmazonSQS.{action}"
 
 
 class Connection(asyncio.Protocol):

@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from functools import partial
 from math import ceil
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 import structlog
@@ -64,7 +64,7 @@ from visibility.state.waiters import Ticket
 
 
 class OtherRequest(NamedTuple):
-    """A request that SQS refused; header names are in lower case."""
+    """A request that is not SQS's; header names are in lower case."""
 
     method: bytes
     target: bytes
@@ -72,6 +72,8 @@ class OtherRequest(NamedTuple):
     body: bytes
     sender: Sender
     request_id: str
+    caller: Caller | None = None
+    """Who signed it, where the service's `targets` name it; else the service looks."""
 
 
 class OtherAnswer(NamedTuple):
@@ -90,6 +92,9 @@ class OtherAnswer(NamedTuple):
 
 class OtherService(Protocol):
     """Belongs to the event loop's thread."""
+
+    targets: ClassVar[frozenset[bytes]] = frozenset()
+    """Values of X-Amz-Target that are its own."""
 
     def answer(self, request: OtherRequest) -> Awaitable[OtherAnswer] | None:
         """The answer to come, which raises nothing; None if the request is not for this service."""
@@ -155,6 +160,7 @@ class Gateway:
         self._ids = 0
         self._counts = counts
         self._services, self._recheck_refusal = services, recheck_refusal
+        self._by_target = {target: each for each in services for target in each.targets}
         self.outstanding = 0
         """Requests that were begun and not answered yet."""
 
@@ -180,7 +186,9 @@ class Gateway:
             if self._recheck_refusal is not None and self._recheck_refusal.may_lift(refusal):
                 again = self._dispatch_again(refusal, exchange, given)
                 self._start_task(self._finish(exchange, again))
-            elif exchange.action is not None or not self._begin_other(exchange, given):
+            elif exchange.action is not None or not self._begin_other(
+                exchange, given, self._services
+            ):
                 self.refuse(exchange, refusal)
         except Exception:
             if exchange.action is None:
@@ -241,6 +249,10 @@ class Gateway:
             self._begin_second(now_s)
         try:
             caller = self._authenticate(method, target, headers, body, now_s)
+            other = self._by_target.get(headers.get(b"x-amz-target", b""))
+            if other is not None:
+                self._begin_other(exchange, given, (other,), caller)
+                return
             decoded = decode_request(method, target, headers, body)
         except MissingAuthenticationToken as unsigned:
             try:
@@ -322,10 +334,16 @@ class Gateway:
         ACTIONS[decoded.action].check(decoded.operation)
         return self._access.nobody_may(decoded.operation, client, headers)
 
-    def _begin_other(self, exchange: Exchange, given: _Given) -> bool:
-        """Hand a request that is not SQS's to the service that it is for, if there is one."""
-        request = OtherRequest(*given, exchange.client, exchange.request_id)
-        for service in self._services:
+    def _begin_other(
+        self,
+        exchange: Exchange,
+        given: _Given,
+        services: Sequence[OtherService],
+        caller: Caller | None = None,
+    ) -> bool:
+        """Hand a request that is not SQS's to the one of these services that it is for, if any."""
+        request = OtherRequest(*given, exchange.client, exchange.request_id, caller)
+        for service in services:
             answer = service.answer(request)
             if answer is not None:
                 self._start_task(self._answer_other(exchange, answer))

@@ -89,6 +89,8 @@ class _Canceled(TransactionCanceled):
 class Transactions(OtherService):
     """Belongs to the event loop's thread."""
 
+    targets = frozenset((_TARGET,))
+
     def __init__(
         self,
         authenticate: Authenticate,
@@ -136,7 +138,9 @@ class Transactions(OtherService):
     async def _done(self, request: OtherRequest) -> bytes:
         """The answer to an accepted transaction. Raises QueueError, AuthError."""
         method, target, headers, body, *_ = request
-        caller = self._authenticate(method, target, headers, body, self._clock.wall_s())
+        caller = request.caller
+        if caller is None:
+            caller = self._authenticate(method, target, headers, body, self._clock.wall_s())
         try:
             asked = _decode(body or b"{}")
         except UNREADABLE as failure:

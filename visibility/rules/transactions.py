@@ -252,7 +252,6 @@ class _Transaction:
         deletes = self._deletes.get(target.queue_id)
         for lease in () if deletes is None else deletes.deleted.values():
             sending.free(lease)
-        request = msgspec.structs.replace(self._request, queue=target)
         for place, content in zip(places, contents, strict=True):
             duplicates = sending.duplicates
             with _Refusing(self.reasons, place):
@@ -260,10 +259,14 @@ class _Transaction:
                 try:
                     self._sent[place] = sending.send(content, self._entries[place].delay_s)
                 except OverLimit:
-                    check_throttled(self._shard, request, self._stamp)  # worth another try
+                    self._check_throttled(target)  # worth another try
                     raise
                 if target.settings.own_tags and sending.duplicates == duplicates:
-                    check_throttled(self._shard, request, self._stamp)
+                    self._check_throttled(target)
+
+    def _check_throttled(self, target: QueueDefinition) -> None:
+        request = msgspec.structs.replace(self._request, queue=target)
+        check_throttled(self._shard, request, self._stamp)
 
     def _send_elsewhere(self, target: QueueDefinition, place: int) -> None:
         content = self._content(place)
