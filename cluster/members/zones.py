@@ -28,7 +28,7 @@ def crowded_zones(zones: Iterable[str]) -> dict[str, int]:
 
 
 def zone_problems(zones: Mapping[str, str]) -> list[str]:
-    """Advice to an operator about the zones of a cluster's hosts, by host."""
+    """The reasons why an operator should look at the zones of a cluster's hosts, by host."""
     if len(zones) < _ZONES_MATTER or not any(zones.values()):
         return []
     lines = [

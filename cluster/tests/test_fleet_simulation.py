@@ -8,12 +8,16 @@ replays one.
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
+from typing import Any
 
 import pytest
 
+from cluster.fleet import removing
+from cluster.fleet.emptying import Left, is_open, left_on
 from cluster.peers.forwarding import PeerRouter
 from cluster.tests.repeated import printed_digest
-from cluster.tests.simulation.cluster_run import fleet_shape, simulate
+from cluster.tests.simulation.cluster_run import fleet_shape, leaving_shape, simulate
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 10
 _AT_ONCE = 5
@@ -29,6 +33,32 @@ def test_history_is_one_that_sqs_may_have(first: int) -> None:
     for seed in range(first, min(first + _AT_ONCE, SEEDS)):
         findings = simulate(seed, fleet_shape(seed)).findings
         assert not findings, f"make simulate SEED={seed} ARGS=--fleet"
+
+
+@pytest.mark.parametrize("seed", range(max(2, SEEDS // 10)))
+def test_a_cluster_leaves_the_fleet_and_nothing_is_lost(seed: int) -> None:
+    """It is emptied amid faults and traffic, and its hosts are switched off for good."""
+    outcome = simulate(seed, leaving_shape(seed))
+    assert not outcome.findings
+    assert any(line.endswith("the cluster of shard 1 leaves") for line in outcome.lines)
+
+
+def test_a_cluster_that_leaves_with_messages_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: only open parts keep a cluster, and what its shards say counts nothing."""
+
+    def open_ones(view: Any, shards: Collection[int]) -> Left:
+        found = left_on(view, shards)
+        return found._replace(parts=[part for part in found.parts if is_open(part)])
+
+    monkeypatch.setattr(removing, "left_on", open_ones)
+    monkeypatch.setattr(removing, "_left", lambda found, leaving: "")
+    assert any(simulate(seed, leaving_shape(seed)).findings for seed in range(3))
+
+
+def test_the_manager_splits_fifo_queues_and_undoes_it() -> None:
+    lines = [line for seed in (1, 3) for line in simulate(seed, fleet_shape(seed)).lines]
+    assert any("the manager's split" in line for line in lines)
+    assert any("the manager's shrink" in line for line in lines)
 
 
 def test_a_seed_repeats_its_history() -> None:

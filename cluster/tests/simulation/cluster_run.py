@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Collection, Coroutine, Sequence
 from functools import partial
 from random import Random
+from string import ascii_uppercase
 from typing import Any, NamedTuple
 
 from cluster.peers.peer_settings import CheckpointSettings
@@ -20,9 +21,11 @@ from cluster.tests.simulation.cluster_simulation import ClusterSimulation
 from cluster.tests.simulation.disk_faults import DiskFaults, DiskShape, drawn_disks
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.fleet_world import Fleet, FleetSimulation
+from cluster.tests.simulation.leaving import Leaving
 from cluster.tests.simulation.queues import define_queues
 from cluster.tests.simulation.resizing import resize
 from cluster.tests.simulation.roles import (
+    Role,
     consume_alone,
     drawn_operator,
     drawn_parts,
@@ -72,6 +75,8 @@ class Shape(NamedTuple):
     """Messages are consumed and produced at once."""
     is_fleet: bool = False
     """Each shard is that of a cluster, and requests go through hosts of any."""
+    leaves: bool = False
+    """The last cluster of a fleet is emptied, and removed for good."""
 
     @property
     def without(self) -> tuple[str, ...]:
@@ -127,8 +132,11 @@ def simulate(
             roles += [resize] * shape.has_parts + [transact] * shape.has_transactions
             clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
+            after = _leave(simulation, chance, roles) if shape.leaves else _nothing()
             try:
-                loop.run_until_complete(_live(simulation, faults, damage, cuts, clients, seconds))
+                loop.run_until_complete(
+                    _live(simulation, faults, damage, cuts, clients, after, seconds)
+                )
             except (AssertionError, TimeoutError, ExceptionGroup) as error:
                 machine.violations.append(told(error))
             finally:
@@ -170,6 +178,12 @@ def fleet_shape(seed: int) -> Shape:
         has_transactions=drawn_transactions(seed),
         is_fleet=True,
     )
+
+
+def leaving_shape(seed: int) -> Shape:
+    """A fleet that one cluster of two leaves."""
+    shape = fleet_shape(seed)
+    return shape._replace(has_sole=False, has_operator=False, leaves=True)
 
 
 def _damage(seed: int, faults: Sequence[ShardFaults], disks: DiskShape | None) -> list[DiskFaults]:
@@ -220,6 +234,7 @@ async def _live(
     damage: Sequence[DiskFaults],
     cuts: Sequence[Fleet],
     clients: Coroutine[Any, Any, None],
+    after: Coroutine[Any, Any, None],
     seconds: float,
 ) -> None:
     clusters = simulation.clusters
@@ -227,6 +242,7 @@ async def _live(
         for cluster in clusters:
             cluster.start()
         working = asyncio.create_task(clients)
+        leaving = asyncio.create_task(after)
         troubles = [each.run(seconds) for each in faults] + [each.run(seconds) for each in damage]
         troubles += [each.run(seconds) for each in cuts]
         await asyncio.gather(*troubles)
@@ -236,17 +252,29 @@ async def _live(
             await each.cluster.until(each.has_healed, _PROGRESS_S)
         await _progress(simulation)
         await working
-        for cluster in clusters:
+        for cluster in simulation.staying:
             for host in cluster.hosts.values():
                 host.crash(is_power_loss=True)
                 host.start()
         await _progress(simulation)
+        await leaving
         await drain(simulation)
-        for cluster in clusters:
+        for cluster in simulation.staying:
             left = (DEPARTURE,) if cuts else (ARRIVAL, DEPARTURE)  # see cluster/FLEET.md
             await cluster.until(partial(_has_forgotten, cluster, left), _PROGRESS_S)
             await cluster.alike()
             _check(cluster)
+
+
+async def _nothing() -> None:
+    """No cluster leaves."""
+
+
+async def _leave(simulation: ClusterSimulation, random: Random, roles: Sequence[Role]) -> None:
+    """A cluster leaves, and clients go on."""
+    leaving = Leaving(simulation, Random(random.getrandbits(64)))
+    await leaving.remove(simulation.clusters[-1].number)
+    await work(simulation, random, roles, STEPS // 3, ascii_uppercase)
 
 
 def _has_forgotten(cluster: ShardCluster, tables: Collection[bytes]) -> bool:
@@ -267,7 +295,7 @@ def _end_faults(cluster: ShardCluster) -> None:
 
 async def _progress(simulation: ClusterSimulation) -> None:
     """A leader must be there soon."""
-    for cluster in simulation.clusters:
+    for cluster in simulation.staying:
         await cluster.until(lambda cluster=cluster: cluster.leading() is not None, _PROGRESS_S)  # type: ignore[misc]
 
 

@@ -45,6 +45,8 @@ class ClusterSimulation(Simulation):
         """Each of `clusters` is one shard, with hosts and faults of its own."""
         super().__init__(machine)
         self.clusters = clusters
+        self.gone: set[int] = set()
+        """Shards of clusters that have left."""
         for cluster in clusters:
             cluster.queues = machine.queues
             cluster.violations = machine.violations
@@ -61,9 +63,14 @@ class ClusterSimulation(Simulation):
         self._split = split_of(self, machine.queues, Random(machine.part_seed))
 
     @property
+    def staying(self) -> list[ShardCluster]:
+        """The clusters that have not left."""
+        return [each for each in self.clusters if each.number not in self.gone]
+
+    @property
     def is_moving(self) -> bool:
         """See Simulation."""
-        leaders = [cluster.leading() for cluster in self.clusters]
+        leaders = [cluster.leading() for cluster in self.staying]
         states = [state_of(leader.shard) for leader in leaders if leader is not None]
         return len(states) < len(leaders) or any(
             state.outbox.departures

@@ -66,7 +66,9 @@ class KnownParts(KnownQueues):
         self.kept = KeptQueues(0)
         self.purged_at_ms: dict[int, int] = {}
         self.removed_at_ms: dict[int, int] = {}
-        """See `QueueView`: no shard is removed."""
+        """See `QueueView`."""
+        self.draining: frozenset[int] = frozenset()
+        """Shards of clusters that are emptied, or have left."""
         self.before: dict[QueueName, list[tuple[float, QueueDefinition]]] = {}
         """Former definitions of queues that had parts, each with the time at which it ended."""
 
@@ -82,8 +84,8 @@ class KnownParts(KnownQueues):
         return self.queues.get(queue_id)
 
     def draining_shards(self) -> frozenset[int]:
-        """See `QueueView`: no cluster is emptied."""
-        return frozenset()
+        """See `QueueView`."""
+        return self.draining
 
     def when_caught_up(self, then: Callable[[], None]) -> None:
         """See `QueueView`; here it always shows everything."""

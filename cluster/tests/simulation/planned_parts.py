@@ -28,9 +28,12 @@ def planned_split(
 ) -> Change | None:
     """The change that the rules want of a queue whose open parts are all hot; None if they refuse
     it."""
-    clusters = {str(n): Cluster(str(n), (n,), _HOSTS) for n in range(shards)}
+    clusters = {
+        str(n): Cluster(str(n), (n,), _HOSTS, is_draining=n in view.draining) for n in range(shards)
+    }
     queues = QueuesOfCatalog(cast(Any, view))
-    fleet = Fleet(clusters, queues, len(readings), [str(queue.queue_id)])
+    own = [str(queue.queue_id)]
+    fleet = Fleet(clusters, queues, len(readings), own, find_on=lambda shards: own)
     history = LoadHistory()
     now_ms = 0
     for _ in range(_REPORTS):

@@ -44,11 +44,11 @@ class Resizer(Client):
         queue = self.queue(name)
         if len(queue.parts) + count > most:
             return
-        known = await self._known(queue)
+        known = await self.known(queue)
         if known is None:
             return
         machine = self.simulation.machine
-        shards = shards_for(queue, range(len(machine.shards)), count)
+        shards = shards_for(queue, self.shards, count)
         was_whole = not queue.parts
         change = machine.queues.replace if queue.settings.fifo else machine.queues.split
         try:
@@ -69,7 +69,7 @@ class Resizer(Client):
     async def plan(self, name: str) -> None:
         """Make the split that the manager wants of a queue, or undo the one that it made last."""
         queue = self.queue(name)
-        known = await self._known(queue)
+        known = await self.known(queue)
         if known is None:
             return
         machine = self.simulation.machine
@@ -90,7 +90,7 @@ class Resizer(Client):
         if not queue.parts:
             await self._tell(queue)
 
-    async def _known(self, queue: QueueDefinition) -> dict[int, PartReading] | None:
+    async def known(self, queue: QueueDefinition) -> dict[int, PartReading] | None:
         """The readings of all parts; None if a purge comes between, or one is silent."""
         known: dict[int, PartReading] = {}
         for part in queue.all_parts():
@@ -104,13 +104,28 @@ class Resizer(Client):
     async def move(self, name: str) -> None:
         """Move a part to any shard, the home or another; an unsplit queue, too."""
         queue = self.queue(name)
-        known = await self._known(queue)
+        known = await self.known(queue)
         if known is None or len(known) >= PARTS_MAX:
             return
         parts = [each for each in queue.all_parts() if not each.parts or each.part.is_open]
         part = self.random.choice(parts)
+        await self.move_part(queue, part, self.random.choice(self.shards), known)
+
+    @property
+    def shards(self) -> list[int]:
+        """Those that take new parts."""
         machine = self.simulation.machine
-        shard = self.random.randrange(len(machine.shards))
+        return [n for n in range(len(machine.shards)) if n not in machine.queues.draining]
+
+    async def move_part(
+        self,
+        queue: QueueDefinition,
+        part: QueueDefinition,
+        shard: int,
+        known: dict[int, PartReading],
+    ) -> None:
+        """Move a part of a queue, whose parts say this."""
+        name, machine = queue.name, self.simulation.machine
         try:
             machine.queues.move(queue, part.part_number, new_parts([shard], known))
         except UnsupportedOperation:

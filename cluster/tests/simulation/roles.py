@@ -413,9 +413,15 @@ def alike_roles() -> list[Role]:
     return [send_alike] * _ALIKE_CLIENTS
 
 
-async def work(simulation: Simulation, random: Random, roles: Sequence[Role], steps: int) -> None:
-    """Let clients with these roles work at the same time."""
+async def work(
+    simulation: Simulation,
+    random: Random,
+    roles: Sequence[Role],
+    steps: int,
+    names: str = ascii_lowercase,
+) -> None:
+    """Let clients with these roles and names work at the same time."""
     async with asyncio.TaskGroup() as tasks:
-        for name, role in zip(ascii_lowercase, roles, strict=False):
+        for name, role in zip(names, roles, strict=False):
             client = Client(simulation, name, Random(random.getrandbits(64)))
             tasks.create_task(role(client, steps))

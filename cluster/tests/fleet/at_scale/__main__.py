@@ -6,7 +6,9 @@ import argparse
 import sys
 import time
 from pathlib import Path
+from unittest.mock import patch
 
+from cluster.fleet import draft
 from cluster.tests.fleet.at_scale.run import SMALL, Figures, Simulation, Size
 
 RATIO_MAX, ABOVE_MAX, CHANGED_MAX = 1.3, 0.01, 0.01
@@ -21,7 +23,12 @@ def main() -> int:
     parser.add_argument("--hours", type=int, default=24)
     parser.add_argument("--csv", type=Path, help="write the load of each hour into this file")
     parser.add_argument("--small", type=int, default=0, help="run so many small fleets instead")
+    parser.add_argument(
+        "--calm", type=int, help="seconds between changes of a queue: what do ten minutes cost?"
+    )
     given = parser.parse_args()
+    if given.calm is not None:
+        patch.object(draft, "CALM_MS", 1000 * given.calm).start()
     begun_s = time.process_time()
     if given.small:
         return _small(given.seed, given.small)
