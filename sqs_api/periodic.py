@@ -72,6 +72,7 @@ class Periodic:
         """Wake for what is due next."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         resting = [each.due_s for each in self._repeated if each.task is None]
         if resting and not self._is_stopping:
             self._timer = self._loop.call_at(min(resting), self._wake)

@@ -52,6 +52,8 @@ longer one may come too late from a busy member."""
 WRITERS = ".writers/"
 _WRITERS = WRITERS.encode()
 _LEASE_ID_BITS = 63
+_SPREAD = 0.3
+"""Watches are tested after so much less than the time of silence, at most."""
 
 
 class EtcdCoordination:
@@ -74,7 +76,7 @@ class EtcdCoordination:
         """`name` is this host's; no two processes at a time may bear the same one below a prefix.
 
         `deadline_s` is for all tries at a transaction or a page of a read, `silence_s` the time
-        after which a watch is tested. The wire is closed with it.
+        after which a watch is tested at the latest. The wire is closed with it.
         """
         self._client = EtcdClient(access, wire, logs_outages=logs_outages)
         self._name = name
@@ -83,6 +85,8 @@ class EtcdCoordination:
         self._entropy = entropy
         self._deadline_s = deadline_s
         self._silence_s = silence_s
+        # Each process waits for another time: all hear of the write of the first one, in time.
+        self._patience_s = silence_s * (1 - _SPREAD * (entropy.bits128() % 1000) / 1000)
         self._page = page
         self._process = f"{entropy.bits128():032x}"
         self._owner: EtcdCoordination | None = None
@@ -244,7 +248,7 @@ class EtcdCoordination:
             key_of=self._key_of,
             read_all=self.read_all,
             touch=self._touch,
-            silence_s=self._silence_s,
+            silence_s=self._patience_s,
         )
         self._watches.append(watch)
         self._start(watch.run(after, on_change))
@@ -263,8 +267,9 @@ class EtcdCoordination:
             part.test_watches()
 
     async def _touch(self) -> int:
-        """Write the marks of all watches of this process at once, since a write of several costs
-        etcd as much as a write of one. Each reports its own, and need not be tested next."""
+        """Write the marks of all quiet watches of this process at once, since a write of several
+        costs etcd as much as a write of one. Each reports its own, and need not be tested next; so
+        do those of other processes, which is dearer than the write: others are left out."""
         whole = self
         while whole._owner is not None:
             whole = whole._owner
@@ -282,7 +287,7 @@ class EtcdCoordination:
         return written
 
     def _watched_marks(self) -> Iterator[bytes]:
-        if self._watches:
+        if any(watch.is_quiet for watch in self._watches):
             yield self._mark
         for part in self._parts:
             yield from part._watched_marks()

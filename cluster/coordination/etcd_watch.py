@@ -63,6 +63,8 @@ class EtcdWatch:
         """True if the stream is to be tested now."""
         self._doubt: asyncio.Future[None] | None = None
         """Done as soon as more is expected of the stream."""
+        self._heard_s = 0.0
+        """When the stream last said something, on the loop's clock."""
         self._history = 0
         self._pause_s = _PAUSE_S
         self._known: dict[str, int] = {}
@@ -155,11 +157,11 @@ class EtcdWatch:
     async def _next(self, lines: AsyncIterator[WatchAnswer]) -> WatchAnswer:
         """The next line; a silent stream must report a write. Raises NoAnswer, Refused."""
         loop = asyncio.get_running_loop()
-        coming, heard_s = asyncio.ensure_future(anext(lines)), loop.time()
+        coming, self._heard_s = asyncio.ensure_future(anext(lines)), loop.time()
         try:
             while not coming.done():
                 self._doubt = loop.create_future()
-                left_s = self._due_s(heard_s) - loop.time()
+                left_s = self._due_s() - loop.time()
                 if left_s > 0:
                     ends = (coming, self._doubt)
                     await asyncio.wait(ends, timeout=left_s, return_when=FIRST_COMPLETED)
@@ -171,11 +173,17 @@ class EtcdWatch:
             await asyncio.wait([coming])
             _ = coming.cancelled() or coming.exception()  # retrieved, if nobody else did
 
-    def _due_s(self, heard_s: float) -> float:
+    @property
+    def is_quiet(self) -> bool:
+        """True if it is to be tested, or will be soon: it said nothing for half of the time."""
+        silent_s = asyncio.get_running_loop().time() - self._heard_s
+        return self._is_doubtful or silent_s > self._silence_s / 2
+
+    def _due_s(self) -> float:
         """When the stream is to be tested, or given up if it was, on the loop's clock."""
         if self._expected > self._revision:
-            return max(heard_s, self._expected_at_s) + _REPORTED_S
-        return heard_s + (0.0 if self._is_doubtful else self._silence_s)
+            return max(self._heard_s, self._expected_at_s) + _REPORTED_S
+        return self._heard_s + (0.0 if self._is_doubtful else self._silence_s)
 
     async def _test(self) -> None:
         """Write what the stream must report; raises NoAnswer if there was such a write already."""

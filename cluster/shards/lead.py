@@ -357,8 +357,6 @@ class Lead:
         """Append the Entry, and hold the Turn's answers until it is committed."""
         for notice in decided.notices:
             log_notice(notice, self._log)
-        if decided.hints:
-            self._answer_all(decided.hints)
         changes, answers = self._rows.take_changes(), decided.answers
         if self._early is not None:
             answers = self._early.hold(answers, has_entry=bool(changes))

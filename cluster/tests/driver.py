@@ -203,7 +203,7 @@ class Driver:
             self.rows.forget(changes)
         self.notices += decided.notices
         check_shard(self.state)
-        for ticket, answer in (*decided.answers, *decided.hints):
+        for ticket, answer in decided.answers:
             ticket.on_answer(answer)
         return decided.deferred, decided.untaken
 

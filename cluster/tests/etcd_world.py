@@ -12,7 +12,7 @@ from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.tests.coordinations import Hosts
 from cluster.tests.simulated_etcd import ELECTION_S, SimulatedEtcd
 from cluster.tests.simulated_wire import SimulatedWire
-from cluster.tests.virtual_time import LoopClock
+from cluster.tests.virtual_time import LoopClock, SeededEntropy
 
 
 class Host(NamedTuple):
@@ -27,8 +27,10 @@ class World:
         self.random = Random(seed)
         self.etcd = SimulatedEtcd(self.random)
         self._hosts = Hosts(Access(self.etcd.endpoints), self._wire, LoopClock())
-        wires = [self._wire() for _ in range(hosts)]
-        self.hosts = [Host(self._hosts.host(wire), wire) for wire in wires]
+        self.hosts: list[Host] = []
+        for number in range(hosts):
+            wire, entropy = self._wire(), SeededEntropy(f"{seed}/{number}")
+            self.hosts.append(Host(self._hosts.host(wire, entropy=entropy), wire))
 
     def _wire(self) -> SimulatedWire:
         return SimulatedWire(self.etcd, self.random)

@@ -9,10 +9,9 @@ from cluster.tests.virtual_time import virtual
 from cluster.tests.world import World, pass_time, settled, state_of
 from visibility.contract.errors import QueueDoesNotExist, ReceiptHandleIsInvalid
 from visibility.contract.model import QueueCounters, Receipt, Request
-from visibility.contract.outcomes import MessagesFound, Progress
+from visibility.contract.outcomes import Progress
 from visibility.contract.results import SendMessageResult
 from visibility.rows.row_keys import DELAYED, message_key, pair_key, queue_of
-from visibility.rules.queue_parts import FindMessages
 from visibility.tests import prepared
 from visibility.tests.prepared import START_MS
 
@@ -50,24 +49,6 @@ async def test_a_read_is_held_until_what_it_saw_is_durable() -> None:
     await world.sync()
 
     assert counted.answers == later.answers == [QueueCounters(1, 0, 0)]
-
-
-@virtual
-async def test_a_hint_of_messages_is_not_held() -> None:
-    """It promises nothing: the receive that it causes waits for the same Entry."""
-    world = await World(auto_sync=False).start()
-    (asked,) = await world.asked(prepared.prepared(Q, FindMessages(5)))
-    assert asked.answers == []
-
-    (sent,) = await world.asked(prepared.send(Q, "a"))
-    assert asked.answers == [MessagesFound(1)]
-    (received,) = await world.asked(prepared.receive(Q))
-    assert sent.answers == received.answers == []
-
-    await world.sync()
-    await world.sync()
-    assert len(sent.answers) == len(received.answers) == 1
-    assert len(asked.answers) == 1
 
 
 @virtual

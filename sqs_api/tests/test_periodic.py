@@ -52,6 +52,23 @@ async def test_what_is_due_at_about_the_same_time_begins_in_one_pass() -> None:
     assert min(rests_s) >= 0.5, "work that takes long rests, too"
 
 
+@virtual
+async def test_work_that_is_the_only_one_and_takes_long_is_repeated() -> None:
+    loop = asyncio.get_running_loop()
+    periodic = Periodic()
+    begun: list[float] = []
+
+    async def work() -> None:
+        begun.append(loop.time())
+        await asyncio.sleep(0.3)
+
+    periodic.begin(Every(1.0, work))
+    await asyncio.sleep(4.5)
+    await periodic.stop(1.0)
+
+    assert begun == [1.0, 2.0, 3.0, 4.0]
+
+
 def _note(begun: list[float]) -> None:
     begun.append(asyncio.get_running_loop().time())
 

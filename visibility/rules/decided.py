@@ -55,8 +55,6 @@ class Decided(NamedTuple):
     """The outcome of a Turn; its changes are in `state.rows`."""
 
     answers: Answers
-    hints: Answers
-    """Those that promise nothing and may leave at once: who gets one asks for what it names."""
     deferred: list[Ticket]
     """Tickets to decide in the next Turn, before new requests."""
     untaken: list[Ticket]

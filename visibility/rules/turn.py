@@ -23,7 +23,7 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import ReceiveMessage
-from visibility.contract.outcomes import Deliveries, MessagesFound
+from visibility.contract.outcomes import Deliveries
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decided import (
@@ -80,7 +80,7 @@ def run(state: ShardState, stamp: Stamp, deferred: list[Ticket], requests: list[
         turn.run(deferred, requests)
         return turn.end()
     except Exception as error:
-        answered = [ticket for ticket, _ in (*turn.answers, *turn.hints)]
+        answered = [ticket for ticket, _ in turn.answers]
         failed = DamageMet if is_for_others(state, error) else TurnFailed
         raise failed([*answered, *turn.deferred, *deferred, *requests]) from error
 
@@ -109,7 +109,6 @@ class Turn:
         "departs",
         "dropped",
         "handing_out",
-        "hints",
         "locks",
         "notices",
         "remembered",
@@ -122,7 +121,6 @@ class Turn:
         self.state = state
         self._stamp = stamp
         self.answers: Answers = []
-        self.hints: Answers = []
         self.deferred: list[Ticket] = []
         self.untaken: list[Ticket] = []
         self.changed: dict[int, None] = {}
@@ -179,7 +177,6 @@ class Turn:
                 state.queue(queue_id).record(changes, self._stamp.now_ms)
         return Decided(
             self.answers,
-            self.hints,
             self.deferred,
             self.untaken,
             [*self.changed, *self.dropped],
@@ -358,10 +355,6 @@ class Turn:
                 if not self._decide_later(ticket):
                     break
                 waits.remove(ticket.number)
-                if type(ticket.request.operation) is FindMessages and self.answers:
-                    answered, answer = self.answers[-1]
-                    if answered is ticket and isinstance(answer, MessagesFound):
-                        self.hints.append(self.answers.pop())
 
     # -- damage ------------------------------------------------------------------------------------
 
