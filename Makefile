@@ -34,6 +34,7 @@
 ##                                   ARGS=--replicas: replicas of one shard, ARGS=--flips: flipped bits
 ##   make fleet-at-scale             a day of 100 clusters and 100,000 queues: only the rules of the manager
 ##                                   are real (minutes); SEED=3 is another day
+##   make sanitize FUZZ=20000        the native module's tests with the address sanitizer (nightly Rust, gcc)
 ##   make fuzz                       the differential fuzz, the models of queues and crashes amid deletions, for minutes
 ## Figures, for minutes:
 ##   make bench                      beside goaws (Go), ElasticMQ (Maven or ELASTICMQ_JAR), moto and two servers of
@@ -94,7 +95,7 @@ STATIC_LOCK := compat_tests/benchmarks/requirements-static.lock
 CELERY_LOCK := compat_tests/clients/requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: help serve cluster fleet cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sdks bench bench-cluster bench-fleet bench-jobs bench-transactions size retention rooms runs wheels lock clean
+.PHONY: help serve cluster fleet cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sanitize sdks bench bench-cluster bench-fleet bench-jobs bench-transactions size retention rooms runs wheels lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -201,9 +202,13 @@ fleet-at-scale: $(VENV)/.dev
 	$(BIN)/python -m cluster.tests.fleet.at_scale $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 fuzz: $(VENV)/.dev
-	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py sqs_api/tests/test_native.py
+	FUZZ_EXAMPLES=$(FUZZ) $(BIN)/python -m pytest sqs_api/tests/test_gateway_differential.py \
+	    sqs_api/tests/test_native.py sqs_api/tests/test_native_payloads.py
 	MODEL_EXAMPLES=$(MODEL) $(BIN)/python -m pytest cluster/tests
 	DELETION_SEEDS=$(DELETIONS) $(BIN)/python -m pytest sqs_api/tests/test_deletion_crashes.py
+
+sanitize: $(VENV)/.tests $(VENV)/.native
+	FUZZ_EXAMPLES=$(FUZZ) sh $(NATIVE)/sanitize.sh '$(abspath $(BIN))/python' '$(abspath $(VENV))/sanitized'
 
 bench: $(VENV)/.dev $(VENV)/static-servers/.installed
 	$(BIN)/python -m compat_tests.benchmarks $(ARGS)

@@ -167,6 +167,9 @@ def _plain_contents(
     if packed is None:
         return None
     number = 0 if key is None else key.number
+    if len(packed) == 1:  # without the loop's costs
+        data, size, md5, attributes_md5 = packed[0]
+        return (Content(data, size, md5, attributes_md5, None, b"", b"", number),)
     return tuple(
         [
             Content(data, size, md5, attributes_md5, None, b"", b"", number)
