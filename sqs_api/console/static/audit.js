@@ -13,7 +13,7 @@ const COLUMNS = [
   ["Call", ""],
   ["Queue", ""],
   ["What", "wide"],
-  ["", ""],
+  ["All of it", ""],
 ];
 const REDRIVERS = [["Day (UTC)", "name"], ["Who", ""], ["Redrives", "number"], ["Messages moved", "number"]];
 const FIELDS = [
