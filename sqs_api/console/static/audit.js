@@ -124,8 +124,11 @@ function summaryOf(days) {
   const sum = (/** @type {"redrives" | "moved"} */ name) => days.reduce((total, each) => total + each[name], 0);
   const users = new Set(days.map(({ who }) => who)).size;
   if (days.length === 0) return "No redrives in this time";
-  const redrives = sum("redrives");
-  return `${count(redrives)} ${redrives === 1 ? "redrive" : "redrives"} of ${count(sum("moved"))} messages by ${count(users)} ${users === 1 ? "user" : "users"}, by day`;
+  return `${numberOf(sum("redrives"), "redrive")} of ${numberOf(sum("moved"), "message")} by ${numberOf(users, "user")}, by day`;
+}
+
+function numberOf(number, what) {
+  return `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 }
 
 function nameOfCaller(arn) {
@@ -156,7 +159,7 @@ export function detailsOf({ details, access_key_id, source_ip, host }) {
   const all = Object.entries({ ...told, access_key_id, source_ip, host }).filter(([, value]) => value !== null && value !== undefined);
   const brief = all.filter(([name, value]) => !IDS.includes(name) && value !== "").map(([name, value]) => `${name} ${textOf(value)}`);
   const many = ["sequences", "messages_read"].filter((name) => Array.isArray(details[name]))
-    .map((name) => `${count(details[name].length)} ${details[name].length === 1 ? "message" : "messages"}${name === "sequences" ? "" : " read"}`);
+    .map((name) => `${numberOf(details[name].length, "message")}${name === "sequences" ? "" : " read"}`);
   const text = [...many, ...brief].join(", ");
   return { brief: text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)} …` : text, all };
 }
