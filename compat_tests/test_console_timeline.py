@@ -66,6 +66,33 @@ def test_a_redriven_message_is_found_by_its_first_id_and_tells_its_life(
     assert operator.tab.faults == []
 
 
+def test_a_link_to_a_message_follows_its_redrive_and_the_undo(
+    browser: Any, opened: NodeProcess, slow: bool
+) -> None:
+    client, name = sqs(opened), name_for("followed", slow)
+    make_dead_letters(client, name, "a")
+    tab = Operator(tab_of(browser, opened, f"/queues/{name}-dead/messages/1"), slow=slow).tab
+    tab.page.wait_for_url("**id=*")
+    address = tab.page.url.partition("#")[2]
+    redrive(opened, name)
+    tab.go("/queues")
+    tab.go(address)
+    tab.page.wait_for_url(f"**/queues/{name}/messages/*")
+    tab.page.locator(".timeline .redriven").wait_for()
+    tab.page.wait_for_url("**id=*")
+    redriven = tab.page.url.partition("#")[2]
+    said = run_command("redrive", "undo", f"{name}-dead", "--data", str(opened.data))
+    assert said.returncode == 0, said.stderr
+    eventually(lambda: count(client, f"{name}-dead") == 1)
+    for place in (redriven, address):
+        tab.go("/queues")
+        tab.go(place)
+        tab.page.wait_for_url(f"**/queues/{name}-dead/messages/2*")
+        tab.page.locator(".timeline .undone").wait_for()
+
+    assert [each for each in tab.faults if "404" not in each] == []
+
+
 def test_a_hold_appears_at_once_and_only_once(
     browser: Any, opened: NodeProcess, slow: bool
 ) -> None:
