@@ -93,7 +93,7 @@ class TimelineEntry(TypedDict):
 
 
 class Timeline(TypedDict):
-    """What happened to a message, the oldest first. The audit log is left out `without_audit`: the
+    """The life of a message, the oldest first. The audit log is left out `without_audit`: the
     caller may not read it. Hosts in `missing` did not answer."""
 
     entries: list[TimelineEntry]
@@ -240,7 +240,7 @@ async def _tasks(context: OperatorContext, asked: Asked, queue: QueueDefinition)
 
 
 async def _undone_by(context: OperatorContext, asked: Asked, undone: MoveTask) -> str | None:
-    """Who had messages of a redrive brought back."""
+    """The caller who had messages of a redrive brought back."""
     for arn in targets_of(undone)[:_TARGETS_MAX]:
         target = context.catalog.queue_of_arn(arn)
         if target is None or not asked.may(GET_QUEUE, target.name):

@@ -25,10 +25,14 @@ MESSAGES = 12
 
 @pytest.fixture
 def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lake:
-    """Twelve messages of q, of which the last is sealed and the one before damaged."""
+    """Twelve messages of q, of which the last is sealed, the one before damaged, and the sixth was
+    redriven."""
     search_here(monkeypatch)
     made = Lake(str(tmp_path / "lake"))
-    rows = [archived(position) for position in range(1, MESSAGES - 1)]
+    origin = {"origin_message_id": "first", "origin_sent_at": BEGUN, "origin_receive_count": 4}
+    rows = [
+        archived(position, **origin if position == 6 else {}) for position in range(1, MESSAGES - 1)
+    ]
     sealed = archived(MESSAGES, body=None, attributes=None, sealed=b"x", data_key=1)
     write_table(made, [*rows, archived(MESSAGES - 1, checksum=7), sealed])
     return made
@@ -69,6 +73,8 @@ async def test_a_deleted_queues_messages_are_found_page_by_page(operators: Opera
         ({"json": "n=7"}, [7]),
         ({"attribute": "tenant=t3"}, [3]),
         ({"id": "id-0005"}, [5]),
+        ({"id": "first"}, [6]),
+        ({"id": "firs"}, []),
         ({"reason": "deleted"}, []),
         ({"until_ms": int(BEGUN.timestamp() * 1000) + 6001, "order": "oldest"}, [1, 2]),
         ({"from_ms": int(BEGUN.timestamp() * 1000) + 36_000}, [12]),
@@ -86,7 +92,10 @@ async def test_a_message_is_shown_whole(operators: Operators) -> None:
 
     assert (shown["body"], shown["is_readable"], shown["reason"]) == ('{"n": 6}', True, "expired")
     assert shown["attributes"]["raw"] == {"type": "Binary", "binary": "AP8="}
-    assert shown["sent_at_ms"] == int(BEGUN.timestamp() * 1000) + 18_000
+    begun_ms = int(BEGUN.timestamp() * 1000)
+    assert shown["sent_at_ms"] == begun_ms + 18_000
+    origin = {"message_id": "first", "sent_at_ms": begun_ms, "receive_count": 4}
+    assert shown["origin"] == origin
     missing = f"archive/q/messages/{found['place']}0"
     assert (await operators.get(missing)).status == 404
 

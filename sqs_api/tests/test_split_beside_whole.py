@@ -22,7 +22,7 @@ OTHER = {"q-whole": "q-split", "q-split": "q-whole"}
 DEAD = "arn:aws:sqs:us-east-1:000000000000:dead-{}"
 BODIES = [f"m{number:02}" for number in range(12)]
 VOLATILE = re.compile(
-    r"(?i)^(message_?id|receipthandle|taskhandle|.*timestamp|sequence|.*_ms|md5.*|.*_s|handle|next|id|bars|sample)$"
+    r"(?i)^(message_?id|receipthandle|taskhandle|.*timestamp|sequence|.*_ms|md5.*|.*_s|handle|next|id|bars|sample|earlier_ids)$"
 )
 """Members that differ in any two queues."""
 

@@ -72,6 +72,13 @@ async def controlled(both: Both, action: str, **more: Any) -> Any:
     return await both.alike(do)
 
 
+async def lives(both: Both, name: str) -> dict[str, tuple[Any, ...]]:
+    """Members of each dead letter that an undo gives back."""
+    page = await both.operators.seen(f"queues/dead-{name}/messages", limit=100)
+    members = ["message_id", "sent_at_ms", "receive_count", "first_received_at_ms", "died_at_ms"]
+    return {each["body"]: tuple(each[member] for member in members) for each in page["messages"]}
+
+
 async def test_a_task_of_a_client(both: Both) -> None:
     for name in QUEUES:
         await both.served.call("StartMessageMoveTask", SourceArn=DEAD.format(name))
@@ -86,6 +93,7 @@ async def test_a_task_of_a_client(both: Both) -> None:
 
 
 async def test_a_plan_a_canary_and_an_undo(both: Both) -> None:
+    before = [await lives(both, name) for name in QUEUES]
     plan = await both.post(f"{REDRIVES}/plan")
     assert "12" in str(plan)
     await both.post(f"{REDRIVES}/plan", {"filter": {"text": "m0"}})
@@ -115,6 +123,7 @@ async def test_a_plan_a_canary_and_an_undo(both: Both) -> None:
     for name in QUEUES:
         await awaited(partial(is_back, name))
     await both.counts()
+    assert [await lives(both, name) for name in QUEUES] == before
     await both.get("queues/dead-{}/messages")
     found = await both.alike(lambda name: both.all(f"dead-{name}"))
     assert [each["Body"] for each in found] == BODIES

@@ -8,12 +8,12 @@ import { count, nameOf } from "./format.js";
 import { resource } from "./resource.js";
 
 const COLUMNS = [
-  ["Time (UTC)", "name"],
+  ["Time (UTC)", "time"],
   ["Who", ""],
   ["Call", ""],
   ["Queue", ""],
-  ["What", "wide"],
-  ["", ""],
+  ["What", "brief wide"],
+  ["Ids", ""],
 ];
 const REDRIVERS = [["Day (UTC)", "name"], ["Who", ""], ["Redrives", "number"], ["Messages moved", "number"]];
 const FIELDS = [
@@ -28,7 +28,8 @@ const DAY_MS = 86400000;
 const DAYS = 7;
 /** Details that only tell calls apart: they are behind a fold. */
 const IDS = ["request_id", "session", "sequences", "messages_read", "sequence", "sent", "handle", "access_key_id", "source_ip", "host"];
-const SHOWN_MAX = 80;
+/** More is cut by the width of the column. */
+const SHOWN_MAX = 200;
 
 export async function showAudit({ view, query, signal, fail }) {
   const inputs = FIELDS.map(([name, label, type]) => [name, label,
@@ -36,6 +37,7 @@ export async function showAudit({ view, query, signal, fail }) {
   const denied = el("input", { type: "checkbox", name: "denied" });
   denied.checked = query.get("denied") === "true";
   let before = query.get("before") ?? ""; // a page's token
+  const opened = new Set(); // keys of the calls that are shown with their ids
   let shown = conditions();
   const list = resource({ what: "The audit log", ask, show, signal, fail });
   const redrives = resource({ what: "The redrives", ask: askRedrives, show: showRedrivers, signal, fail });
@@ -68,7 +70,7 @@ export async function showAudit({ view, query, signal, fail }) {
       missing.length > 0
         && el("p", { class: "notice warning" }, `Without the lines of ${missing.join(", ")}: no answer.`),
       entries.length > 0
-        ? table(COLUMNS, entries.map(entryRow), "Audit log")
+        ? table(COLUMNS, entries.map((each) => entryRows(each, opened, list.show)), "Audit log")
         : el("p", { class: "empty" }, "No line matches."),
       el("p", { class: "actions" },
         before && (isNextPage() ? button("Newer", () => history.back()) : button("Newest", begin)),
@@ -122,8 +124,11 @@ function summaryOf(days) {
   const sum = (/** @type {"redrives" | "moved"} */ name) => days.reduce((total, each) => total + each[name], 0);
   const users = new Set(days.map(({ who }) => who)).size;
   if (days.length === 0) return "No redrives in this time";
-  const redrives = sum("redrives");
-  return `${count(redrives)} ${redrives === 1 ? "redrive" : "redrives"} of ${count(sum("moved"))} messages by ${count(users)} ${users === 1 ? "user" : "users"}, by day`;
+  return `${numberOf(sum("redrives"), "redrive")} of ${numberOf(sum("moved"), "message")} by ${numberOf(users, "user")}, by day`;
+}
+
+function numberOf(number, what) {
+  return `${count(number)} ${what}${number === 1 ? "" : "s"}`;
 }
 
 function nameOfCaller(arn) {
@@ -152,16 +157,23 @@ function textOf(value) {
 export function detailsOf({ details, access_key_id, source_ip, host }) {
   const { uid: _, ...told } = details;
   const all = Object.entries({ ...told, access_key_id, source_ip, host }).filter(([, value]) => value !== null && value !== undefined);
-  const brief = all.filter(([name]) => !IDS.includes(name)).map(([name, value]) => `${name} ${textOf(value)}`);
+  const brief = all.filter(([name, value]) => !IDS.includes(name) && value !== "").map(([name, value]) => `${name} ${textOf(value)}`);
   const many = ["sequences", "messages_read"].filter((name) => Array.isArray(details[name]))
-    .map((name) => `${count(details[name].length)} ${name === "sequences" ? "messages" : "messages read"}`);
+    .map((name) => `${numberOf(details[name].length, "message")}${name === "sequences" ? "" : " read"}`);
   const text = [...many, ...brief].join(", ");
   return { brief: text.length > SHOWN_MAX ? `${text.slice(0, SHOWN_MAX)} …` : text, all };
 }
 
-function entryRow(entry) {
+/** The line of a call, and below it all that is known if it is `opened`. */
+function entryRows(entry, opened, again) {
   const { brief, all } = detailsOf(entry);
-  return row(COLUMNS, [
+  const key = `${entry.time} ${entry.host} ${entry.details.request_id ?? ""} ${entry.action}`;
+  const isOpen = opened.has(key);
+  const turn = () => {
+    if (!opened.delete(key)) opened.add(key);
+    again();
+  };
+  const line = row(COLUMNS, [
     entry.time.slice(0, 19).replace("T", " "),
     entry.user ?? localCaller(entry.login, entry.details.uid) ?? entry.access_key_id ?? "",
     [
@@ -170,8 +182,10 @@ function entryRow(entry) {
       !entry.denied && entry.outcome && entry.outcome !== "ok" && [" ", el("span", { class: "urgent" }, entry.outcome)],
     ],
     nameOf((entry.queue ?? "").replaceAll("/", ":")),
-    el("span", { class: "brief" }, brief),
-    all.length > 0 && el("details", { class: "fold" }, el("summary", {}, "Ids"),
-      facts(all.map(([name, value]) => [name, textOf(value)]))),
-  ], { "data-key": `${entry.time} ${entry.host} ${entry.details.request_id ?? ""} ${entry.action}` });
+    brief,
+    all.length > 0 && button(isOpen ? "Hide" : "Show", turn,
+      { class: "small", "aria-expanded": String(isOpen), "aria-label": `${isOpen ? "Hide" : "Show"} all of ${entry.action}` }),
+  ], { "data-key": key });
+  const told = () => el("td", { colspan: String(COLUMNS.length) }, facts(all.map(([name, value]) => [name, textOf(value)])));
+  return [line, isOpen && el("tr", { "data-key": `all of ${key}` }, told())];
 }

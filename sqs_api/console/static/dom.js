@@ -132,7 +132,7 @@ export function pickAll(element) {
 
 /** Pairs of names and values. */
 export function facts(pairs) {
-  const shown = pairs.filter(([, value]) => value !== null && value !== "" && value !== undefined);
+  const shown = pairs.filter(([, value]) => value !== null && value !== "" && value !== undefined && value !== false);
   return el("dl", {}, shown.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }
 

@@ -91,6 +91,7 @@ async function release(name, sequences) {
 
 /** Ask for owner and reference; resolves to true if messages were held. */
 function hold(name, sequences) {
+  if (document.querySelector("dialog[open]")) return Promise.resolve(false); // a click came twice
   return new Promise((resolve, reject) => {
     const owner = el("input", { name: "owner", autocomplete: "off", maxlength: "100" });
     const reference = el("input", { name: "reference", autocomplete: "off", maxlength: "200" });

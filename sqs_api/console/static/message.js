@@ -1,5 +1,6 @@
 // One message, by an address that can be passed on.
 
+import { addressOf, keep } from "./address.js";
 import { get, ofQueue } from "./api.js";
 import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
@@ -11,8 +12,10 @@ import { timelineOf } from "./timeline.js";
 
 export async function showMessage({ view, parts: [name, sequence], query, signal, fail }) {
   const path = ofQueue(name, "/messages/{sequence}", sequence);
-  const due = query.get("due_ms");
-  const ask = (mine) => Promise.all([get(ofQueue(name), {}, mine), get(path, { due_ms: due }, mine)]);
+  const due = query.get("due_ms") ?? "";
+  const id = query.get("id");
+  const ask = (mine) => Promise.all([get(ofQueue(name), {}, mine), get(path, { due_ms: due }, mine)])
+    .catch((error) => (id && error.status === 404 ? followed(name, id, error, mine) : Promise.reject(error)));
   const shown = resource({ what: "The message", ask, show, signal, fail });
   const timeline = resource({
     what: "The timeline",
@@ -21,11 +24,15 @@ export async function showMessage({ view, parts: [name, sequence], query, signal
     signal,
     fail,
   });
-  const again = () => Promise.all([shown.read(), timeline.read()]);
+  const again = async () => {
+    await shown.read();
+    if (!shown.state.failure) await timeline.read();
+  };
   /** @type {HTMLElement | null} */
   let body = null;
 
   function show([queue, message]) {
+    keep(`/queues/${name}/messages/${sequence}`, { due_ms: due, id: message.message_id }); // it may move
     body ??= el("div", { "data-key": "body" }, bodyOf(message)); // it stays as it was sent
     return [
       actions(queue, message, again, fail),
@@ -38,6 +45,20 @@ export async function showMessage({ view, parts: [name, sequence], query, signal
 
   fill(view, el("h1", {}, "Message in ", link(name, `#/queues/${name}`)), shown.place, timeline.place);
   await again();
+}
+
+/** Go to where a message is now that is no more at its address; its id finds it. */
+async function followed(name, id, error, signal) {
+  const { sources, dead_letter_queue: deadLetters } = await get(ofQueue(name), {}, signal);
+  for (const each of [...sources, deadLetters?.name, name].filter(Boolean)) {
+    const { messages: [found] } = await get(ofQueue(each, "/messages"), { id, limit: 1 }, signal)
+      .catch(() => ({ messages: [] })); // it may not be read
+    if (!found) continue;
+    location.replace(addressOf(`/queues/${each}/messages/${found.sequence}`,
+      { due_ms: found.state === "delayed" ? String(found.due_ms) : "" }));
+    return new Promise(() => {}); // another screen comes
+  }
+  throw error;
 }
 
 function actions(queue, message, again, fail) {
