@@ -63,6 +63,7 @@ from sqs_api.operators import (
     roles,
     schedule_answers,
     session_answers,
+    tail_answers,
     user_answers,
     user_changes,
 )
@@ -95,6 +96,7 @@ ROUTES: tuple[Route, ...] = (
     *audit_answers.ROUTES,
     *roles.ROUTES,
     *session_answers.ROUTES,
+    *tail_answers.ROUTES,
     *user_answers.ROUTES,
     *user_changes.ROUTES,
     *deleted_queue_answers.ROUTES,
