@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
 
-from compat_tests.console_world import make_dead_letters, sqs, tab_of
+from compat_tests.console_world import make_dead_letters, slow_down, sqs, tab_of
 from compat_tests.node_process import NodeProcess
 
 pytestmark = pytest.mark.slow
@@ -47,7 +46,7 @@ def test_a_paused_tail_goes_on_with_all_that_came_also_over_a_slow_line(
     client.create_queue(QueueName="paused-tail")
     tab = tab_of(browser, opened, "/queues/paused-tail/tail")
     tab.see("Nothing came so far.")
-    tab.page.route("**/tail*", lambda route: (time.sleep(0.4), route.continue_()))
+    slow_down(tab)
     tab.press("Pause")
     tab.see("Paused.")
     for number in range(3):
