@@ -55,6 +55,15 @@ def tab_of(browser: Any, node: NodeProcess, place: str = "/queues", **options: A
     return tab
 
 
+def slow_down(tab: Tab, latency_ms: int = 400) -> None:
+    """Let each answer come so much later."""
+    session = tab.context.new_cdp_session(tab.page)
+    session.send("Network.enable")
+    unlimited = {"downloadThroughput": -1, "uploadThroughput": -1}
+    line = {"offline": False, "latency": latency_ms, **unlimited}
+    session.send("Network.emulateNetworkConditions", line)
+
+
 class Held:
     """Requests of a tab that wait on their way to the service until they are let go."""
 

@@ -11,14 +11,20 @@ from typing import Any
 import pytest
 
 from compat_tests.chromium import Tab
-from compat_tests.console_world import SENT, count, make_dead_letters, sqs, tab_of
+from compat_tests.console_world import (
+    SENT,
+    count,
+    make_dead_letters,
+    slow_down,
+    sqs,
+    tab_of,
+)
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
 from compat_tests.test_console_security import _EXPORT, signed_in
 
 pytestmark = pytest.mark.slow
 
-LATENCY_MS = 400
 AXE = Path(__file__).parent / "axe" / "axe.min.js"
 FIND = """async () => (await axe.run()).violations.map(
     (each) => `${each.impact}: ${each.id} at ${each.nodes[0].html}`)"""
@@ -33,15 +39,7 @@ class Operator:
         self.done = 0
         self._slow = slow
         if slow:
-            session = tab.context.new_cdp_session(tab.page)
-            conditions = {
-                "offline": False,
-                "latency": LATENCY_MS,
-                "downloadThroughput": -1,
-                "uploadThroughput": -1,
-            }
-            session.send("Network.enable")
-            session.send("Network.emulateNetworkConditions", conditions)
+            slow_down(tab)
 
     def click(self, name: str, within: Any = None) -> None:
         """Press a button, follow a link, or choose a radio button."""

@@ -6,13 +6,12 @@ import json
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from compat_tests.console_world import make_dead_letters, sqs, tab_of
+from compat_tests.console_world import make_dead_letters, slow_down, sqs, tab_of
 from compat_tests.node_process import NodeProcess, run_command
 
 pytestmark = pytest.mark.slow
@@ -203,12 +202,7 @@ def test_a_range_that_is_pressed_again_and_again_over_a_slow_line_is_shown_once(
 ) -> None:
     tab = tab_of(browser, measured, "/queues/busy")
     tab.page.get_by_role("img", name="Depth").wait_for()
-
-    def slowly(route: Any) -> None:
-        time.sleep(0.4)
-        route.continue_()
-
-    tab.page.route("**/history?*", slowly)
+    slow_down(tab)
     for name in ("1 week", "2 weeks", "1 day"):
         tab.page.get_by_role("button", name=name, exact=True).dblclick()
     tab.page.get_by_role(

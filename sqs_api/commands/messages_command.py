@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from time import sleep
 from typing import Any
 
 import click
@@ -22,6 +23,7 @@ from sqs_api.commands.operators import (
 from sqs_api.commands.terminal_tables import instant, number, plain, show_table
 
 _BODY_CHARACTERS = 60
+_TAIL_S = 1.0
 _HEAD = ("sequence", "message id", "state", "sent", "receives", "bytes", "body")
 _STATES = ["all", "visible", "in flight", "delayed", "held", "deleting"]
 _OLD = "{} is called {}; the old name goes with the next release."
@@ -62,6 +64,25 @@ def browse(service: OperatorClient, *, queue: str, as_json: bool, **given: Any) 
     show_table(_HEAD, map(_line, page["messages"]))
     if page["next"]:
         click.echo(f"\nscanned {page['scanned']}; go on with --token {page['next']}")
+
+
+@messages.command()
+@QUEUE
+@click.option("--once", is_flag=True, help="The newest few only.")
+@asks
+def tail(service: OperatorClient, *, queue: str, once: bool, as_json: bool) -> None:
+    """Follow the messages that come to QUEUE, without receiving them, until Ctrl-C."""
+    token = None
+    while True:
+        page = service.get(f"queues/{part(queue)}/tail", token=token)
+        token = page["next"]
+        if page["left_out"]:
+            click.echo(f"{page['left_out']} more came than are shown", err=True)
+        for message in page["messages"]:
+            click.echo(json.dumps(message) if as_json else "  ".join(_line(message)))
+        if once:
+            return
+        sleep(_TAIL_S)
 
 
 def _line(message: dict[str, Any]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from visibility.rules.browse import BrowseMessages
 from visibility.rules.resend import ResendMessage
 
 _PAGE_MAX = 100
-_PREVIEW_CHARACTERS = 2_000
+PREVIEW_CHARACTERS = 2_000
 
 
 class Search(GivenFilter, frozen=True):
@@ -67,7 +67,7 @@ async def browse_messages(context: OperatorContext, asked: Asked, given: Search)
         asked.noted["search"] = shown
     return {
         "messages": [
-            shown_message(queue, message, with_body=reads, body_max=_PREVIEW_CHARACTERS)
+            shown_message(queue, message, with_body=reads, body_max=PREVIEW_CHARACTERS)
             for message in scanned.messages
         ],
         "scanned": scanned.scanned,

@@ -169,6 +169,7 @@ async def _queues(operators: Recording) -> None:
     assert (await operators.seen("queues/dead"))["tags"] == {"team": "shop"}
     await operators.done("queues/dead/tags/remove", {"keys": ["team"]})
     await operators.seen("queues/dead/history", hours=2)
+    assert (await operators.seen("queues/dead/tail"))["messages"]
     assert len((await operators.seen("queues/dead/parts"))["parts"]) == 1
     for change in ("split", "shrink"):
         await operators.done(f"queues/dead/parts/{change}", {"parts": 1})

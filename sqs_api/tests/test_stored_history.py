@@ -5,13 +5,13 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 from zlib import crc32
 
 import pytest
 import pytest_asyncio
 from typing_extensions import override
 
+from cluster.catalog.catalog_records import QueueName
 from sqs_api.admin.every_host import AnswerPart, EveryHost, Heard
 from sqs_api.admin.queue_samples import QueueSamples
 from sqs_api.cloudwatch.charts import Charts
@@ -23,6 +23,7 @@ from sqs_api.cloudwatch.stored_hours import (
     PLACES,
     HourDamaged,
     Minutes,
+    Values,
     decode_hour,
     encode_hour,
     thinned,
@@ -184,7 +185,7 @@ def test_above_its_bound_the_file_is_thinned_and_then_loses_its_oldest_hours(fil
     for hour in range(hours):
         for minute in range(0, 60, 4):
             now = FIRST + hour * 60 + minute
-            values: dict[Any, dict[int, float]] = {
+            values: dict[QueueName, Values] = {
                 name: {SENT: crc32(f"{now} {number}".encode()) % 997 + 1}
                 for number, name in enumerate(names)
             }

@@ -30,6 +30,9 @@ class BrowsedPage(msgspec.Struct, frozen=True):
 
     messages: list[Browsed]
     next_token: tuple[int, int] | None
+    end: int = 0
+    """The last sequence that the queue gave to a message, of pages of those that are not
+    delayed."""
 
 
 class Planned(msgspec.Struct, frozen=True):

@@ -27,13 +27,14 @@ class BrowseMessages(Operation, frozen=True):
     """Look at messages without receiving them; answers `outcomes.BrowsedPage`.
 
     Either the delayed ones or all others, or the `held` ones alone, up to `limit` of them after
-    `after`, a page's `next_token`.
+    `after`, a page's `next_token`. With `newest`, of the others at most the last `limit` sequences.
     """
 
     delayed: bool = False
     after: tuple[int, int] | None = None
     limit: int = 100
     held: bool = False
+    newest: bool = False
 
 
 def decide_browse_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -47,7 +48,10 @@ def decide_browse_messages(shard: ShardState, request: Request, stamp: Stamp) ->
         return _held(shard, queue, after[1], limit), ()
     if operation.delayed:
         return _delayed(shard, queue, after, limit), ()
-    return _present(shard, request.queue, queue, after[1] + 1, limit), ()
+    first = after[1] + 1
+    if operation.newest:
+        first = max(first, queue.next_sequence - limit)
+    return _present(shard, request.queue, queue, first, limit), ()
 
 
 def _delayed(
@@ -112,7 +116,7 @@ def _present(
         else:
             found.append(Browsed(sequence, "visible", message, entry.lease, 0))
     token = (0, page.next_sequence - 1) if page.next_sequence is not None else None
-    return BrowsedPage(found, token)
+    return BrowsedPage(found, token, queue.next_sequence - 1)
 
 
 OPERATIONS: Operations = {BrowseMessages: OperationKind(decide_browse_messages, BrowsedPage)}

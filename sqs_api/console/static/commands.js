@@ -40,6 +40,11 @@ export function purge(queue) {
   return aws("purge-queue", urlOf(queue));
 }
 
+/** Of a deleted or purged queue. */
+export function restoreQueue(name) {
+  return holdfast(`restore-queue ${name}`);
+}
+
 /** The dead-letter queue first, if it is to be made. */
 export function createQueue({ name, attributes, dead_letter_queue: dead }) {
   const policy = dead && { RedrivePolicy: JSON.stringify({
@@ -112,6 +117,10 @@ export function failures(name) {
 
 export function browse(name, search) {
   return holdfast(`messages browse ${name}`, ...filtered(search));
+}
+
+export function tail(name) {
+  return holdfast(`messages tail ${name}`);
 }
 
 export function showMessage(name, sequence) {

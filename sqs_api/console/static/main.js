@@ -28,18 +28,21 @@ const SCREENS = [
   ["/users/([0-9]{12})/([^/]+)", "user", "showUser"],
   [`/queues/${NAME}/edit`, "queue_edit", "showEdit"],
   [`/queues/${NAME}/send`, "send", "showSend"],
+  [`/queues/${NAME}/tail`, "tail", "showTail"],
   [`/queues/${NAME}/messages`, "messages", "showMessages"],
   [`/queues/${NAME}/messages/([0-9]+)`, "message", "showMessage"],
   [`/queues/${NAME}/messages/([0-9]+)/resend`, "resend", "showResend"],
   [`/queues/${NAME}/redrive`, "redrive", "showRedrive"],
 ].map(([path, file, name]) => [new RegExp(`^${path}$`), file, name]);
 
+const WATCH_AFTER_MS = 3000;
 const view = /** @type {HTMLElement} */ (document.getElementById("view"));
 const place = /** @type {HTMLElement} */ (document.getElementById("caller"));
 const links = /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll("nav a"));
 let shown = new AbortController();
 let shownPath = "";
 let isFirst = true;
+let watching = new AbortController(); // looks after redrives, on all screens of a session
 
 function pathOf(hash) {
   return hash.slice(1).split("?")[0] || "/queues";
@@ -126,6 +129,7 @@ function fail(error) {
 async function showCaller() {
   if (place.childElementCount) return;
   const { account, region, user, may, has_archive: hasArchive } = await caller();
+  watchRedrives(may);
   for (const each of links) {
     const { needs = "" } = each.dataset;
     each.hidden = needs === "archive" ? !hasArchive : !may.includes(needs);
@@ -136,6 +140,16 @@ async function showCaller() {
     isOpen ? el("span", {}, "open mode") : link(user ?? "root", "#/sessions", { title: "your sessions" }),
     !isOpen && button("Sign out", leaveService, { busy: "Signing out …" }),
   );
+}
+
+/** Begin to tell about redrives, once the screen is there. */
+async function watchRedrives(may) {
+  watching.abort();
+  watching = new AbortController();
+  const { signal } = watching;
+  if (!may.includes("holdfast:ListQueues")) return;
+  await new Promise((resolve) => setTimeout(resolve, WATCH_AFTER_MS));
+  if (!signal.aborted) (await import("./watched_redrives.js")).watchRedrives(signal);
 }
 
 async function leaveService() {
@@ -149,6 +163,7 @@ async function leaveService() {
 }
 
 function leave() {
+  watching.abort();
   forgetSession();
   forgetCaller();
   fill(place);

@@ -11,7 +11,8 @@ const ACTIONS = ["sqs:SendMessage", "sqs:ReceiveMessage", "sqs:DeleteMessage",
   "holdfast:RedriveMessages", "holdfast:SetLossyPolicy", "holdfast:LiftProtection", "holdfast:ReadAudit", "holdfast:ReadUsers"];
 const WHO = [["user", "a user"], ["root", "the account itself"], ["anonymous", "an unsigned request"]];
 
-export function permissionForm({ account, user }, signal, fail) {
+/** The form; on a `queue` it asks about that one. */
+export function permissionForm({ account, user, queue: about = "" }, signal, fail) {
   const newest = latest(signal);
   const text = (properties) =>
     el("input", { autocomplete: "off", spellcheck: "false", ...properties });
@@ -19,7 +20,7 @@ export function permissionForm({ account, user }, signal, fail) {
   const name = text({ name: "user", value: user });
   const owner = text({ name: "account", value: account, pattern: "[0-9]{12}", required: true });
   const action = text({ name: "action", required: true, list: "actions" });
-  const queue = text({ name: "queue" });
+  const queue = text({ name: "queue", value: about });
   const conditions = el("textarea", { name: "conditions", rows: "2", spellcheck: "false" });
   const answer = el("div", { role: "status" });
 
@@ -48,6 +49,7 @@ export function permissionForm({ account, user }, signal, fail) {
     "form",
     { class: "panel", onsubmit, "aria-label": "May this user do that?" },
     el("h2", {}, "May this user do that?"),
+    about && el("p", { class: "hint" }, "The saved policies decide, of the queue and of the user."),
     el("datalist", { id: "actions" }, ACTIONS.map((each) => el("option", { value: each }))),
     el("div", { class: "search" }, field("Who", who), field("User", name), field("Account", owner),
       field("Action", action), field("Queue, by name or ARN", queue)),

@@ -33,7 +33,7 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
       fill(past, inbox?.place, charts(name, query, signal, fail));
     }
     inbox?.changed((queue.visible ?? 0) + (queue.in_flight ?? 0) + (queue.delayed ?? 0));
-    patch(rest, links(queue), settings(queue), command(...commands.showQueue(queue)));
+    patch(rest, links(queue), settings(queue), same(queue));
     return [
       actions(queue, hasArchive, now.read, fail),
       queue.purges.map((each) => purgeOf(queue, each, now.read, fail)),
@@ -43,6 +43,15 @@ export async function showQueue({ view, parts: [name], query, signal, fail }) {
 
   fill(view, el("h1", {}, name), now.place, past, rest);
   await now.watch(REFRESH_MS);
+}
+
+/** The commands for what this screen shows and does. */
+function same(queue) {
+  const may = new Set(queue.may);
+  return command(...commands.showQueue(queue),
+    ...(may.has("sqs:PurgeQueue") ? [commands.purge(queue)] : []),
+    ...(may.has("sqs:DeleteQueue") ? [commands.deleteQueue(queue)] : []),
+    ...(queue.purges.length ? [commands.restoreQueue(queue.name)] : []));
 }
 
 /** True for a dead-letter queue that the caller may look into. */
@@ -117,6 +126,7 @@ function actions(queue, hasArchive, read, fail) {
     "p",
     { class: "actions" },
     may.has("holdfast:BrowseMessages") && link("Messages", `${base}/messages`, { class: "button main" }),
+    may.has("holdfast:BrowseMessages") && link("Live tail", `${base}/tail`, { class: "button" }),
     hasArchive && may.has("holdfast:BrowseMessages") && link("Archive", `#/archive/${queue.name}`, { class: "button" }),
     may.has("sqs:SendMessage") && link("Send", `${base}/send`, { class: "button" }),
     queue.sources_total > 0 && may.has("holdfast:RedriveMessages")

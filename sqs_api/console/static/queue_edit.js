@@ -1,9 +1,10 @@
 // Changes the attributes, the policies and the tags of a queue. The service checks them, as SQS does.
 
-import { get, needs, ofQueue, post } from "./api.js";
+import { caller, get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, link, notice, submit } from "./dom.js";
 import { count, pretty, span } from "./format.js";
+import { permissionForm } from "./permission.js";
 import { needed } from "./resource.js";
 
 const DOCUMENTS = ["RedriveAllowPolicy", "Policy"];
@@ -20,7 +21,8 @@ const RANGES = {
 const FIXED = new Set(["RedrivePolicy", "FifoQueue", "QueueArn", "CreatedTimestamp", "LastModifiedTimestamp"]);
 
 export async function showEdit(screen) {
-  const { view, parts: [name], fail } = screen;
+  const { view, parts: [name], signal, fail } = screen;
+  const asker = await caller();
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "sqs:SetQueueAttributes", "sqs:TagQueue", "sqs:UntagQueue");
   const may = new Set(queue.may);
@@ -35,6 +37,8 @@ export async function showEdit(screen) {
       attributesForm(queue, "Attributes", names, textInput, fail),
       deadLettersForm(queue, fail),
       DOCUMENTS.map((each) => attributesForm(queue, each, [each], documentInput, fail)),
+      asker.may.includes("holdfast:ReadUsers")
+        && permissionForm({ account: queue.account, user: "", queue: name }, signal, fail),
     ],
     (may.has("sqs:TagQueue") || may.has("sqs:UntagQueue")) && tagsForm(queue, fail),
   );

@@ -1,7 +1,8 @@
 // Queues that were deleted or purged lately: each can be brought back while its time lasts.
 
 import { get, post } from "./api.js";
-import { button, el, notice, row, table } from "./dom.js";
+import * as commands from "./commands.js";
+import { button, command, el, notice, row, table } from "./dom.js";
 import { count, instant, span } from "./format.js";
 import { resource } from "./resource.js";
 
@@ -17,6 +18,7 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
     show: (queues) => queues.length > 0 && [
       el("h2", {}, "Recently deleted"),
       table(COLUMNS, queues.map(deletedRow), "Recently deleted"),
+      may.includes("holdfast:RestoreQueue") && command(...new Set(queues.map(({ name }) => commands.restoreQueue(name)))),
     ],
     signal,
     fail,

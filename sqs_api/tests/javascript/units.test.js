@@ -334,3 +334,31 @@ test("a list of queues is the same as a command", () => {
     `holdfast queues list --dead-letters ${url} --search 'a b' --sort arrived --reverse --by-tag team`,
   );
 });
+
+const { hasText, merged } = await import("./static/tail.js");
+const { changesOf, toldOf } = await import("./static/watched_redrives.js");
+
+test("a tail has the newest first, each message once, and a bound", () => {
+  const message = (id) => ({ message_id: id });
+  const known = merged([], ["a", "b"].map(message));
+
+  assert.deepEqual(known.map((each) => each.message_id), ["b", "a"]);
+  assert.deepEqual(merged(known, ["b", "c", "d"].map(message), 3).map((each) => each.message_id), ["d", "c", "b"]);
+  assert.ok(hasText({ body: "Card declined", message_id: "x", group_id: null }, "CARD"));
+  assert.ok(!hasText({ body: null, message_id: "x", group_id: null }, "card"));
+});
+
+test("a redrive is told of once it waits, stops or ends, and not twice", () => {
+  const running = { id: "1", status: "RUNNING", paused: null, is_active: true };
+  const waits = { ...running, paused: "canary" };
+  const ended = { ...running, status: "COMPLETED", is_active: false };
+  const known = (each) => new Map([["1", toldOf(each)]]);
+
+  assert.deepEqual(changesOf(new Map(), [running, { ...ended, id: "2" }]), []);
+  assert.deepEqual(changesOf(new Map(), [waits]), [waits]);
+  assert.deepEqual(changesOf(known(running), [waits]), [waits]);
+  assert.deepEqual(changesOf(known(waits), [waits]), []);
+  assert.deepEqual(changesOf(known(waits), [running]), []);
+  assert.deepEqual(changesOf(known(running), [ended]), [ended]);
+  assert.deepEqual(changesOf(known(ended), [ended]), []);
+});

@@ -1,0 +1,54 @@
+// Tells on any screen that a redrive waits for someone, stopped, or ended, and on the desktop if asked.
+
+import { get } from "./api.js";
+import { button, el, link } from "./dom.js";
+import { statusText } from "./format.js";
+import { repeat } from "./live.js";
+import { resultText } from "./presets.js";
+
+const LOOK_MS = 10000;
+const SHOWN_MS = 60000;
+
+/** What is to be told of redrives that were seen before, by their ids: those that changed so that one looks. */
+export function changesOf(before, redrives) {
+  return redrives.filter((each) => {
+    const known = before.get(each.id);
+    const isNew = known === undefined && !(each.is_active && each.paused);
+    return !isNew && known !== toldOf(each) && (each.paused || !each.is_active);
+  });
+}
+
+/** A redrive's state as far as it is told. */
+export function toldOf({ status, paused, is_active: isActive }) {
+  return isActive ? paused ?? "running" : status;
+}
+
+/** Look again and again, until the signal. */
+export function watchRedrives(signal) {
+  const seen = new Map();
+  return repeat(signal, LOOK_MS, async () => {
+    try {
+      const { redrives } = await get("redrives", { since_ms: Date.now() - 3600000 }, signal);
+      for (const each of changesOf(seen, redrives)) tell(each);
+      for (const each of redrives) seen.set(each.id, toldOf(each));
+    } catch {
+      // the screen itself says what is wrong
+    }
+  });
+}
+
+function tell(redrive) {
+  const text = `${redrive.queue}: redrive ${statusText(redrive)}, ${resultText(redrive)}.`;
+  const notices = document.getElementById("notices");
+  const shown = el("p", { class: "notice actions" }, el("span", {}, text),
+    link("Look", `#/queues/${redrive.queue}/redrive`, { onclick: () => shown.remove() }),
+    canAsk() && button("Also on the desktop", () => Notification.requestPermission().then(() => shown.remove())));
+  notices?.append(shown);
+  setTimeout(() => shown.remove(), SHOWN_MS);
+  if ("Notification" in window && Notification.permission === "granted" && document.hidden)
+    new Notification("Holdfast", { body: text, tag: redrive.id });
+}
+
+function canAsk() {
+  return "Notification" in window && Notification.permission === "default";
+}
