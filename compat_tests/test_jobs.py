@@ -15,9 +15,8 @@ from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.conftest import NodeFactory
 from compat_tests.facade import counts, eventually, receive
 from compat_tests.lake_files import segments, waiting
-from compat_tests.node_process import NodeProcess, command, environment
+from compat_tests.node_process import QUICK_JAVA, NodeProcess, command, environment
 from compat_tests.test_archive import ATTRIBUTES, options, shown_attributes, used
-from spark_jobs.tests.processes import QUICK_JAVA
 
 pytestmark = pytest.mark.slow
 

@@ -12,11 +12,10 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from compat_tests.clients.boto3_client import Boto3Client
-from compat_tests.node_process import NodeProcess
+from compat_tests.node_process import QUICK_JAVA, NodeProcess
 from spark_jobs.archive.tasks import Small
 from spark_jobs.lib.spark import OpenSession, spark_session
 from spark_jobs.tests import faults
-from spark_jobs.tests.processes import QUICK_JAVA
 from spark_jobs.tests.services import ArchiveJob, FakeService
 from storage.lake.table import Lake
 

@@ -14,14 +14,9 @@ from pathlib import Path
 
 import pyspark
 
+from compat_tests.node_process import QUICK_JAVA
 from spark_jobs.lib.spark import set_java_home
 
-QUICK_JAVA = (
-    "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-    " -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-)
-"""Options with which Spark starts in half of the time: it is compiled less, and its own classes,
-which come as they were released, are not verified. Long jobs would be slower."""
 _WAIT_S = 300.0
 _SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
 

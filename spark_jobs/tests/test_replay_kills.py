@@ -13,11 +13,10 @@ import pytest
 
 from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.facade import Members, counts, create_fifo_queue, receive
-from compat_tests.node_process import NodeProcess, environment
+from compat_tests.node_process import QUICK_JAVA, NodeProcess, environment
 from spark_jobs.replay.ledger import Ledger
 from spark_jobs.tests import replaying
 from spark_jobs.tests.archives import archived, write_archive
-from spark_jobs.tests.processes import QUICK_JAVA
 from storage.lake.table import Lake
 
 pytestmark = pytest.mark.slow
