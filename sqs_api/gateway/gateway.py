@@ -73,7 +73,7 @@ class OtherRequest(NamedTuple):
     sender: Sender
     request_id: str
     caller: Caller | None = None
-    """Who signed it, where the service's `targets` name it; else the service looks."""
+    """The signer, where the service's `targets` name it; None if the service is to look."""
 
 
 class OtherAnswer(NamedTuple):
