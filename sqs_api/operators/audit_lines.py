@@ -27,8 +27,8 @@ Line = dict[str, Any]
 
 
 class AboutMessage(msgspec.Struct):
-    """A message: the ids that it had, and its place in a queue since a time, as the lines have
-    it."""
+    """A message: the ids that it had, and its place in the queue with this ARN since a time, as the
+    lines have it."""
 
     ids: list[str]
     queue: str
@@ -40,12 +40,13 @@ class AboutMessage(msgspec.Struct):
         return self.queue.encode() in text or any(each.encode() in text for each in self.ids)
 
     def is_in(self, line: Line) -> bool:
-        """True for the line of a change of the message; reads are none."""
+        """True for the line of a change of the message that was made; reads are none."""
+        if line.get("outcome") != "ok":
+            return False
         if line.get("sent") in self.ids:
             return True
-        sequences = line.get("sequences") or [line.get("sequence")]
-        is_here = line.get("time", "") >= self.since and _names(line.get("queue"), self.queue)
-        return is_here and self.sequence in sequences
+        is_here = line.get("queue") == self.queue and line.get("time", "") >= self.since
+        return is_here and self.sequence in (line.get("sequences") or [line.get("sequence")])
 
 
 class AuditFilter(msgspec.Struct):

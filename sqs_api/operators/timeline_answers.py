@@ -271,7 +271,7 @@ async def _lines(
     message = found.message
     ids = [message.message_id, *earlier_ids(message)]
     since_ms = message.joined_at_ms or message.sent_at_ms
-    about = AboutMessage(ids, queue.name, found.sequence, time_of(since_ms))
+    about = AboutMessage(ids, queue.arn, found.sequence, time_of(since_ms))
     wanted = AuditFilter(about=about, limit=_LINES_MAX)
     heard = await context.hosts.ask(READ_AUDIT, msgspec.msgpack.encode(wanted))
     pages = [msgspec.msgpack.decode(part, type=AuditPage) for part in heard.parts]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from sqs_api.operators.audit_answers import merged
-from sqs_api.operators.audit_lines import AuditFilter, AuditPage, read_lines
+from sqs_api.operators.audit_lines import AboutMessage, AuditFilter, AuditPage, read_lines
 from sqs_api.settings.config import AuthMode
 from sqs_api.settings.service_note import login_name
 from sqs_api.tests.commands import run
@@ -67,6 +67,27 @@ def test_lines_are_filtered(log: Path, conditions: dict[str, Any], numbers: list
 
     assert [line["time"] for line in page.lines] == [at(number) for number in numbers]
     assert page.is_complete
+
+
+def test_lines_about_a_message_are_changes_that_were_made_at_its_place_or_of_its_ids(
+    tmp_path: Path,
+) -> None:
+    file, queue = tmp_path / "audit.log", "arn:aws:sqs:r:1:orders"
+    here = {"event": "holdfast:HoldMessages", "queue": queue, "outcome": "ok"}
+    lines: list[dict[str, Any]] = [
+        {**here, "sequences": [7]},  # another message had its place then
+        {**here, "sequences": [6, 7]},
+        {**here, "sequences": [8]},
+        {**here, "sequences": [7], "queue": "arn:aws:sqs:r:2:orders"},
+        {**here, "sequences": [7], "outcome": "ServiceUnavailable"},
+        {**here, "sequence": 3, "queue": "arn:aws:sqs:r:1:other", "sent": "first"},
+        {**here, "messages_read": ["first"]},
+    ]
+    write(file, *({"time": at(number), **line} for number, line in enumerate(lines)))
+
+    page = read_lines(file, AuditFilter(about=AboutMessage(["first", "now"], queue, 7, at(1))))
+
+    assert [line["time"] for line in page.lines] == [at(5), at(1)]
 
 
 def test_a_file_that_is_rotated_meanwhile_is_read_once(log: Path) -> None:
