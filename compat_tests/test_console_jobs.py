@@ -431,6 +431,7 @@ SCREENS = {
     "/queues/checked-dead/redrive": "Redrive",
     "/queues/checked-dead/redrive?json=error&edit=": "Redrive",
     "/queues/checked-dead/messages": "Messages of checked-dead",
+    "/queues/checked-dead/tail": "Live tail of checked-dead",
 }
 
 

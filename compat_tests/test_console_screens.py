@@ -206,7 +206,7 @@ def test_a_range_that_is_pressed_again_and_again_over_a_slow_line_is_shown_once(
     for name in ("1 week", "2 weeks", "1 day"):
         tab.page.get_by_role("button", name=name, exact=True).dblclick()
     tab.page.get_by_role(
-        "img", name="Depth: visible 0, in flight 0, delayed 0; at most 101"
+        "img", name="Depth: visible 0, in flight 0, delayed 0; at most 100"
     ).wait_for()
 
     assert "range=1d" in tab.page.url

@@ -127,7 +127,6 @@ class Monitoring(OtherService):
     async def stop(self) -> None:
         """Store what was measured up to now."""
         if self._recorder is not None:
-            await self._recorder.written()
             await self._history.stop()
             await self._recorder.stop()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -20,8 +21,6 @@ from sqs_api.cloudwatch.stored_hours import Minutes, Values
 _T = TypeVar("_T")
 _PAUSE_S = 0.02
 """Between two steps of tidying, each of which takes a thread for some milliseconds."""
-_STEPS_MAX = 2_000
-"""Steps after one minute; the next minute goes on."""
 
 
 class Recorder:
@@ -32,30 +31,35 @@ class Recorder:
         self._store = store
         self._has_space = has_space
         self._lock = asyncio.Lock()
+        self._waiting: tuple[int, Mapping[QueueName, Values]] | None = None
         self._task: asyncio.Task[None] | None = None
         self._stops = False
         self._fails = False
         self._log = structlog.get_logger("history")
 
     def write(self, minute: int, values: Mapping[QueueName, Values]) -> None:
-        """Write a minute in the background; it is left out if the one before is not written yet."""
-        if self._stops or not self._has_space() or (self._task and not self._task.done()):
+        """Write a minute in the background, before what else is to be tidied; it replaces one that
+        still waits for a slow disk."""
+        if self._stops or not self._has_space():
             return
-        self._task = asyncio.create_task(self._write(minute, values))
+        self._waiting = minute, values
+        if self._task is None or self._task.done():
+            self._task = asyncio.create_task(self._write())
 
     async def written(self) -> None:
-        """Wait until the last minute is written, or left out."""
+        """Wait until the last minute is written, or left out, and all is tidied."""
         if self._task is not None:
             await self._task
 
-    async def _write(self, minute: int, values: Mapping[QueueName, Values]) -> None:
-        await self._ask(lambda: self._store.write(minute, values), None)
-        for _ in range(_STEPS_MAX):
-            if not await self._ask(lambda: self._store.tidy(minute), default=False):
-                break
-            await asyncio.sleep(_PAUSE_S)
-            if self._stops:
-                break
+    async def _write(self) -> None:
+        while self._waiting is not None:
+            minute, values = self._waiting
+            self._waiting = None
+            await self._ask(partial(self._store.write, minute, values), None)
+            while not self._stops and self._waiting is None:
+                if not await self._ask(partial(self._store.tidy, minute), default=False):
+                    break
+                await asyncio.sleep(_PAUSE_S)
 
     async def read(
         self, names: Sequence[QueueName], begin: int, end: int

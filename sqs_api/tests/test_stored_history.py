@@ -339,6 +339,22 @@ async def test_a_disk_that_refuses_costs_points_of_the_chart_only(
     assert list(run.store.read([Q], FIRST, FIRST + 9)[Q]) == [FIRST + 2]
 
 
+async def test_minutes_and_a_stop_do_not_wait_for_what_is_tidied(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run.store, "tidy", lambda minute: True)  # there is always more
+    for minute in (FIRST, FIRST + 1):
+        run.recorder.write(minute, {Q: {SENT: 1}})
+        while len((await run.recorder.read([Q], FIRST, FIRST + 9))[Q]) <= minute - FIRST:
+            pass
+    run.recorder.write(FIRST + 2, {Q: {SENT: 1}})
+
+    await run.recorder.stop()
+
+    run.store.open()
+    assert list(run.store.read([Q], FIRST, FIRST + 9)[Q]) == [FIRST, FIRST + 1, FIRST + 2]
+
+
 async def test_a_file_that_is_damaged_while_it_is_used_begins_anew(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

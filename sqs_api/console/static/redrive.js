@@ -120,10 +120,9 @@ export async function showRedrive(screen) {
   async function quiet(arn, mine) {
     try {
       const past = await get(ofQueue(nameOf(arn), "/history"), { hours: 1 }, mine);
-      const minutes = Math.ceil((QUIET_MINUTES * 60) / past.period_s);
-      const known = past.series.received.filter((each) => each !== null).slice(-minutes);
-      return known.length > 0 && known.every((each) => each === 0)
-        && `Nobody has received from ${nameOf(arn)} for ${QUIET_MINUTES} minutes: messages would wait there.`;
+      const known = past.series.received.filter((each) => each !== null).slice(-QUIET_MINUTES);
+      return known.length > 1 && known.every((each) => each === 0)
+        && `Nobody has received from ${nameOf(arn)} for ${known.length} minutes: messages would wait there.`;
     } catch (error) {
       if (error.name === "AbortError") throw error;
       return null; // this user may not look at it
