@@ -46,7 +46,10 @@ pub fn pack(given: &Bound<'_, PyAny>, packed: &mut Vec<u8>) -> Option<(usize, [u
         pack_text(data_type, packed)?;
         pack_bytes(value, packed)?;
     }
-    Some((size, md5_of_attributes(&attributes.iter().collect::<Vec<_>>())))
+    Some((
+        size,
+        md5_of_attributes(&attributes.iter().collect::<Vec<_>>()),
+    ))
 }
 
 fn sent_of<'py>(name: Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> Option<Sent<'py>> {

@@ -141,7 +141,9 @@ pub fn packed<'py>(
     if sent.iter().map(|message| message.size).sum::<usize>() > total_max {
         return Ok(None);
     }
-    let contents = sent.iter().map(|message| message.packed(key.as_deref_mut()));
+    let contents = sent
+        .iter()
+        .map(|message| message.packed(key.as_deref_mut()));
     contents.collect::<PyResult<_>>().map(Some)
 }
 
