@@ -40,6 +40,7 @@ SERVICES = (*HOLDFAST, "goaws", *ELASTICMQ, *static_answer.SERVERS, "moto")
 """The services of a full comparison; the hosts of a cluster would disturb the others."""
 
 _START_SECONDS = 60.0
+_STOP_SECONDS = 10.0
 _CLUSTER_START_SECONDS = 120.0
 _MOTO_CREDENTIALS = Credentials("any", "any", "us-east-1")
 """Moto checks no signature, but reads from it which AWS service the request is for."""
@@ -105,6 +106,15 @@ def _peer(name: str, folder: Path) -> Iterator[Endpoint]:
             name, url, credentials, process.pid, protocols=protocols, is_static=is_static
         )
     finally:
+        _stop(process)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End it by a signal on which it ends its own processes, too."""
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
 
