@@ -40,7 +40,9 @@ def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FleetProcess]:
 def asked(fleet: FleetProcess, host: str, *words: str) -> Any:
     """The answer of `holdfast fleet`."""
     line = command("fleet", *words, "--json", "--data", str(fleet.data / host))
-    return json.loads(subprocess.run(line, capture_output=True, check=False).stdout)
+    done = subprocess.run(line, capture_output=True, check=False, text=True)
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout)
 
 
 def emptied(fleet: FleetProcess) -> dict[str, Any]:

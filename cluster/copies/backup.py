@@ -295,9 +295,10 @@ def _look_at(folder: Path) -> CopiedRows:
 
 
 def databases_of(data: Path) -> list[Path]:
-    """The SQLite databases of a data folder, including those with only a second copy left."""
+    """The SQLite databases of a data folder that a backup has, including those with only a second
+    copy left; not those of charts, which a running service has for itself."""
     files = {*data.glob("*.sqlite"), *(first_of(copy) for copy in data.glob("*.sqlite.copy"))}
-    return sorted(files)
+    return sorted(file for file in files if not file.name.startswith("history"))
 
 
 def first_sequences(catalog: Iterable[Record]) -> dict[int, dict[int, int]]:

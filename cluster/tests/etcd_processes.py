@@ -248,6 +248,8 @@ def running_etcd(
         yield etcd
     finally:
         etcd.stop()
+        for stored in folder.glob("*/data"):  # 120 MB each, in memory where folders are
+            shutil.rmtree(stored)
 
 
 def _state(process: Path) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import sqlite3
 import stat
 import threading
 from collections.abc import Callable
@@ -192,6 +193,20 @@ async def test_backup_is_complete_on_any_file_system_and_leaves_nothing_in_the_d
     assert run("verify", target).status == 0
     made = f"{target}: 1 queues, {len(read_manifest(target).files)} files, "
     assert said.out.splitlines()[-1].startswith(made)
+
+
+async def test_backup_leaves_out_the_charts_that_the_service_keeps_locked(
+    data: Path, target: Path
+) -> None:
+    async with serving(data) as served:
+        charts = sqlite3.connect(data / "history.sqlite")
+        charts.execute("PRAGMA locking_mode = EXCLUSIVE")
+        charts.execute("CREATE TABLE minutes (minute INTEGER)")
+        said = await served.backup(target)
+        charts.close()
+
+    assert said.status == 0, said
+    assert "history.sqlite" not in names(target)
 
 
 def test_backup_and_restored_folder_are_their_owners_alone(
