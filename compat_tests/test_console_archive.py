@@ -119,7 +119,7 @@ def test_a_message_known_by_its_id_is_replayed_in_six_steps(
     message_id = page.locator("tbody a[title]").first.get_attribute("title")
     tab.go("/queues")
     page.get_by_role("link", name="Archive", exact=True).click()
-    page.get_by_label("Queue").fill("shop")
+    page.get_by_label("Queue", exact=True).fill("shop")
     page.get_by_label("Message id").fill(message_id)
     page.get_by_role("button", name="Search").click()
     page.get_by_role("link", name=f"Replay {message_id}").click()

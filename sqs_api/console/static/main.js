@@ -149,7 +149,7 @@ async function watchRedrives(may) {
   const { signal } = watching;
   if (!may.includes("holdfast:ListQueues")) return;
   await new Promise((resolve) => setTimeout(resolve, WATCH_AFTER_MS));
-  if (!signal.aborted) (await import("./watched_redrives.js")).watchRedrives(signal);
+  if (!signal.aborted) (await import("./watched_redrives.js")).watchRedrives(signal, fail);
 }
 
 async function leaveService() {

@@ -150,8 +150,8 @@ function keyForm(title, reason, usedRegion, then, ...more) {
 
 /**
  * Wait until the user of these screens has signed in again, over the screen, which keeps what was
- * typed. Throws the `refusal` if nobody was signed in, or does not want to. For another user the
- * page begins anew.
+ * typed. Throws the `refusal` if nobody was signed in, or does not want to. For another user, or
+ * other rights, the page begins anew.
  */
 export function signedInAgain(refusal) {
   if (who === null) throw refusal;
@@ -178,7 +178,7 @@ function askAgain(before, refusal) {
     async function look() {
       const now = await sent({ method: "GET", path: "caller" }).catch(() => null);
       if (now === null) return;
-      const isSame = ["account", "region", "user"].every((each) => now[each] === before[each]);
+      const isSame = ["account", "region", "user", "may"].every((each) => `${now[each]}` === `${before[each]}`);
       if (isSame) close(() => resolve(void signedInAs(now)));
       else location.reload();
     }

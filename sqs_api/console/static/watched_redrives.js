@@ -23,16 +23,16 @@ export function toldOf({ status, paused, is_active: isActive }) {
   return isActive ? paused ?? "running" : status;
 }
 
-/** Look again and again, until the signal. */
-export function watchRedrives(signal) {
+/** Look again and again, until the signal. `onEnd` is told when the user leaves an ended session: nobody else may ask. */
+export function watchRedrives(signal, onEnd) {
   const seen = new Map();
   return repeat(signal, LOOK_MS, async () => {
     try {
       const { redrives } = await get("redrives", { since_ms: Date.now() - 3600000 }, signal);
       for (const each of changesOf(seen, redrives)) tell(each);
       for (const each of redrives) seen.set(each.id, toldOf(each));
-    } catch {
-      // the screen itself says what is wrong
+    } catch (error) {
+      if (error.needsSignIn) onEnd(error); // else the screen itself says what is wrong
     }
   });
 }
