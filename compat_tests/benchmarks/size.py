@@ -4,8 +4,9 @@ Each case starts a node on a fresh folder, fills it over the wire, and times sin
 connection: send, receive, delete. After half of the backlog is consumed, these are timed again;
 then the node is stopped, and killed, and each time until it answers again is measured. The timed
 messages of `priority` are high ones behind a backlog of low ones, and in turn ones in an empty
-queue. With ten million messages a case takes five to fifteen minutes. The exit status is 1 if a
-bound below is exceeded.
+queue. Of those of `scheduled` some are due, a thousand a second, and received by long polls: `late`
+is the time from the due time to the answer. With ten million messages a case takes five to fifteen
+minutes. The exit status is 1 if a bound below is exceeded.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ BEHIND_LOW_P99_RATIO_MAX = 2.0
 """Of the receive of a high message behind a backlog, to that in an empty queue."""
 SCHEDULED_MIB_MAX = 20
 """Memory for scheduled messages in a service that has started with them."""
+LATE_P99_MS_MAX = 200.0
+"""From the due time of a scheduled message to the answer of a long poll that waits for it."""
 STOPPED_SECONDS_MAX = 2.0
 KILLED_SECONDS_MAX = 5.0
 
@@ -42,6 +45,11 @@ _BATCH = 10
 _BODY = "x" * 100
 _GROUPS = 1_000
 _ACTIONS = ("SendMessage", "ReceiveMessage", "DeleteMessage")
+_LATE = "late"
+_DUE_PER_SECOND, _DUE = 1_000, 20_000
+"""Of the scheduled messages, those that are received at their times."""
+_DUE_SOON_S = 10.0
+"""From the first send of messages that are due soon to the first due time."""
 _PRIORITY, _DELIVER_AT = "priority", "deliver-at"
 _NEW = "new"
 """The moment before a service is filled."""
@@ -114,9 +122,9 @@ class _Filler:
             entry["DelaySeconds"] = self._case.delay_seconds
         return entry
 
-    async def fill(self) -> None:
-        """Send the case's messages, the same number to each queue."""
-        calls = iter(range(self._case.messages // _BATCH))
+    async def fill(self, messages: int) -> None:
+        """Send so many messages of the case, the same number to each queue."""
+        calls = iter(range(messages // _BATCH))
         await self._at_once(lambda connection: self._send(connection, calls))
 
     async def _send(self, connection: Connection, calls: Iterator[int]) -> None:
@@ -141,6 +149,46 @@ class _Filler:
                     for position, message in enumerate(messages)
                 ]
                 await _call(connection, "DeleteMessageBatch", {"QueueUrl": url, "Entries": entries})
+
+    async def late(self) -> tuple[float, float]:
+        """Schedule messages, so many for each second, and receive them by long polls: p50 and p99
+        of how late they came, in microseconds."""
+        url, number = self.urls[0], _DUE
+        first_ms = int((time.time() + _DUE_SOON_S) * 1000)
+        calls = iter(range(number // _BATCH))
+        late: list[float] = []
+
+        async def schedule(connection: Connection) -> None:
+            for call in calls:
+                entries = []
+                for place in range(_BATCH):
+                    due_ms = str(first_ms + (call * _BATCH + place) * 1000 // _DUE_PER_SECOND)
+                    attributes = _attributes((_DELIVER_AT, due_ms))
+                    entries.append(
+                        {"Id": str(place), "MessageBody": due_ms, "MessageAttributes": attributes}
+                    )
+                members = {"QueueUrl": url, "Entries": entries}
+                answer = await _call(connection, "SendMessageBatch", members)
+                assert len(answer["Successful"]) == _BATCH
+
+        async def receive(connection: Connection) -> None:
+            poll = {"QueueUrl": url, "MaxNumberOfMessages": 10, "WaitTimeSeconds": 5}
+            while len(late) < number:
+                found = (await _call(connection, "ReceiveMessage", poll)).get("Messages", [])
+                now_ms = time.time() * 1000
+                late.extend((now_ms - int(message["Body"])) / 1000 for message in found)
+                handles = [
+                    {"Id": str(place), "ReceiptHandle": message["ReceiptHandle"]}
+                    for place, message in enumerate(found)
+                ]
+                if handles:
+                    members = {"QueueUrl": url, "Entries": handles}
+                    await _call(connection, "DeleteMessageBatch", members)
+
+        await self._at_once(schedule)
+        assert time.time() * 1000 < first_ms, "the first were due before the last was sent"
+        await self._at_once(receive)
+        return _quantiles_us(late)
 
     async def _at_once(self, work: Callable[[Connection], Any]) -> None:
         connections = await connect(self._endpoint, _FILLERS)
@@ -234,7 +282,12 @@ class _Run:
         await filler.create(connection)
         connection.close()
         self._note(_NEW, {})
-        await filler.fill()
+        is_scheduled = case.attribute is not None and case.attribute[0] == _DELIVER_AT
+        due = _DUE if is_scheduled else 0
+        await filler.fill(case.messages - due)
+        if due:
+            self._note("due", {_LATE: await filler.late()})
+            await filler.fill(due)
         if case.in_flight:
             await filler.take(case.in_flight, delete=False)
         beside = [filler.empty_url] if case.asked_attribute else []
@@ -320,6 +373,9 @@ def _broken_bounds(rows: list[Row]) -> list[str]:
             broken.append(
                 f"{row.case}, {row.moment}: {grown:.0f} MiB more, not {SCHEDULED_MIB_MAX}"
             )
+        late_ms = row.quantiles_us.get(_LATE, (0.0, 0.0))[1] / 1000
+        if late_ms > LATE_P99_MS_MAX:
+            broken.append(f"{row.case}: late p99 {late_ms:.0f} ms, not {LATE_P99_MS_MAX:.0f}")
         if "ReceiveMessage" in row.quantiles_us and kind in ("standard", "fifo", _PRIORITY):
             p99 = row.quantiles_us["ReceiveMessage"][1]
             least = smallest.setdefault(kind, p99)
@@ -346,13 +402,18 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, nargs="+", default=list(SIZES))
     parser.add_argument("--durability", default="os")
     options = parser.parse_args()
+    return 0 if are_kept(options.cases, options.sizes, options.durability) else 1
+
+
+def are_kept(names: list[str], sizes: list[int], durability: str = "os") -> bool:
+    """Run the cases and print their rows; True if all bounds hold."""
     rows: list[Row] = []
-    for case in _cases(options.cases, options.sizes):
+    for case in _cases(names, sizes):
         with tempfile.TemporaryDirectory(prefix="holdfast-size-") as folder:
-            rows += _Run(case, Path(folder), options.durability).run()
+            rows += _Run(case, Path(folder), durability).run()
     broken = _broken_bounds(rows)
     print("\n".join(f"FAIL {line}" for line in broken) or "PASS every bound holds", flush=True)
-    return 1 if broken else 0
+    return not broken
 
 
 if __name__ == "__main__":

@@ -1,0 +1,150 @@
+"""The cost of policies: `python -m compat_tests.benchmarks.policies`.
+
+Lives of messages (send, receive, delete) in alternating bursts, in a queue without tags and in one
+with a priority, limits of length and a time to live; with a priority in each message, beside an
+attribute that means nothing. Then, as in `size`, a high message behind a backlog of low ones, and a
+million scheduled messages: their memory, and how late they come. The exit status is 1 if a bound is
+exceeded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvloop
+
+from compat_tests.benchmarks import size
+from compat_tests.benchmarks.server_cost import read_cost
+from compat_tests.benchmarks.wire import Connection, Endpoint, connect
+from compat_tests.node_process import NodeProcess
+
+LIFE_MAX = 1.15
+"""Processor time of a life with tags, beside one without."""
+_TAGS = {
+    "holdfast:priority": "weighted",
+    "holdfast:max-messages": "1000000",
+    "holdfast:max-bytes": "1000000000",
+    "holdfast:ttl": "3600",
+}
+_BODY = "x" * 100
+
+
+class _Way(NamedTuple):
+    """A queue and its messages."""
+
+    name: str
+    tags: dict[str, str]
+    attribute: str | None
+
+    def send(self, url: str) -> bytes:
+        """A SendMessage."""
+        members: dict[str, Any] = {"QueueUrl": url, "MessageBody": _BODY}
+        if self.attribute:
+            value = {"DataType": "Number", "StringValue": "7"}
+            members["MessageAttributes"] = {self.attribute: value}
+        return json.dumps(members).encode()
+
+
+_PAIRS = (
+    (_Way("no tags", {}, None), _Way("tags", _TAGS, None)),
+    (
+        _Way("no tags, an attribute", {}, "ordinary.priority"),
+        _Way("tags, a priority", _TAGS, "holdfast.priority"),
+    ),
+)
+
+
+async def _live(connection: Connection, send: bytes, url: str) -> int:
+    """Send a message, receive one and delete it; returns how many were deleted."""
+    await connection.call("SendMessage", send)
+    receive = json.dumps({"QueueUrl": url}).encode()
+    found = json.loads(await connection.call("ReceiveMessage", receive)).get("Messages", [])
+    for message in found:
+        delete = {"QueueUrl": url, "ReceiptHandle": message["ReceiptHandle"]}
+        await connection.call("DeleteMessage", json.dumps(delete).encode())
+    return len(found)
+
+
+async def _burst(
+    way: _Way, url: str, pid: int, connections: list[Connection], seconds: float
+) -> float:
+    """The processor time of the server for a life, in microseconds."""
+    until, lives = time.perf_counter() + seconds, 0
+    send = way.send(url)
+
+    async def repeat(connection: Connection) -> None:
+        nonlocal lives
+        while time.perf_counter() < until:
+            lives += await _live(connection, send, url)
+
+    before = read_cost(pid).processor_seconds
+    await asyncio.gather(*map(repeat, connections))
+    return (read_cost(pid).processor_seconds - before) / lives * 1e6
+
+
+async def _lives(node: NodeProcess, options: argparse.Namespace) -> dict[str, list[float]]:
+    endpoint = Endpoint("holdfast-fsync", node.url, node.credentials, node.pid)
+    connections = await connect(endpoint, options.connections)
+    ways = [way for pair in _PAIRS for way in pair]
+    urls = {}
+    for number, way in enumerate(ways):
+        members = json.dumps({"QueueName": f"q{number}", "tags": way.tags}).encode()
+        urls[way.name] = json.loads(await connections[0].call("CreateQueue", members))["QueueUrl"]
+    found: dict[str, list[float]] = {way.name: [] for way in ways}
+    for number in range(options.rounds):
+        for way in ways if number % 2 == 0 else reversed(ways):
+            cost = await _burst(way, urls[way.name], node.pid, connections, options.seconds)
+            found[way.name].append(cost)
+    for connection in connections:
+        connection.close()
+    return found
+
+
+def _life_is_kept(options: argparse.Namespace) -> bool:
+    """Measure lives and print them; True if they are within their bound."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        node = NodeProcess(Path(folder) / "data")
+        try:
+            node.start()
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                found = runner.run(_lives(node, options))
+            node.stop()
+        finally:
+            node.close()
+    is_kept = True
+    for plain, tagged in _PAIRS:
+        pairs = zip(found[tagged.name], found[plain.name], strict=True)
+        ratio = statistics.median(one / other for one, other in pairs)
+        is_kept &= ratio <= LIFE_MAX
+        sys.stdout.write(
+            f"life: {plain.name} {statistics.median(found[plain.name]):.0f} us of the server, "
+            f"{tagged.name} {statistics.median(found[tagged.name]):.0f} us: {ratio:.2f} x, "
+            f"at most {LIFE_MAX}\n"
+        )
+        sys.stdout.flush()
+    return is_kept
+
+
+def main() -> int:
+    """Run from the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--connections", type=int, default=16)
+    parser.add_argument("--low", type=int, default=10_000_000, help="low messages of the backlog")
+    options = parser.parse_args()
+    is_kept = _life_is_kept(options)
+    are_kept = size.are_kept(["priority", "scheduled"], [options.low])
+    return 0 if is_kept and are_kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
