@@ -47,7 +47,7 @@ from cluster.coordination.coordination import (
 )
 from cluster.keys.keyring import Secrets
 from storage.files.refusing_disk import tells_of_refusal
-from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.errors import QueueDoesNotExist, ServiceUnavailable
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_policy import statements_without_effect
 from visibility.contract.tags import check_archive
@@ -280,7 +280,9 @@ class Catalog(QueueView):
             raise ServiceUnavailable() from None
         try:
             decision = await self._decide(decide, give_up_s)
-            queue, revision = self.queue_of_id(decision.queue_id), self._written
+            # Another host may have taken away already what this one has just made.
+            queue = self.queue_of_id(decision.queue_id) or decision.made()
+            revision = self._written
         finally:
             self._writing.release()
         # Also if it changed nothing: it may repeat a change that is not shown there yet.
@@ -484,7 +486,8 @@ class Catalog(QueueView):
         """Bring a deleted queue back; begin to restore a purged one, and return the queue that
         continues it."""
         queue = await self._do(lambda: rules.restore(self, queue_id, self._now_ms()))
-        assert queue is not None
+        if queue is None:  # what continues it was deleted or purged meanwhile
+            raise QueueDoesNotExist()
         return queue
 
     async def end_restoring(self, queue_id: int, state: KeptState) -> None:

@@ -93,6 +93,11 @@ class Decision(NamedTuple):
     """Commits the transaction, whose keys are those of the catalog, together with records that are
     not the catalog's; None for the catalog's own way."""
 
+    def made(self) -> QueueDefinition | None:
+        """The queue to return as the records have it, if they do."""
+        written = (each for each in self.entries.values() if isinstance(each, QueueDefinition))
+        return next((queue for queue in written if queue.queue_id == self.queue_id), None)
+
 
 class NewQueue(NamedTuple):
     """A queue as CreateQueue asks for it, with the fields that the service adds."""

@@ -260,15 +260,14 @@ class QueueView:
         return sorted(heard, key=lambda change: change.queue.queue_id)
 
     def _changes_of_kept(self, was: Entry | None, now: KeptQueue) -> Iterator[QueueChange]:
-        if isinstance(was, KeptQueue) and was.state is not now.state:
-            if now.state is KeptState.RESTORING:
-                yield QueueChange(Kind.RESTORING, now.queue)
-        elif was is not None:
-            pass  # it is continued by another queue
-        elif now.continued_as:
+        was_kept = was if isinstance(was, KeptQueue) else None
+        # A deleted queue may have been restored and purged since, all in one difference.
+        if now.continued_as and not (was_kept and was_kept.continued_as):
             yield QueueChange(Kind.PURGED, now.queue, self._continuing(now.continued_as))
-        else:
+        elif was_kept is None:
             yield QueueChange(Kind.DELETED, now.queue)
+        if now.state is KeptState.RESTORING and not (was_kept and was_kept.state is now.state):
+            yield QueueChange(Kind.RESTORING, now.queue)
 
     def _continuing(self, queue_id: int) -> QueueDefinition:
         """A queue that continues another, and may have been purged or deleted itself since."""

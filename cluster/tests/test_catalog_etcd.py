@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,6 +16,7 @@ from cluster.catalog.catalog_records import name_of, queue_key
 from cluster.catalog.queue_rules import Waits
 from cluster.catalog.queue_view import Kind, QueueChange
 from cluster.clock import Clock
+from cluster.coordination.coordination import Outcome, Transaction
 from cluster.coordination.etcd_client import Access
 from cluster.coordination.etcd_coordination import EtcdCoordination
 from cluster.coordination.etcd_wire import HttpWire
@@ -201,6 +204,55 @@ async def test_a_host_that_catches_up_shows_what_another_one_made(catalogs: Cata
         await shown.wait()
 
         assert other.queue_of_id(queue.queue_id) == queue
+
+
+class Overtaken:
+    """A coordination after whose commits something happens before the committing host goes on."""
+
+    def __init__(self, inner: EtcdCoordination) -> None:
+        self._inner = inner
+        self.then: Callable[[], Awaitable[None]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def commit(self, transaction: Transaction) -> Outcome:
+        outcome = await self._inner.commit(transaction)
+        if self.then is not None:
+            await self.then()
+        return outcome
+
+
+async def test_a_queue_that_another_host_deletes_at_once_was_made(catalogs: Catalogs) -> None:
+    overtaken = Overtaken(catalogs.hosts.host())
+    one = await opened(overtaken, catalogs.clock)  # type: ignore[arg-type]
+    overtaken.then = partial(delete_and_see, catalogs.other, one)
+
+    created = await one.create_queue(owner("q"), {"DelaySeconds": "7"}, {})
+
+    assert created.settings.delay_ms == 7_000
+    assert one.find(owner("q")) is None
+
+
+async def test_restoring_a_purge_whose_queue_is_deleted_meanwhile_is_refused(
+    catalogs: Catalogs,
+) -> None:
+    overtaken = Overtaken(catalogs.hosts.host())
+    one = await opened(overtaken, catalogs.clock)  # type: ignore[arg-type]
+    purged = await one.create_queue(owner("q"), {}, {})
+    await one.purge_queue(purged)
+    overtaken.then = partial(delete_and_see, catalogs.other, one)
+
+    with pytest.raises(QueueDoesNotExist):
+        await one.restore_queue(purged.queue_id)
+
+
+async def delete_and_see(other: Catalog, one: Catalog) -> None:
+    """One host deletes the queue, and the other sees it."""
+    await until(lambda: other.find(owner("q")) is not None)
+    await other.caught_up()
+    await other.delete_queue(other.queue(*owner("q")))
+    await until(lambda: one.find(owner("q")) is None)
 
 
 # -- on the model ----------------------------------------------------------------------------------

@@ -249,6 +249,35 @@ async def test_listeners_hear_what_a_shard_must_know_when_the_view_shows_it() ->
 
 
 @virtual
+@pytest.mark.parametrize("seen", ["never", "before", "deleted"])
+async def test_a_purge_in_a_gap_of_the_watch_is_heard_with_what_followed(seen: str) -> None:
+    whole, with_gap = MemoryCoordination(), MemoryCoordination()
+    one = await opened(whole)
+    other = await opened(with_gap)
+    heard: list[Kind] = []
+    other.subscribe(lambda change: heard.append(change.kind))
+
+    async def report_difference() -> None:
+        values = {key: record.value for key, record in whole.records.items()}
+        gone = dict.fromkeys(with_gap.records.keys() - values.keys())
+        await with_gap.commit(Transaction({}, values | gone))
+
+    queue = await one.create_queue(owner("q"), {}, {})
+    if seen != "never":
+        await report_difference()
+    await one.delete_queue(queue)
+    if seen == "deleted":
+        await report_difference()
+    await one.restore_queue(queue.queue_id)
+    await one.purge_queue(one.queue(*owner("q")))
+    await one.restore_queue(queue.queue_id)
+    await report_difference()
+
+    deleted = [Kind.DELETED] if seen == "deleted" else []
+    assert heard == [*deleted, Kind.PURGED, Kind.RESTORING]
+
+
+@virtual
 async def test_a_record_that_cannot_be_read_stays_as_the_view_shows_it() -> None:
     coordination = MemoryCoordination()
     one, other = await opened(coordination), await opened(coordination)

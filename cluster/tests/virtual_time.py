@@ -89,6 +89,10 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         return self.now_s
 
 
+_ENDED_S = 60.0
+"""Bound of the time, virtual, in which a cancelled task ends."""
+
+
 def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     """Run an async test in virtual time."""
 
@@ -98,6 +102,10 @@ def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
         try:
             loop.run_until_complete(test(*arguments, **named))
         finally:
+            if left := asyncio.all_tasks(loop):  # of a failed test, whose garbage fails others
+                for task in left:
+                    task.cancel()
+                loop.run_until_complete(asyncio.wait(left, timeout=_ENDED_S))
             loop.close()
 
     return run
