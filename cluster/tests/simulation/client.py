@@ -196,14 +196,17 @@ class Client:
         ended_ms: int = 0,
     ) -> None:
         ids: dict[str, str] = {}
+        unknown: set[str] = set()
         if isinstance(reply.answer, SendMessageResult):
             ids["0"] = reply.answer.message_id
         elif isinstance(reply.answer, SendMessageBatchResult):
             ids = {entry.id: entry.message_id for entry in reply.answer.successful or ()}
+            failed = reply.answer.failed or ()
+            unknown = {entry.id for entry in failed if not entry.sender_fault}
         for number, body in enumerate(bodies):
             outcome = reply.outcome
             if outcome is Outcome.DONE and str(number) not in ids:
-                outcome = Outcome.REFUSED
+                outcome = Outcome.UNKNOWN if str(number) in unknown else Outcome.REFUSED
             self._history.sends.append(
                 Send(
                     name_of(body),

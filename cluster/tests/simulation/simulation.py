@@ -27,8 +27,9 @@ _STARTS_MAX = 200
 _LOOK_S = 0.2
 
 
-class ConnectionLost(QueueError):
-    """The worker died before it answered."""
+class ConnectionLost(ServiceUnavailable):
+    """The worker died before it answered. A gateway that cut the request into several is told what
+    a router says of an unknown outcome."""
 
 
 class Reply(NamedTuple):
@@ -43,7 +44,7 @@ class Reply(NamedTuple):
     @property
     def outcome(self) -> Outcome:
         """The outcome as far as the client knows it."""
-        if isinstance(self.answer, ConnectionLost | ServiceUnavailable | InternalError):
+        if isinstance(self.answer, ServiceUnavailable | InternalError):
             return Outcome.UNKNOWN
         return Outcome.REFUSED if isinstance(self.answer, QueueError) else Outcome.DONE
 
