@@ -9,7 +9,7 @@ queue departs again, to another part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 import msgspec
 from typing_extensions import override
@@ -402,7 +402,7 @@ class DeparturesCleared(Event, frozen=True):
 
     cleared_at_ms: int
     numbers: list[int]
-    tokens: list[bytes] = []
+    tokens: Sequence[bytes] = ()
 
     @override
     def apply(self, shard: ShardState) -> None:

@@ -90,8 +90,8 @@ class FindTransaction(Operation, frozen=True):
     that was not accepted here. The request's queue is `the_shard`.
 
     With `waits`, an accepted one is answered once it is settled, or after SETTLING_MS as
-    NOT_SETTLED. A shard that knows `queue_id` in this version only, or in a later one, accepts no transaction
-    any more that belongs to the queue's home of then.
+    NOT_SETTLED. A shard that knows `queue_id` in this version only, or in a later one, accepts no
+    transaction any more that belongs to the queue's home of then.
     """
 
     token: bytes
