@@ -98,8 +98,9 @@ class Transacting:
         return {part.shard for part in queue.all_parts()} | gone - {-1}
 
     async def is_settled(self, token: Token, shard: int, caller: Caller) -> bool:
-        """True if all that an accepted transaction sent is in its queues. Raises QueueError."""
-        found = await self._ask(FindTransaction(*token, 0, 0), shard, caller)
+        """Wait for SETTLING_MS at most; True if all that an accepted transaction sent is in its
+        queues. Raises QueueError."""
+        found = await self._ask(FindTransaction(*token, waits=True), shard, caller)
         return found is not None and found.is_settled
 
     async def _ask(

@@ -42,10 +42,10 @@ from storage.rows.stored_rows import StoredRows
 from visibility.content.sealing import Sealing
 from visibility.contract.errors import QueueError, ServiceUnavailable
 from visibility.contract.model import Definitions, Request
-from visibility.rules.decided import NO_MESSAGES, Damage, DamageMet, Decided, TurnFailed
+from visibility.rules.decided import Damage, DamageMet, Decided, TurnFailed
 from visibility.rules.kept_queues import unfinished_purges
 from visibility.rules.queue_parts import unfinished_closings
-from visibility.rules.turn import begin, run
+from visibility.rules.turn import begin, nothing_for, run
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 from visibility.state.waiters import OnAnswer, Room, Ticket
@@ -209,9 +209,9 @@ class Lead:
         self._plan_turn()
 
     def end_long_polls(self) -> None:
-        """Answer every parked receive now, empty, and park no more."""
+        """Answer every parked request now, empty, and park no more."""
         self._state.waits.is_open = False
-        self._answer_all([(ticket, NO_MESSAGES) for ticket in self._state.waits.take_all()])
+        self._answer_all([(each, nothing_for(each)) for each in self._state.waits.take_all()])
 
     def stop_taking(self) -> None:
         """Take no more requests but those that give messages back."""

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from cluster.parts.transacting import Entry, Token, Transacting
+from cluster.tests.driver import Reply
 from cluster.tests.shard_pair import ShardPair, in_shard
 from visibility.contract.errors import (
     IdempotentParameterMismatch,
@@ -23,6 +24,8 @@ from visibility.rules.archive_batches import the_shard
 from visibility.rules.departures import RESTORED_MS
 from visibility.rules.transactions import (
     BUCKET_MS,
+    NOT_SETTLED,
+    SETTLING_MS,
     FindTransaction,
     TransactedEntry,
     TransactMessages,
@@ -106,10 +109,16 @@ def _cancelled(pair: ShardPair, *entries: Done, at: int = 0) -> list[str]:
 
 
 def _found(pair: ShardPair, at: int = 0) -> Transacted | None:
-    question = FindTransaction(TOKEN, DIGEST, 0, 0)
+    question = FindTransaction(TOKEN, DIGEST)
     answer = pair.shards[at].submit(prepared.prepared(the_shard(at), question)).answer
     assert answer is None or isinstance(answer, Transacted)
     return answer
+
+
+def _waiting(pair: ShardPair, token: bytes = TOKEN) -> Reply:
+    """A request that waits until the transaction is settled."""
+    question = FindTransaction(token, DIGEST, waits=True)
+    return pair.shards[0].submit(prepared.prepared(the_shard(0), question))
 
 
 def _visible(pair: ShardPair, queue: QueueDefinition) -> int:
@@ -144,6 +153,41 @@ def test_a_message_keeps_the_id_of_its_answer() -> None:
     pair.deliver()
     (found,) = pair.shards[1].submit(prepared.receive(bills)).deliveries.messages
     assert (found.message_id, None) == answer.sent[1]
+
+
+def test_who_waits_for_a_transaction_is_answered_once_all_it_sent_has_arrived() -> None:
+    pair = _pair()
+    bills = _queue(pair, 13)
+    one, two = (bills, _content(bills, "one")), (bills, _content(bills, "two"))
+    answer = _accepted(pair, _here(pair), one, two)
+    _accepted(pair, _here(pair), (bills, _content(bills, "other")), token=b"u" * 16)
+    first, second, other = _waiting(pair), _waiting(pair), _waiting(pair, b"u" * 16)
+    page = pair.read()
+    outcomes = pair.accept(page.arrivals, page.floors)
+    pair.clear(outcomes[:1])
+    replies = first, second, other
+    assert [each.waits for each in replies] == [True, True, True]
+    pair.clear(outcomes[1:2])
+    settled = msgspec.structs.replace(answer, is_settled=True)
+    assert [each.waits for each in replies] == [False, False, True]
+    assert first.answer == second.answer == settled
+    pair.clear(outcomes[2:])
+    assert [each.waits for each in replies] == [False, False, False]
+    assert _waiting(pair).answer == settled
+    assert _waiting(pair, b"v" * 16).answer is None
+
+
+def test_who_waits_for_a_transaction_hears_after_a_while_that_it_is_not_settled() -> None:
+    pair = _pair()
+    bills = _queue(pair, 13)
+    _accepted(pair, _here(pair), (bills, _content(bills, "bill")))
+    reply = _waiting(pair)
+    pair.pass_time(SETTLING_MS - 1)
+    assert reply.waits
+    pair.pass_time(1)
+    assert reply.answer == NOT_SETTLED
+    pair.shards[0].state.waits.is_open = False
+    assert _waiting(pair).answer == NOT_SETTLED
 
 
 def test_one_stale_handle_cancels_all() -> None:

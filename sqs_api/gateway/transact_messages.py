@@ -158,10 +158,9 @@ class Transactions(OtherService):
             except (Moved, Departing):
                 pause_s = await self._pause(pause_s, until_s)
         _check(done.reasons)
-        is_settled = done.is_settled
-        while not is_settled:
-            pause_s = await self._pause(pause_s, until_s)
-            is_settled = await self._transacting.is_settled(token, shard, caller)
+        if not done.is_settled:
+            while not await self._transacting.is_settled(token, shard, caller):
+                pause_s = await self._pause(pause_s, until_s)
         return _encode(TransactMessagesResult(list(map(_result, entries, done.sent))))
 
     async def _pause(self, pause_s: float, until_s: float) -> float:

@@ -9,7 +9,7 @@ queue departs again, to another part.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 import msgspec
 from typing_extensions import override
@@ -50,6 +50,7 @@ from visibility.state.places import add_size, count, join_delayed, leave, leave_
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
+from visibility.state.waiters import place_of
 
 PAGE_MESSAGES = 100
 """Messages that are delivered in one request."""
@@ -259,7 +260,10 @@ class _Clearing:
     def events(self, shard: ShardState) -> tuple[Event, ...]:
         """The unlocked groups, then the messages that are gone and those that come back."""
         if self._queue_id not in shard.queues:  # it was dropped meanwhile
-            cleared = DeparturesCleared(THE_SHARD, self._now_ms, list(self.settled))
+            tokens = {
+                each.sent.transaction for each, _ in self.settled.values() if each.sent is not None
+            }
+            cleared = DeparturesCleared(THE_SHARD, self._now_ms, list(self.settled), sorted(tokens))
             return (*self._failed_tasks(shard), cleared)
         gone = {number: each for number, (each, reason) in self.settled.items() if not reason}
         back = {number: each for number, (each, reason) in self.settled.items() if reason}
@@ -393,10 +397,12 @@ class MessagesDeparted(Event, frozen=True):
 
 
 class DeparturesCleared(Event, frozen=True):
-    """The other shards have these messages of the queue. The queue is THE_SHARD if it is gone."""
+    """The other shards have these messages of the queue. The queue is THE_SHARD if it is gone, and
+    for the sends of transactions with these `tokens`."""
 
     cleared_at_ms: int
     numbers: list[int]
+    tokens: Sequence[bytes] = ()
 
     @override
     def apply(self, shard: ShardState) -> None:
@@ -417,6 +423,11 @@ class DeparturesCleared(Event, frozen=True):
     def record(self, changes: Changes) -> None:
         for number in self.numbers:
             changes.delete(row_key(THE_SHARD, DEPARTURE, number))
+
+    @override
+    def shown_in(self, shard: ShardState) -> Iterable[int]:
+        outbox = shard.outbox
+        return [place_of(each) for each in self.tokens if not outbox.has_of_transaction(each)]
 
 
 class TargetsFull(Event, frozen=True):

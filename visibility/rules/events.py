@@ -70,7 +70,8 @@ class Event(msgspec.Struct, frozen=True):
         """Add further consequences to the Turn, before `apply`; most events have none."""
 
     def shown_in(self, shard: ShardState) -> Iterable[int]:
-        """Queues in which a message may be visible from now on, for long polls; after `apply`."""
+        """Queues in which a message may be visible from now on, for long polls, and the places of
+        transactions that are settled; after `apply`."""
         return ()
 
     @property

@@ -38,7 +38,7 @@ from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import TRANSACTION, number_of, row_key, table_range, transaction_key
 from visibility.rows.row_values import THE_SHARD, TransactionRow
 from visibility.rules.acknowledge import Acknowledging
-from visibility.rules.decided import Outcome
+from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.leases import no_lease
@@ -55,6 +55,11 @@ BUCKET_MS = 600_000
 """A token is remembered for this time at least."""
 REMEMBERED_MS = 2 * BUCKET_MS
 """And no longer than this."""
+SETTLING_MS = 2_000
+"""A request waits for a transaction to be settled no longer than this: less than hosts wait for
+each other's answers."""
+NOT_SETTLED = Transacted([], is_settled=False)
+"""The answer then."""
 _OUTBOX_SHARE = 4
 """Transactions fill up to this part of an outbox, a quarter: the rest is for dead letters."""
 
@@ -84,14 +89,16 @@ class FindTransaction(Operation, frozen=True):
     """Say how far the transaction with this token is; answers `outcomes.Transacted`, None for one
     that was not accepted here. The request's queue is `the_shard`.
 
-    A shard that knows `queue_id` in this version only, or in a later one, accepts no transaction
-    any more that belongs to the queue's home of then.
+    With `waits`, an accepted one is answered once it is settled, or after SETTLING_MS as
+    NOT_SETTLED. A shard that knows `queue_id` in this version only, or in a later one, accepts no
+    transaction any more that belongs to the queue's home of then.
     """
 
     token: bytes
     digest: bytes
-    queue_id: int
-    version: int
+    queue_id: int = 0
+    version: int = 0
+    waits: bool = False
 
 
 def decide_find_transaction(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
@@ -102,7 +109,10 @@ def decide_find_transaction(shard: ShardState, request: Request, stamp: Stamp) -
     queue = shard.definitions.queue_of_id(operation.queue_id)
     if queue is not None and queue.version < operation.version:
         raise Moved()
-    return _earlier_answer(shard, operation.token, operation.digest, stamp), ()
+    found = _earlier_answer(shard, operation.token, operation.digest, stamp)
+    if operation.waits and found is not None and not found.is_settled:
+        return NoAnswer.PARK, ()
+    return found, ()
 
 
 def decide_transact_messages(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:

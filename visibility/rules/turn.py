@@ -23,7 +23,7 @@ from visibility.contract.errors import (
 )
 from visibility.contract.model import Request
 from visibility.contract.operations import ReceiveMessage
-from visibility.contract.outcomes import Deliveries
+from visibility.contract.outcomes import Answer, Deliveries
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules.decided import (
@@ -48,11 +48,12 @@ from visibility.rules.queue_parts import FindMessages
 from visibility.rules.queues import CloseQueue
 from visibility.rules.receive import wait_ms
 from visibility.rules.retries import TurnAnswers
+from visibility.rules.transactions import NOT_SETTLED, SETTLING_MS, FindTransaction
 from visibility.state.advance import advance, park
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
-from visibility.state.waiters import Ticket
+from visibility.state.waiters import Ticket, place_of
 
 # Each request reads them; looking them up in their class would take 0.2 µs more.
 _PARK: Final = NoAnswer.PARK
@@ -142,7 +143,7 @@ class Turn:
         were_left = bool(state.to_wake)
         for ticket in advance(state, self._stamp.now_ms):
             queue = state.queues.get(ticket.queue_id)
-            none = NO_MESSAGES if queue is None else without_messages(queue)
+            none = nothing_for(ticket) if queue is None else without_messages(queue)
             self.answers.append((ticket, none))
         if state.due:
             self._pulse()
@@ -329,17 +330,20 @@ class Turn:
         return self._decide(ticket)
 
     def _park(self, ticket: Ticket) -> bool:
-        """Let a receive wait for messages. False if it does, True if it is answered instead."""
+        """Let a request wait, most for messages. False if it does, True if it is answered
+        instead."""
         if not self.state.waits.is_open or ticket.is_cancelled:
-            self.answers.append((ticket, NO_MESSAGES))
+            self.answers.append((ticket, nothing_for(ticket)))
             return True
         if not ticket.number:
-            request = ticket.request
-            assert isinstance(request.operation, ReceiveMessage | FindMessages)
-            if not ticket.until_ms:
-                wait = wait_ms(request.operation, request.queue.settings)
-                ticket.until_ms = self._stamp.now_ms + wait
-            park(self.state, ticket)
+            operation, queue = ticket.request.operation, ticket.request.queue
+            if isinstance(operation, FindTransaction):
+                place, wait = place_of(operation.token), SETTLING_MS
+            else:
+                assert isinstance(operation, ReceiveMessage | FindMessages)
+                place, wait = queue.queue_id, wait_ms(operation, queue.settings)
+            ticket.until_ms = ticket.until_ms or self._stamp.now_ms + wait
+            park(self.state, ticket, place)
         return False
 
     def _wake(self) -> None:
@@ -393,6 +397,11 @@ class Turn:
         """See `Effects.close`."""
         for ticket in self.state.waits.take_all(queue_id):
             self.answers.append((ticket, QueueDoesNotExist()))
+
+
+def nothing_for(ticket: Ticket) -> Answer:
+    """The answer to a request whose wait ends without what it waited for."""
+    return NOT_SETTLED if type(ticket.request.operation) is FindTransaction else NO_MESSAGES
 
 
 def _after_first_try(state: ShardState, request: Request, stamp: Stamp) -> Outcome:

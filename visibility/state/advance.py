@@ -67,9 +67,9 @@ def _pass_deadline(
         shard.to_wake[queue.queue_id] = None
 
 
-def park(shard: ShardState, ticket: Ticket) -> None:
-    """Let a receive without messages wait until its `until_ms`."""
-    shard.deadlines.push(ticket.until_ms, _POLLS, shard.waits.park(ticket))
+def park(shard: ShardState, ticket: Ticket, queue_id: int) -> None:
+    """Let a request wait at a queue until its `until_ms`."""
+    shard.deadlines.push(ticket.until_ms, _POLLS, shard.waits.park(ticket, queue_id))
 
 
 def _rebuild_deadlines(shard: ShardState) -> None:

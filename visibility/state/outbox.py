@@ -30,6 +30,7 @@ class Outbox:
         "origin",
         "origins",
         "size",
+        "transactions",
         "transfers",
     )
 
@@ -42,6 +43,8 @@ class Outbox:
         self.size = 0
         self.by_target: Counter[int] = Counter()
         """Messages by the id of the queue they go to."""
+        self.transactions: Counter[bytes] = Counter()
+        """Sends of transactions by token."""
         self.transfers: set[tuple[int, int]] = set()
         """Messages on their way to other parts of their queue, as (queue_id, sequence in
         handles)."""
@@ -61,6 +64,8 @@ class Outbox:
         self.origins.add(departure.origin)
         self.size += departure.size
         self.by_target[departure.target_queue_id] += 1
+        if departure.sent is not None:
+            self.transactions[departure.sent.transaction] += 1
         if departure.transfers:
             self.transfers.add((departure.queue_id, departure.handle))
         self.next_number = max(self.next_number, number + 1)
@@ -72,6 +77,11 @@ class Outbox:
         self.by_target[departure.target_queue_id] -= 1
         if not self.by_target[departure.target_queue_id]:
             del self.by_target[departure.target_queue_id]
+        if departure.sent is not None:
+            token = departure.sent.transaction
+            self.transactions[token] -= 1
+            if not self.transactions[token]:
+                del self.transactions[token]
         if departure.transfers:
             self.transfers.discard((departure.queue_id, departure.handle))
         return departure
@@ -92,10 +102,7 @@ class Outbox:
 
     def has_of_transaction(self, token: bytes) -> bool:
         """True if sends of the transaction with this token are under way."""
-        return any(
-            each.sent is not None and each.sent.transaction == token
-            for each in self.departures.values()
-        )
+        return token in self.transactions
 
     def has_of_task(self, task: str) -> bool:
         """True if messages of the move task with this id are under way."""

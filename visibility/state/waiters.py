@@ -1,7 +1,8 @@
 """Tickets: requests and the receivers of their answers; WaitList: long polls in order of arrival.
 
 Volatile: a restart ends long polls by closing their connections. A poll ends when its receive finds
-a message, when its time is up, when the client hangs up, or when the queue is deleted.
+a message, when its time is up, when the client hangs up, or when the queue is deleted. Who waits
+for a transaction waits as at a queue of its own.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ class Ticket(msgspec.Struct):
     number: int = 0
     """The long poll's number while it is parked, else 0."""
     queue_id: int = 0
-    """The queue at which it is parked; its request may already name the successor."""
+    """The queue at which it is parked; its request may already name the successor. Below 0 for a
+    transaction, see `place_of`."""
     until_ms: int = 0
     """Time at which its wait ends, set once it waits."""
     age_ms: int = 0
@@ -52,7 +54,7 @@ class Ticket(msgspec.Struct):
 
 
 class WaitList:
-    """Parked receives by queue, oldest first."""
+    """Parked requests by queue, oldest first."""
 
     __slots__ = ("_next_number", "by_number", "by_queue", "is_open")
 
@@ -67,12 +69,12 @@ class WaitList:
     def __len__(self) -> int:
         return len(self.by_number)
 
-    def park(self, ticket: Ticket) -> int:
-        """Add a receive after the others of its queue; returns its number."""
+    def park(self, ticket: Ticket, queue_id: int) -> int:
+        """Add a request after the others of the queue; returns its number."""
         number = ticket.number = self._next_number
         self._next_number += 1
         self.by_number[number] = ticket
-        queue_id = ticket.queue_id = ticket.request.queue.queue_id
+        ticket.queue_id = queue_id
         self.by_queue.setdefault(queue_id, {})[number] = ticket
         return number
 
@@ -99,3 +101,8 @@ class WaitList:
                 del self.by_queue[ticket.queue_id]
             ticket.number = 0
         return ticket
+
+
+def place_of(token: bytes) -> int:
+    """The number under which requests wait for the transaction with this token; no queue's."""
+    return -1 - int.from_bytes(token)

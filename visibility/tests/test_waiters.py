@@ -12,7 +12,7 @@ OTHER = prepared.receive(prepared.queue_named("other", 2))
 
 def parked(waits: WaitList, request: Request) -> Ticket:
     ticket = Ticket(request, print, until_ms=9)
-    waits.park(ticket)
+    waits.park(ticket, ticket.request.queue.queue_id)
     return ticket
 
 
