@@ -423,3 +423,86 @@ def test_a_redrive_to_another_shard_waits_for_room() -> None:
     (task,) = pair.shards[0].state.queue(pair.source.queue_id).tasks.values()
     assert (task.moved, task.stayed, task.status, task.failure_reason) == (3, 0, "COMPLETED", None)
     pair.check()
+
+
+# -- room made by dead letters for another shard ---------------------------------------------------
+
+
+def overflowing_pair(most: int, suffix: str = "") -> ShardPair:
+    """A queue that holds so many messages, whose oldest become dead letters in another shard."""
+    pair = ShardPair(suffix)
+    tags = {"holdfast:max-messages": str(most), "holdfast:overflow": "dead-letter"}
+    pair.source = prepared.queue_named(
+        "source" + suffix,
+        1,
+        dead_letters_to=pair.letters,
+        max_receive_count=1,
+        tags=tags,
+        VisibilityTimeout="5",
+    )
+    pair.queues.define(pair.source)
+    return pair
+
+
+def is_sent(pair: ShardPair, body: str) -> bool:
+    """True if a message is accepted; the queue is never above its limit."""
+    request = prepared.send(pair.source, body, group=pair.group, deduplication_id=body)
+    refusal = pair.shards[0].submit(request).refusal
+    assert refusal is None or isinstance(refusal, OverLimit)
+    pair.check()
+    queue = pair.shards[0].state.queue(pair.source.queue_id)
+    most = pair.source.settings.own_tags["holdfast:max-messages"]
+    assert queue.stored + queue.departed <= int(most)
+    return refusal is None
+
+
+@FIFO
+def test_dead_letters_for_another_shard_leave_before_the_queue_is_full(suffix: str) -> None:
+    pair = overflowing_pair(20, suffix)
+    for number in range(50):
+        assert is_sent(pair, str(number)), number
+        pair.deliver()
+
+    counters = pair.counters(pair.source), pair.counters(pair.letters)
+    assert [each.visible for each in counters] == [10, 40]
+    found = [body for _ in range(4) for body in pair.receive(pair.letters)]
+    assert found == [str(number) for number in range(len(found))]
+
+
+@pytest.mark.parametrize(("suffix", "gone"), [("", 11), (".fifo", 1)], ids=["standard", "fifo"])
+def test_what_is_on_its_way_to_another_shard_counts_until_it_is_there(
+    suffix: str, gone: int
+) -> None:
+    pair = overflowing_pair(20, suffix)
+    sent = [is_sent(pair, str(number)) for number in range(40)]
+    assert sent == [True] * 20 + [False] * 20
+
+    pair.deliver()
+
+    assert pair.counters(pair.letters).visible == gone, "room for a batch, of a group one by one"
+    assert is_sent(pair, "next")
+
+
+def test_a_refused_send_makes_room_for_its_repeat() -> None:
+    pair = overflowing_pair(1)
+    assert is_sent(pair, "a")
+    assert not is_sent(pair, "b")
+
+    pair.deliver()
+
+    assert is_sent(pair, "b")
+    assert pair.receive(pair.letters) == ["a"]
+
+
+def test_a_full_dead_letter_queue_of_another_shard_leaves_the_source_within_its_limit() -> None:
+    pair = overflowing_pair(4)
+    pair.letters = in_shard(
+        1, prepared.queue_named("letters", 2, tags={"holdfast:max-messages": "1"})
+    )
+    pair.queues.define(pair.letters)
+    for number in range(12):
+        is_sent(pair, str(number))
+        pair.deliver()
+
+    assert pair.counters(pair.letters).visible == 1
+    assert pair.counters(pair.source).visible == 4

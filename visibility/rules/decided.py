@@ -27,6 +27,15 @@ Outcome = tuple[Answer | NoAnswer, tuple[Event, ...]]
 """An answer, or the reason for having none yet, and the events to apply, in order."""
 
 
+class RefusedWithEvents(Exception):
+    """A request is refused, and yet something happens: a repeat of it may be accepted."""
+
+    def __init__(self, refusal: QueueError, events: tuple[Event, ...]) -> None:
+        super().__init__(refusal)
+        self.refusal = refusal
+        self.events = events
+
+
 class TurnFailed(Exception):
     """A rule has a bug. `tickets` are all that the Turn had to answer, some of them twice."""
 

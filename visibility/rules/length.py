@@ -5,6 +5,9 @@ what goes from one part of a queue to another, does not. A send above a limit ma
 oldest waiting messages: none that is in flight, on its way or brought by the same request, and of a
 FIFO group none behind such a one, so that a group loses its beginning and gets no hole. It takes
 what it needs or nothing, and little more than it brings.
+
+Dead letters for another shard make room only once they are there. So they leave before the queue is
+full, for the sends to come, and a refused send, too, makes room for its repeat.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from visibility.rules.events import Event
 from visibility.rules.message_events import MessagesExpired
 from visibility.rules.order import Candidates
 from visibility.rules.orders import order_of, receiving_order
-from visibility.rules.room import Room
+from visibility.rules.room import Room, spare_room
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
@@ -74,17 +77,45 @@ class Overflow:
             else self._letters.source_book
         )
         """The groups of the queue, also for those that send to it."""
+        self._spare = spare_room(definition)
+        self._leaves_early = self._letters is not None and self._letters.departs
         self._oldest: Candidates | None = None
         self._dropped: dict[int, tuple[Lease, StoredMessage]] = {}
         self._archived_size = 0
+        self._on_their_way: list[int] = []
+        """Sizes of the messages that depart."""
 
     def admit(self, size: int) -> None:
         """Take room for a message, which others make if there is none. Raises OverLimit,
         DamagedRecord, MessagesMissing."""
         room = self.room
-        if not room.has(size) and (size > room.most_bytes or not self._make_room(size)):
+        if self._leaves_early:
+            if size <= room.most_bytes:
+                self._make_room_early(size)
+            if not room.has(size):
+                raise full()
+        elif not room.has(size) and (size > room.most_bytes or not self._make_room(size)):
             raise full()
         room.take(size)
+
+    def _make_room_early(self, size: int) -> None:
+        """Have messages depart, so that once they are gone, and those that departed before, the
+        spare room is free behind this one."""
+        messages, spare_bytes = self._spare
+        coming = self._queue.departed + len(self._on_their_way) - messages
+        coming_bytes = self._queue.departed_size + sum(self._on_their_way) - spare_bytes
+        leaving: list[_Leaving] = []
+        freed = 0
+        while not self.room.has(
+            size, freed=coming + len(leaving), freed_bytes=coming_bytes + freed
+        ):
+            is_enough = len(leaving) >= _TIMES_MAX and freed >= _TIMES_MAX * size
+            found = None if is_enough or len(leaving) == _PUSHED_OUT_MAX else self._next()
+            if found is None:
+                break
+            leaving.append(found)
+            freed += found[1].size
+        self._push_out(leaving)
 
     def _make_room(self, size: int) -> bool:
         """Push out what is needed; False if that is too much, or cannot go where it should.
@@ -148,7 +179,10 @@ class Overflow:
                     return False
                 if message.group:
                     self.book.settle(message.group, (), [])
-            self.room.give_back(message.size)
+            if self._leaves_early:
+                self._on_their_way.append(message.size)
+            else:
+                self.room.give_back(message.size)
         return True
 
     def events(self) -> tuple[Event, ...]:

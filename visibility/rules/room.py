@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from visibility.contract.length import limits_of
+from visibility.contract.length import OVERFLOW_TAG, TO_DEAD_LETTERS, limits_of
 from visibility.contract.model import QueueDefinition
 from visibility.state.queue_state import QueueState
+
+Spare = tuple[int, int]
+"""Messages and bytes."""
+_SPARE_PART = 10
+_SPARE_MIN, _SPARE_MAX = 10, 500
+"""Messages, of which a batch has ten."""
+_SPARE_BYTES_MAX = 8 << 20
 
 
 class Room:
@@ -58,10 +65,25 @@ def takes(room: Room | None, size: int) -> bool:
     return True
 
 
-def has_room(queue: QueueState, definition: QueueDefinition, size: int) -> bool:
-    """True if a message of this size fits into the queue now."""
+def has_room(
+    queue: QueueState, definition: QueueDefinition, size: int, spare: Spare = (0, 0)
+) -> bool:
+    """True if a message of this size fits into the queue now, and leaves the spare room."""
     left = _left(queue, definition)
-    return left is None or (left[0] > 0 and left[1] >= size)
+    return left is None or (left[0] > spare[0] and left[1] >= size + spare[1])
+
+
+def spare_room(definition: QueueDefinition) -> Spare:
+    """The room that a queue keeps, if others make room for sends that need time for that."""
+    own_tags = definition.settings.own_tags
+    if own_tags.get(OVERFLOW_TAG) != TO_DEAD_LETTERS:
+        return 0, 0
+    limits = limits_of(own_tags, len(definition.parts))
+    if limits is None:
+        return 0, 0
+    messages, size = limits
+    part = min(max(messages // _SPARE_PART, _SPARE_MIN), messages // 2, _SPARE_MAX)
+    return part, min(size // _SPARE_PART, _SPARE_BYTES_MAX)
 
 
 def _left(queue: QueueState, definition: QueueDefinition) -> tuple[int, int, int] | None:

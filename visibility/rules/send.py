@@ -25,7 +25,7 @@ from visibility.contract.sender_order import window_ms
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.contract.time_to_live import expiry
 from visibility.rows.row_values import Remembered
-from visibility.rules.decided import Outcome
+from visibility.rules.decided import Outcome, RefusedWithEvents
 from visibility.rules.events import Event
 from visibility.rules.groups import GroupBook
 from visibility.rules.length import full, overflow_of
@@ -35,7 +35,7 @@ from visibility.rules.operation_kinds import OperationKind, Operations, Replay
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import check_open
 from visibility.rules.remembered_ids import DeduplicationRecorded
-from visibility.rules.room import Room, has_room, takes
+from visibility.rules.room import Room, has_room, spare_room, takes
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer, ShortSends
@@ -84,8 +84,10 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         sending = Sending(shard, queue, definition, stamp, request.parts, sender=sender)
         try:
             message_id, number = sending.send(content, delay_s)
-        except OverLimit:
+        except OverLimit as refusal:
             check_throttled(shard, request, stamp)  # that is worth another try
+            if makes_room := sending.events():
+                raise RefusedWithEvents(refusal, makes_room) from None
             raise
         if definition.settings.own_tags and not sending.duplicates:
             check_throttled(shard, request, stamp)
@@ -162,7 +164,7 @@ def _just_joins(queue: QueueState, definition: QueueDefinition, content: Content
     """True if the queue's tags let a plain message join the line, and push none out for it."""
     if window_ms(definition.settings.own_tags):
         return False
-    return has_room(queue, definition, content.size)
+    return has_room(queue, definition, content.size, spare_room(definition))
 
 
 class Sending:

@@ -34,6 +34,7 @@ from visibility.rules.decided import (
     Decided,
     NoAnswer,
     Outcome,
+    RefusedWithEvents,
     TurnFailed,
     failure_notice,
 )
@@ -256,6 +257,11 @@ class Turn:
             outcome = self._outcome_of(ticket)
         except QueueError as refusal:  # its traceback would keep messages in memory
             self.answers.append((ticket, refusal.with_traceback(None)))
+            return True
+        except RefusedWithEvents as refused:
+            for event in refused.events:
+                self.do(event)
+            self.answers.append((ticket, refused.refusal.with_traceback(None)))
             return True
         except (DamagedRecord, MessagesMissing) as error:
             self._ask_for_rebuild(request.queue.queue_id, error)
