@@ -36,6 +36,11 @@ def executable() -> str:
     return found
 
 
+_QUIET = 3
+"""Frames one after the other without an open request, after which a page has settled: what an
+answer shows may ask for more."""
+
+
 @contextmanager
 def running() -> Iterator[Any]:
     """A browser."""
@@ -60,10 +65,18 @@ class Tab:
         self.requests: list[Any] = []
         self.faults: list[str] = []
         """Uncaught errors, violations of the content security policy, dialogs of scripts."""
-        self.page.on("request", lambda request: self.requests.append(request))
+        self._open: list[Any] = []
+        """Requests that are not answered yet."""
+        self.page.on("request", self._asked)
+        self.page.on("requestfinished", lambda request: self._open.remove(request))
+        self.page.on("requestfailed", lambda request: self._open.remove(request))
         self.page.on("pageerror", lambda error: self.faults.append(str(error)))
         self.page.on("console", self._heard)
         self.page.on("dialog", self._dialog)
+
+    def _asked(self, request: Any) -> None:
+        self.requests.append(request)
+        self._open.append(request)
 
     def _heard(self, message: Any) -> None:
         if message.type == "error" and "the server responded with a status of" not in message.text:
@@ -77,6 +90,17 @@ class Tab:
         """Open a screen by its address."""
         self.page.goto(f"{self.url}/_holdfast/console#{place}")
         return self.page
+
+    def settle(self) -> None:
+        """Wait until all that the page asked for is answered and shown, also after a step to
+        another screen: Playwright's "networkidle" is of the page's first load."""
+        self.page.wait_for_load_state()
+        quiet = 0
+        while quiet < _QUIET:
+            self.page.evaluate(
+                "new Promise((shown) => requestAnimationFrame(() => setTimeout(shown)))"
+            )
+            quiet = 0 if self._open else quiet + 1
 
     def see(self, text: str | re.Pattern[str]) -> None:
         """Wait until the screen has this text, in any case of its letters unless it is a

@@ -73,7 +73,7 @@ def test_the_first_page_is_small_and_asks_this_service_only(
     wave = {url for url in started if url.endswith(".js")}
     modules.end()
     tab.page.get_by_role("heading", name="Queues").wait_for()
-    tab.page.wait_for_load_state("networkidle")
+    tab.settle()
 
     sizes = [each.sizes()["responseBodySize"] for each in tab.requests]
     assert 0 < sum(sizes) < 120_000

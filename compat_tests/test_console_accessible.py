@@ -46,7 +46,7 @@ def test_screens_have_no_findings(browser: Any, filled: NodeProcess, scheme: str
     for place, heading in SCREENS.items():
         tab.go(place)
         tab.page.get_by_role("heading", level=1, name=heading).wait_for()
-        tab.page.wait_for_load_state("networkidle")
+        tab.settle()
         tab.page.evaluate(AXE.read_text())
         found[place] = tab.page.evaluate(FIND)
 

@@ -128,7 +128,7 @@ def test_the_groups_have_no_findings_and_fit_a_phone(
     options = {"viewport": {"width": 390, "height": 800}, "color_scheme": scheme}
     tab = tab_of(browser, teams, "/dead-letters?search=inbox-&tag=team", **options)
     tab.page.get_by_role("link", name="Redrive inbox-big-dead").wait_for()
-    tab.page.wait_for_load_state("networkidle")
+    tab.settle()
     tab.page.evaluate(AXE.read_text())
 
     assert tab.page.evaluate(FIND) == []

@@ -452,7 +452,7 @@ def each_screen(tab: Tab, look: Callable[[str], Any]) -> dict[str, Any]:
     for place, heading in SCREENS.items():
         tab.go(place)
         tab.page.get_by_role("heading", level=1, name=heading).wait_for()
-        tab.page.wait_for_load_state("networkidle")
+        tab.settle()
         found[place] = look(place)
     return found
 

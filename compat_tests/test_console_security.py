@@ -198,7 +198,7 @@ def test_bodies_tags_attributes_and_policies_are_text(browser: Any, opened: Node
     tab = tab_of(browser, opened)
     for place in places:
         tab.go(place)
-        tab.page.wait_for_load_state("networkidle")
+        tab.settle()
         assert tab.page.locator("main img, main script").count() == 0, place
     tab.go("/queues/attack-dead/messages")
     tab.page.locator("tbody a").first.click()

@@ -146,7 +146,7 @@ def test_the_screens_fit_and_have_no_findings(
     for place in (f"/queues/{name}-dead/messages/1", "/audit"):
         tab.go(place)
         tab.page.locator(".timeline li, td.time").first.wait_for()
-        tab.page.wait_for_load_state("networkidle")
+        tab.settle()
         assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
         tab.page.evaluate(AXE.read_text())
         assert tab.page.evaluate(FIND) == []

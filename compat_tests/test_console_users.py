@@ -287,7 +287,7 @@ def test_the_screens_have_no_findings(
             tab.go(place)
             tab.page.get_by_role("heading", name="Users and keys").wait_for()
         tab.page.get_by_role("region", name="Access keys").wait_for()
-        tab.page.wait_for_load_state("networkidle")
+        tab.settle()
         tab.page.evaluate(AXE.read_text())
         found += tab.page.evaluate(FIND)
         sideways = "document.documentElement.scrollWidth > innerWidth"

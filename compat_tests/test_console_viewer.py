@@ -53,7 +53,7 @@ def visited(tab: Tab) -> dict[str, list[str]]:
             continue
         tab.go(place[1:])
         tab.page.locator("main h1").wait_for()
-        tab.page.wait_for_load_state("networkidle")
+        tab.settle()
         found[place], refused[:] = [*refused], []
         links = tab.page.locator("a[href^='#/']:visible").all()
         places += [link.get_attribute("href") for link in links]
