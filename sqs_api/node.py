@@ -51,6 +51,7 @@ from sqs_api.worker import Worker
 from sqs_api.workers.worker_backups import serve_backups
 from sqs_api.workers.worker_host import WorkerHost, WorkerPlace, open_worker_host
 from storage.engines.store_options import StoreOptions
+from storage.files.folder import history_file
 
 Host = SingleHost | WorkerHost | ClusterHost | GatewayHost
 _STOP_S = 10.0
@@ -220,8 +221,8 @@ def _recorder(settings: Settings, host: Host, disk: DiskSpace) -> Recorder | Non
     )
     if not settings.history_mib:
         return None
-    name = f"history-w{writer.number}.sqlite" if writer.number else "history.sqlite"
-    store = MinuteStore(settings.data / name, (settings.history_mib << 20) // writer.total)
+    file = history_file(settings.data, writer.number)
+    store = MinuteStore(file, (settings.history_mib << 20) // writer.total)
     return Recorder(store, lambda: not disk.is_shorter_than(_RESERVES_FOR_HISTORY))
 
 

@@ -49,7 +49,13 @@ from storage.files.copying import (
     sync_file,
     sync_folders,
 )
-from storage.files.folder import FORMAT_FILE, FolderRefused, check_folder, open_folder
+from storage.files.folder import (
+    FORMAT_FILE,
+    FolderRefused,
+    check_folder,
+    is_history,
+    open_folder,
+)
 from storage.log import Position
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.queue_parts import first_sequence
@@ -298,7 +304,7 @@ def databases_of(data: Path) -> list[Path]:
     """The SQLite databases of a data folder that a backup has, including those with only a second
     copy left; not those of charts, which a running service has for itself."""
     files = {*data.glob("*.sqlite"), *(first_of(copy) for copy in data.glob("*.sqlite.copy"))}
-    return sorted(file for file in files if not file.name.startswith("history"))
+    return sorted(file for file in files if not is_history(file))
 
 
 def first_sequences(catalog: Iterable[Record]) -> dict[int, dict[int, int]]:

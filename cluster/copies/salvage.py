@@ -28,7 +28,14 @@ from storage.engines.in_use import refuse_if_in_use
 from storage.engines.rocks import RocksRows
 from storage.engines.store import StoreFailed
 from storage.files.copying import FOLDER_MODE, copy_file, sync_file, sync_folders
-from storage.files.folder import FolderRefused, check_folder, is_unused, open_folder, write_format
+from storage.files.folder import (
+    FolderRefused,
+    check_folder,
+    is_history,
+    is_unused,
+    open_folder,
+    write_format,
+)
 from storage.files.refusing_disk import disk_refusal, naming_disk
 from storage.healing.salvaged_queue import QueueCopy, Target
 from visibility.rows.row_keys import queue_of
@@ -118,7 +125,7 @@ def _copy_files(source: Path, data: Path, done: Salvaged) -> None:
         except sqlite3.Error as error:
             if disk_refusal(error):
                 raise
-            if not file.name.startswith(("usage", "history")):
+            if not (is_history(file) or file.name.startswith("usage")):
                 raise SalvageRefused(
                     f"{file} is damaged, and nothing can be used without it: {error}. Restore a "
                     "backup"

@@ -7,7 +7,7 @@ import asyncio
 from typing import TypedDict
 
 from sqs_api.admin.asked import Asked
-from sqs_api.operators.message_answers import admit_of, find_message
+from sqs_api.operators.message_answers import admit_of, find_in_parts
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.shown_messages import opened
 from visibility.content.edits import edited_body
@@ -44,7 +44,7 @@ async def _sample(
     context: OperatorContext, asked: Asked, queue: QueueDefinition, edit: str, sequence: int
 ) -> EditedSample | None:
     """None if the message is gone, long, or cannot be edited any more."""
-    _, browsed = await find_message(context, asked, queue, sequence)
+    _, browsed = await find_in_parts(context, asked, queue, sequence)
     if browsed is None:
         return None
     message = opened(context.sealer, browsed, admit_of(asked, queue, reads=True))

@@ -90,7 +90,7 @@ class WholeMessage(ShownMessage):
 async def show_message(context: OperatorContext, asked: Asked, due: Due) -> WholeMessage:
     """One message, whole; `due_ms` names the end of its delay if it is delayed."""
     queue = asked.queue(asked.parts[0])
-    found = await found_message(context, asked, queue, due)
+    found = await named_message(context, asked, queue, due)
     reads = may_read(asked, queue)
     message = opened(context.sealer, found, admit_of(asked, queue, reads))
     if reads:
@@ -100,18 +100,18 @@ async def show_message(context: OperatorContext, asked: Asked, due: Due) -> Whol
     return {**shown, "may_resend": any(asked.may(SEND, name) for name in targets)}
 
 
-async def found_message(
+async def named_message(
     context: OperatorContext, asked: Asked, queue: QueueDefinition, due: Due
 ) -> Browsed:
     """The message that the path names. Raises ResourceNotFound."""
     sequence = int(asked.parts[1])
-    _, browsed = await find_message(context, asked, queue, sequence, due.due_ms)
+    _, browsed = await find_in_parts(context, asked, queue, sequence, due.due_ms)
     if browsed is None:
         raise ResourceNotFound("The message is not in the queue any more.")
     return browsed
 
 
-async def find_message(
+async def find_in_parts(
     context: OperatorContext, asked: Asked, queue: QueueDefinition, sequence: int, due_ms: int = 0
 ) -> tuple[QueueDefinition, Browsed | None]:
     """A message and the part that has it; the last part that may have it, and None, if it is gone.
@@ -189,7 +189,9 @@ async def resend_message(context: OperatorContext, asked: Asked, copy: MessageCo
     if target.settings.fifo and isinstance(content, Content):
         target = target.part_for(content.group)
     operation = ResendMessage(replaces=sequence)
-    part, _ = await find_message(context, asked, queue, sequence)
+    *earlier, part = that_may_have(queue, sequence)
+    if earlier:
+        part, _ = await find_in_parts(context, asked, queue, sequence)
     sent = _sent(await context.ask(asked, operation, part, parts=parts, destination=target))
     asked.noted["sent"] = sent["message_id"]
     return sent

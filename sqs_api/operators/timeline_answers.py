@@ -28,7 +28,7 @@ from sqs_api.operators.audit_lines import (
     line_ms,
     time_of,
 )
-from sqs_api.operators.message_answers import Due, found_message
+from sqs_api.operators.message_answers import Due, named_message
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.redrive_answers import targets_of, tasks_of
 from sqs_api.operators.shown_messages import lost_at_ms
@@ -104,7 +104,7 @@ class Timeline(TypedDict):
 async def show_timeline(context: OperatorContext, asked: Asked, due: Due) -> Timeline:
     """The timeline of one message; `due_ms` names the end of its delay if it is delayed."""
     queue = asked.queue(asked.parts[0])
-    found = await found_message(context, asked, queue, due)
+    found = await named_message(context, asked, queue, due)
     entries = [*_of_message(queue, found), *await _of_redrives(context, asked, queue, found)]
     lines, missing = list[Line](), list[str]()
     may_audit = asked.may_administer(READ_AUDIT, context.account)

@@ -291,6 +291,25 @@ async def test_a_message_in_flight_is_not_replaced(operators: Operators) -> None
     assert await bodies(operators) == ["a"]
 
 
+async def test_a_message_of_one_part_is_replaced_without_looking_for_it(
+    operators: Operators, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await operators.served.send("a")
+    router = operators.served.node.shards.router
+    ask, asked = router.ask, list[str]()
+
+    async def ask_noted(request: Any, age_ms: int = 0) -> Any:
+        asked.append(type(request.operation).__name__)
+        return await ask(request, age_ms)
+
+    monkeypatch.setattr(router, "ask", ask_noted)
+    await operators.done("queues/q/messages/1/resend", {"body": "b", "replace": True})
+    monkeypatch.undo()
+
+    assert asked == ["ResendMessage"]
+    assert await bodies(operators) == ["b"]
+
+
 async def test_selected_messages_are_deleted(operators: Operators) -> None:
     await operators.served.send(*"abc")
 

@@ -52,6 +52,8 @@ _MAY_BE_THERE = re.compile(
 interrupted first start. `lost+found` is in each new file system. `worker-2` and so on are data
 folders of further workers of a host of a cluster."""
 
+_HISTORY = re.compile(r"history(-w[0-9]+)?\.sqlite")
+
 
 class FolderRefused(Exception):
     """The folder cannot be used; the text gives the reason in one line."""
@@ -163,6 +165,16 @@ def _checksum(content: dict[str, object]) -> int:
     """Checksum of the content, independent of its formatting: a flipped bit in a name would begin
     an empty shard."""
     return crc32(json.dumps(content, sort_keys=True).encode())
+
+
+def history_file(folder: Path, worker: int = 0) -> Path:
+    """The database of the charts; each worker of a folder has one."""
+    return folder / (f"history-w{worker}.sqlite" if worker else "history.sqlite")
+
+
+def is_history(file: Path) -> bool:
+    """True for a database of charts: a running service has it for itself, and can do without."""
+    return _HISTORY.fullmatch(file.name) is not None
 
 
 def is_unused(folder: Path) -> bool:

@@ -11,6 +11,8 @@ from storage.files import folder
 from storage.files.folder import (
     FolderRefused,
     damaged_formats,
+    history_file,
+    is_history,
     open_folder,
     renew_format,
     write_format,
@@ -224,3 +226,13 @@ def test_a_first_start_that_is_cut_off_between_both_copies_begins_again(
             open_folder(tmp_path)
 
     assert open_folder(tmp_path) == {0: tmp_path / "shard-0"}
+
+
+@pytest.mark.parametrize("worker", [0, 1, 12])
+def test_the_charts_of_each_worker_are_known_by_their_names(tmp_path: Path, worker: int) -> None:
+    assert is_history(history_file(tmp_path, worker))
+
+
+@pytest.mark.parametrize("name", ["records.sqlite", "usage.sqlite", "history-of-orders.sqlite"])
+def test_no_other_database_is_taken_for_charts(tmp_path: Path, name: str) -> None:
+    assert not is_history(tmp_path / name)
