@@ -468,3 +468,34 @@ def test_settings_that_do_not_go_with_workers_are_refused(tmp_path: Path) -> Non
 
     assert "workers: must be a number from 1 to 16" in refused("--workers", "17")
     assert "fsync" in refused("--workers", "2", "--durability", "os")
+
+
+def test_a_rate_is_one_of_all_workers_and_one_connection_may_use_it_up(tmp_path: Path) -> None:
+    """Worker 0 lends; a worker that begins may let its share pass until it has heard."""
+    node = NodeProcess(tmp_path, "--workers", "2", "--account-rate", "20/hour").start()
+    clients = [Boto3Client(node.url, node.credentials) for _ in range(_CLIENTS)]
+
+    def passes(client: Boto3Client) -> bool:
+        try:
+            client.call("ListQueues")
+        except ClientError as error:
+            assert error.code == "RequestThrottled"
+            return False
+        return True
+
+    passed = 0
+
+    def is_used_up() -> bool:
+        nonlocal passed
+        passed += passes(clients[0])
+        return passed >= 20
+
+    try:
+        eventually(is_used_up, within=20)
+        assert not passes(clients[0])
+        assert sum(map(passes, clients)) <= 10, "the share of the other worker"
+        eventually(lambda: not any([passes(client) for client in clients]), within=20)
+    finally:
+        for client in clients:
+            client.close()
+        node.close()

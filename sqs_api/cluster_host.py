@@ -37,6 +37,7 @@ from sqs_api.admin.fleet_pages import FleetPages
 from sqs_api.admin.quiesce import ACTION, Quiesce, QuiescedHost
 from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.doors import Doors
 from sqs_api.joined import PEERS, Joined
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
@@ -63,6 +64,7 @@ class ClusterHost(NamedTuple):
     """Known with the router."""
     catalog: Future[Catalog]
     """The same."""
+    doors: Doors
 
     def below(self, kind: str) -> Coordination:
         """The records of one kind, such as `catalog/`."""
@@ -260,8 +262,15 @@ def open_cluster_host(
     def others() -> list[str]:
         return [host for number in fleet.founded for host in fleet.hosts_of(number)]
 
+    def lender() -> str | None:
+        return joined.leaders.leader_of(fleet.first_shard(joined.cluster.numbers))
+
     questions = Questions(transport, others)
-    return ClusterHost(process, joined, disk, transport, questions, stores, balance, ids, catalog)
+    counts = Questions(transport, others, Channel.COUNTS)
+    doors = Doors(counts, lender, lambda: len(counts.hosts_of_all_clusters) + len(fleet.gateways))
+    return ClusterHost(
+        process, joined, disk, transport, questions, stores, balance, ids, catalog, doors
+    )
 
 
 def _peer_lost(joined: Joined, host: str, channel: Channel) -> None:

@@ -28,7 +28,7 @@ from cluster.fleet.new_queues import shard_for
 from cluster.fleet.saved_records import SavedRecords
 from cluster.members.host_lease import HostLease
 from cluster.peers.forwarding import PeerRouter
-from cluster.peers.peer_settings import ForwardingSettings, PeerSettings
+from cluster.peers.peer_settings import Channel, ForwardingSettings, PeerSettings
 from cluster.peers.questions import Questions
 from cluster.peers.roles import GATEWAY_MARK, GATEWAYS
 from cluster.peers.transport import Transport
@@ -38,6 +38,7 @@ from cluster.shards.shard import Shard
 from sqs_api.admin.cluster_parts import BackupPoint
 from sqs_api.admin.quiesce import Quiesce
 from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.doors import Doors
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
 from sqs_api.settings.cluster_records import coordination_of
@@ -93,6 +94,7 @@ class GatewayHost(NamedTuple):
     disk: DiskSpace
     ids: Future[RaisedIds]
     """Known with the router."""
+    doors: Doors
     questions: Questions | None = None
     spread: Spread | None = None
 
@@ -208,7 +210,23 @@ async def open_gateway_host(
     )
     opened.push_async_callback(transport.stop)
     ids = get_running_loop().create_future()
-    return GatewayHost(process, member, root, records, fleet, transport, lease, disk, ids)
+    doors = _doors(transport, fleet)
+    return GatewayHost(process, member, root, records, fleet, transport, lease, disk, ids, doors)
+
+
+def _doors(transport: Transport, fleet: FleetView) -> Doors:
+    """All hosts and gateways, as a gateway sees them."""
+
+    def hosts() -> list[str]:
+        return [host for number in fleet.founded for host in fleet.hosts_of(number)]
+
+    def lender() -> str | None:
+        return fleet.leader_of(fleet.first_shard()) if fleet.founded else None
+
+    def total() -> int:
+        return len(hosts()) + len(fleet.gateways.keys() | {transport.host})
+
+    return Doors(Questions(transport, hosts, Channel.COUNTS), lender, total)
 
 
 def prepare_folder(data: Path) -> None:

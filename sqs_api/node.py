@@ -151,6 +151,7 @@ async def _start(
             ),
             measures=measures,
             recorder=_recorder(settings, host, shards.disk),
+            doors=host.doors,
         )
         serving = asyncio.Event()
         admin = AdminSide(

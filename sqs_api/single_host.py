@@ -76,6 +76,8 @@ class SingleHost(NamedTuple):
     ids_raised: IdsRaised | None = None
     choose: ChooseShards | None = None
     feature: Feature = Feature()
+    doors: None = None
+    """There is one."""
 
     def draining_shards(self) -> tuple[()]:
         """See `QueueView`."""

@@ -26,7 +26,9 @@ from sqs_api.gateway.access import Access
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.client import authentication
 from sqs_api.gateway.deletions import Deletions
+from sqs_api.gateway.doors import Doors
 from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.lent_rates import ASK_S, LentRates
 from sqs_api.gateway.measures import Measures
 from sqs_api.gateway.metrics import Metrics
 from sqs_api.gateway.payload import Payloads
@@ -42,7 +44,7 @@ from sqs_api.http.fallback import OtherPages
 from sqs_api.http.server import Server
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
-from sqs_api.settings.config import AuthMode, Switch, workers_of
+from sqs_api.settings.config import AuthMode, Switch
 from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.shards import Shards
 
@@ -98,8 +100,10 @@ class Worker:
         features: Sequence[Feature],
         measures: Measures,
         recorder: Recorder | None = None,
+        doors: Doors | None = None,
     ) -> None:
-        """`features` are those of other parts; a `recorder` stores the history of queues."""
+        """`features` are those of other parts; a `recorder` stores the history of queues; `doors`
+        share their rates."""
         settings, clock, entropy, opened = process
         self._shards = shards
         self._log = structlog.get_logger("worker")
@@ -135,8 +139,12 @@ class Worker:
             account_rate=settings.account_rate,
             queue_rate=settings.queue_rate,
             fifo_quotas=settings.fifo_quotas is Switch.ON,
-            workers=workers_of(settings),
         )
+        lending = Feature()
+        if doors is not None:
+            lent = LentRates(rates, doors, clock.monotonic_s)
+            opened.push_async_callback(lent.stop)
+            lending = Feature(periodic=(Every(ASK_S, lent.look),) if rates.is_needed else ())
         measured = host_metrics(
             process,
             shards,
@@ -154,6 +162,7 @@ class Worker:
             measured,
             self.monitoring.feature,
             Feature(periodic=(Every(_USES_WRITE_S, used_keys.write),)),
+            lending,
             *features,
         )
         self.payloads = Payloads(

@@ -101,6 +101,10 @@ class FleetView:
             if not self._is_gone(number)
         }
 
+    def first_shard(self, own: range = range(0)) -> int:
+        """The lowest shard of all clusters; `own` are those of this process's cluster."""
+        return min(shards.start for shards in (*self.founded.values(), own) if shards)
+
     def hosts_of(self, number: int) -> list[str]:
         """The names of another cluster's hosts."""
         return sorted(self._hosts.get(number, ()))

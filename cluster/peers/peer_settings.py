@@ -17,6 +17,8 @@ class Channel(StrEnum):
     STATUS = "status"
     CHECKPOINTS = "checkpoints"
     PAGES = "pages"
+    COUNTS = "counts"
+    """What all that take requests of clients count together: rates and usage."""
 
 
 class Address(NamedTuple):

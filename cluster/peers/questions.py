@@ -1,4 +1,5 @@
-"""Questions: one host asks another for the answer of an administrative page.
+"""Questions: one host asks another for the answer of an administrative page, or of what processes
+count together (`Channel.COUNTS`).
 
     request: `Question`, msgpack    answer: `Said`, msgpack
 
@@ -46,15 +47,19 @@ class Questions:
     """Belongs to the event loop's thread."""
 
     def __init__(
-        self, transport: Transport, others: Callable[[], Iterable[str]] = lambda: ()
+        self,
+        transport: Transport,
+        others: Callable[[], Iterable[str]] = lambda: (),
+        channel: Channel = Channel.PAGES,
     ) -> None:
         """`others` gives the names of the hosts of other clusters."""
         self.host = transport.host
         self._others = others
         self._answers: dict[str, Answer] = {}
         self._transport = transport
+        self._channel = channel
         self._tasks: set[asyncio.Task[None]] = set()
-        transport.serve(Channel.PAGES, ChannelService(on_request=self._asked))
+        transport.serve(channel, ChannelService(on_request=self._asked))
 
     def serve(self, action: str, answer: Answer) -> None:
         """Answer an action on this host. All are to be known once other hosts can ask."""
@@ -71,7 +76,7 @@ class Questions:
         if host == self.host:
             return await self._answer_of(question)
         body = msgspec.msgpack.encode(question)
-        outcome = await ask(self._transport, host, Channel.PAGES, body, wait_s)
+        outcome = await ask(self._transport, host, self._channel, body, wait_s)
         return _decode_said(outcome) if isinstance(outcome, bytes) else None
 
     async def _answer_of(self, question: Question) -> Said:

@@ -75,9 +75,9 @@ class Neighbour(NamedTuple):
 CHANNELS: dict[Role, frozenset[Channel]] = {
     Role.MEMBER: frozenset(Channel),
     Role.NEIGHBOUR: frozenset(
-        {Channel.REQUESTS, Channel.CATALOG, Channel.STATUS, Channel.PAGES},
+        {Channel.REQUESTS, Channel.CATALOG, Channel.STATUS, Channel.PAGES, Channel.COUNTS},
     ),
-    Role.GATEWAY: frozenset({Channel.REQUESTS, Channel.CATALOG}),
+    Role.GATEWAY: frozenset({Channel.REQUESTS, Channel.CATALOG, Channel.COUNTS}),
 }
 """Channels that each may open here."""
 

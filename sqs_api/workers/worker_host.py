@@ -31,6 +31,7 @@ from sqs_api.admin.quiesce import Quiesce
 from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.gateway.audit import AuditLines
 from sqs_api.gateway.disk_space import DiskSpace
+from sqs_api.gateway.doors import Doors
 from sqs_api.http.server import Inherited, Server
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
@@ -99,6 +100,7 @@ class WorkerHost(NamedTuple):
     questions: Questions
     leaders: FixedLeaders
     places: ConnectionPlaces
+    doors: Doors
     ids_raised: None = None
     choose: None = None
     """The records are never older than the shards."""
@@ -210,4 +212,6 @@ def open_worker_host(
     )
     network.on_client = server.take
     server.places = places
-    return WorkerHost(process, place, options, disk, transport, questions, leaders, places)
+    counts = Questions(transport, channel=Channel.COUNTS)
+    doors = Doors(counts, lambda: worker_name(0), lambda: place.workers)
+    return WorkerHost(process, place, options, disk, transport, questions, leaders, places, doors)

@@ -137,8 +137,14 @@ def test_each_role_has_its_channels() -> None:
     }
     assert open_to == {
         Role.MEMBER: set(Channel),
-        Role.NEIGHBOUR: {Channel.REQUESTS, Channel.CATALOG, Channel.STATUS, Channel.PAGES},
-        Role.GATEWAY: {Channel.REQUESTS, Channel.CATALOG},
+        Role.NEIGHBOUR: {
+            Channel.REQUESTS,
+            Channel.CATALOG,
+            Channel.STATUS,
+            Channel.PAGES,
+            Channel.COUNTS,
+        },
+        Role.GATEWAY: {Channel.REQUESTS, Channel.CATALOG, Channel.COUNTS},
     }
     assert _said(Channel.PAGES, GATEWAY, GATEWAY_MARK) == Reason.NOT_ALLOWED
     assert _said(Channel.REQUESTS, SECOND, GATEWAY_MARK) == Reason.WRONG_CERTIFICATE
