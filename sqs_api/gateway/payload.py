@@ -18,6 +18,7 @@ from visibility.content.content import (
     Delivery,
     Selection,
     contents_of,
+    contents_of_sends,
     message_of,
     plain_message_of,
     selection_of,
@@ -145,12 +146,26 @@ class Payloads:
         caller: Caller,
         headers: Mapping[bytes, bytes],
     ) -> Payload:
-        trace = headers.get(_TRACE_HEADER)
-        trace_text = None if trace is None else trace.decode("latin-1")
-        contents = contents_of(operation, queue, caller.principal, trace_text, self._sealer)
+        trace = _trace_of(headers)
+        contents = contents_of(operation, queue, caller.principal, trace, self._sealer)
         if DELIVER_AT_TAG in queue.settings.own_tags:
             is_batch = type(operation) is operations.SendMessageBatch
             return soon_enough(contents, int(self._wall_s() * 1000), is_batch=is_batch)
+        return contents
+
+    def of_sends(
+        self,
+        sends: Sequence[operations.SendMessage],
+        queue: QueueDefinition,
+        caller: Caller,
+        headers: Mapping[bytes, bytes],
+    ) -> Payload:
+        """The contents of several sends to one queue, or what refuses them, each in its place."""
+        contents = contents_of_sends(
+            sends, queue, caller.principal, _trace_of(headers), self._sealer
+        )
+        if DELIVER_AT_TAG in queue.settings.own_tags:
+            return soon_enough(contents, int(self._wall_s() * 1000), is_batch=True)
         return contents
 
     def _receive(
@@ -194,6 +209,11 @@ class Payloads:
             except QueueError as refusal:
                 parts.append(refusal)
         return tuple(parts)
+
+
+def _trace_of(headers: Mapping[bytes, bytes]) -> str | None:
+    trace = headers.get(_TRACE_HEADER)
+    return None if trace is None else trace.decode("latin-1")
 
 
 def receipts_of(deliveries: Deliveries) -> tuple[Receipt, ...]:

@@ -26,7 +26,7 @@ from cluster.shards.router import Router
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.client import Authenticate
 from sqs_api.gateway.gateway import OtherAnswer, OtherRequest, OtherService
-from sqs_api.gateway.payload import PAYLOADS, Payloads
+from sqs_api.gateway.payload import PAYLOADS, Payload, Payloads
 from sqs_api.gateway.rates import Rates
 from sqs_api.protocol.codec import Wire, encode_error
 from sqs_api.protocol.json_codec import UNREADABLE, refusal
@@ -42,7 +42,7 @@ from sqs_api.protocol.transact_shapes import (
     TransactMessagesResult,
 )
 from sqs_api.protocol.wire_names import CONTENT_TYPE_AWS_JSON
-from visibility.contract.actions import ACTIONS, Action, AnsweredBy
+from visibility.contract.actions import Action, AnsweredBy
 from visibility.contract.errors import (
     BatchRequestTooLong,
     Departing,
@@ -57,8 +57,9 @@ from visibility.contract.errors import (
     TransactionCanceled,
 )
 from visibility.contract.limits import MAXIMUM_MESSAGE_SIZE
-from visibility.contract.model import Content
+from visibility.contract.model import Content, QueueDefinition, Receipt
 from visibility.contract.operations import DeleteMessage, SendMessage
+from visibility.contract.validate import check_delete_message, check_send_message
 from visibility.rules.transactions import TransactMessages
 
 _TARGET = f"{TARGET_PREFIX}.{ACTION}".encode()
@@ -157,7 +158,8 @@ class Transactions(OtherService):
                 break
             except (Moved, Departing):
                 pause_s = await self._pause(pause_s, until_s)
-        _check(done.reasons)
+        if done.reasons:
+            _check(done.reasons)
         if not done.is_settled:
             while not await self._transacting.is_settled(token, shard, caller):
                 pause_s = await self._pause(pause_s, until_s)
@@ -180,41 +182,64 @@ class Transactions(OtherService):
         self, items: Sequence[TransactItem], caller: Caller, request: OtherRequest
     ) -> list[Entry]:
         """Find the queues, ask for permission, pack and seal. Raises QueueError, AuthError."""
-        entries: list[Entry] = []
-        reasons: list[tuple[str, str]] = []
-        for item in items:
-            operation = item.send or item.delete
-            assert operation is not None
+        found: dict[int, Entry] = {}
+        faults: dict[int, QueueError] = {}
+        sends: dict[str, dict[int, SendMessage]] = {}
+        for place, item in enumerate(items):
             try:
-                entries.append(self._entry(operation, caller, request))
-                reasons.append(("", ""))
+                if item.send is not None:
+                    check_send_message(item.send)
+                    sends.setdefault(item.send.queue_url or "", {})[place] = item.send
+                elif item.delete is not None:
+                    check_delete_message(item.delete)
+                    found[place] = self._delete(item.delete, caller, request)
             except QueueError as error:
-                reasons.append((error.code, error.message))
-        _check(reasons)
-        size = sum(each.part.size for each in entries if isinstance(each.part, Content))
+                faults[place] = error
+        size = 0
+        for url, by_place in sends.items():
+            to_queue = list(by_place.values())
+            try:
+                queue, parts = self._sends(url, to_queue, caller, request)
+            except QueueError as error:
+                faults |= dict.fromkeys(by_place, error)
+                continue
+            for (place, send), part in zip(by_place.items(), parts, strict=True):
+                if isinstance(part, Content):
+                    found[place] = Entry(queue, part, send.delay_seconds)
+                    size += part.size
+                else:
+                    assert isinstance(part, QueueError)
+                    faults[place] = part
+        if faults:
+            _check([_reason(faults.get(place)) for place in range(len(items))])
         if size > _BYTES_MAX:
             raise BatchRequestTooLong(
                 f"Batch requests cannot be longer than {_BYTES_MAX} bytes. "
                 f"You have sent {size} bytes."
             )
-        if len({each.queue.account for each in entries}) > 1:
+        if len({each.queue.account for each in found.values()}) > 1:
             raise InvalidParameterValue("The queues of a transaction must be of one account.")
-        return entries
+        return [found[place] for place in range(len(items))]
 
-    def _entry(
-        self, operation: SendMessage | DeleteMessage, caller: Caller, request: OtherRequest
-    ) -> Entry:
-        ACTIONS[type(operation).__name__].check(operation)
+    def _delete(self, operation: DeleteMessage, caller: Caller, request: OtherRequest) -> Entry:
         url = operation.queue_url or ""
         queue = self._access.queue(operation, url, caller, request.sender, request.headers)
         self._rates.check_queue(operation, queue)
-        make_payload = PAYLOADS[type(operation)]
-        (part,) = payload = make_payload(self._payloads, operation, queue, caller, request.headers)
-        self._rates.check_groups(queue, payload)
-        if isinstance(part, QueueError):
-            raise part
-        delay_s = operation.delay_seconds if isinstance(operation, SendMessage) else None
-        return Entry(queue, part, delay_s)
+        (receipt,) = PAYLOADS[DeleteMessage](
+            self._payloads, operation, queue, caller, request.headers
+        )
+        assert isinstance(receipt, Receipt)
+        return Entry(queue, receipt)
+
+    def _sends(
+        self, url: str, sends: Sequence[SendMessage], caller: Caller, request: OtherRequest
+    ) -> tuple[QueueDefinition, Payload]:
+        """The sends to one queue, which count as one request, as those of a batch do."""
+        queue = self._access.queue(sends[0], url, caller, request.sender, request.headers)
+        self._rates.check_queue(sends[0], queue)
+        parts = self._payloads.of_sends(sends, queue, caller, request.headers)
+        self._rates.check_groups(queue, parts)
+        return queue, parts
 
 
 def _checked(asked: TransactMessagesRequest) -> list[TransactItem]:
@@ -244,6 +269,10 @@ def _check(reasons: Sequence[tuple[str, str]]) -> None:
         raise RequestThrottled(*faults.values())
     if faults:
         raise _Canceled(reasons)
+
+
+def _reason(fault: QueueError | None) -> tuple[str, str]:
+    return ("", "") if fault is None else (fault.code, fault.message)
 
 
 def _digest(purpose: bytes, text: bytes) -> bytes:

@@ -105,7 +105,10 @@ def contents_of(
     """
     trace = trace_header if trace_header and is_plain(trace_header) else None
     if native is not None and trace is None and not queue.settings.fifo:
-        plain = _plain_contents(operation, queue, sender, sealing)
+        sent: Sequence[_Sent] = (
+            (operation,) if isinstance(operation, SendMessage) else operation.entries or ()
+        )
+        plain = _plain_contents(sent, queue, sender, sealing)
         if plain is not None:
             return plain
     if isinstance(operation, SendMessage):
@@ -138,16 +141,32 @@ def contents_of(
     return tuple([m if isinstance(m, QueueError) else _content(m, key) for m in messages])
 
 
-def _plain_contents(
-    operation: SendMessage | SendMessageBatch,
+def contents_of_sends(
+    sends: Sequence[SendMessage],
     queue: QueueDefinition,
     sender: str,
-    sealing: SendSealing,
+    trace_header: str | None,
+    sealing: SendSealing = _AS_STORED,
+) -> tuple[Content | QueueError, ...]:
+    """The messages of several sends to one queue, each as `contents_of` makes it; a refusal is in
+    the place of its send."""
+    if native is not None and trace_header is None and not queue.settings.fifo:
+        plain = _plain_contents(sends, queue, sender, sealing)
+        if plain is not None:
+            return plain
+    contents: list[Content | QueueError] = []
+    for send in sends:
+        try:
+            contents += contents_of(send, queue, sender, trace_header, sealing)
+        except QueueError as refusal:
+            contents.append(refusal)
+    return tuple(contents)
+
+
+def _plain_contents(
+    sent: Sequence[_Sent], queue: QueueDefinition, sender: str, sealing: SendSealing
 ) -> tuple[Content, ...] | None:
     """The messages of a send, by the native module; None where Python has to look at them."""
-    sent: Sequence[_Sent] = (
-        (operation,) if isinstance(operation, SendMessage) else operation.entries or ()
-    )
     delays = () if queue.settings.own_tags else _DELAYS
     for message in sent:
         if not (

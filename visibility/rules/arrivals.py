@@ -54,6 +54,9 @@ from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
+_ONE_BY_ONE_MAX = 1_000
+"""So many names are forgotten one by one: after each deletion of a range, the store's next read
+sorts all ranges that were deleted lately."""
 TARGET_GONE = "AWS.SimpleQueueService.NonExistentQueue"
 
 
@@ -79,7 +82,9 @@ def decide_accept_messages(shard: ShardState, request: Request, stamp: Stamp) ->
             break
         outcomes.append((arrival.origin, arrival.number, reason))
     risen = [
-        (origin, floor) for origin, floor in operation.floors if floor > accepting.floor(origin)
+        (origin, accepting.floor(origin), floor)
+        for origin, floor in operation.floors
+        if floor > accepting.floor(origin)
     ]
     forgotten = (ArrivalsForgotten(THE_SHARD, risen),) if risen else ()
     return Accepted(outcomes), (*accepting.events(), *forgotten)
@@ -384,18 +389,23 @@ class ArrivalsAnswered(Event, frozen=True):
 
 
 class ArrivalsForgotten(Event, frozen=True):
-    """No origin, as (origin, number), sends lower numbers any more. The queue is THE_SHARD."""
+    """Origins send no lower numbers any more than these, as (origin, number before, number). The
+    queue is THE_SHARD."""
 
-    floors: list[tuple[bytes, int]]
+    floors: list[tuple[bytes, int, int]]
 
     def apply(self, shard: ShardState) -> None:
         """Memory knows nothing of what was refused or forgotten."""
 
     @override
     def record(self, changes: Changes) -> None:
-        for origin, floor in self.floors:
-            begin = arrival_key(THE_SHARD, ARRIVAL, origin, 0)
-            changes.delete_range(begin, arrival_key(THE_SHARD, ARRIVAL, origin, floor))
+        for origin, before, floor in self.floors:
+            first = arrival_key(THE_SHARD, ARRIVAL, origin, before)
+            if floor - before > _ONE_BY_ONE_MAX:
+                changes.delete_range(first, arrival_key(THE_SHARD, ARRIVAL, origin, floor))
+            else:
+                for number in range(before, floor):
+                    changes.delete(arrival_key(THE_SHARD, ARRIVAL, origin, number))
             changes.put(floor_key(THE_SHARD, ARRIVALS_FLOOR, origin), encode_row(floor))
 
 

@@ -141,7 +141,7 @@ def forget_names_at_a_failover(patch: pytest.MonkeyPatch) -> None:
         elif isinstance(event, ArrivalsAnswered):
             known |= {(origin, number): reason for origin, number, reason in event.answers}
         elif isinstance(event, ArrivalsForgotten):
-            known |= dict(event.floors)
+            known |= {origin: floor for origin, _, floor in event.floors}
         do(self, event)
 
     patch.setattr(Turn, "do", note)
