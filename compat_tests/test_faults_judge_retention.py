@@ -71,6 +71,36 @@ def test_a_queue_must_not_hold_more_than_its_limit() -> None:
     assert story.rules == ["over length"], "a may be deleted, and c not sent"
 
 
+def test_a_queue_whose_messages_move_holds_those_that_it_still_gives() -> None:
+    story = Story()
+    limited = replace(story.history.queues["q"], messages_max=2, reach=frozenset(("dead",)))
+    story.history.queues["q"] = limited
+    for name, at in (("a", 1), ("b", 2), ("c", 3)):
+        story.send(name, at)
+    story.receive("b", 4)
+    story.receive("c", 5)
+    assert story.rules == [], "a may be a dead letter"
+
+    story.receive("a", 6)
+    assert story.rules == ["over length"]
+
+
+def test_a_send_must_not_be_accepted_behind_too_many_waiting_messages() -> None:
+    story = Story()
+    story.history.queues["q"] = replace(story.history.queues["q"], throttle_depth=2)
+    story.send("a", 1)
+    story.send("b", 2)
+    story.receive("a", 3)
+    story.send("c", 4)
+    story.send("unknown", 5, Outcome.UNKNOWN)
+    assert story.rules == [], "a does not wait"
+
+    story.send("d", 6)
+    assert story.rules == ["not throttled"]
+    story.history.unknown_receives["q"] = 1
+    assert story.rules == [], "a receive of unknown outcome may have got them"
+
+
 def test_message_must_not_come_before_one_of_a_higher_priority_that_waits() -> None:
     story = Story()
     story.history.queues["q"] = replace(story.history.queues["q"], is_strict=True)

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import msgspec
 
 from cluster.catalog.catalog_records import QueueName
-from visibility.contract.errors import QueueError
+from visibility.contract.errors import OverLimit, QueueError
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
 from visibility.contract.operations import (
     ChangeMessageVisibilityBatch,
@@ -27,6 +27,7 @@ from visibility.contract.results import (
     ChangeMessageVisibilityBatchResultEntry,
     DeleteMessageBatchResult,
     DeleteMessageBatchResultEntry,
+    SendMessageBatchResult,
 )
 from visibility.state.waiters import OnAnswer
 
@@ -140,12 +141,50 @@ def one_by_one(request: Request) -> list[Request]:
 
 def of_places(request: Request, part: QueueDefinition, places: Sequence[int]) -> Request:
     """The request to a part for those of its entries, or messages, that are at these places."""
+    return to_part(only(request, places), part)
+
+
+def only(request: Request, places: Sequence[int]) -> Request:
+    """The request for those of its entries, or messages, that are at these places."""
     operation = request.operation
     if isinstance(operation, _Batch | SendMessageBatch):
         entries = operation.entries or []
         operation = msgspec.structs.replace(operation, entries=[entries[at] for at in places])
-    cut = to_part(request, part, operation)
-    return msgspec.structs.replace(cut, parts=tuple(request.parts[at] for at in places))
+    parts = tuple(request.parts[at] for at in places)
+    return msgspec.structs.replace(request, operation=operation, parts=parts)
+
+
+def without_room(request: Request, answer: SendMessageBatchResult) -> list[int]:
+    """The places of the entries for which a part had no room."""
+    operation = request.operation
+    assert isinstance(operation, SendMessageBatch)
+    refused = {each.id for each in answer.failed or () if each.code == OverLimit.code}
+    entries = enumerate(operation.entries or ()) if refused else ()
+    return [place for place, entry in entries if entry.id in refused]
+
+
+def with_rest(
+    request: Request,
+    first: SendMessageBatchResult,
+    places: Sequence[int],
+    rest: Answer | QueueError,
+) -> SendMessageBatchResult:
+    """The answer to a batch of which one part answered first, and others the entries at these
+    places, for which it had no room."""
+    operation = request.operation
+    assert isinstance(operation, SendMessageBatch)
+    ids = [entry.id or "" for entry in operation.entries or ()]
+    sent = {entry.id: entry for entry in first.successful or ()}
+    failed = {entry.id: entry for entry in first.failed or ()}
+    if isinstance(rest, SendMessageBatchResult):
+        sent |= {entry.id: entry for entry in rest.successful or ()}
+        failed |= {entry.id: entry for entry in rest.failed or ()}
+    elif isinstance(rest, QueueError) and not isinstance(rest, OverLimit):
+        failed |= {ids[place]: batch_failure(ids[place], rest) for place in places}
+    return SendMessageBatchResult(
+        [sent[name] for name in ids if name in sent] or None,
+        [failed[name] for name in ids if name in failed and name not in sent] or None,
+    )
 
 
 def gathering(

@@ -2,7 +2,8 @@
 
     send              the less busy of two open parts, drawn by chance, of this process's if it has
                       some and they are not much busier; a part that closed meanwhile answers Moved,
-                      and another one is drawn; FIFO: `split_fifo_sends.py`
+                      and another one is drawn; so it is for what a full part refuses, of a batch
+                      for those entries; FIFO: `split_fifo_sends.py`
     receive           `split_receives.py`
     delete, change    the part that the handle names, then its heirs (`followed_receipts.py`);
                       batches are cut by part
@@ -24,20 +25,38 @@ import msgspec
 from cluster.catalog.catalog_records import name_of
 from cluster.clock import Entropy
 from cluster.parts.followed_receipts import Following
-from cluster.parts.part_requests import View, by_receipts, gathering, sum_of, to_part
+from cluster.parts.part_requests import (
+    View,
+    by_receipts,
+    gathering,
+    only,
+    sum_of,
+    to_part,
+    with_rest,
+    without_room,
+)
 from cluster.parts.split_fifo_sends import SplitFifoSends
 from cluster.parts.split_receives import SplitReceive, SplitReceives
 from cluster.shards.router import Router
-from visibility.contract.errors import Moved, QueueDoesNotExist, QueueError, ServiceUnavailable
+from visibility.contract.errors import (
+    Moved,
+    OverLimit,
+    QueueDoesNotExist,
+    QueueError,
+    ServiceUnavailable,
+)
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.operations import ReceiveMessage, SendMessage, SendMessageBatch
 from visibility.contract.outcomes import Answer
+from visibility.contract.results import SendMessageBatchResult
 from visibility.state.waiters import OnAnswer, Room, Ticket
 
 _SENDS = (SendMessage, SendMessageBatch)
 _SLACK, _FACTOR = 32, 4
 """A part of this process gets a send unless it has this many more under way than another one: to
 pass a send on costs a third of it."""
+_FULL_MAX = 4
+"""Parts that a send asks which are full, before it is refused."""
 _ROUNDS_MAX = 3
 """Times that a send asks all parts that it knows: each round begins with the news of parts."""
 
@@ -100,7 +119,14 @@ class SplitQueues:
 
     # -- send --------------------------------------------------------------------------------------
 
-    def _send(self, ticket: Ticket, tried: frozenset[int], rounds: int) -> None:
+    def _send(
+        self,
+        ticket: Ticket,
+        tried: frozenset[int],
+        rounds: int,
+        full: Sequence[OverLimit] = (),
+    ) -> None:
+        """Send to a part that was not tried; `full` are the refusals of those without room."""
         queue = self._view.find(name_of(ticket.request.queue))
         if queue is None:
             self._answer_later(ticket, QueueDoesNotExist())
@@ -110,13 +136,16 @@ class SplitQueues:
             for part in queue.all_parts()
             if part.queue_id not in tried and (not part.parts or part.part.is_open)
         ]
+        if full and (not taking or len(full) == _FULL_MAX):
+            self._answer_later(ticket, full[0])
+            return
         if not taking:
             self._send_again(ticket, rounds)
             return
         place = self._place_among(taking)
         self._sending[place.queue_id] += 1
         self._receives.notice(queue)
-        on_answer = partial(self._sent, ticket, tried, rounds, place.queue_id)
+        on_answer = partial(self._sent, ticket, tried, rounds, full, place.queue_id)
         self._router.submit(to_part(ticket.request, place), on_answer)
 
     def _place_among(self, taking: Sequence[QueueDefinition]) -> QueueDefinition:
@@ -141,6 +170,7 @@ class SplitQueues:
         ticket: Ticket,
         tried: frozenset[int],
         rounds: int,
+        full: Sequence[OverLimit],
         queue_id: int,
         answer: Answer | QueueError,
     ) -> None:
@@ -148,9 +178,26 @@ class SplitQueues:
         if not self._sending[queue_id]:
             del self._sending[queue_id]
         if isinstance(answer, Moved | QueueDoesNotExist):  # that part decided nothing
-            self._send(ticket, tried | {queue_id}, rounds)
+            self._send(ticket, tried | {queue_id}, rounds, full)
+        elif isinstance(answer, OverLimit):
+            self._send(ticket, tried | {queue_id}, rounds, (*full, answer))
+        elif isinstance(answer, SendMessageBatchResult) and (
+            places := without_room(ticket.request, answer)
+        ):
+            on_rest = partial(self._sent_rest, ticket, answer, places)
+            rest = Ticket(only(ticket.request, places), on_rest)
+            self._send(rest, tried | {queue_id}, rounds, (*full, OverLimit()))
         else:
             ticket.on_answer(answer)
+
+    @staticmethod
+    def _sent_rest(
+        ticket: Ticket,
+        first: SendMessageBatchResult,
+        places: Sequence[int],
+        answer: Answer | QueueError,
+    ) -> None:
+        ticket.on_answer(with_rest(ticket.request, first, places, answer))
 
     def _send_again(self, ticket: Ticket, rounds: int) -> None:
         """Ask the parts that the view shows once it has the latest news."""

@@ -235,6 +235,17 @@ def test_a_fifo_group_loses_its_beginning_and_gets_no_hole() -> None:
     assert [*limited.taken()][:3] == ["c", "d", "e"]
 
 
+@pytest.mark.parametrize(("blocked", "goes"), [(99, True), (100, False)])
+def test_a_hundred_messages_of_a_fifo_queue_are_looked_at(blocked: int, goes: bool) -> None:
+    tags = {"max-messages": str(blocked + 1), "overflow": "drop-oldest"}
+    limited = Limited(tags, ".fifo")
+    limited.send(*map(str, range(blocked)))
+    assert [*limited.taken(1)] == ["0"], "no other one of its group may go"
+    limited.send("x", group="other")
+
+    assert limited.refuses("y") is not goes
+
+
 def test_a_tenant_that_fills_the_queue_makes_room_and_quiet_ones_do_not() -> None:
     limited = Limited({"max-messages": "20", "overflow": "drop-oldest"})
     limited.send("nobody's")

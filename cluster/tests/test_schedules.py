@@ -10,9 +10,9 @@ from cluster.tests.driver import Driver, loaded
 from visibility.contract import schedule
 from visibility.contract.errors import InvalidParameterValue, OverLimit
 from visibility.contract.limits import DAY
-from visibility.contract.model import QueueCounters
+from visibility.contract.model import QueueCounters, QueueDefinition
 from visibility.contract.outcomes import BrowsedPage, SelectedChanged
-from visibility.rules import send
+from visibility.rules import schedules, send
 from visibility.rules.browse import BrowseMessages
 from visibility.rules.resend import ResendMessage
 from visibility.rules.schedules import ChangeSchedule
@@ -148,6 +148,27 @@ def test_a_full_queue_takes_no_more_schedules_but_other_messages(
     assert isinstance(refusal, OverLimit)
     scheduling.send("now")
     scheduling.send("soon", delay_s=1)
+
+
+def test_of_several_accounts_one_cannot_schedule_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedules, "_SHARED_MAX", 12)
+    scheduling = Scheduling()
+    driver = scheduling.driver
+
+    def is_taken(queue: QueueDefinition) -> bool:
+        driver.pass_time(1_000)
+        refusal = driver.submit(prepared.send(queue, "x", at_ms=START_MS + HOUR)).refusal
+        assert refusal is None or isinstance(refusal, OverLimit)
+        return refusal is None
+
+    assert all(is_taken(scheduling.queue) for _ in range(8)), "there is no other account"
+    other = msgspec.structs.replace(scheduling.queue, queue_id=2, account="111111111111")
+    known = driver.state.definitions
+    assert isinstance(known, KnownQueues)
+    known.define(other)
+
+    assert not is_taken(scheduling.queue)
+    assert [is_taken(other) for _ in range(4)] == [True, True, True, False]
 
 
 # -- a clock that is not trusted -------------------------------------------------------------------

@@ -21,7 +21,7 @@ from cluster.tests.simulation.parts_planted import PLANTS as PARTS_PLANTS
 from cluster.tests.simulation.parts_planted import SCHEDULE_PLANTS as MOVED_SCHEDULE_PLANTS
 from cluster.tests.simulation.planted import PLANTS
 from cluster.tests.simulation.planting import Plant
-from cluster.tests.simulation.priority_planted import LENGTH_PLANTS
+from cluster.tests.simulation.priority_planted import CROWDED_PLANTS, LENGTH_PLANTS
 from cluster.tests.simulation.priority_planted import PLANTS as PRIORITY_PLANTS
 from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
 from cluster.tests.simulation.retention_planted import BRIEF_PLANTS, ONCE_PLANTS, SCHEDULE_PLANTS
@@ -71,6 +71,7 @@ _PLANTED: list[tuple[Plant, Shape]] = [
     *((plant, Shape(has_brief=True)) for plant in BRIEF_PLANTS),
     *((plant, Shape(has_ranked=True)) for plant in PRIORITY_PLANTS),
     *((plant, Shape(has_full=True)) for plant in LENGTH_PLANTS),
+    *((plant, Shape(shards=2, has_full=True)) for plant in CROWDED_PLANTS),
     *((plant, Shape(has_clocks=True)) for plant in CLOCK_PLANTS),
     *((plant, Shape(has_once=True)) for plant in ONCE_PLANTS),
     *((plant, Shape(shards=2, has_deaths=True)) for plant in DEATH_PLANTS),

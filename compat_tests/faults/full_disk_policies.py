@@ -7,6 +7,7 @@ when it is repeated, and each message is where it should be, as often as it shou
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
 from typing import Any
 
@@ -18,6 +19,9 @@ from compat_tests.node_process import NodeProcess
 _OPTIONS = ("--disk-reserve-mib", "32", "--aws-waits", "off", "--shards", "2")
 _SIZE = "112m"
 _MESSAGES = 30
+_SOON_MS = 4_000
+"""From the first sends until messages are due: the disk is full by then."""
+_ARN = "arn:aws:sqs:us-east-1:000000000000"
 _LARGE = "x" * 200_000
 _HIGHEST = {"holdfast.priority": {"DataType": "Number", "StringValue": "9"}}
 
@@ -84,14 +88,17 @@ class _Service:
 
 
 def policies_on_a_full_disk() -> list[str]:
-    """Fill up the disk below transactions, delivery at most once, limits and priority; returns the
-    broken promises."""
-    with small_disk(_SIZE) as (folder, disk):
-        node = NodeProcess(folder, *_OPTIONS, data=disk.mounted_at / "data").start()
-        try:
-            return _problems(_Service(node), disk)
-        finally:
-            node.close()
+    """Fill up the disk below transactions, delivery at most once, limits and priority, and below
+    messages that become due or expire meanwhile; returns the broken promises."""
+    problems = []
+    for story in (_problems, _problems_of_time):
+        with small_disk(_SIZE) as (folder, disk):
+            node = NodeProcess(folder, *_OPTIONS, data=disk.mounted_at / "data").start()
+            try:
+                problems += story(_Service(node), disk)
+            finally:
+                node.close()
+    return problems
 
 
 def _problems(service: _Service, disk: SmallDisk) -> list[str]:
@@ -137,3 +144,66 @@ def _queues_problems(service: _Service, full: str, ranked: str, large: int) -> l
     problems = [] if has_all and found.total() <= _MESSAGES else [f"limit: {found.total()}"]
     first = [message["Body"].endswith(_LARGE) for message in service.receive(ranked)]
     return problems + ([] if all(first) and first else ["a low message came before a high one"])
+
+
+def _problems_of_time(service: _Service, disk: SmallDisk) -> list[str]:
+    """What schedules, times to live and the order by the sender's clock do on a full disk."""
+    later = service.queue("later", deliver_at="on")
+    ordered = service.queue("ordered", order="sender-clock", order_window=str(_SOON_MS))
+    letters = service.queue("letters")
+    brief = service.queue("brief", ttl="3", expired="dead-letter")
+    target = {"deadLetterTargetArn": f"{_ARN}:letters", "maxReceiveCount": "9"}
+    policy = {"RedrivePolicy": json.dumps(target)}
+    service.call("SetQueueAttributes", QueueUrl=brief, Attributes=policy)
+    now_ms = int(time.time() * 1000)
+
+    def send(url: str, body: str, attribute: str = "", value: int = 0) -> None:
+        members: dict[str, Any] = {"QueueUrl": url, "MessageBody": body}
+        if attribute:
+            number = {"DataType": "Number", "StringValue": str(value)}
+            members["MessageAttributes"] = {f"holdfast.{attribute}": number}
+        service.call("SendMessage", **members)
+
+    def send_all(first: int, ending: str = "") -> None:
+        for number in range(first, first + _MESSAGES // 2):
+            send(later, f"{number}{ending}", "deliver-at", now_ms + _SOON_MS)
+            send(ordered, f"{_MESSAGES - number}{ending}", "sent-at", now_ms - number)
+            send(brief, f"{number}{ending}")
+
+    send_all(0)
+    disk.fill_up()
+    send_all(_MESSAGES // 2, _LARGE)
+    if not service.refused:
+        service.problems.append("nothing was refused: the disk was not full")
+    time.sleep(_SOON_MS / 1000)
+    disk.free()
+    service.repeat()
+    expected = Counter(map(str, range(_MESSAGES)))
+    for name, url in (("scheduled", later), ("expired", letters)):
+        found: Counter[str] = Counter()
+
+        def are_all_there(url: str = url, found: Counter[str] = found) -> bool:
+            found.update(message["Body"].rstrip("x") for message in service.receive(url))
+            return found.total() >= _MESSAGES
+
+        eventually(are_all_there)
+        if found != expected:
+            service.problems.append(f"{name}: {found}")
+    if left := service.bodies(brief):
+        service.problems.append(f"not expired: {left}")
+    return service.problems + _order_problems(service, ordered)
+
+
+def _order_problems(service: _Service, ordered: str) -> list[str]:
+    """Messages of a moment are in the order of their senders; what was late is behind."""
+    numbers: list[int] = []
+
+    def are_all_there() -> bool:
+        bodies = [message["Body"].rstrip("x") for message in service.receive(ordered)]
+        numbers.extend(map(int, bodies))
+        return len(numbers) >= _MESSAGES
+
+    eventually(are_all_there)
+    in_time = [number for number in numbers if number > _MESSAGES // 2]
+    is_all = sorted(numbers) == list(range(1, _MESSAGES + 1))
+    return [] if is_all and in_time == sorted(in_time) else [f"order: {numbers}"]

@@ -51,6 +51,9 @@ class Queue:
     messages_max: int = 0
     """Messages that the queue holds at most, 0 if nothing limits it."""
 
+    throttle_depth: int = 0
+    """Waiting messages from which on sends are refused, 0 if they never are."""
+
     is_strict: bool = False
     """Messages of a higher priority are received before all others."""
 

@@ -395,9 +395,44 @@ def _over_length(evidence: Evidence) -> Iterator[Finding]:
                 ends = [each.begun for each in evidence.deletes.get(name, ())]
                 removal = evidence.removal(send.queue, send.begun, float("inf"))
                 ends += [] if removal is None else [removal.begun]
-                steps[send.queue] += [(send.ended, 1), *((end, -1) for end in sorted(ends)[:1])]
+                if evidence.history.queues[send.queue].reach:
+                    ends.append(_last_seen(evidence, send))
+                if not ends or min(ends) > send.ended:
+                    steps[send.queue] += [(send.ended, 1), *((end, -1) for end in sorted(ends)[:1])]
     for queue, held, at in _exceeded(steps, limits):
         yield queue, f"held {held} messages at {at:.3f}"
+
+
+def _last_seen(evidence: Evidence, send: Send) -> float:
+    """Time until which a message surely was in the queue that it was sent to."""
+    deliveries = evidence.deliveries.get(send.name, ())
+    return max((each.begun for each in deliveries if each.queue == send.queue), default=send.ended)
+
+
+def _not_throttled(evidence: Evidence) -> Iterator[Finding]:
+    """Sends that were accepted while as many messages waited as are too many."""
+    history = evidence.history
+    for send in history.sends:
+        depth = history.queues[send.queue].throttle_depth
+        if not depth or send.outcome is not Outcome.DONE:
+            continue
+        waiting = -_RECEIVE_MAX * history.unknown_receives[send.queue] + sum(
+            other.queue == send.queue
+            and other.outcome is Outcome.DONE
+            and other.ended < send.begun
+            and not other.delay_s
+            and not any(
+                each.begun < send.ended
+                for each in (
+                    *evidence.deliveries.get(other.name, ()),
+                    *evidence.deletes.get(other.name, ()),
+                )
+            )
+            and evidence.removal(send.queue, other.begun, send.ended) is None
+            for other in history.sends
+        )
+        if waiting >= depth:
+            yield send.name, f"was accepted by {send.queue} while {waiting} messages waited"
 
 
 def _comes_before(first: Delivery, second: Delivery) -> bool:
@@ -638,6 +673,7 @@ RULES: tuple[Rule, ...] = (
     _over_the_limit,
     _too_fast,
     _over_length,
+    _not_throttled,
     _wrong_count,
     _early,
     _served_too_old,

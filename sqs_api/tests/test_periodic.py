@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from functools import partial
 from itertools import pairwise
+
+import uvloop
 
 from cluster.tests.virtual_time import virtual
 from sqs_api.gateway.measures import STALL_CHECK_S, StallWatch
@@ -99,6 +102,27 @@ async def test_work_that_never_ends_is_cancelled_after_a_while() -> None:
     await periodic.stop(10.0)
 
     assert asyncio.get_running_loop().time() - before_s == 10.0
+
+
+def test_work_that_ends_while_other_work_is_due_rests() -> None:
+    """In uvloop, whose timers of a time that is over do not tell it."""
+
+    async def story() -> list[str]:
+        failures: list[str] = []
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda loop, context: failures.append(str(context)))
+        periodic, ends = Periodic(), asyncio.Event()
+        periodic.begin(Every(10.0, ends.wait, first_s=0.0))
+        await asyncio.sleep(0.01)
+        ends.set()
+        periodic.begin(Every(10.0, lambda: None, first_s=0.0))
+        await asyncio.sleep(0.01)
+        await periodic.stop(1.0)
+        gc.collect()
+        return failures
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(story()) == []
 
 
 def test_a_loop_that_is_late_is_noticed() -> None:

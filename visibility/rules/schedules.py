@@ -42,6 +42,12 @@ _STEP_BYTES = 2 << 20
 """Content that one decision rewrites or archives; one more message may exceed it."""
 
 
+_SHARED_MAX = 10_000_000
+"""Delayed messages in a shard of several accounts above which none is scheduled."""
+_COUNTED_MS = 1_000
+"""Time for which a count of them holds."""
+
+
 class ChangeSchedule(Operation, frozen=True):
     """Deliver delayed messages, (due_ms, sequence), at another time, or with `at_ms` 0 cancel them;
     answers `outcomes.SelectedChanged`."""
@@ -105,6 +111,33 @@ def _delayed(
             size += len(page[0][2].data)
             if size >= _STEP_BYTES:
                 return
+
+
+def account_has_room(shard: ShardState, account: str, now_ms: int) -> bool:
+    """True if a queue of this account takes one more scheduled message.
+
+    As in the archive, the first half of the room is for whoever comes first, and of the second half
+    each account has the same share. An account without others has all.
+    """
+    accounts = shard.definitions.accounts
+    if accounts <= 1:
+        return True
+    until_ms, delayed = shard.delayed_by_account
+    if not until_ms - _COUNTED_MS <= now_ms < until_ms:
+        delayed = _delayed_by_account(shard)
+        shard.delayed_by_account = now_ms + _COUNTED_MS, delayed
+    total, half = sum(delayed.values()), _SHARED_MAX // 2
+    if total < half:
+        return True
+    return total < _SHARED_MAX and delayed.get(account, 0) < half // accounts
+
+
+def _delayed_by_account(shard: ShardState) -> dict[str, int]:
+    counts: dict[str, int] = {}
+    for queue_id, queue in shard.queues.items():
+        if queue.delayed and (definition := shard.definitions.queue_of_id(queue_id)) is not None:
+            counts[definition.account] = counts.get(definition.account, 0) + queue.delayed
+    return counts
 
 
 class Doubted:

@@ -36,6 +36,7 @@ from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import check_open
 from visibility.rules.remembered_ids import DeduplicationRecorded
 from visibility.rules.room import Room, has_room, spare_room, takes
+from visibility.rules.schedules import account_has_room
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
 from visibility.state.short_answers import ShortAnswer, ShortSends
@@ -171,6 +172,7 @@ class Sending:
     """The messages of one request, collected."""
 
     __slots__ = (
+        "_account",
         "_ahead",
         "_book",
         "_delayed",
@@ -184,6 +186,7 @@ class Sending:
         "_room",
         "_sender",
         "_settings",
+        "_shard",
         "_stamp",
         "_waiting",
         "_window_ms",
@@ -205,6 +208,8 @@ class Sending:
         others if it `makes_room`. `sender` is an ARN, empty if it is unknown. Raises
         DamagedRecord."""
         self._sender = sender
+        self._shard = shard
+        self._account = definition.account
         self._queue = queue
         self._settings = definition.settings
         self._stamp = stamp
@@ -309,11 +314,18 @@ class Sending:
             return self._order.due_ms(self._queue, self._settings, delay_s, now_ms), 0
         if at_ms <= now_ms:
             return None, 0
-        if self._queue.delayed + len(self._delayed) >= SCHEDULED_MAX and not is_accepted:
+        if not is_accepted:
+            self._check_schedules()
+        return at_ms, at_ms
+
+    def _check_schedules(self) -> None:
+        """Refuse one more scheduled message if there are too many. Raises OverLimit."""
+        if self._queue.delayed + len(self._delayed) >= SCHEDULED_MAX:
             raise OverLimit(
                 f"The queue has {SCHEDULED_MAX} delayed messages, so none is scheduled."
             )
-        return at_ms, at_ms
+        if not account_has_room(self._shard, self._account, self._stamp.now_ms):
+            raise OverLimit("The account has its share of delayed messages, so none is scheduled.")
 
     def _expires_ms(self, content: Content, due_ms: int | None) -> int:
         """The end of a message's time to live, which begins with its delivery; 0 for none."""

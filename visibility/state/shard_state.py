@@ -72,6 +72,7 @@ class ShardState:
         "archive",
         "deadlines",
         "definitions",
+        "delayed_by_account",
         "due",
         "full_targets",
         "hidden",
@@ -121,6 +122,8 @@ class ShardState:
         self.full_targets: dict[int, tuple[int, int]] = {}
         """Queues of other shards that had no room, by id: the instant until which nothing departs
         for them, and that time's length in ms."""
+        self.delayed_by_account: tuple[int, dict[str, int]] = 0, {}
+        """A cache: delayed messages by account, and the instant until which they count so."""
         self.parts: dict[int, PartRow] = {}
         """Parts of queues that closed, by queue id; those that are gone stay."""
         self.locking: dict[int, None] = {}

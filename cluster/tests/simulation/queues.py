@@ -41,6 +41,13 @@ TTL_S = 12
 FULL = "full"
 FULL_MAX = 6
 """The queue that holds few messages, in runs that have it, and their number."""
+BRIM, SPILL = "brim", "spill"
+BRIM_MAX, SPILL_MAX = 12, 5
+"""In the same runs, a queue whose oldest messages become dead letters, and their queue, which is
+full soon; and their numbers of messages."""
+SLOWED = "slowed"
+SLOWED_DEPTH = 5
+"""In the same runs, the queue that takes no more while so many messages wait."""
 RANKED = "ranked"
 """The queue with strict priority, in runs that have it."""
 DOOMED, DOOMED_FIFO, GRAVE, GRAVE_FIFO = "doomed", "doomed.fifo", "grave", "grave.fifo"
@@ -128,6 +135,7 @@ def define_queues(
         history.queues[FULL] = Queue(FULL, FULL, messages_max=FULL_MAX)
         tags = {"holdfast:max-messages": str(FULL_MAX)}
         _define(machine, queue_named(FULL, full_id, tags=tags, VisibilityTimeout=visibility))
+        _define_crowded(machine, history, full_id + len(ONCE_NAMES) + 10)
     for queue_id, name in enumerate(ONCE_NAMES if has_once else (), full_id + 1):
         is_ordered = name == ONCE_FIFO
         history.queues[name] = Queue(name, name, is_ordered=is_ordered, is_at_most_once=True)
@@ -149,6 +157,28 @@ def define_queues(
                 **(_SHARED_OUT if name == FAILING_FIFO else {}),
             ),
         )
+
+
+def _define_crowded(machine: Machine, history: History, first_id: int) -> None:
+    visibility = str(VISIBILITY_S)
+    history.queues[SPILL] = Queue(SPILL, SPILL, messages_max=SPILL_MAX)
+    history.queues[BRIM] = Queue(BRIM, BRIM, frozenset((SPILL,)), messages_max=BRIM_MAX)
+    history.queues[SLOWED] = Queue(SLOWED, SLOWED, throttle_depth=SLOWED_DEPTH)
+    tags = {"holdfast:max-messages": str(SPILL_MAX)}
+    spill = queue_named(SPILL, first_id, tags=tags, VisibilityTimeout=visibility)
+    tags = {"holdfast:max-messages": str(BRIM_MAX), "holdfast:overflow": "dead-letter"}
+    brim = queue_named(
+        BRIM,
+        first_id + 1,
+        tags=tags,
+        dead_letters_to=spill,
+        max_receive_count=1_000,
+        VisibilityTimeout=visibility,
+    )
+    tags = {"holdfast:throttle-depth": str(SLOWED_DEPTH)}
+    slowed = queue_named(SLOWED, first_id + 2, tags=tags, VisibilityTimeout=visibility)
+    for queue in (spill, brim, slowed):
+        _define(machine, queue)
 
 
 def _define_deaths(machine: Machine, history: History, first_id: int) -> None:

@@ -251,13 +251,18 @@ async def work_by_clock(client: Client, steps: int) -> None:
 
 
 async def fill_up(client: Client, steps: int) -> None:
-    """Send more than there is room for, receive some, and delete some of those."""
-    for _ in range(2 * steps):
+    """Send more than there is room for, or than waits at most; receive some, and delete some of
+    those."""
+    for _ in range(4 * steps):
+        queue = client.random.choice((queues.FULL, queues.BRIM, queues.BRIM, queues.SLOWED))
         if client.random.random() < 0.6:
             bodies = [client.new_body() for _ in range(client.random.choice((1, 3, 10)))]
-            await client.send(queues.FULL, bodies, delay_s=client.random.choice((0, 0, 1)))
+            delay_s = client.random.choice((0, 0, 1)) if queue == queues.FULL else 0
+            await client.send(queue, bodies, delay_s=delay_s)
         else:
-            for held in await client.receive(queues.FULL, client.random.choice((1, 10))) or ():
+            if queue == queues.BRIM:
+                queue = client.random.choice((queues.BRIM, queues.BRIM, queues.SPILL))
+            for held in await client.receive(queue, client.random.choice((1, 10))) or ():
                 if client.random.random() < 0.7:
                     await client.delete(held)
         await _pause(client)
