@@ -168,14 +168,13 @@ class Lead:
         self._damage: Damage | None = None
         """The next Turn gives way to a rebuild of the queue."""
         self._shared = shared = store.shared
-        """The store if other hosts have its log too; only then there are the next three."""
-        self._batching: TurnBatching | None = None
+        """The store if other hosts have its log too; only then there are the next two."""
+        self._batching = TurnBatching(self._run_turn, lone_waits=shared is not None)
         self._barrier: ReadBarrier | None = None
         self._early: EarlyAnswers | None = None
         """None also if all answers wait for a majority."""
         if shared is not None:
             self._under_way_max = max(parts.under_way_max, shared.under_way_max)
-            self._batching = TurnBatching(self._run_turn)
             self._barrier = ReadBarrier(shared, self._under_way, self._answer_all)
             if shared.answers_early:
                 self._early = EarlyAnswers(shared, self._answer_all)
@@ -285,7 +284,7 @@ class Lead:
             return
         if not self._store.has_room:
             return  # the end of a flush runs it
-        if self._batching is not None and self._batching.goes_on(len(self._inbox)):
+        if self._batching.goes_on(len(self._inbox)):
             return
         self._is_planned = False
         if self._damage is not None:
@@ -407,26 +406,35 @@ class Lead:
 
 
 class TurnBatching:
-    """Lets the Turn of a leader with peers wait for requests that are just coming.
+    """Lets a Turn wait for requests that are just coming.
 
-    An Entry costs such a leader as much as some thirty requests: a sync, a write to each peer,
-    their answers. The requests that the last Entry's answers cause take several passes of the event
-    loop to read, so a Turn at the first of them would decide few.
+    An Entry costs as much as several requests: a sync, and its way to another thread and back; with
+    peers as much as some thirty, for their writes and answers. The requests that the last Entry's
+    answers cause take several passes of the event loop to read, so a Turn at the first of them
+    would decide few.
     """
 
-    def __init__(self, run_turn: Callable[[], None]) -> None:
+    def __init__(self, run_turn: Callable[[], None], *, lone_waits: bool) -> None:
+        """Unless `lone_waits`, a request that comes alone after a Turn with no others is decided at
+        once: where one client asks at a time, nothing follows."""
         self._run_turn = run_turn
-        self._seen = self._passes = 0
+        self._lone_waits = lone_waits
+        self._seen = self._passes = self._latest = 0
 
     def goes_on(self, waiting: int) -> bool:
         """True if this pass brought requests: `run_turn` is called again in the next one."""
-        if self._passes < PASSES_MAX and self._seen < waiting < TURN_REQUESTS_MAX:
+        comes = self._seen < waiting < TURN_REQUESTS_MAX
+        if comes and self._passes < PASSES_MAX and not self._is_lone(waiting):
             self._seen = waiting
             self._passes += 1
             asyncio.get_running_loop().call_soon(self._run_turn)
             return True
         self._seen = self._passes = 0
+        self._latest = waiting
         return False
+
+    def _is_lone(self, waiting: int) -> bool:
+        return waiting == 1 and self._latest <= 1 and not self._lone_waits
 
 
 class Alarm:

@@ -115,7 +115,7 @@ async def test_one_pass_of_the_loop_decides_no_more_than_one_turn() -> None:
 
 
 @virtual
-async def test_a_single_host_decides_at_the_next_pass_though_requests_keep_coming() -> None:
+async def test_a_lone_request_is_decided_at_the_next_pass_though_another_one_comes() -> None:
     world = await World(auto_sync=True).start()
 
     first = world.ask(prepared.send(Q, "a"))
@@ -124,6 +124,33 @@ async def test_a_single_host_decides_at_the_next_pass_though_requests_keep_comin
 
     assert first.answers
     assert not second.answers
+
+
+@virtual
+async def test_after_a_turn_of_several_requests_the_next_one_waits_while_more_come() -> None:
+    world = await World(auto_sync=True).start()
+    await world.asked(prepared.send(Q, "a"), prepared.send(Q, "b"))
+
+    asked = []
+    for body in "cde":
+        asked.append(world.ask(prepared.send(Q, body)))
+        await asyncio.sleep(0)
+    assert not any(each.answers for each in asked)
+    await asyncio.sleep(0)
+
+    assert all(each.answers for each in asked)
+
+
+@virtual
+async def test_after_a_turn_of_one_request_nothing_is_waited_for_again() -> None:
+    world = await World(auto_sync=True).start()
+    await world.asked(prepared.send(Q, "a"), prepared.send(Q, "b"))
+    await world.asked(prepared.send(Q, "c"))
+
+    alone = world.ask(prepared.send(Q, "d"))
+    await asyncio.sleep(0)
+
+    assert alone.answers
 
 
 @virtual

@@ -54,6 +54,8 @@ class TrustedProxies:
         ends the search too: then the origin is the proxy that wrote it.
         """
         forwarded, schemes = headers.get(b"x-forwarded-for"), headers.get(b"x-forwarded-proto")
+        if forwarded is None and schemes is None:
+            return direct
         given = direct, forwarded or b"", schemes or b""
         is_short = len(given[1]) + len(given[2]) <= _KEPT_BYTES_MAX
         return self._read_once(*given) if is_short else self._read(*given)
