@@ -136,20 +136,24 @@ class ClusterFolder:
         except AssertionError as error:
             raise AssertionError(f"{error}: {found}") from None
 
-    def leader(self, cluster: int = 1) -> str:
-        """The host that leads the first shard of a cluster; empty while none does, or etcd is
-        away."""
-        record = f"holdfast/holdfast/{_FIRST_LEADERS[cluster - 1]}"
-        key = base64.b64encode(record.encode()).decode()
+    def record(self, key: str) -> Any:
+        """A record of the cluster in etcd; None while there is none, or etcd is away."""
+        wanted = base64.b64encode(f"holdfast/holdfast/{key}".encode()).decode()
         asked = Request(
-            f"{self.etcd_url(MEMBERS[0])}/v3/kv/range", json.dumps({"key": key}).encode()
+            f"{self.etcd_url(MEMBERS[0])}/v3/kv/range", json.dumps({"key": wanted}).encode()
         )
         try:
             with urlopen(asked, timeout=2, context=self.etcd_tls()) as answer:
                 found = json.load(answer).get("kvs", [])
         except (URLError, OSError):
-            return ""
-        return json.loads(base64.b64decode(found[0]["value"]))["name"] if found else ""
+            return None
+        return json.loads(base64.b64decode(found[0]["value"])) if found else None
+
+    def leader(self, cluster: int = 1) -> str:
+        """The host that leads the first shard of a cluster; empty while none does, or etcd is
+        away."""
+        found = self.record(_FIRST_LEADERS[cluster - 1])
+        return str(found["name"]) if found else ""
 
     def etcd_leader(self) -> str:
         """The member that leads etcd."""
