@@ -31,9 +31,8 @@ from cluster.shards.answers import (
     in_time,
     log_notice,
 )
-from cluster.shards.followed import Followed
 from cluster.shards.issued_ids import SharedCatalog
-from cluster.shards.shard_report import ArchiveLimits, News
+from cluster.shards.shard_report import ArchiveLimits, Followed, News
 from cluster.shards.turn_sample import TurnSample
 from storage.engines.store import Store, StoreFailed
 from storage.histogram import Histogram

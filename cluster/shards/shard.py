@@ -10,11 +10,11 @@ from collections.abc import Collection, Container, Iterable
 
 import structlog
 
-from cluster.shards.followed import OnRows
 from cluster.shards.lead import ShardParts
 from cluster.shards.shard_report import (
     News,
     OnNews,
+    OnRows,
     Phase,
     QueueReport,
     ShardReport,

@@ -17,11 +17,10 @@ from contextlib import suppress
 import structlog
 
 from cluster.shards.answers import NotDecided, RefusedReceives
-from cluster.shards.followed import Followed
 from cluster.shards.issued_ids import check_ids, learn_all, raise_ids
 from cluster.shards.lead import Lead, ShardParts, TurnTimes
 from cluster.shards.loading import load_healed
-from cluster.shards.shard_report import News, Phase
+from cluster.shards.shard_report import Followed, News, Phase
 from storage.engines.store import SharedStore, Store, StoreFailed
 from storage.rows.answer_rows import StoredAnswers
 from storage.rows.stored_rows import StoredRows
