@@ -65,10 +65,10 @@ BLIND_EXCEPT = {
     "cluster/shards/answers.py": "the root of a callback: a bug in one does not delay the others",
     "cluster/shards/delivery.py": "the root of a delivery: a bug is logged, and it is made again",
     "cluster/shards/lead.py": "a store that raises anything has failed: the shard is loaded anew",
-    "cluster/shards/tenure.py": (
-        "a store that cannot be opened or loaded is tried again, or another host leads"
+    "cluster/shards/shard.py": (
+        "a store that cannot be opened or loaded is tried again, or another host leads; the root "
+        "of its news, rows too: a listener's bug does not stop it"
     ),
-    "cluster/shards/shard.py": "the root of its news, rows too: a listener's bug does not stop it",
     "visibility/rules/turn.py": (
         "deciding changes nothing: a bug in it costs one request, which gets InternalError"
     ),

@@ -17,7 +17,6 @@ from cluster.catalog.catalog import Catalog
 from cluster.catalog.catalog_records import LAST_ID, name_of
 from cluster.coordination.coordination import Coordination
 from cluster.fleet.depths import ShardDepth, read_depths
-from cluster.fleet.emptying import left_on
 from cluster.fleet.fleet_operations import Found, Root, check_whole, find
 from cluster.fleet.fleet_records import ClusterState, Fleet, FleetCluster
 from cluster.fleet.removing import (
@@ -25,6 +24,7 @@ from cluster.fleet.removing import (
     AskShards,
     ChangedMeanwhile,
     check_none_is_gone,
+    left_on,
     mark_gone,
     together,
 )

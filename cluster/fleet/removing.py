@@ -21,7 +21,6 @@ from cluster.catalog.catalog_records import LAST_ID, PREFIX
 from cluster.catalog.queue_rules import Commit, Decision
 from cluster.catalog.queue_view import QueueView
 from cluster.coordination.coordination import Conflict, Coordination, Outcome, Transaction
-from cluster.fleet.emptying import left_on
 from cluster.fleet.fleet_operations import Found, Root, check_whole, find
 from cluster.fleet.fleet_records import (
     CLUSTERS,
@@ -33,6 +32,7 @@ from cluster.fleet.fleet_records import (
 )
 from cluster.members.member_records import MembershipRefused
 from visibility.contract.errors import ServiceUnavailable
+from visibility.contract.model import QueueDefinition
 
 TRIES = 5
 """Attempts while others make queues, or change the same records."""
@@ -55,6 +55,32 @@ AskShards = Callable[[], Awaitable[Sequence[ShardLeft]]]
 
 class ChangedMeanwhile(Exception):
     """Something that was read has changed."""
+
+
+class Left(NamedTuple):
+    """All that a cluster still has."""
+
+    parts: list[QueueDefinition]
+    """The parts, and unsplit queues, on its shards; open ones before those that drain."""
+    kept: int
+    """Deleted or purged queues, or parts of such, whose messages it keeps."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """True if it can go."""
+        return not self.parts and not self.kept
+
+
+def left_on(view: QueueView, shards: Collection[int]) -> Left:
+    """All that these shards have."""
+    found = [part for part in view.all_queues() if part.shard in shards]
+    found.sort(key=lambda part: (not is_open(part), part.queue_id))
+    return Left(found, sum(kept.queue.shard in shards for kept in view.kept))
+
+
+def is_open(part: QueueDefinition) -> bool:
+    """True for a part, or an unsplit queue, that takes messages."""
+    return not part.parts or part.part.is_open
 
 
 def together(fleet: Fleet, number: int) -> list[FleetCluster]:

@@ -1,4 +1,4 @@
-"""Readings of all parts of a queue, as a change of parts needs them."""
+"""Readings of all parts of a queue, as a change of parts needs them; the move of one to a shard."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 
 from auth.caller import Caller
+from cluster.catalog.catalog import Catalog
 from cluster.catalog.part_rules import NewParts
 from cluster.parts.part_requests import to_part
 from cluster.shards.router import Router
@@ -71,3 +72,24 @@ def too_many_in_flight(
         f"A part of queue {queue.name} has {most} messages in flight, and could have {share} "
         "after this. Try again when consumers have deleted some."
     )
+
+
+async def move_part(
+    catalog: Catalog,
+    router: Router,
+    part: QueueDefinition,
+    shard: int,
+    caller: Caller,
+    request_id: str,
+) -> QueueDefinition:
+    """Put a new part on `shard` in place of this one, which drains into it; returns the queue. It
+    is begun when this returns; `Draining` removes the old part when that is empty.
+
+    `part` is a definition of `QueueDefinition.all_parts`, or an unsplit queue. Raises QueueError:
+    see `part_rules.move_part`, and ServiceUnavailable for a shard without a leader.
+    """
+    if not (router.leads(shard) or router.is_led_elsewhere(shard)):
+        raise ServiceUnavailable(f"Shard {shard} has no leader.")
+    queue = catalog.queue(part.account, part.region, part.name)
+    readings = await read_all_parts(router, queue, caller, request_id)
+    return await catalog.move_part(queue, part.part_number, new_parts([shard], readings))

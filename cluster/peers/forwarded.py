@@ -25,6 +25,7 @@ from cluster.peers.incoming import Call, ChannelService
 from cluster.peers.peer_outcomes import Refusal
 from cluster.peers.roles import REQUESTS, Role
 from cluster.shards.answers import NotDecided, returning
+from cluster.shards.lead import Lead
 from cluster.shards.router import RefusalOf, takes_all
 from cluster.shards.shard import Shard
 from visibility.contract.errors import QueueError, ServiceUnavailable
@@ -105,7 +106,7 @@ class ForwardedRequests:
             return
         number, age_ms = _unpack_head(body)
         shard = self._shards.get(number)
-        if shard is None or not shard.ready:
+        if shard is None or shard.lead is None:
             call.refuse(Refusal.NOT_LEADER, self._leaders.leader_of(number) or "")
             return
         try:
@@ -121,7 +122,7 @@ class ForwardedRequests:
             if allowed is not None and type(request.operation) not in allowed:
                 call.refuse(Refusal.NOT_ALLOWED, type(request.operation).__name__)
             else:
-                self._submit(call, shard, request, age_ms)
+                self._submit(call, shard, shard.lead, request, age_ms)
 
     def _find(self, number: int, queue_id: int) -> QueueDefinition | None:
         """The queue, or what stands for the shard itself."""
@@ -133,7 +134,7 @@ class ForwardedRequests:
         else:
             self._decide(call, may_wait=False, allowed=allowed)
 
-    def _submit(self, call: Call, shard: Shard, request: Request, age_ms: int) -> None:
+    def _submit(self, call: Call, shard: Shard, lead: Lead, request: Request, age_ms: int) -> None:
         def on_answer(answer: Answer | QueueError) -> None:
             if isinstance(answer, NotDecided):
                 call.refuse(Refusal.NOT_LEADER, self._leaders.leader_of(shard.number) or "")
@@ -144,7 +145,7 @@ class ForwardedRequests:
         if refused is not None and not age_ms:
             call.answer(encode_outcome(request, request, refused))
             return
-        ticket = shard.submit(request, on_answer, age_ms, call)
+        ticket = lead.submit(request, on_answer, age_ms, call)
         ticket.if_first = refused  # a retry is told what it did
         call.on_cancel = partial(_cancel, call, shard, ticket)
 

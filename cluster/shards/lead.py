@@ -31,9 +31,8 @@ from cluster.shards.answers import (
     in_time,
     log_notice,
 )
-from cluster.shards.followed import Followed
 from cluster.shards.issued_ids import SharedCatalog
-from cluster.shards.shard_report import ArchiveLimits, News
+from cluster.shards.shard_report import ArchiveLimits, Followed, News
 from cluster.shards.turn_sample import TurnSample
 from storage.engines.store import Store, StoreFailed
 from storage.histogram import Histogram
@@ -108,7 +107,7 @@ _NOTHING: Final = Takes.NOTHING
 
 
 class LeadOwner(Protocol):
-    """The shard's tenure. It ends a Lead that reports a failure or damage."""
+    """The shard. It ends a Lead that reports a failure or damage."""
 
     @property
     def followed(self) -> Followed:
@@ -120,7 +119,7 @@ class LeadOwner(Protocol):
     def on_damage(self, error: DamageMet, new: Sequence[Ticket]) -> None:
         """A Turn met damage that another host heals; its `new` tickets changed nothing."""
 
-    def report(self, news: News) -> None:
+    def tell(self, news: News) -> None:
         """Tell the news of the shard."""
 
     def undecided(self) -> QueueError:
@@ -313,9 +312,9 @@ class Lead:
         self._alarm.set(state.deadlines.next_at_ms(), now_ms)
         self._commit(decided, stamp)
         if decided.departs:
-            self._owner.report(News.DEPARTURES)
+            self._owner.tell(News.DEPARTURES)
         if decided.locks:
-            self._owner.report(News.LOCKS)
+            self._owner.tell(News.LOCKS)
         if decided.damage is not None and self._shared is None:
             self._meet(decided.damage)
         taken_s = self._clock.monotonic_s() - begun_s

@@ -1,18 +1,20 @@
 """Reports: the public view of a shard. Frozen plain data that could be sent to another process.
 
 A shard makes them on request. Its memory (`visibility/state`) does not leave `cluster/shards`.
+Beside them a shard tells its news, and `Followed` the row changes of some queues.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from enum import Enum, StrEnum
 from typing import NamedTuple
 
 import msgspec
 
 from storage.histogram import HistogramReport
+from visibility.rows.row_changes import Ops
 from visibility.rows.row_codec import DamagedRecord
 from visibility.state.ages import OldestMessages, oldest_messages
 from visibility.state.archive_state import ArchiveState
@@ -320,3 +322,29 @@ def _groups(state: ShardState, queue: QueueState, now_ms: int) -> GroupGauges | 
         return group_gauges(state, queue, now_ms)
     except DamagedRecord:
         return None
+
+
+OnRows = Callable[[Ops], None]
+"""Takes the row changes of an Entry, of all its queues. It handles its own errors."""
+
+
+class Followed:
+    """The queues of a shard whose message rows somebody follows, who is told what committed
+    Entries changed, in order. Entries of other queues cost one look at their queues' ids."""
+
+    def __init__(self) -> None:
+        self._queue_ids: frozenset[int] = frozenset()
+        self._on_rows: OnRows | None = None
+
+    def follow(self, queue_ids: Collection[int], on_rows: OnRows) -> None:
+        """Tell of these queues and no others, from the next Turn on."""
+        self._queue_ids, self._on_rows = frozenset(queue_ids), on_rows
+
+    def concerns(self, queue_ids: Collection[int]) -> bool:
+        """True if one of the queues is followed."""
+        return bool(self._queue_ids) and not self._queue_ids.isdisjoint(queue_ids)
+
+    def tell(self, ops: Ops) -> None:
+        """Tell of a committed Entry."""
+        if self._on_rows is not None:
+            self._on_rows(ops)

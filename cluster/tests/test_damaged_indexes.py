@@ -161,7 +161,7 @@ async def test_a_block_of_an_index_that_a_request_meets_is_removed_from_the_disk
     assert isinstance(answer, ServiceUnavailable)
     assert len(found) < GROUPS
     assert not served.shard.ready
-    await served.shard._tenure.reopened()
+    await served.shard.reopened()
 
     assert sorted(found + await served.bodies(LARGE)) == sorted(bodies)
     assert [*(tmp_path / "shard-0.damaged").glob("*.sst")]

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from cluster.fleet import removing
-from cluster.fleet.emptying import Left, is_open, left_on
+from cluster.fleet.removing import Left, is_open, left_on
 from cluster.peers.forwarding import PeerRouter
 from cluster.tests.repeated import printed_digest
 from cluster.tests.simulation.cluster_run import fleet_shape, leaving_shape, simulate

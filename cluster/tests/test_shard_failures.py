@@ -315,7 +315,7 @@ async def test_a_receive_that_is_refused_although_it_is_durable_is_given_back(
     await world.sync()
     (received,) = await world.asked(prepared.receive(queue))
     world.store.commit_unnoticed()
-    world.shard._tenure.on_failed(StoreFailed("its sync was interrupted"))
+    world.shard.on_failed(StoreFailed("its sync was interrupted"))
     await settled()
     assert received.refusal is ServiceUnavailable
 
@@ -336,7 +336,7 @@ async def test_a_refused_receive_is_given_back_although_the_shard_fails_once_mor
     await world.sync()
     await world.asked(prepared.receive(Q))
     world.store.commit_unnoticed()
-    world.shard._tenure.on_failed(StoreFailed("its sync was interrupted"))
+    world.shard.on_failed(StoreFailed("its sync was interrupted"))
     await pass_time(REOPENED_S)
     assert is_ready(world)
     world.store.fail_to_sync()

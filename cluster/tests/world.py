@@ -200,12 +200,12 @@ class World:
 
 def state_of(shard: Shard) -> ShardState:
     """The memory of a shard, which only its own code and tests may see."""
-    return shard._tenure.state
+    return shard._state
 
 
 def lead_of(shard: Shard) -> Lead:
     """The lead of a shard that has one."""
-    lead = shard._tenure.lead
+    lead = shard.lead
     assert lead is not None
     return lead
 

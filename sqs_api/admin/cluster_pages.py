@@ -12,8 +12,7 @@ from typing import NamedTuple, TypedDict, TypeVar
 import msgspec
 
 from cluster.coordination.coordination import Coordination
-from cluster.fleet.fleet_operations import Root
-from cluster.fleet.worker_operations import set_host_drained
+from cluster.fleet.fleet_operations import Root, set_host_drained
 from cluster.members.member_operations import raise_formats, remove
 from cluster.members.member_records import MembershipRefused
 from cluster.members.status import ClusterStatus, StatusPage

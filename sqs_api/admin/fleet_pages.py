@@ -9,11 +9,11 @@ from typing import NamedTuple
 import msgspec
 
 from cluster.catalog.catalog import Catalog
-from cluster.fleet.emptying import left_on
 from cluster.fleet.fleet_operations import Root, add_cluster
 from cluster.fleet.fleet_records import FIRST, ClusterState, FleetCluster, NewCluster
 from cluster.fleet.fleet_status import FleetStatus, GatewayOfFleet, SeenCluster, status_of
 from cluster.fleet.fleet_view import FleetView
+from cluster.fleet.removing import left_on
 from cluster.members.member_records import MembershipRefused
 from cluster.members.membership import Membership
 from cluster.peers.forwarded import Leaders

@@ -7,8 +7,8 @@ from typing import Annotated, TypedDict
 import msgspec
 
 from cluster.catalog.part_rules import NewParts, shards_for
-from cluster.parts.moving import move_part
 from cluster.parts.part_readings import (
+    move_part,
     new_parts,
     read_all_parts,
     read_parts,

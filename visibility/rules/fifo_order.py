@@ -62,6 +62,10 @@ class Fifo(Order):
             events += self.attempt(queue, taking.operation, taking.leases, now_ms)
         return (*taking.events(), *events)
 
+    def ready(self, queue: QueueState) -> int:
+        """See `Order`: its groups that are not blocked."""
+        return queue.ready_groups.total
+
     def first_to_go(self, shard: ShardState, queue: QueueState, book: GroupBook) -> Candidates:
         """See `Order`: the oldest, unless an earlier one of its group is in flight, on its way or
         delayed. Few are looked at."""

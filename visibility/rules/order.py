@@ -115,6 +115,11 @@ class Order(ABC):
         """Offer the next messages; returns the events of the receive. Raises QueueError,
         DamagedRecord, MessagesMissing."""
 
+    def ready(self, queue: QueueState) -> int:
+        """More than 0 if a receive could find a message now: the number of those, or of the groups
+        that have one."""
+        return queue.visible
+
     def in_line(self, shard: ShardState, queue: QueueState) -> Candidates:
         """All messages that could be received, the oldest first. Of standard queues only."""
         raise NotImplementedError

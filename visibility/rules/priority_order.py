@@ -29,8 +29,7 @@ from visibility.rules.order import Candidates, Fate, Taking
 from visibility.rules.retention import PASSED_MAX
 from visibility.rules.standard_order import without_room
 from visibility.state import window
-from visibility.state.levels import Level
-from visibility.state.queue_state import QueueState
+from visibility.state.queue_state import Level, QueueState
 from visibility.state.shard_state import ShardState
 
 _Candidate = tuple[int, StoredMessage | None, Lease | None]

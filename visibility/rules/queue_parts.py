@@ -27,6 +27,7 @@ from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.events import Event
 from visibility.rules.levelling import hold_back, lets_some_go, without_messages
 from visibility.rules.operation_kinds import OperationKind, Operations
+from visibility.rules.orders import order_of
 from visibility.rules.remembered_ids import REMEMBERED_MS
 from visibility.rules.tables import (
     NUMBER_KEY,
@@ -183,7 +184,7 @@ def decide_find_messages(shard: ShardState, request: Request, stamp: Stamp) -> O
     definition = request.queue
     queue = shard.queue(definition.queue_id)
     is_over = gives_nothing(shard, queue, stamp.now_ms)
-    ready = queue.ready_groups.total if queue.fifo else queue.visible
+    ready = order_of(definition.settings).ready(queue)
     if ready > 0 and not is_over and queue.in_flight < in_flight_max(definition):
         if not definition.settings.own_tags or lets_some_go(queue, definition, stamp.now_ms):
             first = queue.first_place if is_strict(definition.settings.own_tags) else 0

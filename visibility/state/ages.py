@@ -15,8 +15,7 @@ import msgspec
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_keys import CLOCK
 from visibility.state.in_flight import OVER_RECEIVED_FROM
-from visibility.state.levels import Level
-from visibility.state.queue_state import QueueState
+from visibility.state.queue_state import Level, QueueState
 from visibility.state.shard_state import ShardState
 
 _LOOKED_AT = 16

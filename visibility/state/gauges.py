@@ -31,7 +31,7 @@ class GroupGauges(msgspec.Struct, frozen=True):
 
 def group_gauges(shard: ShardState, queue: QueueState, now_ms: int) -> GroupGauges:
     """The gauges of one queue. O(noisy groups). Raises DamagedRecord."""
-    noisy = () if queue.fifo else queue.fairness.noisy_now(now_ms)
+    noisy = queue.fairness.noisy_now(now_ms)
     rows = [_row(shard, queue, group) for group in noisy]
     return GroupGauges(
         len(queue.in_flight_by_group),

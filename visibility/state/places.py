@@ -5,8 +5,7 @@ from __future__ import annotations
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.state import window
 from visibility.state.in_flight import end_flight
-from visibility.state.levels import Level
-from visibility.state.queue_state import SPAN_BITS, Entry, QueueState
+from visibility.state.queue_state import SPAN_BITS, Entry, Level, QueueState
 from visibility.state.shard_state import ShardState
 
 

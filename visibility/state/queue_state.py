@@ -25,7 +25,6 @@ from visibility.rows.row_changes import Changes
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
 from visibility.rows.state_rows import write_queue
 from visibility.state.fairness import Fairness
-from visibility.state.levels import Level
 from visibility.state.ready_groups import ReadyGroups
 
 OTHERS = "(others)"
@@ -175,6 +174,31 @@ class Quarantine:
     def messages(self) -> int:
         """Number of all quarantined messages."""
         return self.lost + self.blocked + self.blocked_delayed
+
+
+@dataclass(slots=True, eq=False)
+class Level:
+    """The line of one level of a standard queue whose messages have priorities; fields as in
+    `QueueState`. Invariant: it is not empty.
+
+    Levels are indexes on disk of the messages that wait, by level and sequence. While receives ask
+    for priorities, each has a window of its next messages, and the queue's own line is that of the
+    messages without a level. Else all messages are in the queue's line, whatever their level.
+    """
+
+    level: int
+    low_water: int
+    """No waiting message of the level has a lower sequence."""
+    head: int
+    waiting: int = 0
+    window: deque[tuple[int, StoredMessage]] = field(default_factory=deque)
+    window_bytes: int = 0
+    passed: int = 0
+
+    @property
+    def backlog(self) -> int:
+        """Number of its messages that are on disk only, and not passed by."""
+        return self.waiting - len(self.window) - self.passed
 
 
 @dataclass(slots=True, eq=False, repr=False)

@@ -1,6 +1,6 @@
 """The window of a line: the next untouched messages, read ahead from disk a page at a time.
 
-A standard queue has a line, and one for each level of its messages with priorities (`levels.py`).
+A standard queue has a line, and one for each level of its messages with priorities (`Level`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,7 @@ from itertools import islice
 from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_codec import DamagedRecord
 from visibility.rows.row_keys import LEVEL_LINE, pair_key
-from visibility.state.levels import Level
-from visibility.state.queue_state import QueueState
+from visibility.state.queue_state import Level, QueueState
 from visibility.state.rows import MessagesMissing, Page
 from visibility.state.shard_state import ShardState
 

@@ -9,7 +9,12 @@ import msgspec
 import pytest
 
 from cluster.coordination.coordination import Done, Transaction
-from cluster.fleet.fleet_operations import add_cluster, cluster_of_workers, set_draining
+from cluster.fleet.fleet_operations import (
+    add_cluster,
+    cluster_of_workers,
+    set_draining,
+    set_host_drained,
+)
 from cluster.fleet.fleet_records import (
     FIRST,
     FLEET,
@@ -22,7 +27,6 @@ from cluster.fleet.fleet_records import (
     read_fleet,
 )
 from cluster.fleet.fleet_view import FleetLeaders, FleetView, Gateway, watched
-from cluster.fleet.worker_operations import set_host_drained
 from cluster.members.leader_view import LeaderView
 from cluster.members.member_records import MembershipRefused
 from cluster.members.shard_keys import holder_key

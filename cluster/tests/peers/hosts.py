@@ -138,17 +138,17 @@ class Host:
     async def lead(self) -> None:
         """Load the shard from the rows."""
         self.world.refuse_opening = 0
-        if self.shard._tenure._reopening is not None:
-            self.shard._tenure._reopening.cancel()
+        if self.shard._reopening is not None:
+            self.shard._reopening.cancel()
         await self.shard.start()
 
     async def fall(self) -> None:
         """Lose the leadership, with what is under way."""
         self.world.refuse_opening = NEVER
-        self.shard._tenure.on_failure(StoreFailed("not leader any more"))
-        assert self.shard._tenure._reopening is not None
-        self.shard._tenure._reopening.cancel()
-        await self.shard._tenure.abandon()  # before the next leader appends to the shared store
+        self.shard.on_failure(StoreFailed("not leader any more"))
+        assert self.shard._reopening is not None
+        self.shard._reopening.cancel()
+        await self.shard.abandon()  # before the next leader appends to the shared store
         await pass_time(0)
 
 

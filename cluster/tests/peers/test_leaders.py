@@ -142,7 +142,7 @@ async def test_a_leader_that_crashes_costs_no_request() -> None:
 async def test_what_a_fallen_leader_did_not_decide_is_sent_to_the_next() -> None:
     cluster = the_cluster("abc")
     async with running(cluster) as (a, b, c):
-        b.shard._tenure.undecided = NotDecided  # type: ignore[method-assign]
+        b.shard.undecided = NotDecided  # type: ignore[method-assign]
         lead_of(b.shard)._under_way_max = 0  # requests stay in the inbox
         asked = [a.ask(SEND), b.ask(SEND)]
         await pass_time(0.1)

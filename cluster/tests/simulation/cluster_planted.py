@@ -10,8 +10,8 @@ import pytest
 from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.answers import NotDecided, RefusedReceives
 from cluster.shards.lead import Lead
+from cluster.shards.shard import Shard
 from cluster.shards.shard_report import Phase
-from cluster.shards.tenure import Tenure
 from cluster.tests.replication import test_shards as stories
 from cluster.tests.simulation.cluster_run import Shape
 from cluster.tests.simulation.planting import Plant
@@ -56,14 +56,14 @@ def answer_when_deposed(patch: pytest.MonkeyPatch) -> None:
 
 def keep_memory_when_deposed(patch: pytest.MonkeyPatch) -> None:
     """A shard that leads again goes on with what it remembers."""
-    on_deposed, on_leading = Tenure.on_deposed, Tenure.on_leading
-    kept: dict[Tenure, Lead | None] = {}
+    on_deposed, on_leading = Shard.on_deposed, Shard.on_leading
+    kept: dict[Shard, Lead | None] = {}
 
-    def keep(self: Tenure) -> None:
+    def keep(self: Shard) -> None:
         kept[self] = self.lead
         on_deposed(self)
 
-    def go_on(self: Tenure) -> None:
+    def go_on(self: Shard) -> None:
         lead = kept.get(self)
         if lead is None or self._store is None:
             on_leading(self)
@@ -71,8 +71,8 @@ def keep_memory_when_deposed(patch: pytest.MonkeyPatch) -> None:
         del lead._rows.store.layers[:-1]
         self._begin_lead(self._store, lead._rows, lead._state)
 
-    patch.setattr(Tenure, "on_deposed", keep)
-    patch.setattr(Tenure, "on_leading", go_on)
+    patch.setattr(Shard, "on_deposed", keep)
+    patch.setattr(Shard, "on_leading", go_on)
 
 
 def say_not_decided_of_everything(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from cluster.shards.delivery import Deliveries
 from cluster.shards.lead import Lead
-from cluster.shards.tenure import Tenure
+from cluster.shards.shard import Shard
 from cluster.tests.simulation.planting import Plant, change_operation
 from storage.engines.store import Store
 from visibility.contract.model import Request
@@ -151,19 +151,19 @@ def forget_names_at_a_failover(patch: pytest.MonkeyPatch) -> None:
 
 def drop_the_outbox_at_adoption(patch: pytest.MonkeyPatch) -> None:
     """A new leader goes on with an empty outbox; what was in it stays in no queue."""
-    load = Tenure._load
+    load = Shard._load
 
-    async def load_without(self: Tenure, store: Store, highest_queue_id: int | None = None) -> None:
+    async def load_without(self: Shard, store: Store, highest_queue_id: int | None = None) -> None:
         await load(self, store, highest_queue_id)
-        outbox = self.state.outbox
+        outbox = self._state.outbox
         for number in list(outbox.departures):
             departure = outbox.remove(number)
-            queue = self.state.queues.get(departure.queue_id)
+            queue = self._state.queues.get(departure.queue_id)
             if queue is not None:
                 queue.departed -= 1
                 queue.in_flight_by_group.pop(departure.locked, None)
 
-    patch.setattr(Tenure, "_load", load_without)
+    patch.setattr(Shard, "_load", load_without)
 
 
 PLANTS: tuple[Plant, ...] = (
