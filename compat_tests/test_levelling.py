@@ -37,6 +37,35 @@ def test_consumers_have_as_many_messages_as_the_tag_says(
     assert counts(sqs, url) == (0, 2, 0)
 
 
+def _counted(node: NodeProcess, url: str, name: str) -> str:
+    """The value of a queue's counter."""
+    with urlopen(f"{node.url}/_holdfast/metrics", timeout=60) as page:
+        lines = page.read().decode().splitlines()
+    label = f'queue="{url.rpartition("/")[2]}"'
+    shown = {line.partition("{")[0]: line.split()[-1] for line in lines if label in line}
+    return str(shown[f"holdfast_queue_{name}_total"])
+
+
+def test_messages_that_tags_refuse_are_counted(
+    node: NodeProcess, current: Boto3Client, make_queue: Callable[..., str]
+) -> None:
+    full, slow = _tag(current, make_queue(), max_messages="3"), make_queue()
+    entries = [{"Id": str(number), "MessageBody": "x"} for number in range(5)]
+    current.call("SendMessageBatch", QueueUrl=full, Entries=entries)
+    assert refusal(current, "SendMessage", QueueUrl=full, MessageBody="x").code == "OverLimit"
+    current.call("SendMessageBatch", QueueUrl=slow, Entries=entries)
+    _tag(current, slow, throttle_depth="1")
+    for _ in range(2):
+        error = refusal(current, "SendMessageBatch", QueueUrl=slow, Entries=entries)
+        assert error.code == "RequestThrottled"
+
+    counted = [_counted(node, full, f"messages_{name}") for name in ("without_room", "throttled")]
+    assert counted == ["3.0", "0.0"]
+    throttled = float(_counted(node, slow, "messages_throttled"))
+    assert throttled >= 10, "boto3 repeats them"
+    assert throttled % len(entries) == 0
+
+
 def test_a_limited_receive_is_counted_apart(
     node: NodeProcess, current: Boto3Client, make_queue: Callable[..., str]
 ) -> None:
@@ -47,12 +76,8 @@ def test_a_limited_receive_is_counted_apart(
     receive(current, url)
     receive(current, url)
 
-    with urlopen(f"{node.url}/_holdfast/metrics", timeout=60) as page:
-        lines = page.read().decode().splitlines()
-    label = f'queue="{url.rpartition("/")[2]}"'
-    shown = {line.partition("{")[0]: line.split()[-1] for line in lines if label in line}
-    assert shown["holdfast_queue_limited_receives_total"] == "1.0"
-    assert shown["holdfast_queue_empty_receives_total"] == "2.0"
+    assert _counted(node, url, "limited_receives") == "1.0"
+    assert _counted(node, url, "empty_receives") == "2.0"
 
 
 def test_a_rate_is_kept_over_a_long_poll(sqs: Client, make_queue: Callable[..., str]) -> None:

@@ -80,7 +80,10 @@ _COUNTERS = {
     "sent_bytes": ("sent_bytes", "Their size (the sum of SentMessageSize)."),
     "received": ("messages_received", "Messages that were handed out (NumberOfMessagesReceived)."),
     "deleted": ("messages_deleted", "Messages that were deleted (NumberOfMessagesDeleted)."),
-    "expired": ("messages_expired", "Messages that were older than the retention period."),
+    "expired": (
+        "messages_expired",
+        "Messages that were older than the retention period or their time to live.",
+    ),
     "dropped": ("messages_dropped", "Messages that made room for others in a full queue."),
     "purged": ("messages_purged", "Messages that a purge removed."),
     "moved_in": (
@@ -106,6 +109,10 @@ _OF_THE_GATEWAY = {
     "(holdfast:receive-rate, holdfast:max-in-flight): more consumers would not get more.",
     "messages_lost_to_clients": "Messages of queues with holdfast:delivery=at-most-once that were "
     "written to a connection that broke. They do not come again.",
+    "messages_without_room": "Messages that were refused with OverLimit, as the queue was full "
+    "(holdfast:max-messages, holdfast:max-bytes) or had too many scheduled ones.",
+    "messages_throttled": "Messages that were refused with RequestThrottled to slow producers down "
+    "(holdfast:throttle-depth, holdfast:throttle-age).",
 }
 """In the order of `GatewayCounts`."""
 _SEND_TO_RECEIVE = (

@@ -15,8 +15,9 @@ from sqs_api.protocol.reply import HeaderLines
 from visibility.contract.actions import Action
 from visibility.contract.errors import Departing, Moved, QueueError
 from visibility.contract.model import QueueDefinition
-from visibility.contract.operations import Operation
+from visibility.contract.operations import Operation, SendMessage, SendMessageBatch
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
+from visibility.contract.results import SendMessageBatchResult
 from visibility.state.waiters import Ticket
 
 JSON = Wire.JSON
@@ -24,6 +25,7 @@ JSON = Wire.JSON
 _TIMES_IN_JSON = 2
 """The factor by which escapes may lengthen a message."""
 _TIMES_IN_XML = 6
+_SENDS = (SendMessage, SendMessageBatch)
 
 
 class Answerer(Protocol):
@@ -36,6 +38,11 @@ class Answerer(Protocol):
 
     def count_duplicates(self, exchange: Exchange, answer: Deduplicated) -> None:
         """Answer sends of which some were duplicates."""
+
+    def count_not_sent(
+        self, exchange: Exchange, answer: SendMessageBatchResult | QueueError
+    ) -> None:
+        """Note the messages of a send that were refused, in the answer to it."""
 
     def succeed(self, exchange: Exchange, result: Answer) -> object:
         """Answer anything else."""
@@ -100,8 +107,12 @@ class Exchange(msgspec.Struct):
             elif kind in (Moved, Departing) and ticket is not None:
                 gateway.go_on(self, ticket)
             elif isinstance(answer, QueueError):
+                if type(self.operation) in _SENDS:
+                    gateway.count_not_sent(self, answer)
                 gateway.refuse(self, answer)
             else:
+                if isinstance(answer, SendMessageBatchResult) and answer.failed:
+                    gateway.count_not_sent(self, answer)
                 gateway.succeed(self, answer)
         except Exception:
             gateway.fail(self)

@@ -53,9 +53,9 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.model import QueueDefinition, Request
-from visibility.contract.operations import Operation, ReceiveMessage
+from visibility.contract.operations import Operation, ReceiveMessage, SendMessageBatch
 from visibility.contract.outcomes import Answer, Deduplicated, Deliveries
-from visibility.contract.results import Result
+from visibility.contract.results import Result, SendMessageBatchResult
 from visibility.rules.acknowledge import ReturnMessages
 from visibility.rules.at_most_once import RemoveTaken
 from visibility.rules.handing_out import NO_ROOM
@@ -429,6 +429,15 @@ class Gateway:
         queue_id, counts = exchange.queue.queue_id, self._counts.deduplicated
         counts[queue_id] = counts.get(queue_id, 0) + answer.duplicates
         self.succeed(exchange, answer.result)
+
+    def count_not_sent(
+        self, exchange: Exchange, answer: SendMessageBatchResult | QueueError
+    ) -> None:
+        """Note the messages of a send that were refused."""
+        operation = exchange.operation
+        assert exchange.queue is not None
+        entries = len(operation.entries or ()) if isinstance(operation, SendMessageBatch) else 1
+        self._counts.not_sent(exchange.queue.queue_id, entries, answer)
 
     def _give_back(self, exchange: Exchange, ticket: Ticket | None, deliveries: Deliveries) -> None:
         """Make messages visible again that could not be written to the client."""

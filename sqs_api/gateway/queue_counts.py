@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from storage.histogram import Histogram
+from visibility.contract.errors import OverLimit, QueueError, RequestThrottled
 from visibility.contract.outcomes import Deliveries
+from visibility.contract.results import SendMessageBatchResult
 
 SEND_TO_RECEIVE_BOUNDS_S = (
     *(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0),
@@ -23,6 +25,8 @@ class GatewayCounts(NamedTuple):
     deduplicated: int = 0
     limited_receives: int = 0
     lost_to_clients: int = 0
+    without_room: int = 0
+    throttled: int = 0
     first_receives: int = 0
     first_receive_ms: int = 0
 
@@ -43,6 +47,10 @@ class QueueCounts:
         """Receives that returned nothing because of a limit of the queue's tags."""
         self.lost_to_clients: dict[int, int] = {}
         """Messages, delivered at most once, of answers whose connection broke."""
+        self.without_room: dict[int, int] = {}
+        """Messages that were refused as the queue was full."""
+        self.throttled: dict[int, int] = {}
+        """Messages that were refused to slow their producers down."""
         self.send_to_receive_s = Histogram(SEND_TO_RECEIVE_BOUNDS_S)
         """The same times, of all queues."""
 
@@ -55,6 +63,19 @@ class QueueCounts:
     def lost(self, queue_id: int, messages: int) -> None:
         """Count messages that do not come again, of an answer whose connection broke."""
         self.lost_to_clients[queue_id] = self.lost_to_clients.get(queue_id, 0) + messages
+
+    def not_sent(
+        self, queue_id: int, entries: int, answer: SendMessageBatchResult | QueueError
+    ) -> None:
+        """Count messages of a send of so many that the queue's tags refused."""
+        if isinstance(answer, SendMessageBatchResult):
+            full = sum(each.code == OverLimit.code for each in answer.failed or ())
+            if full:
+                self.without_room[queue_id] = self.without_room.get(queue_id, 0) + full
+        elif isinstance(answer, OverLimit):
+            self.without_room[queue_id] = self.without_room.get(queue_id, 0) + entries
+        elif isinstance(answer, RequestThrottled):
+            self.throttled[queue_id] = self.throttled.get(queue_id, 0) + entries
 
     def received(self, queue_id: int, deliveries: Deliveries) -> None:
         """Count the time of messages that are received for the first time."""
@@ -89,6 +110,8 @@ class QueueCounts:
             self.deduplicated,
             self.limited_receives,
             self.lost_to_clients,
+            self.without_room,
+            self.throttled,
             self.first_receives,
             self.first_receive_ms,
         )
