@@ -119,12 +119,10 @@ def test_leaving_a_screen_whose_session_has_ended_signs_out(tab: Tab) -> None:
     assert tab.faults == []
 
 
-def test_another_user_who_signs_in_begins_anew(
-    tab: Tab, browser: Any, closed: NodeProcess, tmp_path: Any
-) -> None:
+def test_another_user_who_signs_in_begins_anew(tab: Tab, browser: Any, closed: NodeProcess) -> None:
     from compat_tests.test_console_security import VIEWER, user_key
 
-    key = user_key(closed, tmp_path, "other", *VIEWER)
+    key = user_key(closed, "other", *VIEWER)
     tab.go("/queues/first/send")
     tab.fill("Body", "of the root")
     tab.context.clear_cookies()

@@ -33,12 +33,9 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeProcess]:
 
 
 @pytest.fixture(scope="module")
-def keys(
-    closed: NodeProcess, tmp_path_factory: pytest.TempPathFactory
-) -> dict[str, dict[str, str]]:
+def keys(closed: NodeProcess) -> dict[str, dict[str, str]]:
     """The access keys of users, by what they may do."""
-    folder = tmp_path_factory.mktemp("policies")
-    return {name: user_key(closed, folder, name, *actions) for name, actions in USERS.items()}
+    return {name: user_key(closed, name, *actions) for name, actions in USERS.items()}
 
 
 def visited(tab: Tab) -> dict[str, list[str]]:
