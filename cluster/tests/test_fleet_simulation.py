@@ -13,11 +13,20 @@ from typing import Any
 
 import pytest
 
+from cluster.catalog.lost_parts import give_up_parts
 from cluster.fleet import removing
 from cluster.fleet.removing import Left, is_open, left_on
 from cluster.peers.forwarding import PeerRouter
+from cluster.shards.delivery import Deliveries
 from cluster.tests.repeated import printed_digest
-from cluster.tests.simulation.cluster_run import fleet_shape, leaving_shape, simulate
+from cluster.tests.simulation import known_parts
+from cluster.tests.simulation.cluster_run import (
+    fleet_shape,
+    leaving_shape,
+    losing_shape,
+    simulate,
+)
+from visibility.rules.departures import ClearOutbox
 
 SEEDS = int(os.environ.get("SIMULATION_SEEDS", "200")) // 10
 _AT_ONCE = 5
@@ -25,6 +34,8 @@ _UNTIL_FOUND = 30
 """Seeds within which the planted bug is found."""
 _FIRST = 74
 """The seed from which it is found soonest: one in about ten shows it."""
+_LOST_WITHIN = 30
+"""Seeds within which a bug of giving up a cluster is found."""
 pytestmark = pytest.mark.slow
 
 
@@ -53,6 +64,42 @@ def test_a_cluster_that_leaves_with_messages_is_found(monkeypatch: pytest.Monkey
     monkeypatch.setattr(removing, "left_on", open_ones)
     monkeypatch.setattr(removing, "_left", lambda found, leaving: "")
     assert any(simulate(seed, leaving_shape(seed)).findings for seed in range(3))
+
+
+@pytest.mark.parametrize("seed", range(max(3, SEEDS // 4)))
+def test_a_cluster_is_lost_and_given_up_and_only_what_it_had_is_lost(seed: int) -> None:
+    """Its hosts end at once, with their disks. Its queues answer again, all else stays."""
+    outcome = simulate(seed, losing_shape(seed))
+    assert not outcome.findings
+    assert any(line.endswith("the cluster of shard 1 is given up") for line in outcome.lines)
+
+
+def test_a_queue_that_gives_up_parts_that_are_not_lost_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: a queue with a lost part begins anew, without those that it has elsewhere."""
+
+    def all_of_them(view: Any, queue: Any, lost: Any, *given: Any) -> Any:
+        parts = {part.shard for part in queue.all_parts()}
+        return give_up_parts(view, queue, parts if parts & lost else lost, *given)
+
+    monkeypatch.setattr(known_parts, "give_up_parts", all_of_them)
+    assert any(simulate(seed, losing_shape(seed)).findings for seed in range(_LOST_WITHIN))
+
+
+def test_messages_on_their_way_to_a_lost_cluster_that_are_dropped_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Planted: what departed to a lost shard counts as arrived."""
+
+    async def dropped(deliveries: Any, source: int, page: Any) -> bool | None:
+        if page.arrivals:
+            taken = [(each.origin, each.number, "") for each in page.arrivals]
+            await deliveries._ask(source, ClearOutbox(taken))
+        return True
+
+    monkeypatch.setattr(Deliveries, "_take_back", dropped)
+    assert any(simulate(seed, losing_shape(seed)).findings for seed in range(_LOST_WITHIN))
 
 
 def test_the_manager_splits_fifo_queues_and_undoes_it() -> None:

@@ -191,6 +191,20 @@ class Outage:
     ended: float = float("inf")
 
 
+@dataclass(slots=True)
+class Loss:
+    """Shards that are lost for good and given up: what only they had is lost, and what they knew
+    is forgotten."""
+
+    held: frozenset[str]
+    """Names of the messages that were there, and nowhere else."""
+    coming: frozenset[str]
+    """Those that were on their way there: what became of them there is not known."""
+    begun: float
+    ended: float = float("inf")
+    """Queues have no part there any more."""
+
+
 @dataclass
 class History:
     """Everything that one run did and saw."""
@@ -203,6 +217,7 @@ class History:
     removals: list[Removal] = field(default_factory=list)
     transactions: list[Transaction] = field(default_factory=list)
     outages: list[Outage] = field(default_factory=list)
+    losses: list[Loss] = field(default_factory=list)
     restorations: list[Removal] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
     unknown_receives: Counter[str] = field(default_factory=Counter)

@@ -93,6 +93,8 @@ class Evidence:
         for delete in history.deletes:
             if delete.outcome is not Outcome.REFUSED:
                 self._add_delete(delete)
+        self.given_up = frozenset[str]().union(*(each.held for each in history.losses))
+        """Names of the messages that were lost with shards that were given up."""
         self.missing = set(_missing(self))
 
     def _add_delete(self, delete: Delete) -> None:
@@ -101,6 +103,18 @@ class Evidence:
         in_time = delete.ended < self.hidden_until(delete.delivery, delete.ended) - MARGIN_S
         if delete.outcome is Outcome.DONE and in_time:  # a later one may be by an outdated handle
             self.deleted[name] = min(delete.ended, self.deleted.get(name, delete.ended))
+
+    def may_be_forgotten(self, name: str) -> bool:
+        """True if shards that were lost may have known of a message what no other one did: that it
+        arrived, was received or deleted, or that a send of unknown outcome was done."""
+        return any(
+            name in loss.coming
+            or any(
+                send.outcome is Outcome.UNKNOWN and send.begun < loss.ended
+                for send in self.sends.get(name, ())
+            )
+            for loss in self.history.losses
+        )
 
     def is_deleted_for(self, name: str, at: float) -> bool:
         """True if an operator's delete of the message may have come true by then."""
@@ -147,10 +161,11 @@ def judge(history: History, *, excuses_faults: bool = False) -> Verdict:
         Violation(rule.__name__.strip("_").replace("_", " "), name, text)
         for rule in RULES
         for name, text in rule(evidence)
+        if not (rule in OF_KNOWLEDGE and evidence.may_be_forgotten(name))
     ]
     answers = history.refusals if excuses_faults else [*history.refusals, *history.faults]
     violations += [Violation("unexpected error", "", text) for text in answers]
-    return Verdict(violations, sorted(evidence.missing))
+    return Verdict(violations, sorted(evidence.missing - evidence.given_up))
 
 
 # -- obligations -----------------------------------------------------------------------------------
@@ -266,6 +281,7 @@ def _half_done(evidence: Evidence) -> Iterator[Finding]:
         for name in transaction.sent:
             queue, end = evidence.sends[name][0].queue, float("inf")
             is_removed = evidence.removal(queue, transaction.begun, end) is not None
+            is_removed = is_removed or name in evidence.given_up
             if not (name in came or is_removed or evidence.is_deleted_for(name, end)):
                 yield name, f"did not come, but {came[0]} of its transaction did"
         consumed = transaction.consumed
@@ -686,6 +702,16 @@ RULES: tuple[Rule, ...] = (
     _served_while_held,
     _wrong_counters,
 )
+
+
+OF_KNOWLEDGE: tuple[Rule, ...] = (
+    _returned,
+    _hidden_but_served,
+    _wrong_count,
+    _duplicate,
+    _two_places,
+)
+"""Those that hold as long as what shards know is not lost."""
 
 
 def summary(verdict: Verdict) -> str:

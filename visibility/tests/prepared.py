@@ -34,6 +34,8 @@ class KnownQueues:
         self.purged: dict[int, int] = {}
         self.hidden: set[str] = set()
         """ARNs of queues that are deleted for a while."""
+        self.removed_at_ms: dict[int, int] = {}
+        """See `QueueView`."""
         self.issued = 0
         """Ids up to here count as issued."""
 

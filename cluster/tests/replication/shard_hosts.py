@@ -279,6 +279,8 @@ class ShardCluster:
         self.violations: list[str] = []
         self.is_ending = False
         """Nothing goes wrong any more."""
+        self.is_gone = False
+        """Switched off for good."""
         self.committed: dict[int, Position] = {}
         """By index, those that came into the rows of some host."""
         self.given_back: Callable[[Request], object] = _ignore

@@ -60,7 +60,7 @@ class ShardFaults(Faults):
 
     async def _stop(self, host: ShardHost) -> None:
         await host.stop()
-        if self.shards.is_ending and not host.is_up:
+        if self.shards.is_ending and not (self.shards.is_gone or host.is_up):
             host.start()
 
     def _freeze(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from random import Random
 from string import ascii_uppercase
@@ -22,6 +22,7 @@ from cluster.tests.simulation.disk_faults import DiskFaults, DiskShape, drawn_di
 from cluster.tests.simulation.drain import drain
 from cluster.tests.simulation.fleet_world import Fleet, FleetSimulation
 from cluster.tests.simulation.leaving import Leaving
+from cluster.tests.simulation.losing import Losing
 from cluster.tests.simulation.queues import define_queues
 from cluster.tests.simulation.resizing import resize
 from cluster.tests.simulation.roles import (
@@ -77,6 +78,8 @@ class Shape(NamedTuple):
     """Each shard is that of a cluster, and requests go through hosts of any."""
     leaves: bool = False
     """The last cluster of a fleet is emptied, and removed for good."""
+    is_lost: bool = False
+    """The last cluster of a fleet is lost, and given up."""
 
     @property
     def without(self) -> tuple[str, ...]:
@@ -132,7 +135,7 @@ def simulate(
             roles += [resize] * shape.has_parts + [transact] * shape.has_transactions
             clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
-            after = _leave(simulation, chance, roles) if shape.leaves else _nothing()
+            after = _after(shape)(simulation, chance, roles)
             try:
                 loop.run_until_complete(
                     _live(simulation, faults, damage, cuts, clients, after, seconds)
@@ -184,6 +187,12 @@ def leaving_shape(seed: int) -> Shape:
     """A fleet that one cluster of two leaves."""
     shape = fleet_shape(seed)
     return shape._replace(has_sole=False, has_operator=False, leaves=True)
+
+
+def losing_shape(seed: int) -> Shape:
+    """A fleet that loses one cluster of two. Other disks stay well: a host with a new one would
+    need what is lost."""
+    return leaving_shape(seed)._replace(disks=None, leaves=False, is_lost=True)
 
 
 def _damage(seed: int, faults: Sequence[ShardFaults], disks: DiskShape | None) -> list[DiskFaults]:
@@ -266,8 +275,23 @@ async def _live(
             _check(cluster)
 
 
-async def _nothing() -> None:
+After = Callable[[ClusterSimulation, Random, Sequence[Role]], Coroutine[Any, Any, None]]
+
+
+def _after(shape: Shape) -> After:
+    """What happens to a cluster while the others go on."""
+    return _lose if shape.is_lost else _leave if shape.leaves else _nothing
+
+
+async def _nothing(simulation: ClusterSimulation, random: Random, roles: Sequence[Role]) -> None:
     """No cluster leaves."""
+
+
+async def _lose(simulation: ClusterSimulation, random: Random, roles: Sequence[Role]) -> None:
+    """A cluster is lost and given up, and clients go on."""
+    losing = Losing(simulation, Random(random.getrandbits(64)))
+    await losing.lose(simulation.clusters[-1].number)
+    await work(simulation, random, roles, STEPS // 3, ascii_uppercase)
 
 
 async def _leave(simulation: ClusterSimulation, random: Random, roles: Sequence[Role]) -> None:
@@ -296,7 +320,12 @@ def _end_faults(cluster: ShardCluster) -> None:
 async def _progress(simulation: ClusterSimulation) -> None:
     """A leader must be there soon."""
     for cluster in simulation.staying:
-        await cluster.until(lambda cluster=cluster: cluster.leading() is not None, _PROGRESS_S)  # type: ignore[misc]
+        await cluster.until(partial(_is_led, cluster), _PROGRESS_S)
+
+
+def _is_led(cluster: ShardCluster) -> bool:
+    """True also for one that has left meanwhile."""
+    return cluster.is_gone or cluster.leading() is not None
 
 
 def _check(cluster: ShardCluster) -> None:

@@ -45,8 +45,6 @@ class ClusterSimulation(Simulation):
         """Each of `clusters` is one shard, with hosts and faults of its own."""
         super().__init__(machine)
         self.clusters = clusters
-        self.gone: set[int] = set()
-        """Shards of clusters that have left."""
         for cluster in clusters:
             cluster.queues = machine.queues
             cluster.violations = machine.violations
@@ -65,7 +63,14 @@ class ClusterSimulation(Simulation):
     @property
     def staying(self) -> list[ShardCluster]:
         """The clusters that have not left."""
-        return [each for each in self.clusters if each.number not in self.gone]
+        return [each for each in self.clusters if not each.is_gone]
+
+    def switch_off(self, shard: int) -> None:
+        """The hosts of a shard's cluster end for good, with all that they have."""
+        cluster = self.clusters[shard]
+        cluster.is_gone = True
+        for host in cluster.hosts.values():
+            host.crash(is_power_loss=True)
 
     @property
     def is_moving(self) -> bool:

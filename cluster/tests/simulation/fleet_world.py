@@ -130,7 +130,9 @@ class FleetHost:
             (Role.NEIGHBOUR, decided.service_for(Role.NEIGHBOUR)),
         ):
             self.transport.serve(Channel.REQUESTS, self._entering(service), role)
-        process.deliveries = Deliveries(self.router, entropy)
+        process.deliveries = Deliveries(
+            self.router, entropy, lost=host.cluster.queues.removed_at_ms
+        )
         self.unlocking = Unlocking(self.router, host.cluster.queues, entropy)
         self.shared_tasks = SharedTasks(self.router, host.cluster.queues, entropy)
         self._looking = asyncio.get_running_loop().create_task(self._look())

@@ -4,7 +4,7 @@ catalog change them."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from random import Random
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from typing_extensions import override
 from cluster.catalog import queue_rules
 from cluster.catalog.catalog_records import KeptQueue, QueueName, name_of
 from cluster.catalog.deleted_queues import KeptQueues
+from cluster.catalog.lost_parts import give_up_parts
 from cluster.catalog.part_rules import (
     NewParts,
     add_parts,
@@ -65,8 +66,6 @@ class KnownParts(KnownQueues):
         super().__init__()
         self.kept = KeptQueues(0)
         self.purged_at_ms: dict[int, int] = {}
-        self.removed_at_ms: dict[int, int] = {}
-        """See `QueueView`."""
         self.draining: frozenset[int] = frozenset()
         """Shards of clusters that are emptied, or have left."""
         self.before: dict[QueueName, list[tuple[float, QueueDefinition]]] = {}
@@ -117,6 +116,10 @@ class KnownParts(KnownQueues):
     def remove(self, part: QueueDefinition) -> None:
         """Remove a part that is empty."""
         self._apply(part, remove_part(cast(Any, self), part.queue_id, part.version, 0))
+
+    def give_up(self, queue: QueueDefinition, lost: Collection[int], shards: list[int]) -> None:
+        """Give up the parts on shards that are lost."""
+        self._apply(queue, give_up_parts(cast(Any, self), queue, lost, shards, 0))
 
     @override
     def purge(self, queue: QueueDefinition) -> QueueDefinition:

@@ -42,9 +42,7 @@ class Leaving(Resizer):
             return
         known.removed_at_ms[shard] = 1
         self._fleet.note(f"the cluster of shard {shard} leaves")
-        self._fleet.gone.add(shard)
-        for host in self._fleet.clusters[shard].hosts.values():
-            host.crash(is_power_loss=True)
+        self._fleet.switch_off(shard)
 
     async def _move_off(self, name: str, shard: int) -> None:
         for part in self.queue(name).all_parts():
