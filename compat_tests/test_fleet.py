@@ -164,7 +164,18 @@ def test_any_host_shows_usage_metrics_and_changes_of_all_clusters(fleet: FleetPr
         assert status == 200, answer
         return json.dumps(answer), answer
 
+    gateway = fleet.client(GATEWAY)
+    for name in names:
+        gateway.call("SendMessage", QueueUrl=url_of(gateway, name), MessageBody="x")
+    fleet.restart(GATEWAY)
+
+    def has_all_once(host: str) -> bool:
+        rows = said(host, "usage")[1]["rows"]
+        by_queue = {row["queue"].rpartition(":")[2]: row["requests"] for row in rows}
+        return [by_queue.get(name) for name in names] == [2] * len(names)
+
     for host in clients:
+        eventually(lambda host=host: has_all_once(host), within=60)  # type: ignore[misc]
         usage, lines = said(host, "usage"), said(host, "api/audit?limit=100")
         assert [name for name in names if name not in usage[0]] == []
         assert [name for name in names if name not in lines[0]] == []

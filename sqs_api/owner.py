@@ -29,7 +29,7 @@ from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.gateway.usage import FILE_NAME as USAGE_FILE
-from sqs_api.gateway.usage import Usage, UsageRow, read_usage
+from sqs_api.gateway.usage import GatewayRow, Usage, UsageRow, read_gateways, read_usage
 from sqs_api.gateway.usage_journal import ALONE, Writer
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
@@ -191,5 +191,8 @@ class Owner:
         await self._archiving.stop()
 
 
-async def _read_usage(file: Path, account: str | None, since: str | None) -> list[UsageRow]:
-    return await asyncio.to_thread(read_usage, file, account, since)
+async def _read_usage(
+    file: Path, account: str | None, since: str | None
+) -> tuple[list[UsageRow], list[GatewayRow]]:
+    of_gateways = await asyncio.to_thread(read_gateways, file, account, since)
+    return await asyncio.to_thread(read_usage, file, account, since), of_gateways

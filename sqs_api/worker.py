@@ -28,6 +28,7 @@ from sqs_api.gateway.client import authentication
 from sqs_api.gateway.deletions import Deletions
 from sqs_api.gateway.doors import Doors
 from sqs_api.gateway.gateway import Gateway
+from sqs_api.gateway.handing_over import HAND_OVER_S, HandingOver, TakingOver
 from sqs_api.gateway.lent_rates import ASK_S, LentRates
 from sqs_api.gateway.measures import Measures
 from sqs_api.gateway.metrics import Metrics
@@ -44,6 +45,7 @@ from sqs_api.http.fallback import OtherPages
 from sqs_api.http.server import Server
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every
+from sqs_api.settings.cluster_settings import Role
 from sqs_api.settings.config import AuthMode, Switch
 from sqs_api.settings.origins import AllowedOrigins
 from sqs_api.shards import Shards
@@ -140,11 +142,7 @@ class Worker:
             queue_rate=settings.queue_rate,
             fifo_quotas=settings.fifo_quotas is Switch.ON,
         )
-        lending = Feature()
-        if doors is not None:
-            lent = LentRates(rates, doors, clock.monotonic_s)
-            opened.push_async_callback(lent.stop)
-            lending = Feature(periodic=(Every(ASK_S, lent.look),) if rates.is_needed else ())
+        shared = _shared_counts(process, doors, rates, owner.accounting, counts)
         measured = host_metrics(
             process,
             shards,
@@ -162,7 +160,7 @@ class Worker:
             measured,
             self.monitoring.feature,
             Feature(periodic=(Every(_USES_WRITE_S, used_keys.write),)),
-            lending,
+            shared,
             *features,
         )
         self.payloads = Payloads(
@@ -238,3 +236,26 @@ class Worker:
         except TimeoutError:
             self._log.warning("stopped_with_requests_running", requests=self.gateway.outstanding)
         await self.transport.disconnect(_DISCONNECT_S)
+
+
+def _shared_counts(
+    process: Process,
+    doors: Doors | None,
+    rates: Rates,
+    accounting: Accounting,
+    counts: QueueCounts,
+) -> Feature:
+    """What this process counts together with others."""
+    settings, clock, entropy, opened = process
+    if doors is None:
+        return Feature()
+    lent = LentRates(rates, doors, clock.monotonic_s)
+    opened.push_async_callback(lent.stop)
+    periodic = [Every(ASK_S, lent.look)] if rates.is_needed else []
+    if accounting.usage is not None and settings.role is Role.GATEWAY:
+        handing_over = HandingOver(doors.counts, accounting, accounting.usage, counts, entropy)
+        opened.push_async_callback(handing_over.stop)
+        periodic.append(Every(HAND_OVER_S, handing_over.look))
+    elif accounting.usage is not None:
+        TakingOver(doors.counts, accounting.usage, counts)
+    return Feature(periodic=tuple(periodic))

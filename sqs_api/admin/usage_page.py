@@ -11,13 +11,14 @@ import msgspec
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.every_host import EveryHost
 from sqs_api.admin.routes import READ_USAGE, Refused, Route
-from sqs_api.gateway.usage import UsageRow
+from sqs_api.gateway.usage import GatewayRow, UsageRow
 
 _WAIT_S = 5.0
 """Time for a host to read its file."""
 
-ReadUsage = Callable[[str | None, str | None], Awaitable[list[UsageRow]]]
-"""Reads the rows of an account, or of all, from a day on. Raises sqlite3.Error, OSError."""
+ReadUsage = Callable[[str | None, str | None], Awaitable[tuple[list[UsageRow], list[GatewayRow]]]]
+"""Reads the rows of an account, or of all, from a day on: those of this host, and of gateways.
+Raises sqlite3.Error, OSError."""
 
 
 class _Asked(msgspec.Struct, array_like=True):
@@ -30,6 +31,8 @@ class _Part(msgspec.Struct, array_like=True):
 
     host: str
     rows: list[UsageRow]
+    of_gateways: list[GatewayRow] = []
+    """Rows that gateways handed over to this host; others may have some of them, too."""
 
 
 class UsageParameters(msgspec.Struct):
@@ -71,8 +74,8 @@ class UsagePage:
 
     async def _here(self, body: bytes) -> bytes:
         asked = msgspec.msgpack.decode(body, type=_Asked)
-        rows = await self._read(asked.account, asked.since)
-        return msgspec.msgpack.encode(_Part(self._host, rows))
+        rows, of_gateways = await self._read(asked.account, asked.since)
+        return msgspec.msgpack.encode(_Part(self._host, rows, of_gateways))
 
     async def show(self, given: UsageParameters) -> ShownUsage:
         """The usage of all hosts that answer. Raises Refused."""
@@ -82,7 +85,8 @@ class UsagePage:
         except (sqlite3.Error, OSError) as error:
             raise Refused(503, f"cannot read the usage: {error}") from error
         parts = [msgspec.msgpack.decode(part, type=_Part) for part in heard.parts]
-        rows = _add_up(row for part in parts for row in part.rows)
+        own = [row for part in parts for row in part.rows]
+        rows = _add_up([*own, *_greatest(row for part in parts for row in part.of_gateways)])
         return {
             "rows": [_shown(row) for row in rows],
             "hosts": sorted(part.host for part in parts),
@@ -105,6 +109,15 @@ def _shown(row: UsageRow) -> ShownUsageRow:
         "bytes_in": row.bytes_in,
         "bytes_out": row.bytes_out,
     }
+
+
+def _greatest(rows: Iterable[GatewayRow]) -> list[UsageRow]:
+    """Of the rows of a gateway that several hosts have, the latest, whose sums are greatest."""
+    found: dict[tuple[str, str, str, str], UsageRow] = {}
+    for gateway, row in rows:
+        key = (gateway, row.day, row.account, row.queue)
+        found[key] = max(row, found.get(key, row), key=lambda each: each.requests)
+    return list(found.values())
 
 
 def _add_up(rows: Iterable[UsageRow]) -> list[UsageRow]:

@@ -52,7 +52,7 @@ class Accounting:
 
     def __init__(self, usage: Usage | None = None, audit: AuditLog | None = None) -> None:
         """Without a usage nothing outlives the process."""
-        self._usage = usage
+        self.usage = usage
         self._audit = audit
         self._counted: dict[_Key, tuple[Counters, Histogram]] = {}
         """Since the last `write`; latencies are those of the action, since the start."""
@@ -96,8 +96,8 @@ class Accounting:
         found = self._counted.get(key)
         if found is None:
             counters: Counters = [0, 0, 0, 0]
-            if account and self._usage is not None:
-                counters = self._usage.counters(account, arn, f"{action} {status}")
+            if account and self.usage is not None:
+                counters = self.usage.counters(account, arn, f"{action} {status}")
             latencies = self.latencies.setdefault(action, Histogram(LATENCY_BOUNDS_S))
             found = self._counted[key] = (counters, latencies)
         return found
@@ -143,15 +143,15 @@ class Accounting:
 
     async def write(self) -> None:
         """Add the counts to the usage; any that cannot be written now are part of the next call."""
-        if self._usage is None:
+        if self.usage is None:
             return
         self._requests, self._counted = self.requests(), {}
-        journals, rows = self._usage.take()
+        journals, rows = self.usage.take()
         rows, self._unwritten = self._unwritten + rows, []
         if not journals and not rows:
             return
         try:
-            await asyncio.to_thread(self._usage.write, journals, rows)
+            await asyncio.to_thread(self.usage.write, journals, rows)
         except (sqlite3.Error, OSError) as error:
             self._unwritten = rows
             self._log.error("usage_not_written", error=str(error))

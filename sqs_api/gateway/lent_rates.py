@@ -67,7 +67,7 @@ _decode_lent = msgspec.msgpack.Decoder(list[int | None]).decode
 
 @dataclass(slots=True)
 class _Loan:
-    """What one door has, or has used up."""
+    """The hits that one door has, or has used up."""
 
     asked: int = 0
     lent: int = 0

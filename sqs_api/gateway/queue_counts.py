@@ -96,6 +96,17 @@ class QueueCounts:
         """The counts of a queue."""
         return GatewayCounts(*(counts.get(queue_id, 0) for counts in self._all()))
 
+    @property
+    def queue_ids(self) -> set[int]:
+        """The queues of which anything was counted."""
+        return set().union(*self._all())
+
+    def add(self, queue_id: int, more: GatewayCounts) -> None:
+        """Add what a gateway counted."""
+        for counts, count in zip(self._all(), more, strict=True):
+            if count:
+                counts[queue_id] = counts.get(queue_id, 0) + count
+
     def keep(self, exists: Callable[[int], bool]) -> None:
         """Forget queues that do not exist any more."""
         for counts in self._all():

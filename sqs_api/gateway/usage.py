@@ -5,6 +5,9 @@ Once a minute, and at a stop, the journal ends and a thread adds it to `usage.sq
 synced, so a power failure costs a minute at most. The database names the journals that it has, so
 none counts twice, whenever the process ends. A request counts as AWS bills it: once for each 64 KiB
 of payload it carries, at least once.
+
+A gateway hands its rows over to hosts (`handing_over.py`), as sums of each day since its folder was
+made. Hosts keep them by the folder's id; of several that have a row, the greatest sum counts.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
@@ -39,11 +42,23 @@ CREATE TABLE IF NOT EXISTS usage (
     billed_requests INTEGER NOT NULL, bytes_in INTEGER NOT NULL, bytes_out INTEGER NOT NULL,
     PRIMARY KEY (day, account, queue));
 CREATE TABLE IF NOT EXISTS journals (name TEXT PRIMARY KEY);
+CREATE TABLE IF NOT EXISTS gateways (
+    gateway TEXT NOT NULL, day TEXT NOT NULL, account TEXT NOT NULL, queue TEXT NOT NULL,
+    requests INTEGER NOT NULL, billed_requests INTEGER NOT NULL, bytes_in INTEGER NOT NULL,
+    bytes_out INTEGER NOT NULL, PRIMARY KEY (gateway, day, account, queue));
+CREATE TABLE IF NOT EXISTS folder (id TEXT NOT NULL, handed_over TEXT NOT NULL);
 """
 _ADD = """
 INSERT INTO usage VALUES (?,?,?,?,?,?,?) ON CONFLICT (day, account, queue) DO UPDATE SET
     requests = requests + excluded.requests, billed_requests = billed_requests + excluded.billed_requests,
     bytes_in = bytes_in + excluded.bytes_in, bytes_out = bytes_out + excluded.bytes_out
+"""  # noqa: E501
+
+_TAKE_OVER = """
+INSERT INTO gateways VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (gateway, day, account, queue) DO UPDATE SET
+    requests = max(requests, excluded.requests),
+    billed_requests = max(billed_requests, excluded.billed_requests),
+    bytes_in = max(bytes_in, excluded.bytes_in), bytes_out = max(bytes_out, excluded.bytes_out)
 """  # noqa: E501
 
 
@@ -58,6 +73,22 @@ class UsageRow(NamedTuple):
     billed_requests: int
     bytes_in: int
     bytes_out: int
+
+
+class GatewayRow(NamedTuple):
+    """A row that a gateway handed over."""
+
+    gateway: str
+    """The id of its folder."""
+    row: UsageRow
+
+
+class ToHandOver(NamedTuple):
+    """The rows of a gateway that hosts may not have."""
+
+    gateway: str
+    today: str
+    rows: list[UsageRow]
 
 
 class Usage:
@@ -127,7 +158,11 @@ class Usage:
                 added = _added(database)
                 missing = [file for file in journals if file.name not in added]
                 database.executemany(_ADD, rows + _rows_of(missing))
-                database.execute("DELETE FROM usage WHERE day < ?", (oldest.date().isoformat(),))
+                for table in ("usage", "gateways"):
+                    database.execute(
+                        f"DELETE FROM {table} WHERE day < ?",
+                        (oldest.date().isoformat(),),
+                    )
                 added -= {name for name in added if self._writer.has(name)}
                 database.execute("DELETE FROM journals")
                 database.executemany("INSERT INTO journals VALUES (?)", [(n,) for n in added])
@@ -137,6 +172,56 @@ class Usage:
             for file in journals:
                 file.unlink()
             sync_folder(self._file.parent)  # before the next call forgets their names
+
+    # -- gateways, for any thread; each raises sqlite3.Error, OSError ------------------------------
+
+    def take_over(self, gateway: str, rows: list[UsageRow]) -> None:
+        """Keep what a gateway counted."""
+        with closing(self._open()) as database, database:
+            database.executemany(_TAKE_OVER, [(gateway, *row) for row in rows])
+
+    def to_hand_over(self, new_id: str) -> ToHandOver:
+        """What this gateway counted on days that hosts may not have whole. `new_id` is for a folder
+        without one."""
+        with closing(self._open()) as database, database:
+            found = database.execute("SELECT id, handed_over FROM folder").fetchone()
+            if found is None:
+                database.execute("INSERT INTO folder VALUES (?, '')", (new_id,))
+            gateway, since = found or (new_id, "")
+        today = _day(self._wall_s())
+        return ToHandOver(gateway, today, read_usage(self._file, None, since))
+
+    def handed_over(self, today: str) -> None:
+        """Hosts have it all; the journal of a crash may be of the day before."""
+        before = date.fromisoformat(today) - timedelta(days=1)
+        with closing(self._open()) as database, database:
+            database.execute("UPDATE folder SET handed_over = ?", (before.isoformat(),))
+
+    def _open(self) -> sqlite3.Connection:
+        database = sqlite3.connect(self._file)
+        try:
+            database.executescript(_SCHEMA)
+        except BaseException:
+            database.close()
+            raise
+        return database
+
+
+def read_gateways(file: Path, account: str | None, since: str | None) -> list[GatewayRow]:
+    """The rows that gateways handed over to this host, of an account, or of all, from a day on.
+
+    Raises sqlite3.Error, OSError.
+    """
+    if not file.exists():
+        return []
+    with closing(sqlite3.connect(f"file:{file}?mode=rw", uri=True)) as database:
+        if not _has_table(database, "gateways"):
+            return []
+        found = database.execute(
+            "SELECT * FROM gateways WHERE account = coalesce(?, account) AND day >= ?",
+            (account, since or ""),
+        )
+        return [GatewayRow(gateway, UsageRow(*row)) for gateway, *row in found]
 
 
 def read_usage(file: Path, account: str | None, since: str | None) -> list[UsageRow]:

@@ -33,7 +33,6 @@ from visibility.contract.errors import RequestThrottled
 
 HOST = Neighbour(None, Place("c1", Role.NEIGHBOUR))
 GATEWAY = Neighbour(None, Place(GATEWAYS, Role.GATEWAY, GATEWAY_MARK))
-TICK_S = 0.01
 
 
 class Door:
@@ -101,16 +100,16 @@ class Fleet:
             door.begin()
         await pass_time(0.01)
 
-    async def run(self, seconds: float, **rates: float) -> dict[str, int]:
+    async def run(self, seconds: float, tick_s: float = 0.01, **rates: float) -> dict[str, int]:
         """The number that passes of so many hits a second at each of these doors."""
         passed = dict.fromkeys(rates, 0)
-        for _ in range(round(seconds / TICK_S)):
+        for _ in range(round(seconds / tick_s)):
             for name, rate in rates.items():
                 door = self.doors[name]
-                door.owed += rate * TICK_S
+                door.owed += rate * tick_s
                 passed[name] += door.hits(int(door.owed))
                 door.owed %= 1
-            await pass_time(TICK_S)
+            await pass_time(tick_s)
         return passed
 
 
@@ -159,9 +158,9 @@ async def test_two_gateways_let_one_rate_pass_and_what_one_does_not_need_the_oth
 async def test_a_rate_of_a_few_a_minute_is_one_of_all_doors_too() -> None:
     async with fleet_of("6/minute") as fleet:
         await fleet.run(LISTEN_S + 1)
-        passed = await fleet.run(50, g1=1, g2=1)
+        passed = await fleet.run(50, 0.1, g1=1, g2=1)
         assert 4 <= sum(passed.values()) <= 6 + 2, "each may begin with its share"
-        later = [sum((await fleet.run(60, g1=1, g2=1)).values()) for _ in range(4)]
+        later = [sum((await fleet.run(60, 0.1, g1=1, g2=1)).values()) for _ in range(4)]
         assert all(5 <= each <= 12 for each in later), later
         assert sum(later) <= 4 * 6 + 6, "windows may lie badly once"
 

@@ -27,7 +27,7 @@ from sqs_api.admin.routes import (
 )
 from sqs_api.admin.shared_routes import SharedRoutes
 from sqs_api.admin.usage_page import UsagePage, UsageParameters
-from sqs_api.gateway.usage import UsageRow
+from sqs_api.gateway.usage import GatewayRow, UsageRow
 from sqs_api.operators.api import ROUTES
 
 
@@ -68,10 +68,12 @@ class Host:
             raise Refused(409, "not in the table")
         return {"lake": "l", "shards": [{"shard": shard, "by": self.name} for shard in (0, 1, 2)]}
 
-    async def _usage(self, account: str | None, since: str | None) -> list[UsageRow]:
+    async def _usage(
+        self, account: str | None, since: str | None
+    ) -> tuple[list[UsageRow], list[GatewayRow]]:
         if self.usage_error is not None:
             raise self.usage_error
-        return [UsageRow(since or "", account or "", "", 1, 2, 10, 20)]
+        return [UsageRow(since or "", account or "", "", 1, 2, 10, 20)], []
 
     async def ask(self, action: str, body: bytes = b"{}") -> tuple[int, Any]:
         (route,) = [each for each in ROUTES if each.action == action and not each.is_of_console]
