@@ -6,6 +6,8 @@ import asyncio
 from functools import partial
 from itertools import pairwise
 
+import uvloop
+
 from cluster.tests.virtual_time import virtual
 from sqs_api.gateway.measures import STALL_CHECK_S, StallWatch
 from sqs_api.periodic import Every, Periodic
@@ -71,6 +73,32 @@ async def test_work_that_is_the_only_one_and_takes_long_is_repeated() -> None:
 
 def _note(begun: list[float]) -> None:
     begun.append(asyncio.get_running_loop().time())
+
+
+def test_work_may_end_when_other_work_is_due_at_once() -> None:
+    begun: list[str] = []
+
+    async def run() -> None:
+        periodic = Periodic()
+        may_end = asyncio.Event()
+
+        async def long() -> None:
+            begun.append("long")
+            await may_end.wait()
+
+        before = asyncio.all_tasks()
+        periodic.begin(Every(60.0, long, first_s=0.0))
+        await asyncio.sleep(0.01)
+        may_end.set()
+        periodic.begin(Every(60.0, partial(begun.append, "due"), first_s=0.0))
+        (task,) = asyncio.all_tasks() - before
+        await task
+        await asyncio.sleep(0.01)
+        await periodic.stop(1.0)
+
+    uvloop.run(asyncio.wait_for(run(), 10.0))
+
+    assert begun == ["long", "due"]
 
 
 @virtual
