@@ -43,7 +43,7 @@ export async function showMessage({ view, parts: [name, sequence], query, signal
     ];
   }
 
-  fill(view, el("h1", {}, "Message in ", link(name, `#/queues/${name}`)), shown.place, timeline.place);
+  fill(view, el("h1", {}, "Message in ", name), shown.place, timeline.place);
   await again();
 }
 

@@ -198,7 +198,7 @@ export async function showMessages(screen) {
 
   fill(
     view,
-    el("h1", {}, "Messages of ", link(name, `#/queues/${name}`)),
+    el("h1", {}, "Messages of ", name),
     !queue.may.includes("holdfast:ReadMessageBodies")
       && el("p", { class: "notice" }, "Bodies are masked: your policies do not allow "
         + "holdfast:ReadMessageBodies."),

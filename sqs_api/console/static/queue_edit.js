@@ -2,7 +2,7 @@
 
 import { caller, get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, form, link, notice, submit } from "./dom.js";
+import { button, command, el, field, fill, form, notice, submit } from "./dom.js";
 import { count, pretty, span } from "./format.js";
 import { permissionForm } from "./permission.js";
 import { needed } from "./resource.js";
@@ -32,7 +32,7 @@ export async function showEdit(screen) {
   const names = [...new Set([...plain, ...OPTIONAL])];
   fill(
     view,
-    el("h1", {}, "Edit ", link(name, `#/queues/${name}`)),
+    el("h1", {}, "Edit ", name),
     may.has("sqs:SetQueueAttributes") && [
       attributesForm(queue, "Attributes", names, textInput, fail),
       deadLettersForm(queue, fail),

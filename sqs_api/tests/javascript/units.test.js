@@ -362,3 +362,22 @@ test("a redrive is told of once it waits, stops or ends, and not twice", () => {
   assert.deepEqual(changesOf(known(running), [ended]), [ended]);
   assert.deepEqual(changesOf(known(ended), [ended]), []);
 });
+
+const { crumbsOf } = await import("./static/crumbs.js");
+const { matching } = await import("./static/palette.js");
+
+cases("crumbsOf", (path) => crumbsOf(path).map((each) => each.join(" ")).join(" › "), [
+  ["/queues", ""],
+  ["/redrives", ""],
+  ["/queues/jobs", "Queues #/queues › jobs "],
+  ["/queues/messages/messages/12", "Queues #/queues › messages #/queues/messages › Messages #/queues/messages/messages › 12 "],
+  ["/users/123456789012/ann%20b", "Users #/users › ann b "],
+  ["/archive/jobs/replay", "Archive #/archive › jobs #/archive/jobs › Replay "],
+]);
+cases("matching", (typed) => matching(["old jobs", "jobs Messages", "jobs", "Dead letters"].map((text) => ({ text })), typed)
+  .map(({ text }) => text).join(), [
+  ["", "old jobs,jobs Messages,jobs,Dead letters"],
+  ["JOBS", "jobs Messages,jobs,old jobs"],
+  ["jobs mess", "jobs Messages"],
+  ["none", ""],
+]);
