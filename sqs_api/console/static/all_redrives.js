@@ -2,7 +2,7 @@
 
 import { keep, stateOf } from "./address.js";
 import { get } from "./api.js";
-import { button, el, fill, link, row, table } from "./dom.js";
+import { button, el, fill, link, row, table, time } from "./dom.js";
 import { count, instant, nameOf, span, statusText } from "./format.js";
 import { editText, filterText } from "./filters.js";
 import { resultText } from "./presets.js";
@@ -115,7 +115,7 @@ function endedRow(redrive, heard) {
     redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
     what.filter(Boolean).join("; "),
     whoOf(redrive.started_by),
-    instant(redrive.started_at_ms),
+    time(redrive.started_at_ms),
     redrive.ended_at_ms ? span((redrive.ended_at_ms - redrive.started_at_ms) / 1000) : "",
     redrive.undone_at_ms
       ? el("span", { class: "hint", title: instant(redrive.undone_at_ms) }, "undone")

@@ -2,9 +2,9 @@
 
 import { get, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, form, link, notice, row, submit, table } from "./dom.js";
+import { button, command, el, field, form, link, notice, row, submit, table, time } from "./dom.js";
 import { editText, filterText } from "./filters.js";
-import { count, instant, nameOf, statusText } from "./format.js";
+import { count, nameOf, statusText } from "./format.js";
 import { reasonText } from "./plan.js";
 import { LIMIT, limitOf, resultText } from "./presets.js";
 import { controlButtons, undoOf } from "./redrive_controls.js";
@@ -136,7 +136,7 @@ export class Redrives {
     const what = [filterText(filter), editText(redrive), redrive.reason, redrive.failure && reasonText(redrive.failure)];
     if (undoes) what.unshift(`undo of ${undoes.slice(0, 8)}`);
     return row(COLUMNS, [
-      instant(redrive.started_at_ms),
+      time(redrive.started_at_ms),
       [statusText(redrive), undone && `, undone: ${count(undone.moved)} returned`],
       `${count(moved)} of ${count(redrive.to_move)}`,
       stayedText(redrive),
