@@ -5,6 +5,7 @@ import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, notice, submit } from "./dom.js";
 import { count, pretty, span } from "./format.js";
 import { permissionForm } from "./permission.js";
+import { templateForm } from "./policy_templates.js";
 import { needed } from "./resource.js";
 
 const DOCUMENTS = ["RedriveAllowPolicy", "Policy"];
@@ -36,12 +37,20 @@ export async function showEdit(screen) {
     may.has("sqs:SetQueueAttributes") && [
       attributesForm(queue, "Attributes", names, textInput, fail),
       deadLettersForm(queue, fail),
-      DOCUMENTS.map((each) => attributesForm(queue, each, [each], documentInput, fail)),
-      asker.may.includes("holdfast:ReadUsers")
-        && permissionForm({ account: queue.account, user: "", queue: name }, signal, fail),
+      attributesForm(queue, "RedriveAllowPolicy", ["RedriveAllowPolicy"], documentInput, fail),
+      policyForms(queue, asker, signal, fail),
     ],
     (may.has("sqs:TagQueue") || may.has("sqs:UntagQueue")) && tagsForm(queue, fail),
   );
+}
+
+/** The policy with its templates, and beside it what it and the users' policies let whom do. */
+function policyForms(queue, asker, signal, fail) {
+  const policy = attributesForm(queue, "Policy", ["Policy"], documentInput, fail);
+  return el("div", { class: "halves" },
+    el("div", {}, templateForm(queue.arn, policy.querySelector("textarea")), policy),
+    asker.may.includes("holdfast:ReadUsers")
+      && permissionForm({ account: queue.account, user: "", queue: queue.name }, signal, fail));
 }
 
 function textInput(value) {

@@ -381,3 +381,17 @@ cases("matching", (typed) => matching(["old jobs", "jobs Messages", "jobs", "Dea
   ["jobs mess", "jobs Messages"],
   ["none", ""],
 ]);
+
+const { TEMPLATES, statementOf, withStatement } = await import("./static/policy_templates.js");
+
+test("a template is a statement about the queue, and takes the place of the same one", () => {
+  const [send, , , , tls] = TEMPLATES;
+  const first = withStatement("", statementOf(send, "123456789012", "arn:q"));
+  const second = withStatement(first, statementOf(tls, "", "arn:q"));
+  const { Version, Statement } = JSON.parse(withStatement(second, statementOf(send, "123456789012", "arn:q")));
+  assert.equal(Version, "2012-10-17");
+  assert.deepEqual(Statement.map((each) => each.Sid), ["OnlyTls", "Send123456789012"]);
+  assert.deepEqual(Statement[1].Principal, { AWS: "arn:aws:iam::123456789012:root" });
+  assert.ok(Statement.every((each) => each.Resource === "arn:q"));
+  for (const text of ["{", "[]", "12"]) assert.throws(() => withStatement(text, Statement[0]));
+});
