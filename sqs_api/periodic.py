@@ -61,7 +61,7 @@ class Periodic:
         self._repeated: list[_Repeated] = []
         self._timer: asyncio.Handle | None = None
         self._wakes_s = 0.0
-        """The time of the timer."""
+        """When the timer ends. uvloop's handle of what is due at once does not tell."""
         self._is_stopping = False
         self._log = structlog.get_logger("watches")
 

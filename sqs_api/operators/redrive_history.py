@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from sqs_api.admin.asked import Asked
-from sqs_api.admin.routes import GET_QUEUE, LIST_QUEUES, Route
+from sqs_api.admin.routes import GET_QUEUE, LIST_QUEUES, REDRIVE_MESSAGES, Route
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.redrive_answers import tasks_of
 from sqs_api.operators.shown_queues import EMPTY
@@ -37,9 +37,10 @@ class RedriveWindow(msgspec.Struct):
 
 
 class QueueRedrive(ShownRedrive):
-    """A redrive with the name of its queue."""
+    """A redrive with the name of its queue. `may_redrive`: the caller may control it."""
 
     queue: str
+    may_redrive: bool
 
 
 class Redriver(TypedDict):
@@ -82,7 +83,12 @@ async def list_all_redrives(
     found.sort(key=lambda each: (not each[1].is_active, -each[1].started_at_ms))
     return {
         "redrives": [
-            {**shown_redrive(task, None), "queue": queue.name} for queue, task in found[:_SHOWN_MAX]
+            {
+                **shown_redrive(task, None),
+                "queue": queue.name,
+                "may_redrive": asked.may(REDRIVE_MESSAGES, queue.name),
+            }
+            for queue, task in found[:_SHOWN_MAX]
         ],
         "by": _sums(task for _, task in found if window.includes(task)),
         "by_day": by_day(task for _, task in found if window.includes(task)),

@@ -116,14 +116,17 @@ async def test_a_queue_that_may_not_be_seen_is_left_out(data: Path) -> None:
         {
             "one": User(("holdfast:*", "sqs:*"), but="holdfast:GetQueue"),
             "all": User(SEES),
+            "viewer": User(("holdfast:ListQueues", "holdfast:GetQueue")),
         },
     )
     async with serving(data) as node:
         await make_dead_letters(node, "a")
     async with serving(data, auth=AuthMode.SIGV4) as node:
-        one, everyone = (Operators(node, users[name]) for name in ("one", "all"))
+        one, everyone, viewer = (Operators(node, users[name]) for name in ("one", "all", "viewer"))
         await redriven(everyone, "dead")
-        hidden, seen = [await all_redrives(each) for each in (one, everyone)]
+        hidden, seen, viewed = [await all_redrives(each) for each in (one, everyone, viewer)]
 
     assert hidden["redrives"] == hidden["by"] == []
     assert [each["who"].rpartition("/")[2] for each in seen["by"]] == ["all"]
+    assert [each["may_redrive"] for each in seen["redrives"]] == [True]
+    assert [each["may_redrive"] for each in viewed["redrives"]] == [False]

@@ -2,19 +2,21 @@
 
 import { keep, stateOf } from "./address.js";
 import { get } from "./api.js";
-import { button, el, fill, link, row, table } from "./dom.js";
+import { button, el, fill, link, row, table, time } from "./dom.js";
 import { count, instant, nameOf, span, statusText } from "./format.js";
 import { editText, filterText } from "./filters.js";
 import { resultText } from "./presets.js";
+import { controlButtons, undoOf } from "./redrive_controls.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 3000;
 const DAY_MS = 86400000;
 const PATH = "/redrives";
 const DEFAULTS = { during: "week" };
-const LIVE = [["Queue", "name"], ["State", ""], ["Result so far", ""], ["By", "wide"], ["Started", "wide"]];
+const LIVE = [["Queue", "name"], ["State", ""], ["Result so far", ""], ["By", "wide"], ["For", "number wide"],
+  ["", "acts"]];
 const ENDED = [["Queue", "name"], ["Result", ""], ["To", "wide"], ["Filter and reason", "wide"],
-  ["By", "wide"], ["Started", ""], ["Took", "number wide"]];
+  ["By", "wide"], ["Started", "wide"], ["Took", "number wide"], ["", "acts"]];
 const BY = [["By", "name"], ["Redrives", "number"], ["Messages moved", "number"]];
 
 /**
@@ -41,7 +43,7 @@ export async function showAllRedrives({ view, query, signal, fail }) {
   const list = resource({
     what: "The redrives",
     ask: (mine) => get("redrives", windowOf(state.during), mine),
-    show,
+    show: (all) => show(all, { changed: () => list.read(), fail }),
     signal,
     fail,
   });
@@ -63,20 +65,21 @@ export async function showAllRedrives({ view, query, signal, fail }) {
   await list.watch(REFRESH_MS);
 }
 
-function show({ redrives, by, left_out: more, is_complete: isComplete }) {
+function show({ redrives, by, left_out: more, is_complete: isComplete }, heard) {
+  const live = (each) => liveRow(each, heard);
   const waiting = redrives.filter((each) => each.is_active && each.paused);
   const running = redrives.filter((each) => each.is_active && !each.paused);
   const ended = redrives.filter((each) => !each.is_active);
   return [
     !isComplete && el("p", { class: "notice warning" }, "Not all queues could be read: choose a shorter time, or try again."),
     waiting.length > 0 && [el("h2", { class: "urgent" }, "Waiting for you"),
-      table(LIVE, waiting.map(liveRow), "Waiting for you")],
-    running.length > 0 && [el("h2", {}, "Running"), table(LIVE, running.map(liveRow), "Running")],
+      table(LIVE, waiting.map(live), "Waiting for you")],
+    running.length > 0 && [el("h2", {}, "Running"), table(LIVE, running.map(live), "Running")],
     el("h2", {}, "Who redrove how much"),
     by.length > 0
       ? table(BY, by.map(byRow), "Who redrove how much")
       : el("p", { class: "empty" }, "No redrive began in this time."),
-    ended.length > 0 && [el("h2", {}, "History"), table(ENDED, ended.map(endedRow), "History"),
+    ended.length > 0 && [el("h2", {}, "History"), table(ENDED, ended.map((each) => endedRow(each, heard)), "History"),
       el("p", { class: "actions" }, button("Export (NDJSON)", () => save(redrives))),
       more > 0 && el("p", { class: "hint" }, `${count(more)} older ones are not shown.`)],
   ];
@@ -90,12 +93,20 @@ function queueOf({ queue }) {
   return link(queue, `#/queues/${queue}/redrive`);
 }
 
-function liveRow(redrive) {
-  return row(LIVE, [queueOf(redrive), statusText(redrive), resultText(redrive),
-    whoOf(redrive.started_by), instant(redrive.started_at_ms)], { "data-key": redrive.id });
+function liveRow(redrive, heard) {
+  const { queue, moved, to_move: all, may_redrive: may, started_at_ms: startedMs } = redrive;
+  const done = el("progress", { value: String(moved), max: String(Math.max(1, moved, all ?? 0)), "aria-label": "Moved" });
+  return row(LIVE, [
+    queueOf(redrive),
+    statusText(redrive),
+    [resultText(redrive), done],
+    whoOf(redrive.started_by),
+    el("span", { title: `since ${instant(startedMs)}` }, span((Date.now() - startedMs) / 1000)),
+    may && el("div", { class: "actions" }, controlButtons(queue, redrive, heard)),
+  ], { "data-key": redrive.id });
 }
 
-function endedRow(redrive) {
+function endedRow(redrive, heard) {
   const what = [redrive.undoes && `undo of ${redrive.undoes.slice(0, 8)}`, filterText(redrive.filter),
     editText(redrive), redrive.reason];
   return row(ENDED, [
@@ -104,8 +115,11 @@ function endedRow(redrive) {
     redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
     what.filter(Boolean).join("; "),
     whoOf(redrive.started_by),
-    instant(redrive.started_at_ms),
+    time(redrive.started_at_ms),
     redrive.ended_at_ms ? span((redrive.ended_at_ms - redrive.started_at_ms) / 1000) : "",
+    redrive.undone_at_ms
+      ? el("span", { class: "hint", title: instant(redrive.undone_at_ms) }, "undone")
+      : redrive.may_redrive && undoOf(redrive.queue, redrive, heard),
   ], { "data-key": redrive.id });
 }
 

@@ -172,7 +172,7 @@ export async function showArchived(screen) {
     : "The message is damaged: its checksum in the archive is wrong.";
   fill(
     view,
-    el("h1", {}, "Archived message of ", link(name, `#/archive/${name}`)),
+    el("h1", {}, "Archived message of ", name),
     el(
       "p",
       { class: "actions" },

@@ -19,10 +19,10 @@ const COLUMNS = [
   ["Messages", "number", "visible"],
   ["Came in 1 h", "number wide", "arrived"],
   ["Lost in", "number", "expires"],
-  ["Oldest", "number wide", "oldest"],
+  ["Oldest", "number wide wider", "oldest"],
   ["Last hour", "wide"],
-  ["Sources", "wide"],
-  ["Latest redrive", "wide"],
+  ["Sources", "wide wider"],
+  ["Latest redrive", "wide wider"],
   ["Action", ""],
 ];
 

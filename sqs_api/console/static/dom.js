@@ -94,6 +94,18 @@ export function queueLink(name, may) {
   return may ? link(name, `#/queues/${name}`) : el("span", {}, name);
 }
 
+/** A time on this browser's clock, with that of UTC on hover; nothing without one. */
+export function time(ms) {
+  if (!ms) return "";
+  const utc = new Date(ms).toISOString();
+  return el("time", { datetime: utc, title: `${utc.slice(0, 19).replace("T", " ")} UTC` }, local(ms));
+}
+
+/** Such as 2026-11-29 14:49:58. */
+function local(ms) {
+  return new Date(ms).toLocaleString("sv");
+}
+
 /** A labelled field of a form, perhaps with a hint below it. */
 export function field(label, input, hint = "") {
   if (!hint) return el("label", { class: "field" }, el("span", {}, label), input);

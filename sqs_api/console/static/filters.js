@@ -15,6 +15,7 @@ const FILTERS = [
   ["older_s", "Sent more than … seconds ago", "number"],
   ["newer_s", "Sent within … seconds", "number"],
 ];
+const USUAL = 4; // so many fields are always shown
 const NUMBERS = new Set(FILTERS.filter(([, , type]) => type === "number").map(([name]) => name));
 
 /** The conditions in the query of an address. */
@@ -32,8 +33,12 @@ export class FilterFields {
     });
   }
 
+  /** The usual fields, and the others behind a fold that is open if one of them is filled in. */
   get elements() {
-    return this.inputs.map(([, label, input]) => field(label, input));
+    const fields = this.inputs.map(([, label, input]) => field(label, input));
+    const open = this.inputs.slice(USUAL).some(([, , input]) => input.value !== "");
+    return [fields.slice(0, USUAL), el("details", { class: "more", open },
+      el("summary", {}, "More conditions"), el("div", { class: "search" }, fields.slice(USUAL)))];
   }
 
   /** The conditions by name, as texts. */

@@ -1,6 +1,7 @@
 // The console's start: finds the screen of the address and shows it.
 
 import { caller, forgetCaller } from "./api.js";
+import { showCrumbs } from "./crumbs.js";
 import { button, el, fill, link, notice } from "./dom.js";
 import { forgetSession, isOpen, returnFromProvider, showSignIn, signOut } from "./session.js";
 
@@ -38,7 +39,9 @@ const SCREENS = [
 const WATCH_AFTER_MS = 3000;
 const view = /** @type {HTMLElement} */ (document.getElementById("view"));
 const place = /** @type {HTMLElement} */ (document.getElementById("caller"));
-const links = /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll("nav a"));
+const links = /** @type {NodeListOf<HTMLAnchorElement>} */ (document.querySelectorAll("header nav a"));
+const crumbs = /** @type {HTMLElement} */ (document.getElementById("crumbs"));
+const finder = /** @type {HTMLElement} */ (document.getElementById("finder"));
 let shown = new AbortController();
 let shownPath = "";
 let isFirst = true;
@@ -95,6 +98,7 @@ async function show() {
     if (path.startsWith(each.hash.slice(1))) each.setAttribute("aria-current", "page");
     else each.removeAttribute("aria-current");
   shownPath = pathOf(location.hash);
+  showCrumbs(crumbs, shownPath);
   restoreScroll(signal);
   try {
     const [{ [name]: screen }] = await Promise.all([import(`./${file}.js`), showCaller()]);
@@ -134,6 +138,7 @@ async function showCaller() {
     const { needs = "" } = each.dataset;
     each.hidden = needs === "archive" ? !hasArchive : !may.includes(needs);
   }
+  finder.hidden = false;
   fill(
     place,
     el("span", { title: "account and region" }, `${account} · ${region}`),
@@ -167,7 +172,7 @@ function leave() {
   forgetSession();
   forgetCaller();
   fill(place);
-  for (const each of links) each.hidden = true;
+  for (const each of [...links, finder, crumbs]) each.hidden = true;
 }
 
 function showAnew() {
@@ -178,9 +183,16 @@ function showAnew() {
 
 addEventListener("hashchange", showAnew);
 addEventListener("scrollend", keepScroll);
+
+// -- keys --------------------------------------------------------------------------------------------
+
 addEventListener("keydown", (event) => {
-  const isTyping = event.target instanceof Element && event.target.closest("input, textarea, select");
-  if (event.key === "/" && !isTyping && !event.ctrlKey && !event.metaKey) {
+  const isTyping = event.target instanceof Element && event.target.closest("input:not([type=checkbox]), textarea, select");
+  const isCommand = event.ctrlKey || event.metaKey;
+  if (isCommand && event.key === "k") press(event, "palette");
+  else if (isTyping || isCommand || event.altKey) return;
+  else if (["j", "k", "x", "?"].includes(event.key)) press(event, event.key);
+  else if (event.key === "/") {
     const search = /** @type {HTMLElement | null} */ (view.querySelector("input[type=search]"));
     if (search) {
       event.preventDefault();
@@ -188,5 +200,19 @@ addEventListener("keydown", (event) => {
     }
   }
 });
+finder.addEventListener("click", (event) => press(event, "palette"));
+
+/** Keys are for those who are signed in. Their module is loaded with the first one. */
+async function press(/** @type {Event} */ event, /** @type {string} */ key) {
+  if (finder.hidden) return;
+  event.preventDefault();
+  try {
+    const { pressed } = await import("./shortcuts.js");
+    await pressed(key, view);
+  } catch (error) {
+    fail(error);
+  }
+}
+
 returnFromProvider();
 show();

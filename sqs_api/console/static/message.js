@@ -4,18 +4,42 @@ import { addressOf, keep } from "./address.js";
 import { get, ofQueue } from "./api.js";
 import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
-import { button, command, el, facts, fill, link, notice, queueLink } from "./dom.js";
+import { button, command, el, facts, fill, link, notice, queueLink, time } from "./dom.js";
 import { bytes, count, instant, nameOf, pretty, span } from "./format.js";
 import { resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
 import { timelineOf } from "./timeline.js";
 
 export async function showMessage({ view, parts: [name, sequence], query, signal, fail }) {
-  const path = ofQueue(name, "/messages/{sequence}", sequence);
   const due = query.get("due_ms") ?? "";
   const id = query.get("id");
+  const { places, read } = messageOf(name, { sequence, due, signal, fail,
+    missing: (error, mine) => (id ? followed(name, id, error, mine) : Promise.reject(error)),
+    // it may move: then its id finds it
+    known: (message) => keep(`/queues/${name}/messages/${sequence}`, { due_ms: due, id: message.message_id }),
+  });
+  fill(view, el("h1", {}, "Message in ", name), places);
+  await read();
+}
+
+/**
+ * What is shown of a message, on its own page and beside a list. `known` is told of the message at
+ * each answer, `missing` of one that is not there, `changed` of what was done to it.
+ *
+ * @param {string} name of the queue
+ * @param {object} given
+ * @param {string | number} given.sequence
+ * @param {string} given.due the time of a delayed message in ms
+ * @param {AbortSignal} given.signal
+ * @param {(error: Error) => void} given.fail
+ * @param {(error: Error, signal: AbortSignal) => Promise<any>} [given.missing]
+ * @param {(message: Schemas["WholeMessage"]) => void} [given.known]
+ * @param {() => unknown} [given.changed]
+ */
+export function messageOf(name, { sequence, due, signal, fail, missing, known, changed }) {
+  const path = ofQueue(name, "/messages/{sequence}", sequence);
   const ask = (mine) => Promise.all([get(ofQueue(name), {}, mine), get(path, { due_ms: due }, mine)])
-    .catch((error) => (id && error.status === 404 ? followed(name, id, error, mine) : Promise.reject(error)));
+    .catch((error) => (missing && error.status === 404 ? missing(error, mine) : Promise.reject(error)));
   const shown = resource({ what: "The message", ask, show, signal, fail });
   const timeline = resource({
     what: "The timeline",
@@ -24,15 +48,16 @@ export async function showMessage({ view, parts: [name, sequence], query, signal
     signal,
     fail,
   });
-  const again = async () => {
+  const read = async () => {
     await shown.read();
     if (!shown.state.failure) await timeline.read();
   };
+  const again = () => Promise.all([read(), changed?.()]);
   /** @type {HTMLElement | null} */
   let body = null;
 
   function show([queue, message]) {
-    keep(`/queues/${name}/messages/${sequence}`, { due_ms: due, id: message.message_id }); // it may move
+    known?.(message);
     body ??= el("div", { "data-key": "body" }, bodyOf(message)); // it stays as it was sent
     return [
       actions(queue, message, again, fail),
@@ -43,8 +68,7 @@ export async function showMessage({ view, parts: [name, sequence], query, signal
     ];
   }
 
-  fill(view, el("h1", {}, "Message in ", link(name, `#/queues/${name}`)), shown.place, timeline.place);
-  await again();
+  return { places: [shown.place, timeline.place], read };
 }
 
 /** Go to where a message is now that is no more at its address; its id finds it. */
@@ -84,19 +108,19 @@ function properties(queue, message) {
   return [
     ["Message id", message.message_id],
     ["Earlier ids", message.origin?.earlier_ids.join(", ")],
-    ["First sent", instant(message.origin?.sent_at_ms)],
+    ["First sent", time(message.origin?.sent_at_ms)],
     ["State", message.state + (message.due_ms ? `, until ${instant(message.due_ms)}` : "")],
     ["Owner", message.hold?.owner],
     ["Reference", message.hold?.reference],
-    ["Held since", instant(message.hold?.since_ms)],
-    ["Sent", instant(message.sent_at_ms)],
-    ["Lost in", `${left > 0 ? span(left) : "a moment"}, ${instant(message.expires_at_ms)}`],
+    ["Held since", time(message.hold?.since_ms)],
+    ["Sent", time(message.sent_at_ms)],
+    ["Lost in", [`${left > 0 ? span(left) : "a moment"}, `, time(message.expires_at_ms)]],
     ["Priority", message.priority?.toString()],
     ["Receives", receivesText(message)],
-    ["First received", instant(message.first_received_at_ms)],
-    ["Last received here", instant(message.last_received_at_ms)],
+    ["First received", time(message.first_received_at_ms)],
+    ["Last received here", time(message.last_received_at_ms)],
     ["Dead letter of", source && queueLink(source, queue.sources.includes(source) && !queue.hidden.includes(source))],
-    ["Cause", message.cause && `${message.cause}, ${instant(message.died_at_ms)}`],
+    ["Cause", message.cause && [`${message.cause}, `, time(message.died_at_ms)]],
     ["Hops", message.hops > 0 && count(message.hops)],
     ["Size", bytes(message.size)],
     ["Group", message.group_id],

@@ -2,12 +2,13 @@
 
 import { addressOf, enter, isNextPage, keep } from "./address.js";
 import { get, needs, ofQueue } from "./api.js";
+import { Beside } from "./beside.js";
 import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, link, patch, pickAll, row, table } from "./dom.js";
+import { button, command, el, field, fill, link, patch, pickAll, row, table, time } from "./dom.js";
 import { failureLine } from "./failures.js";
 import { FilterFields, numbered } from "./filters.js";
-import { bytes, count, instant } from "./format.js";
+import { bytes, count } from "./format.js";
 import { Matching } from "./matching.js";
 import { needed, resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
@@ -51,12 +52,17 @@ export async function showMessages(screen) {
   needs(queue, "holdfast:BrowseMessages");
   const list = resource({ what: "The messages", ask, show, signal, fail });
 
+  const beside = new Beside(name, { signal, fail, changed: () => list.read(), shown: () => {
+    keep(path, address());
+    list.show();
+  } });
+
   function search() {
     return { state: state.value, ...filter.texts };
   }
 
   function address() {
-    return { ...asked, picked: [...picked].join(","), after };
+    return { ...asked, picked: [...picked].join(","), after, open: beside.open };
   }
 
   /** @type {{key: string, panel: Matching} | null} what can be done with all that match */
@@ -151,20 +157,24 @@ export async function showMessages(screen) {
     };
     const box = el("input", { type: "checkbox", "aria-label": `Select message ${sequence}`, onchange });
     box.checked = picked.has(sequence);
-    const due = message.state === "delayed" ? `?due_ms=${message.due_ms}` : "";
+    const isDelayed = message.state === "delayed";
+    const due = isDelayed ? `?due_ms=${message.due_ms}` : "";
+    const place = isDelayed ? `${sequence}.${message.due_ms}` : String(sequence);
     const body = message.body ?? (message.is_masked ? "masked" : "cannot be opened");
     return row(COLUMNS, [
       box,
       link(shortId(message.message_id), `#/queues/${name}/messages/${sequence}${due}`, {
         title: message.message_id,
+        onclick: (event) => beside.takes(event, place),
+        onfocus: () => beside.open && beside.show(place), // `j` and `k` turn the pages
       }),
       [el("span", { class: `state ${message.state.replace(" ", "-")}` }, message.state),
         holdText(message), message.cause && el("span", { class: "hint" }, ` ${message.cause}`)],
-      instant(message.sent_at_ms),
+      time(message.sent_at_ms),
       count(message.receive_count),
       bytes(message.size),
       el("code", { class: message.body === null ? "masked" : "" }, body.slice(0, 300)),
-    ], { "data-key": String(sequence) });
+    ], { "data-key": String(sequence), class: place === beside.open ? "open" : null });
   }
 
   function choose() {
@@ -198,7 +208,7 @@ export async function showMessages(screen) {
 
   fill(
     view,
-    el("h1", {}, "Messages of ", link(name, `#/queues/${name}`)),
+    el("h1", {}, "Messages of ", name),
     !queue.may.includes("holdfast:ReadMessageBodies")
       && el("p", { class: "notice" }, "Bodies are masked: your policies do not allow "
         + "holdfast:ReadMessageBodies."),
@@ -212,8 +222,9 @@ export async function showMessages(screen) {
     failureLine(queue, query.get("failure"), signal),
     chosen,
     searching,
-    list.place,
+    el("div", { class: "with-beside" }, list.place, beside.place),
   );
   await list.read();
+  if (query.get("open")) beside.show(query.get("open"));
   showChosen();
 }

@@ -2,9 +2,10 @@
 
 import { caller, get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, form, link, notice, submit } from "./dom.js";
+import { button, command, el, field, fill, form, notice, submit } from "./dom.js";
 import { count, pretty, span } from "./format.js";
 import { permissionForm } from "./permission.js";
+import { templateForm } from "./policy_templates.js";
 import { needed } from "./resource.js";
 
 const DOCUMENTS = ["RedriveAllowPolicy", "Policy"];
@@ -32,16 +33,24 @@ export async function showEdit(screen) {
   const names = [...new Set([...plain, ...OPTIONAL])];
   fill(
     view,
-    el("h1", {}, "Edit ", link(name, `#/queues/${name}`)),
+    el("h1", {}, "Edit ", name),
     may.has("sqs:SetQueueAttributes") && [
       attributesForm(queue, "Attributes", names, textInput, fail),
       deadLettersForm(queue, fail),
-      DOCUMENTS.map((each) => attributesForm(queue, each, [each], documentInput, fail)),
-      asker.may.includes("holdfast:ReadUsers")
-        && permissionForm({ account: queue.account, user: "", queue: name }, signal, fail),
+      attributesForm(queue, "RedriveAllowPolicy", ["RedriveAllowPolicy"], documentInput, fail),
+      policyForms(queue, asker, signal, fail),
     ],
     (may.has("sqs:TagQueue") || may.has("sqs:UntagQueue")) && tagsForm(queue, fail),
   );
+}
+
+/** The policy with its templates, and beside it what it and the users' policies let whom do. */
+function policyForms(queue, asker, signal, fail) {
+  const policy = attributesForm(queue, "Policy", ["Policy"], documentInput, fail);
+  return el("div", { class: "halves" },
+    el("div", {}, templateForm(queue.arn, policy.querySelector("textarea")), policy),
+    asker.may.includes("holdfast:ReadUsers")
+      && permissionForm({ account: queue.account, user: "", queue: queue.name }, signal, fail));
 }
 
 function textInput(value) {

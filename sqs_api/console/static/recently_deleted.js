@@ -2,8 +2,8 @@
 
 import { get, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, notice, row, table } from "./dom.js";
-import { count, instant, span } from "./format.js";
+import { button, command, el, notice, row, table, time } from "./dom.js";
+import { count, span } from "./format.js";
 import { resource } from "./resource.js";
 
 const REFRESH_MS = 5000;
@@ -30,7 +30,7 @@ export function recentlyDeleted({ may, signal, fail, restored }) {
       queue.purged ? "purged" : "deleted",
       [count(queue.messages), queue.dead_letters > 0 && el("span", { class: "hint" },
         ` and ${count(queue.dead_letters)} in its dead-letter queue`)],
-      instant(queue.deleted_at_ms),
+      time(queue.deleted_at_ms),
       span((queue.restorable_until_ms - Date.now()) / 1000),
       may.includes("holdfast:RestoreQueue") && button("Restore", () => restore(queue),
         { busy: "Restoring …", "aria-label": `Restore ${queue.name}` }),

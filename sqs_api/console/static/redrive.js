@@ -2,7 +2,7 @@
 
 import { get, latest, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, form, link, notice, patch, submit, USED } from "./dom.js";
+import { button, command, el, field, fill, form, notice, patch, submit, USED } from "./dom.js";
 import { EditFields, shownSamples } from "./edit.js";
 import { failureLine } from "./failures.js";
 import { conditionsOf, FilterFields } from "./filters.js";
@@ -166,7 +166,7 @@ export async function showRedrive(screen) {
     [label, el("input", { type: "radio", name: "preset", value: preset, checked: preset === USUAL })]);
   fill(
     view,
-    el("h1", {}, "Redrive ", link(name, `#/queues/${name}`)),
+    el("h1", {}, "Redrive ", name),
     el("datalist", { id: "sources" }, queue.sources.map((source) => el("option", { value: source }))),
     form(
       { onsubmit: plan, oninput: changed },

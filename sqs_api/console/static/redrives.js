@@ -2,18 +2,13 @@
 
 import { get, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, form, link, notice, row, submit, table } from "./dom.js";
+import { button, command, el, field, form, link, notice, row, submit, table, time } from "./dom.js";
 import { editText, filterText } from "./filters.js";
-import { count, instant, nameOf, statusText } from "./format.js";
+import { count, nameOf, statusText } from "./format.js";
 import { reasonText } from "./plan.js";
 import { LIMIT, limitOf, resultText } from "./presets.js";
+import { controlButtons, undoOf } from "./redrive_controls.js";
 
-const CONTROLS = /** @type {const} */ ({
-  pause: "/redrives/pause",
-  resume: "/redrives/resume",
-  undo: "/redrives/undo",
-  cancel: "/redrives/cancel",
-});
 const COLUMNS = [
   ["Started", ""],
   ["Status", ""],
@@ -69,7 +64,6 @@ export class Redrives {
     const looks = filter && !isPlanned; // without a plan nobody knows how many match
     const done = looks ? looked : moved;
     const all = Math.max(done, redrive.to_move); // more may have come since
-    const does = (what) => () => this.control(redrive, what);
     return el(
       "section",
       { class: "panel", "aria-label": "Running redrive" },
@@ -91,11 +85,7 @@ export class Redrives {
       el(
         "p",
         { class: "actions" },
-        paused
-          ? button("Go on", does("resume"), { class: "main", busy: "Going on …" })
-          : button("Pause", does("pause"), { busy: "Pausing …" }),
-        button("Cancel", does("cancel"), { class: "danger", busy: "Cancelling …" }),
-        moved > 0 && this.undoButton("Cancel and undo", redrive, { class: "danger" }),
+        controlButtons(this.queue.name, redrive, this),
         moved > 0 && link("Those that came back", this.cameBack(redrive), { class: "button" }),
       ),
       redrive.status === "RUNNING" && this.paceForm(redrive),
@@ -142,12 +132,11 @@ export class Redrives {
   }
 
   line(redrive) {
-    const { filter, moved, undoes, undone, is_active: isActive } = redrive;
+    const { filter, moved, undoes, undone } = redrive;
     const what = [filterText(filter), editText(redrive), redrive.reason, redrive.failure && reasonText(redrive.failure)];
     if (undoes) what.unshift(`undo of ${undoes.slice(0, 8)}`);
-    const mayUndo = moved > 0 && !undoes && !isActive;
     return row(COLUMNS, [
-      instant(redrive.started_at_ms),
+      time(redrive.started_at_ms),
       [statusText(redrive), undone && `, undone: ${count(undone.moved)} returned`],
       `${count(moved)} of ${count(redrive.to_move)}`,
       stayedText(redrive),
@@ -155,30 +144,8 @@ export class Redrives {
       redrive.destination_arn ? nameOf(redrive.destination_arn) : "each to its source",
       what.filter(Boolean).join("; "),
       redrive.started_by.replace(/^.*:/, "") || "unsigned",
-      mayUndo && this.undoButton("Undo", redrive, { title: commands.undo(this.queue.name, redrive) }),
+      undoOf(this.queue.name, redrive, this, { title: commands.undo(this.queue.name, redrive) }),
     ], { "data-key": redrive.id });
-  }
-
-  undoButton(label, redrive, properties) {
-    const text = `Of ${count(redrive.moved)} moved messages, those that were not received return to `
-      + `${this.queue.name}. The others stay where they are.`
-      + (redrive.edit ? " They return as they were edited." : "");
-    const confirm = () => ["Undo the redrive?", text, "Return them"];
-    return button(label, () => this.control(redrive, "undo"), { ...properties, busy: "Undoing …", confirm });
-  }
-
-  async control(redrive, /** @type {keyof typeof CONTROLS} */ what) {
-    try {
-      const path = ofQueue(this.queue.name, CONTROLS[what]);
-      const answer = await post(path, { handle: redrive.handle });
-      if ("moved" in answer) notice(`Cancelled after ${answer.moved} messages.`);
-      const refused = "refused" in answer ? answer.refused : {};
-      for (const [name, reason] of Object.entries(refused))
-        notice(`Not undone in ${name}: ${reason}`, "error");
-      await this.changed();
-    } catch (error) {
-      this.fail(error);
-    }
   }
 }
 

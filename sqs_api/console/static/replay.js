@@ -156,7 +156,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
 
   fill(
     view,
-    el("h1", {}, "Replay from the archive of ", link(name, `#/archive/${name}`)),
+    el("h1", {}, "Replay from the archive of ", name),
     el("p", { class: "hint" }, "Copies are sent in the order in which the messages were sent. The "
       + "audit log links each copy to its original."),
     form(

@@ -2,7 +2,7 @@
 
 import { get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { command, el, field, fill, form, link, notice, submit } from "./dom.js";
+import { command, el, field, fill, form, notice, submit } from "./dom.js";
 import { nameOf } from "./format.js";
 import { needed } from "./resource.js";
 import { shownDiff } from "./shown_diff.js";
@@ -63,7 +63,7 @@ export async function showResend(screen) {
 
   fill(
     view,
-    el("h1", {}, "Edit and resend a message of ", link(name, `#/queues/${name}`)),
+    el("h1", {}, "Edit and resend a message of ", name),
     form(
       { onsubmit: send, oninput: show },
       field("Body", body),

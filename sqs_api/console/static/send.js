@@ -2,7 +2,7 @@
 
 import { get, needs, ofQueue, post } from "./api.js";
 import * as commands from "./commands.js";
-import { command, el, field, fill, form, link, notice, submit } from "./dom.js";
+import { command, el, field, fill, form, notice, submit } from "./dom.js";
 import { needed } from "./resource.js";
 
 export async function showSend(screen) {
@@ -37,7 +37,7 @@ export async function showSend(screen) {
 
   fill(
     view,
-    el("h1", {}, "Send to ", link(name, `#/queues/${name}`)),
+    el("h1", {}, "Send to ", name),
     form(
       { onsubmit: send, oninput: () => fill(same, command(commands.send(queue, message()))) },
       field("Body", body),

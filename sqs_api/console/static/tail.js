@@ -95,7 +95,7 @@ export async function showTail(screen) {
   const controls = el("span", { class: "actions" }, buttons());
   fill(
     view,
-    el("h1", {}, "Live tail of ", link(name, `#/queues/${name}`)),
+    el("h1", {}, "Live tail of ", name),
     !queue.may.includes("holdfast:ReadMessageBodies")
       && el("p", { class: "notice" }, "Bodies are masked: your policies do not allow holdfast:ReadMessageBodies."),
     el("div", { class: "search" }, field("Only with this text", text), controls),

@@ -362,3 +362,36 @@ test("a redrive is told of once it waits, stops or ends, and not twice", () => {
   assert.deepEqual(changesOf(known(running), [ended]), [ended]);
   assert.deepEqual(changesOf(known(ended), [ended]), []);
 });
+
+const { crumbsOf } = await import("./static/crumbs.js");
+const { matching } = await import("./static/palette.js");
+
+cases("crumbsOf", (path) => crumbsOf(path).map((each) => each.join(" ")).join(" › "), [
+  ["/queues", ""],
+  ["/redrives", ""],
+  ["/queues/jobs", "Queues #/queues › jobs "],
+  ["/queues/messages/messages/12", "Queues #/queues › messages #/queues/messages › Messages #/queues/messages/messages › 12 "],
+  ["/users/123456789012/ann%20b", "Users #/users › ann b "],
+  ["/archive/jobs/replay", "Archive #/archive › jobs #/archive/jobs › Replay "],
+]);
+cases("matching", (typed) => matching(["old jobs", "jobs Messages", "jobs", "Dead letters"].map((text) => ({ text })), typed)
+  .map(({ text }) => text).join(), [
+  ["", "old jobs,jobs Messages,jobs,Dead letters"],
+  ["JOBS", "jobs Messages,jobs,old jobs"],
+  ["jobs mess", "jobs Messages"],
+  ["none", ""],
+]);
+
+const { TEMPLATES, statementOf, withStatement } = await import("./static/policy_templates.js");
+
+test("a template is a statement about the queue, and takes the place of the same one", () => {
+  const [send, , , , tls] = TEMPLATES;
+  const first = withStatement("", statementOf(send, "123456789012", "arn:q"));
+  const second = withStatement(first, statementOf(tls, "", "arn:q"));
+  const { Version, Statement } = JSON.parse(withStatement(second, statementOf(send, "123456789012", "arn:q")));
+  assert.equal(Version, "2012-10-17");
+  assert.deepEqual(Statement.map((each) => each.Sid), ["OnlyTls", "Send123456789012"]);
+  assert.deepEqual(Statement[1].Principal, { AWS: "arn:aws:iam::123456789012:root" });
+  assert.ok(Statement.every((each) => each.Resource === "arn:q"));
+  for (const text of ["{", "[]", "12"]) assert.throws(() => withStatement(text, Statement[0]));
+});

@@ -1,0 +1,115 @@
+"""A message beside its list in a real browser, where the screen has room for both."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from compat_tests.console_world import count, make_dead_letters, slow_down, sqs, tab_of
+from compat_tests.node_process import NodeProcess
+from compat_tests.test_console_jobs import AXE, CLICK_THRICE, FIND
+
+pytestmark = pytest.mark.slow
+
+WIDE = {"width": 1440, "height": 900}
+PLACE = "/queues/beside-dead/messages"
+
+
+@pytest.fixture(scope="module")
+def filled(opened: NodeProcess) -> NodeProcess:
+    """A service with dead letters."""
+    make_dead_letters(sqs(opened), "beside", *(json.dumps({"n": at}) for at in range(4)))
+    return opened
+
+
+def message_link(tab: Any, at: int) -> Any:
+    return tab.page.locator("tbody tr").nth(at).get_by_role("link")
+
+
+def test_a_message_opens_beside_its_list_and_the_next_by_a_key(
+    browser: Any, filled: NodeProcess
+) -> None:
+    tab = tab_of(browser, filled, PLACE, viewport=WIDE)
+    beside = tab.page.get_by_role("complementary", name="Message")
+    message_link(tab, 1).click()
+    beside.locator("pre.body").filter(has_text='"n": 1').wait_for()
+    beside.get_by_role("heading", name="Timeline").wait_for()
+    tab.page.keyboard.press("j")
+    beside.locator("pre.body").filter(has_text='"n": 2').wait_for()
+    rows = tab.page.locator("tbody tr").count()
+    tab.page.reload()
+    beside.locator("pre.body").filter(has_text='"n": 2').wait_for()
+    address = tab.page.url
+    tab.page.keyboard.press("Escape")
+    beside.wait_for(state="hidden")
+
+    assert rows == 4
+    assert "open=" in address
+    assert "open=" not in tab.page.url
+    assert tab.faults == []
+
+
+def test_what_is_done_beside_the_list_is_seen_in_it_and_done_once(
+    browser: Any, filled: NodeProcess
+) -> None:
+    make_dead_letters(sqs(filled), "beside-held", "a", "b")
+    tab = tab_of(browser, filled, "/queues/beside-held-dead/messages", viewport=WIDE)
+    message_link(tab, 0).wait_for()
+    slow_down(tab)
+    message_link(tab, 0).evaluate(CLICK_THRICE)
+    beside = tab.page.get_by_role("complementary", name="Message")
+    beside.get_by_role("button", name="Hold").click()
+    tab.page.get_by_role("dialog").get_by_role("button", name="Hold").evaluate(CLICK_THRICE)
+    tab.page.locator("tbody tr").first.get_by_text("held", exact=True).wait_for()
+    beside.get_by_role("button", name="Release").wait_for()
+
+    posted = [each.url.rpartition("/")[2] for each in tab.requests if each.method == "POST"]
+    assert posted == ["hold"]
+    assert tab.faults == []
+
+
+def test_a_message_that_has_gone_is_said_and_the_list_stays(
+    browser: Any, filled: NodeProcess
+) -> None:
+    client = sqs(filled)
+    make_dead_letters(client, "beside-gone", "a", "b")
+    tab = tab_of(browser, filled, "/queues/beside-gone-dead/messages", viewport=WIDE)
+    message_link(tab, 1).wait_for()
+    client.purge_queue(QueueUrl="beside-gone-dead")
+    message_link(tab, 1).click()
+    beside = tab.page.get_by_role("complementary", name="Message")
+    beside.get_by_role("alert").wait_for()
+
+    assert tab.page.locator("tbody tr").count() == 2
+    assert count(client, "beside-gone-dead") == 0
+    beside.get_by_role("button", name="Close").click()
+    beside.wait_for(state="hidden")
+    assert tab.faults == []
+
+
+@pytest.mark.parametrize("width", [900, 390])
+def test_without_room_a_message_has_the_page_for_itself(
+    browser: Any, filled: NodeProcess, width: int
+) -> None:
+    tab = tab_of(browser, filled, PLACE, viewport={"width": width, "height": 900})
+    message_link(tab, 1).click()
+    tab.page.get_by_role("heading", name="Message in beside-dead").wait_for()
+    tab.page.get_by_role("heading", name="Timeline").wait_for()
+
+    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert tab.faults == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_list_and_its_message_have_no_findings(
+    browser: Any, filled: NodeProcess, scheme: str
+) -> None:
+    tab = tab_of(browser, filled, PLACE, viewport=WIDE, color_scheme=scheme)
+    message_link(tab, 1).click()
+    tab.page.get_by_role("heading", name="Timeline").wait_for()
+    tab.page.evaluate(AXE.read_text())
+
+    assert tab.page.evaluate(FIND) == []
+    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")

@@ -1,0 +1,125 @@
+"""The console by keyboard in a real browser: the command palette, keys for rows, places above."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from compat_tests.console_world import count, make_dead_letters, slow_down, sqs, tab_of
+from compat_tests.node_process import NodeProcess
+from compat_tests.test_console_jobs import AXE, FIND
+
+pytestmark = pytest.mark.slow
+
+FOCUSED = """at => document.querySelectorAll("tbody tr")[at].contains(document.activeElement)"""
+
+
+@pytest.fixture(scope="module")
+def filled(opened: NodeProcess) -> NodeProcess:
+    """A service with a few queues and dead letters."""
+    make_dead_letters(sqs(opened), "found", '{"error": {"type": "Tax"}}', "b", "c")
+    return opened
+
+
+@pytest.mark.parametrize("slow", [False, True], ids=["quick", "slow"])
+def test_a_queue_is_found_by_a_few_letters_from_any_screen(
+    browser: Any, filled: NodeProcess, slow: bool
+) -> None:
+    tab = tab_of(browser, filled, "/audit")
+    tab.page.get_by_role("button", name="Go to").wait_for()
+    if slow:
+        slow_down(tab)
+    for _ in range(3):
+        tab.page.keyboard.press("Control+k")
+    box = tab.page.get_by_role("combobox", name="Go to, or do")
+    box.fill("found-dead mess")
+    chosen = tab.page.get_by_role("option", selected=True)
+    chosen.filter(has_text="found-dead Messages").wait_for()
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("heading", name="Messages of found-dead").wait_for()
+
+    assert tab.page.get_by_role("dialog").count() == 0
+    assert tab.faults == []
+
+
+def test_what_a_screen_does_is_done_from_the_palette_after_its_question(
+    browser: Any, filled: NodeProcess
+) -> None:
+    client = sqs(filled)
+    client.create_queue(QueueName="emptied")
+    client.send_message(QueueUrl="emptied", MessageBody="a")
+    tab = tab_of(browser, filled, "/queues/emptied")
+    tab.page.get_by_role("button", name="Purge").wait_for()
+    tab.page.keyboard.press("Control+k")
+    tab.page.keyboard.type("purge")
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_label("Type emptied", exact=True).fill("emptied")
+    before = count(client, "emptied")
+    tab.page.get_by_role("dialog").get_by_role("button", name="Purge").click()
+    tab.see("emptied is empty.")
+
+    assert (before, count(client, "emptied")) == (1, 0)
+    assert tab.faults == []
+
+
+def test_rows_are_walked_selected_and_opened_by_keys(browser: Any, filled: NodeProcess) -> None:
+    tab = tab_of(browser, filled, "/queues/found-dead/messages")
+    rows = tab.page.locator("tbody tr")
+    rows.nth(2).wait_for()
+    for key, place in zip("jjjjk", (0, 1, 2, 2, 1), strict=True):
+        tab.page.keyboard.press(key)
+        tab.page.wait_for_function(FOCUSED, arg=place)
+    tab.page.keyboard.press("x")
+    tab.see("1 selected")
+    picked = [rows.nth(at).get_by_role("checkbox").is_checked() for at in range(3)]
+    tab.page.keyboard.press("Enter")
+    tab.page.get_by_role("heading", name="Message in found-dead").wait_for()
+
+    assert picked == [False, True, False]
+    assert tab.faults == []
+
+
+def test_letters_that_are_typed_into_a_field_are_text(browser: Any, filled: NodeProcess) -> None:
+    tab = tab_of(browser, filled, "/queues")
+    tab.page.keyboard.press("?")
+    dialog = tab.page.get_by_role("dialog", name="Keys")
+    dialog.wait_for()
+    tab.page.keyboard.press("Escape")
+    tab.page.keyboard.press("/")
+    tab.page.keyboard.type("jk?x")
+
+    assert tab.page.get_by_role("searchbox").input_value() == "jk?x"
+    assert dialog.count() == 0
+    assert tab.faults == []
+
+
+def test_the_places_above_a_screen_are_links(browser: Any, filled: NodeProcess) -> None:
+    tab = tab_of(browser, filled, "/queues/found-dead/messages")
+    places = tab.page.get_by_role("navigation", name="Places above this one")
+    places.get_by_text("Messages").wait_for()
+    shown = places.get_by_role("listitem").all_inner_texts()
+    places.get_by_role("link", name="found-dead").click()
+    tab.page.get_by_role("heading", name="Failures").wait_for()
+    places.get_by_role("link", name="Queues").click()
+    tab.page.get_by_role("heading", name="Queues").wait_for()
+
+    assert [each.strip() for each in shown] == ["Queues", "found-dead", "Messages"]
+    assert places.count() == 0
+    assert tab.faults == []
+
+
+@pytest.mark.parametrize("width", [1440, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_palette_has_no_findings_and_fits(
+    browser: Any, filled: NodeProcess, scheme: Any, width: int
+) -> None:
+    size = {"width": width, "height": 800}
+    tab = tab_of(browser, filled, "/queues/found-dead", color_scheme=scheme, viewport=size)
+    tab.page.get_by_role("heading", name="Failures").wait_for()
+    tab.page.get_by_role("button", name="Go to").click()
+    tab.page.get_by_role("listbox", name="Found").get_by_role("option").first.wait_for()
+    tab.page.evaluate(AXE.read_text())
+
+    assert tab.page.evaluate(FIND) == []
+    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
