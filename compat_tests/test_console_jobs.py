@@ -4,6 +4,7 @@ made three times over a slow connection does everything once."""
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from compat_tests.console_world import (
 )
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
-from compat_tests.test_console_security import _EXPORT, signed_in
+from compat_tests.test_console_security import signed_in
 
 pytestmark = pytest.mark.slow
 
@@ -29,6 +30,8 @@ AXE = Path(__file__).parent / "axe" / "axe.min.js"
 FIND = """async () => (await axe.run()).violations.map(
     (each) => `${each.impact}: ${each.id} at ${each.nodes[0].html}`)"""
 CLICK_THRICE = "element => { element.click(); element.click(); element.click(); }"
+
+_EXPORT = re.compile(r"export (AWS_\w+)=(\S+)")
 
 
 class Operator:

@@ -8,28 +8,21 @@ order.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from compat_tests.faults import judged_limits as limits
 from compat_tests.faults.history import (
-    Change,
-    Delete,
     Delivery,
     History,
-    Hold,
     Outcome,
-    Removal,
     Send,
 )
+from compat_tests.faults.judged_history import MARGIN_S, RECEIVE_MAX, Evidence, Finding
 from compat_tests.faults.repeats import told_apart
 
-MARGIN_S = 0.5
-"""Tolerance between two clocks, and for a slow machine: leases are treated as this much shorter."""
-
 DEDUPLICATION_S = 300.0
-_RECEIVE_MAX = 10
-"""Messages that a receive takes at most, and its client may not know of."""
 
 
 class Violation(NamedTuple):
@@ -57,103 +50,6 @@ class Verdict(NamedTuple):
         return [f"lost: {name}" for name in self.missing] + [str(each) for each in self.violations]
 
 
-Finding = tuple[str, str]
-"""A message or queue, and the finding about it."""
-
-
-class Evidence:
-    """A history by message."""
-
-    def __init__(self, history: History) -> None:
-        self.history = history
-        self.sends: dict[str, list[Send]] = defaultdict(list)
-        self.deliveries: dict[str, list[Delivery]] = defaultdict(list)
-        self.changes: dict[Delivery, list[Change]] = defaultdict(list)
-        self.deletes: dict[str, list[Delete]] = defaultdict(list)
-        self.deleted: dict[str, float] = {}
-        """Acknowledgement times of the deletes that count."""
-        self._removals: dict[str, list[Removal]] = defaultdict(list)
-        self._restorations: dict[str, list[Removal]] = defaultdict(list)
-        for send in history.sends:
-            self.sends[send.name].append(send)
-        for delivery in history.deliveries:
-            self.deliveries[delivery.name].append(delivery)
-        for change in history.changes:
-            if change.outcome is not Outcome.REFUSED:
-                self.changes[change.delivery].append(change)
-        for removal in history.removals:
-            if removal.outcome is not Outcome.REFUSED:
-                self._removals[removal.queue].append(removal)
-        for restoration in history.restorations:
-            if restoration.outcome is not Outcome.REFUSED:
-                self._restorations[restoration.queue].append(restoration)
-        self.held: dict[str, list[Hold]] = defaultdict(list)
-        for hold in history.holds:
-            self.held[hold.name].append(hold)
-        for delete in history.deletes:
-            if delete.outcome is not Outcome.REFUSED:
-                self._add_delete(delete)
-        self.given_up = frozenset[str]().union(*(each.held for each in history.losses))
-        """Names of the messages that were lost with shards that were given up."""
-        self.missing = set(_missing(self))
-
-    def _add_delete(self, delete: Delete) -> None:
-        name = delete.delivery.name
-        self.deletes[name].append(delete)
-        in_time = delete.ended < self.hidden_until(delete.delivery, delete.ended) - MARGIN_S
-        if delete.outcome is Outcome.DONE and in_time:  # a later one may be by an outdated handle
-            self.deleted[name] = min(delete.ended, self.deleted.get(name, delete.ended))
-
-    def may_be_forgotten(self, name: str) -> bool:
-        """True if shards that were lost may have known of a message what no other one did: that it
-        arrived, was received or deleted, or that a send of unknown outcome was done."""
-        return any(
-            name in loss.coming
-            or any(
-                send.outcome is Outcome.UNKNOWN and send.begun < loss.ended
-                for send in self.sends.get(name, ())
-            )
-            for loss in self.history.losses
-        )
-
-    def is_deleted_for(self, name: str, at: float) -> bool:
-        """True if an operator's delete of the message may have come true by then."""
-        return any(
-            each.deleted_after_s and not each.is_back and each.begun + each.deleted_after_s < at
-            for each in self.held.get(name, ())
-        )
-
-    def is_too_old(self, send: Send, at: float) -> bool:
-        """True if the retention of what was sent may be over by then."""
-        return send.begun + self.history.queues[send.queue].retention_s < at
-
-    def hidden_until(self, delivery: Delivery, at: float) -> float:
-        """Earliest end of the delivery's visibility timeout, with the changes begun before `at`."""
-        end = delivery.begun + delivery.hidden_s
-        for change in self.changes.get(delivery, ()):
-            if change.begun < at:
-                changed = change.begun + change.timeout_s
-                is_sure = change.outcome is Outcome.DONE and change.ended <= at
-                end = changed if is_sure else min(end, changed)
-        return end
-
-    def removal(self, queue: str, since: float, at: float) -> Removal | None:
-        """The first purge or deletion of the queue that may have removed a message sent at `since`
-        by `at`."""
-        for removal in self._removals.get(queue, ()):
-            if removal.ended > since and removal.begun < at:
-                return removal
-        return None
-
-    def is_restored(self, removal: Removal, at: float, *, surely: bool) -> bool:
-        """True if the removal may be undone at `at`; with `surely`, only if it must be."""
-        return any(
-            each.outcome is Outcome.DONE and each.ended <= at if surely else each.begun < at
-            for each in self._restorations.get(removal.queue, ())
-            if each.begun >= removal.begun
-        )
-
-
 def judge(history: History, *, excuses_faults: bool = False) -> Verdict:
     """Apply every rule."""
     evidence = Evidence(told_apart(history))
@@ -166,38 +62,6 @@ def judge(history: History, *, excuses_faults: bool = False) -> Verdict:
     answers = history.refusals if excuses_faults else [*history.refusals, *history.faults]
     violations += [Violation("unexpected error", "", text) for text in answers]
     return Verdict(violations, sorted(evidence.missing - evidence.given_up))
-
-
-# -- obligations -----------------------------------------------------------------------------------
-
-
-def _missing(evidence: Evidence) -> Iterator[str]:
-    """Messages that were acknowledged, never sent for deletion, and missing at the end."""
-    begun = evidence.history.drain_begun
-    for name, sends in evidence.sends.items():
-        acknowledged = [send for send in sends if send.outcome is Outcome.DONE]
-        if not acknowledged or evidence.deletes.get(name) or evidence.is_deleted_for(name, begun):
-            continue
-        if any(delivery.begun >= begun for delivery in evidence.deliveries.get(name, ())):
-            continue
-        if evidence.is_too_old(sends[0], begun) or _may_be_taken(evidence, sends[0], begun):
-            continue
-        removal = evidence.removal(sends[0].queue, sends[0].begun, begun)
-        if removal is None or evidence.is_restored(removal, begun, surely=True):
-            yield name
-
-
-def _may_be_taken(evidence: Evidence, send: Send, at: float) -> bool:
-    """True if by then a receive took the message for good, or one without a known answer may
-    have."""
-    if not evidence.history.queues[send.queue].is_at_most_once:
-        return False
-    if evidence.history.unknown_receives[send.queue]:
-        return True
-    return any(delivery.begun < at for delivery in evidence.deliveries.get(send.name, ()))
-
-
-# -- violations ------------------------------------------------------------------------------------
 
 
 def _wrong_message(evidence: Evidence) -> Iterator[Finding]:
@@ -346,111 +210,6 @@ def _hidden_but_served(evidence: Evidence) -> Iterator[Finding]:
                     yield name, f"was served by {second.queue} while hidden for {left:.3f} s more"
 
 
-def _over_the_limit(evidence: Evidence) -> Iterator[Finding]:
-    """More messages in flight at one instant than the queue's limit allows."""
-    limits = {queue.name: queue.in_flight_max for queue in evidence.history.queues.values()}
-    steps: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for name, deliveries in evidence.deliveries.items():
-        for delivery in deliveries:
-            if not limits[delivery.queue]:
-                continue
-            changes = evidence.changes.get(delivery, ())
-            ends = [delivery.begun + delivery.hidden_s, *(each.begun for each in changes)]
-            ends += [each.begun for each in evidence.deletes.get(name, ())]
-            removal = evidence.removal(delivery.queue, delivery.begun, float("inf"))
-            ends += [] if removal is None else [removal.begun]
-            until = min(ends) - MARGIN_S
-            if delivery.ended < until:
-                steps[delivery.queue] += [(delivery.ended, 1), (until, -1)]
-    for queue, in_flight, at in _exceeded(steps, limits):
-        yield queue, f"had {in_flight} messages in flight at {at:.3f}"
-
-
-def _too_fast(evidence: Evidence) -> Iterator[Finding]:
-    """More messages received in some time than the queue's rate allows, after a pause or a new
-    leader's start at that."""
-    starts = evidence.history.starts
-    received: dict[str, list[Delivery]] = defaultdict(list)
-    for deliveries in evidence.deliveries.values():
-        for delivery in deliveries:
-            received[delivery.queue].append(delivery)
-    for name, deliveries in received.items():
-        rate = evidence.history.queues[name].receive_rate
-        deliveries.sort(key=lambda each: each.ended)
-        for begun in sorted({each.begun for each in deliveries}) if rate else ():
-            later = [each for each in deliveries if each.begun >= begun]
-            for number, last in enumerate(later, 1):
-                after = last.ended - begun + MARGIN_S
-                started = sum(begun <= start <= last.ended for start in starts)
-                if number > rate * (1 + after) + started:
-                    yield last.name, f"was the {number}th from {name} within {after:.3f} s"
-                    break
-
-
-def _exceeded(
-    steps: Mapping[str, list[tuple[float, int]]], limits: Mapping[str, int]
-) -> Iterator[tuple[str, int, float]]:
-    """The queues whose number rises above their limit, with number and time of the first excess;
-    `steps` are changes of the number, as (time, change)."""
-    for queue, changes in steps.items():
-        number = 0
-        for at, step in sorted(changes):
-            number += step
-            if number > limits[queue]:
-                yield queue, number, at
-                break
-
-
-def _over_length(evidence: Evidence) -> Iterator[Finding]:
-    """More messages in a queue at one instant than its limit allows."""
-    limits = {queue.name: queue.messages_max for queue in evidence.history.queues.values()}
-    steps: dict[str, list[tuple[float, int]]] = defaultdict(list)
-    for name, sends in evidence.sends.items():
-        for send in sends:
-            if limits[send.queue] and send.outcome is Outcome.DONE:
-                ends = [each.begun for each in evidence.deletes.get(name, ())]
-                removal = evidence.removal(send.queue, send.begun, float("inf"))
-                ends += [] if removal is None else [removal.begun]
-                if evidence.history.queues[send.queue].reach:
-                    ends.append(_last_seen(evidence, send))
-                if not ends or min(ends) > send.ended:
-                    steps[send.queue] += [(send.ended, 1), *((end, -1) for end in sorted(ends)[:1])]
-    for queue, held, at in _exceeded(steps, limits):
-        yield queue, f"held {held} messages at {at:.3f}"
-
-
-def _last_seen(evidence: Evidence, send: Send) -> float:
-    """Time until which a message surely was in the queue that it was sent to."""
-    deliveries = evidence.deliveries.get(send.name, ())
-    return max((each.begun for each in deliveries if each.queue == send.queue), default=send.ended)
-
-
-def _not_throttled(evidence: Evidence) -> Iterator[Finding]:
-    """Sends that were accepted while as many messages waited as are too many."""
-    history = evidence.history
-    for send in history.sends:
-        depth = history.queues[send.queue].throttle_depth
-        if not depth or send.outcome is not Outcome.DONE:
-            continue
-        waiting = -_RECEIVE_MAX * history.unknown_receives[send.queue] + sum(
-            other.queue == send.queue
-            and other.outcome is Outcome.DONE
-            and other.ended < send.begun
-            and not other.delay_s
-            and not any(
-                each.begun < send.ended
-                for each in (
-                    *evidence.deliveries.get(other.name, ()),
-                    *evidence.deletes.get(other.name, ()),
-                )
-            )
-            and evidence.removal(send.queue, other.begun, send.ended) is None
-            for other in history.sends
-        )
-        if waiting >= depth:
-            yield send.name, f"was accepted by {send.queue} while {waiting} messages waited"
-
-
 def _comes_before(first: Delivery, second: Delivery) -> bool:
     if first.message_id == second.message_id:
         return first.count < second.count and second.ended > first.begun  # else see `_wrong_count`
@@ -534,7 +293,7 @@ def _higher_waited(evidence: Evidence) -> Iterator[Finding]:
                 and firsts.get(send.name, float("inf")) > delivery.ended
                 and evidence.removal(send.queue, send.begun, delivery.ended) is None
             ]
-            hidden = _RECEIVE_MAX * history.unknown_receives[delivery.queue]
+            hidden = RECEIVE_MAX * history.unknown_receives[delivery.queue]
             if len(higher) > hidden:
                 yield name, f"was served by {delivery.queue} before {', '.join(higher)}"
 
@@ -608,7 +367,7 @@ def _is_gone(evidence: Evidence, send: Send, at: float) -> bool:
         return True
     if evidence.is_deleted_for(send.name, at) or evidence.is_too_old(send, at):
         return True
-    if _may_be_taken(evidence, send, at):
+    if evidence.may_be_taken(send, at):
         return True
     removal = evidence.removal(send.queue, send.begun, at)
     return removal is not None and not evidence.is_restored(removal, at, surely=True)
@@ -686,10 +445,10 @@ RULES: tuple[Rule, ...] = (
     _consumed_twice,
     _served_after_removal,
     _hidden_but_served,
-    _over_the_limit,
-    _too_fast,
-    _over_length,
-    _not_throttled,
+    limits.over_the_limit,
+    limits.too_fast,
+    limits.over_length,
+    limits.not_throttled,
     _wrong_count,
     _early,
     _served_too_old,

@@ -28,7 +28,8 @@ from deltalake import DeltaTable
 
 from compat_tests.faults.drain import drain
 from compat_tests.faults.history import History, is_body
-from compat_tests.faults.judge import Evidence, judge
+from compat_tests.faults.judge import judge
+from compat_tests.faults.judged_history import Evidence
 from compat_tests.faults.kill9 import kill_and_start
 from compat_tests.faults.lanes import lanes
 from compat_tests.faults.run import CommandLine, endpoint_of, say, status, told
