@@ -63,6 +63,27 @@ class Transacting:
         Raises InvalidParameterValue, ServiceUnavailable, IdempotentParameterMismatch; Moved and
         Departing ask for another attempt, with the present definitions.
         """
+        request, asked, others = self._prepared(entries, token, caller, attempt)
+        for other in others:
+            question = FindTransaction(*token, asked.queue_id, asked.version)
+            found = await self._ask(question, other, caller)
+            if found is not None:
+                return found, other
+        done = await self._ask_shard(request)
+        assert isinstance(done, Transacted)
+        return done, request.queue.shard
+
+    def direct(self, entries: Sequence[Entry], token: Token, caller: Caller) -> Request | None:
+        """The request of the first attempt to the shard that decides; None if others are to be
+        asked before. Raises InvalidParameterValue."""
+        request, _, others = self._prepared(entries, token, caller, 0)
+        return None if others else request
+
+    def _prepared(
+        self, entries: Sequence[Entry], token: Token, caller: Caller, attempt: int
+    ) -> tuple[Request, QueueDefinition, Sequence[int]]:
+        """The request to the shard that decides; the queue whose shard that is, and the shards that
+        are asked before."""
         rows: list[TransactedEntry] = []
         of_deletes: dict[int, QueueDefinition] = {}
         for queue, part, delay_s in entries:
@@ -80,16 +101,9 @@ class Transacting:
         queue = entries[0].queue
         shard, queue = next(iter(of_deletes.items()), (queue.shard, queue))
         others = self._shards_of(queue) - {shard} if queue.parts or queue.gone else ()
-        for other in sorted(others):
-            question = FindTransaction(*token, queue.queue_id, queue.version)
-            found = await self._ask(question, other, caller)
-            if found is not None:
-                return found, other
-        transaction = TransactMessages(rows, *token)
         parts = tuple([each.part for each in entries])
-        done = await self._ask(transaction, shard, caller, parts)
-        assert done is not None
-        return done, shard
+        request = self._request(TransactMessages(rows, *token), shard, caller, parts)
+        return request, queue, sorted(others)
 
     def _shards_of(self, queue: QueueDefinition) -> set[int]:
         """The shards of the queue's parts, and of those that went lately."""
@@ -100,19 +114,25 @@ class Transacting:
     async def is_settled(self, token: Token, shard: int, caller: Caller) -> bool:
         """Wait for SETTLING_MS at most; True if all that an accepted transaction sent is in its
         queues. Raises QueueError."""
-        found = await self._ask(FindTransaction(*token, waits=True), shard, caller)
-        return found is not None and found.is_settled
+        found = await self._ask_shard(self.settling(token, shard, caller))
+        return isinstance(found, Transacted) and found.is_settled
+
+    def settling(self, token: Token, shard: int, caller: Caller) -> Request:
+        """The request that waits until an accepted transaction is settled."""
+        return self._request(FindTransaction(*token, waits=True), shard, caller)
 
     async def _ask(
+        self, question: FindTransaction, shard: int, caller: Caller
+    ) -> Transacted | None:
+        answer = await self._ask_shard(self._request(question, shard, caller))
+        assert answer is None or isinstance(answer, Transacted)
+        return answer
+
+    def _request(
         self,
         operation: Operation,
         shard: int,
         caller: Caller,
         parts: tuple[Content | Receipt, ...] = (),
-    ) -> Transacted | None:
-        request_id = f"{self._bits128():032x}"
-        answer = await self._ask_shard(
-            Request(operation, the_shard(shard), caller, request_id, parts)
-        )
-        assert answer is None or isinstance(answer, Transacted)
-        return answer
+    ) -> Request:
+        return Request(operation, the_shard(shard), caller, f"{self._bits128():032x}", parts)

@@ -240,7 +240,7 @@ class PeerRouter(Router):
         else:
             super().give_back(request, received)
 
-    def _submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
+    def submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
         """See `Router`. Whoever leads the shard refuses."""
         self.submit(request, on_answer, age_ms=age_ms)
 

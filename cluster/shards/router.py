@@ -65,9 +65,12 @@ class Router:
         """Return messages that did not reach the client of this receive."""
         self.submit(request, lambda answer: None)
 
-    def _submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
-        """The gateway knows by itself what is refused, before it seals messages. The shards of a
-        single host remember no answers, so nothing is made of the age."""
+    def submit_or_refuse(self, request: Request, on_answer: OnAnswer, age_ms: int = 0) -> None:
+        """Submit a request, unless it is refused; `age_ms` as for `ask`.
+
+        What SQS has is submitted as it is: the gateway knows by itself what is refused, before it
+        seals messages. The shards of a single host remember no answers, so nothing is made of the
+        age."""
         refused = self._refusal(request.operation)
         if refused is None:
             self.submit(request, on_answer)
@@ -78,7 +81,7 @@ class Router:
         """Have a request decided, unless it is refused, and wait until its outcome is durable. In a
         cluster one that was decided before, under the same id and at most `age_ms` ago, gets that
         answer again. Raises QueueError."""
-        return await answer_to(partial(self._submit_or_refuse, age_ms=age_ms), request)
+        return await answer_to(partial(self.submit_or_refuse, age_ms=age_ms), request)
 
     async def ask_here(self, request: Request) -> Answer:
         """The same, but never by another host: raises ServiceUnavailable if this one does not lead

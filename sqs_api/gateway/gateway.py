@@ -8,7 +8,7 @@ by a callback once the shard releases it. Actions on queues run as tasks of the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from functools import partial
 from math import ceil
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -90,6 +90,9 @@ class OtherAnswer(NamedTuple):
     """The error code; None if the request was not refused."""
 
 
+OnOtherAnswer = Callable[[OtherAnswer], None]
+
+
 class OtherService(Protocol):
     """Belongs to the event loop's thread."""
 
@@ -98,6 +101,10 @@ class OtherService(Protocol):
 
     def answer(self, request: OtherRequest) -> Awaitable[OtherAnswer] | None:
         """The answer to come, which raises nothing; None if the request is not for this service."""
+
+    def begin(self, request: OtherRequest, on_answer: OnOtherAnswer) -> None:
+        """Answer a request to one of `targets`, now or later. Raises nothing."""
+        assert not self.targets  # else it defines this method
 
 
 _Given = tuple[bytes, bytes, Mapping[bytes, bytes], bytes]
@@ -251,7 +258,8 @@ class Gateway:
             caller = self._authenticate(method, target, headers, body, now_s)
             other = self._by_target.get(headers.get(b"x-amz-target", b""))
             if other is not None:
-                self._begin_other(exchange, given, (other,), caller)
+                asked = OtherRequest(*given, exchange.client, exchange.request_id, caller)
+                other.begin(asked, partial(self._write_other, exchange))
                 return
             decoded = decode_request(method, target, headers, body)
         except MissingAuthenticationToken as unsigned:
@@ -339,10 +347,9 @@ class Gateway:
         exchange: Exchange,
         given: _Given,
         services: Sequence[OtherService],
-        caller: Caller | None = None,
     ) -> bool:
         """Hand a request that is not SQS's to the one of these services that it is for, if any."""
-        request = OtherRequest(*given, exchange.client, exchange.request_id, caller)
+        request = OtherRequest(*given, exchange.client, exchange.request_id)
         for service in services:
             answer = service.answer(request)
             if answer is not None:
@@ -351,7 +358,9 @@ class Gateway:
         return False
 
     async def _answer_other(self, exchange: Exchange, answer: Awaitable[OtherAnswer]) -> None:
-        written = await answer
+        self._write_other(exchange, await answer)
+
+    def _write_other(self, exchange: Exchange, written: OtherAnswer) -> None:
         exchange.action = written.action
         if written.refusal is not None:
             self._accounting.count_refusal(written.refusal)

@@ -10,9 +10,9 @@ An accepted transaction is answered once all its messages are in their queues.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from hashlib import blake2b
-from itertools import count
+from typing import Any
 
 import msgspec
 import structlog
@@ -25,7 +25,7 @@ from cluster.parts.transacting import Entry, Token, Transacting
 from cluster.shards.router import Router
 from sqs_api.gateway.access import Access
 from sqs_api.gateway.client import Authenticate
-from sqs_api.gateway.gateway import OtherAnswer, OtherRequest, OtherService
+from sqs_api.gateway.gateway import OnOtherAnswer, OtherAnswer, OtherRequest, OtherService
 from sqs_api.gateway.payload import PAYLOADS, Payload, Payloads
 from sqs_api.gateway.rates import Rates
 from sqs_api.protocol.codec import Wire, encode_error
@@ -59,6 +59,7 @@ from visibility.contract.errors import (
 from visibility.contract.limits import MAXIMUM_MESSAGE_SIZE
 from visibility.contract.model import Content, QueueDefinition, Receipt
 from visibility.contract.operations import DeleteMessage, SendMessage
+from visibility.contract.outcomes import Answer, Transacted
 from visibility.contract.validate import check_delete_message, check_send_message
 from visibility.rules.transactions import TransactMessages
 
@@ -105,39 +106,37 @@ class Transactions(OtherService):
         self._authenticate = authenticate
         self._access = access
         self._payloads = payloads
-        self._transacting = Transacting(
-            router.ask, entropy.bits128, lambda: int(clock.wall_s() * 1000)
-        )
         self._rates = rates
         self._clock = clock
         self._entropy = entropy
         self._log = structlog.get_logger("transactions")
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.submit = router.submit_or_refuse
+        self.transacting = Transacting(
+            router.ask, entropy.bits128, lambda: int(clock.wall_s() * 1000)
+        )
+        self.monotonic_s = clock.monotonic_s
 
     @override
     def answer(self, request: OtherRequest) -> Awaitable[OtherAnswer] | None:
-        is_ours = request.headers.get(b"x-amz-target") == _TARGET
-        return self._answered(request) if is_ours else None
+        if request.headers.get(b"x-amz-target") != _TARGET:
+            return None
+        answer: asyncio.Future[OtherAnswer] = asyncio.get_running_loop().create_future()
+        self.begin(request, answer.set_result)
+        return answer
 
-    async def _answered(self, request: OtherRequest) -> OtherAnswer:
-        error: QueueError | AuthError
-        try:
-            body = await self._done(request)
-            return OtherAnswer(_ACTION, 200, CONTENT_TYPE_AWS_JSON, body, (), None)
-        except (QueueError, AuthError) as refused:
-            error = refused
-            if isinstance(error, ServiceUnavailable):
-                name = _ACTION.name
-                self._log.error("unavailable", request_id=request.request_id, action=name)
-        except Exception:
-            self._log.exception("request_failed", request_id=request.request_id)
-            error = InternalError()
-        written = encode_error(error, Wire.JSON, request.request_id)
-        body = _with_reasons(written.body, error) if isinstance(error, _Canceled) else written.body
-        # Without the header for clients of the query protocol, which has no such action.
-        return OtherAnswer(_ACTION, written.status, written.content_type, body, (), error.code)
+    @override
+    def begin(self, request: OtherRequest, on_answer: OnOtherAnswer) -> None:
+        _Exchange(self, request, on_answer).begin()
 
-    async def _done(self, request: OtherRequest) -> bytes:
-        """The answer to an accepted transaction. Raises QueueError, AuthError."""
+    def start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this in a task."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def read(self, request: OtherRequest) -> tuple[Caller, list[TransactItem], Token]:
+        """The caller, the entries and the token of a request. Raises QueueError, AuthError."""
         method, target, headers, body, *_ = request
         caller = request.caller
         if caller is None:
@@ -148,29 +147,7 @@ class Transactions(OtherService):
             raise refusal(failure, body) from failure
         items = _checked(asked)
         self._rates.check_account(caller)
-        token = Token(self._name(asked, caller), _digest(b"entries", _encode(items)))
-        until_s = self._clock.monotonic_s() + _LONGEST_S
-        pause_s = _AGAIN_S
-        for attempt in count():
-            entries = self._entries(items, caller, request)
-            try:
-                done, shard = await self._transacting.decide(entries, token, caller, attempt)
-                break
-            except (Moved, Departing):
-                pause_s = await self._pause(pause_s, until_s)
-        if done.reasons:
-            _check(done.reasons)
-        if not done.is_settled:
-            while not await self._transacting.is_settled(token, shard, caller):
-                pause_s = await self._pause(pause_s, until_s)
-        return _encode(TransactMessagesResult(list(map(_result, entries, done.sent))))
-
-    async def _pause(self, pause_s: float, until_s: float) -> float:
-        """Wait, and return the next pause. Raises ServiceUnavailable if it took too long."""
-        if self._clock.monotonic_s() + pause_s >= until_s:
-            raise ServiceUnavailable()
-        await asyncio.sleep(pause_s)
-        return min(2 * pause_s, _AGAIN_MAX_S)
+        return caller, items, Token(self._name(asked, caller), _digest(b"entries", _encode(items)))
 
     def _name(self, asked: TransactMessagesRequest, caller: Caller) -> bytes:
         """The token in its account; a request without one is a transaction of its own."""
@@ -178,7 +155,19 @@ class Transactions(OtherService):
             return self._entropy.bits128().to_bytes(16)
         return _digest(b"token", _encode([caller.account, asked.client_request_token]))
 
-    def _entries(
+    def refused(self, error: Exception, request_id: str) -> OtherAnswer:
+        """The answer to a refused request."""
+        if not isinstance(error, QueueError | AuthError):
+            self._log.error("request_failed", request_id=request_id, exc_info=error)
+            error = InternalError()
+        elif isinstance(error, ServiceUnavailable):
+            self._log.error("unavailable", request_id=request_id, action=_ACTION.name)
+        written = encode_error(error, Wire.JSON, request_id)
+        body = _with_reasons(written.body, error) if isinstance(error, _Canceled) else written.body
+        # Without the header for clients of the query protocol, which has no such action.
+        return OtherAnswer(_ACTION, written.status, written.content_type, body, (), error.code)
+
+    def entries(
         self, items: Sequence[TransactItem], caller: Caller, request: OtherRequest
     ) -> list[Entry]:
         """Find the queues, ask for permission, pack and seal. Raises QueueError, AuthError."""
@@ -240,6 +229,138 @@ class Transactions(OtherService):
         parts = self._payloads.of_sends(sends, queue, caller, request.headers)
         self._rates.check_groups(queue, parts)
         return queue, parts
+
+
+class _Exchange:
+    """One request until its answer, without a task as long as nothing has to be repeated: an answer
+    then leaves in the pass of the event loop in which the shard gave it, so that the next Turn
+    finds what the client asks next."""
+
+    __slots__ = (
+        "_caller",
+        "_entries",
+        "_items",
+        "_on_answer",
+        "_request",
+        "_sent",
+        "_service",
+        "_shard",
+        "_token",
+        "_until_s",
+    )
+
+    def __init__(
+        self, service: Transactions, request: OtherRequest, on_answer: OnOtherAnswer
+    ) -> None:
+        self._service = service
+        self._request = request
+        self._on_answer = on_answer
+        self._caller: Caller
+        self._items: list[TransactItem]
+        self._token: Token
+        self._until_s: float
+        self._entries: list[Entry]
+        self._shard: int
+        """The shard that decides."""
+        self._sent: list[tuple[str | None, str | None]]
+        """What it answered."""
+
+    def begin(self) -> None:
+        """Answer, now or later."""
+        service = self._service
+        try:
+            self._caller, self._items, self._token = service.read(self._request)
+            self._until_s = service.monotonic_s() + _LONGEST_S
+            self._entries = service.entries(self._items, self._caller, self._request)
+            direct = service.transacting.direct(self._entries, self._token, self._caller)
+            if direct is None:
+                service.start(self._decide(0, _AGAIN_S))
+                return
+            self._shard = direct.queue.shard
+            service.submit(direct, self._on_decided)
+        except Exception as error:
+            self._refuse(error)
+
+    def _on_decided(self, answer: Answer | QueueError) -> None:
+        try:
+            if isinstance(answer, Moved | Departing):
+                self._service.start(self._decide(1, _AGAIN_S))
+            elif isinstance(answer, QueueError):
+                self._refuse(answer)
+            else:
+                assert isinstance(answer, Transacted)
+                self._decided(answer)
+        except Exception as error:
+            self._refuse(error)
+
+    def _decided(self, done: Transacted) -> None:
+        """Answer, or wait until all messages are in their queues. Raises TransactionCanceled,
+        RequestThrottled."""
+        if done.reasons:
+            _check(done.reasons)
+        self._sent = done.sent
+        if done.is_settled:
+            self._succeed()
+        else:
+            service = self._service
+            settling = service.transacting.settling(self._token, self._shard, self._caller)
+            service.submit(settling, self._on_settled)
+
+    def _on_settled(self, answer: Answer | QueueError) -> None:
+        if isinstance(answer, QueueError):
+            self._refuse(answer)
+        elif isinstance(answer, Transacted) and answer.is_settled:
+            self._succeed()
+        else:
+            self._service.start(self._settle())
+
+    def _succeed(self) -> None:
+        body = _encode(TransactMessagesResult(list(map(_result, self._entries, self._sent))))
+        self._on_answer(OtherAnswer(_ACTION, 200, CONTENT_TYPE_AWS_JSON, body, (), None))
+
+    def _refuse(self, error: Exception) -> None:
+        self._on_answer(self._service.refused(error, self._request.request_id))
+
+    # -- what has to be repeated -------------------------------------------------------------------
+
+    async def _decide(self, attempt: int, pause_s: float) -> None:
+        """Have it decided where the messages are now."""
+        service = self._service
+        try:
+            while True:
+                if attempt:
+                    pause_s = await self._pause(pause_s)
+                    self._entries = service.entries(self._items, self._caller, self._request)
+                try:
+                    done, self._shard = await service.transacting.decide(
+                        self._entries, self._token, self._caller, attempt
+                    )
+                    break
+                except (Moved, Departing):
+                    attempt += 1
+            self._decided(done)
+        except Exception as error:
+            self._refuse(error)
+
+    async def _settle(self) -> None:
+        """Ask again whether all messages are in their queues."""
+        service, pause_s, is_settled = self._service, _AGAIN_S, False
+        try:
+            while not is_settled:
+                pause_s = await self._pause(pause_s)
+                is_settled = await service.transacting.is_settled(
+                    self._token, self._shard, self._caller
+                )
+            self._succeed()
+        except Exception as error:
+            self._refuse(error)
+
+    async def _pause(self, pause_s: float) -> float:
+        """Wait, and return the next pause. Raises ServiceUnavailable if it took too long."""
+        if self._service.monotonic_s() + pause_s >= self._until_s:
+            raise ServiceUnavailable()
+        await asyncio.sleep(pause_s)
+        return min(2 * pause_s, _AGAIN_MAX_S)
 
 
 def _checked(asked: TransactMessagesRequest) -> list[TransactItem]:

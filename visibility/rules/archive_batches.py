@@ -9,6 +9,7 @@ handed over, and messages that already wait stay.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 from typing_extensions import override
 
@@ -54,6 +55,7 @@ class AcknowledgeArchive(Operation, frozen=True):
     batch: int = 0
 
 
+@cache
 def the_shard(number: int) -> QueueDefinition:
     """Takes the place of the queue in requests about a shard's archive."""
     settings = QueueSettings(0, 0, 0, 0, 0, False, None)

@@ -14,8 +14,6 @@ Accepted is not yet visible: whoever asks again for the token hears if sends are
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import msgspec
 from typing_extensions import override
 
@@ -129,8 +127,9 @@ def decide_transact_messages(shard: ShardState, request: Request, stamp: Stamp) 
     transaction = _Transaction(shard, request, stamp)
     transaction.delete_all()
     transaction.send_all()
-    if any(code for code, _ in transaction.reasons):
-        return Transacted([], transaction.reasons), ()
+    if transaction.reasons:
+        places = range(len(operation.entries))
+        return Transacted([], [transaction.reasons.get(each, ("", "")) for each in places]), ()
     return transaction.accepted(operation)
 
 
@@ -172,20 +171,21 @@ class _Transaction:
         self._number = request.queue.shard
         self._stamp = stamp
         self._entries = operation.entries
-        self.reasons: list[tuple[str, str]] = [("", "")] * len(operation.entries)
-        """Code and text for each entry that cancels the transaction, empty for the others."""
+        self.reasons: dict[int, tuple[str, str]] = {}
+        """Code and text of the entries that cancel the transaction, by place."""
         self._sent: list[tuple[str | None, str | None]] = [(None, None)] * len(operation.entries)
         self._token = operation.token
+        self._known: dict[tuple[int, int], QueueDefinition] = {}
+        self._departures: Departures | None = None
         self._deletes: dict[int, Acknowledging] = {}
         self._sendings: dict[int, Sending] = {}
-        self._departures = Departures(shard, request.queue, stamp)
 
     def delete_all(self) -> None:
         """Decide on the deletes, which come before the sends. Raises DamagedRecord, Moved,
         Departing."""
-        for place, entry, part in self._each():
+        for place, part in enumerate(self._request.parts):
             if isinstance(part, Receipt):
-                definition = self._definition(entry)
+                definition = self._definition(self._entries[place])
                 queue_id = definition.queue_id
                 if definition.shard != self._number or not self._shard.has_begun(queue_id):
                     raise Moved()
@@ -194,8 +194,10 @@ class _Transaction:
                     request = msgspec.structs.replace(self._request, queue=definition)
                     deletes = Acknowledging(self._shard, request, self._stamp)
                     self._deletes[queue_id] = deletes
-                with _Refusing(self.reasons, place):
+                try:
                     deletes.delete_latest(part)
+                except QueueError as error:
+                    self._refuse(place, error)
 
     def send_all(self) -> None:
         """Decide on the sends. Raises DamagedRecord, Moved, ServiceUnavailable.
@@ -206,10 +208,16 @@ class _Transaction:
         if not self._deletes and self._definition(self._entries[0]).shard != self._number:
             raise Moved()
         by_queue: dict[int, tuple[QueueDefinition, list[int]]] = {}
-        for place, entry, part in self._each():
+        for place, part in enumerate(self._request.parts):
             if isinstance(part, Content):
-                target = self._part_for(self._definition(entry), part.group)
-                by_queue.setdefault(target.queue_id, (target, []))[1].append(place)
+                target = self._definition(self._entries[place])
+                if target.parts:
+                    target = self._part_for(target, part.group)
+                known = by_queue.get(target.queue_id)
+                if known is None:
+                    by_queue[target.queue_id] = target, [place]
+                else:
+                    known[1].append(place)
         for target, places in by_queue.values():
             if target.shard == self._number:
                 self._send_here(target, places)
@@ -217,22 +225,26 @@ class _Transaction:
                 for place in places:
                     self._send_elsewhere(target, place)
 
-    def _each(self) -> Iterator[tuple[int, TransactedEntry, object]]:
-        parts = self._request.parts
-        return ((place, entry, parts[place]) for place, entry in enumerate(self._entries))
+    def _refuse(self, place: int, error: QueueError) -> None:
+        """Note what refuses an entry. Raises it if the gateway is to look again."""
+        if isinstance(error, Moved | Departing):
+            raise error
+        self.reasons[place] = error.code, error.message
 
     def _definition(self, entry: TransactedEntry) -> QueueDefinition:
         """The present definition of an entry's queue. Raises Moved if it is gone, or not known here
         yet: then the gateway looks again."""
-        queue = self._shard.definitions.queue_of_id(entry.queue_id)
-        if queue is None or queue.version < entry.version:
-            raise Moved()
+        name = entry.queue_id, entry.version
+        queue = self._known.get(name)
+        if queue is None:
+            queue = self._shard.definitions.queue_of_id(entry.queue_id)
+            if queue is None or queue.version < entry.version:
+                raise Moved()
+            self._known[name] = queue
         return queue
 
     def _part_for(self, queue: QueueDefinition, group: bytes) -> QueueDefinition:
         """The part of a queue that takes a send: one of this shard, if it may be."""
-        if not queue.parts:
-            return queue
         if shares_out(queue):
             return queue.part_for(group)
         for part in queue.all_parts():
@@ -247,14 +259,12 @@ class _Transaction:
     def _send_here(self, target: QueueDefinition, places: list[int]) -> None:
         if not self._shard.is_ready(target.queue_id):
             raise Moved()
-        contents = [self._content(place) for place in places]
-        queue = self._shard.queue(target.queue_id)
         sending = Sending(
             self._shard,
-            queue,
+            self._shard.queue(target.queue_id),
             target,
             self._stamp,
-            contents,
+            [self._content(place) for place in places],
             makes_room=False,
             sender=self._request.caller.arn,
         )
@@ -262,9 +272,9 @@ class _Transaction:
         deletes = self._deletes.get(target.queue_id)
         for lease in () if deletes is None else deletes.deleted.values():
             sending.free(lease)
-        for place, content in zip(places, contents, strict=True):
-            duplicates = sending.duplicates
-            with _Refusing(self.reasons, place):
+        for place in places:
+            content, duplicates = self._content(place), sending.duplicates
+            try:
                 _check(target, content)
                 try:
                     self._sent[place] = sending.send(content, self._entries[place].delay_s)
@@ -273,6 +283,8 @@ class _Transaction:
                     raise
                 if target.settings.own_tags and sending.duplicates == duplicates:
                     self._check_throttled(target)
+            except QueueError as error:
+                self._refuse(place, error)
 
     def _check_throttled(self, target: QueueDefinition) -> None:
         request = msgspec.structs.replace(self._request, queue=target)
@@ -280,10 +292,17 @@ class _Transaction:
 
     def _send_elsewhere(self, target: QueueDefinition, place: int) -> None:
         content = self._content(place)
-        if not self._departures.has_room_in(_OUTBOX_SHARE, len(content.data)):
+        departures = self._departures
+        if departures is None:
+            departures = self._departures = Departures(
+                self._shard, self._request.queue, self._stamp
+            )
+        if not departures.has_room_in(_OUTBOX_SHARE, len(content.data)):
             raise ServiceUnavailable()
-        with _Refusing(self.reasons, place):
+        try:
             _check(target, content)
+        except QueueError as error:
+            self._refuse(place, error)
         message = StoredMessage(
             self._stamp.message_id(),
             self._stamp.now_ms,
@@ -302,7 +321,7 @@ class _Transaction:
             content.ttl_ms,
             content.sent_at_ms,
         )
-        self._departures.add(no_lease(0, message), message, target, message, sent=sent)
+        departures.add(no_lease(0, message), message, target, message, sent=sent)
 
     def _content(self, place: int) -> Content:
         content = self._request.parts[place]
@@ -312,18 +331,21 @@ class _Transaction:
     def accepted(self, operation: TransactMessages) -> Outcome:
         """The answer of a transaction without a reason against it, and its changes."""
         shard, now_ms = self._shard, self._stamp.now_ms
-        events: list[Event] = []
+        deleted: list[Event] = []
         for queue_id, deletes in self._deletes.items():
             sending = self._sendings.get(queue_id)
-            events += deletes.events(None if sending is None else sending.book_behind())
-        sends = [event for sending in self._sendings.values() for event in sending.events()]
-        sends += self._departures.events()
+            deleted += deletes.events(None if sending is None else sending.book_behind())
+        events = [event for sending in self._sendings.values() for event in sending.events()]
+        if self._departures is not None:
+            events += self._departures.events()
+        events += deleted
         row = TransactionRow(now_ms, operation.digest, self._sent)
         forgotten_ms = _bucket_ms(now_ms) - BUCKET_MS
         has_old = shard.transactions_since_ms < forgotten_ms
-        recorded = TransactionRecorded(THE_SHARD, self._token, row, forgotten_ms if has_old else 0)
-        is_settled = not self._departures
-        return Transacted(self._sent, is_settled=is_settled), (*sends, *events, recorded)
+        events.append(
+            TransactionRecorded(THE_SHARD, self._token, row, forgotten_ms if has_old else 0)
+        )
+        return Transacted(self._sent, is_settled=self._departures is None), tuple(events)
 
 
 def _check(target: QueueDefinition, content: Content) -> None:
@@ -333,23 +355,6 @@ def _check(target: QueueDefinition, content: Content) -> None:
             f"The parts of queue {target.name} are being replaced. Until that is over, its "
             "messages cannot be deduplicated in a transaction."
         )
-
-
-class _Refusing:
-    """Notes what refuses an entry, unless the gateway is to look again."""
-
-    def __init__(self, reasons: list[tuple[str, str]], place: int) -> None:
-        self._reasons = reasons
-        self._place = place
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, QueueError) or isinstance(error, Moved | Departing):
-            return False
-        self._reasons[self._place] = error.code, error.message
-        return True
 
 
 class TransactionRecorded(Event, frozen=True):
