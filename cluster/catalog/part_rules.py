@@ -54,6 +54,7 @@ from visibility.contract.errors import (
     ServiceUnavailable,
     UnsupportedOperation,
 )
+from visibility.contract.length import parts_without_room
 from visibility.contract.levelling import keeps_whole
 from visibility.contract.model import QueueDefinition
 from visibility.contract.queue_parts import (
@@ -110,6 +111,7 @@ def add_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> Decis
     current = _current(view, queue)
     _check_standard(current)
     parts, last = _with_new(view, current, added)
+    _check_room(current, len(parts))
     entries = _with_parts(current, parts, last)
     entries[LAST_ID] = view.highest_queue_id + len(added.shards)
     return Decision(entries, current.queue_id)
@@ -137,6 +139,7 @@ def replace_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> D
         )
     before, last = _with_new(view, current, added)
     count = len(added.shards)
+    _check_room(current, count)
     new = [
         msgspec.structs.replace(
             part,
@@ -151,6 +154,12 @@ def replace_parts(view: QueueView, queue: QueueDefinition, added: NewParts) -> D
     entries = _with_parts(home, [*new, *closing], last)
     entries[LAST_ID] = view.highest_queue_id + count
     return Decision(entries, home.queue_id)
+
+
+def _check_room(current: QueueDefinition, parts: int) -> None:
+    settings = current.settings
+    if reason := parts_without_room(settings.own_tags, parts, settings.maximum_message_size):
+        raise UnsupportedOperation(f"Queue {current.name} would have too many parts: {reason}.")
 
 
 def _check_standard(current: QueueDefinition) -> None:

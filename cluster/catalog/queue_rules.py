@@ -45,7 +45,7 @@ from visibility.contract.errors import (
     ServiceUnavailable,
     UnsupportedOperation,
 )
-from visibility.contract.length import check_overflow
+from visibility.contract.length import check_overflow, parts_without_room
 from visibility.contract.levelling import keeps_whole
 from visibility.contract.limits import PURGE_INTERVAL_SECONDS, QUEUE_REUSE_SECONDS
 from visibility.contract.model import QueueDefinition
@@ -280,8 +280,11 @@ def add_tags(
     check_delay(current.attributes, changed)
     _check_late_queue(view, current, tags)
     check_overflow(current.settings, changed, current.arn)
-    if current.parts and (reason := keeps_whole(own_tags_of(changed))):
-        raise InvalidParameterValue(f"Queue {current.name} has several parts, and {reason}.")
+    if current.parts:
+        own_tags, size = own_tags_of(changed), current.settings.maximum_message_size
+        reason = keeps_whole(own_tags) or parts_without_room(own_tags, len(current.parts), size)
+        if reason:
+            raise InvalidParameterValue(f"Queue {current.name} has several parts, and {reason}.")
     return _changed(current, now_ms, tags=changed)
 
 

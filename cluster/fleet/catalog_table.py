@@ -12,8 +12,10 @@ from typing_extensions import override
 from cluster.catalog.queue_view import QueueView
 from cluster.fleet.plan_records import MadeChange
 from cluster.fleet.plan_table import RANGE_END, Applied, Cluster, Fleet, Part, PartState, Queue
+from visibility.contract.length import parts_without_room
 from visibility.contract.levelling import keeps_whole
 from visibility.contract.model import QueueDefinition
+from visibility.contract.queue_parts import PARTS_MAX
 
 
 class QueuesOfCatalog(Mapping[str, Queue]):
@@ -58,14 +60,20 @@ class QueuesOfCatalog(Mapping[str, Queue]):
             is_fifo=settings.fifo,
             can_split=_can_split(found),
             has_task=any(part.queue_id in self._purged for part in found.all_parts()),
-            stays=keeps_whole(settings.own_tags) or "",
+            stays=_stays(found),
             home=found.part_number,
         )
 
 
 def _can_split(queue: QueueDefinition) -> bool:
     by_group = queue.attributes.get("DeduplicationScope") == "messageGroup"
-    return keeps_whole(queue.settings.own_tags) is None and (by_group or not queue.settings.fifo)
+    return not _stays(queue) and (by_group or not queue.settings.fifo)
+
+
+def _stays(queue: QueueDefinition) -> str:
+    """The reason why the queue's tags keep it whole, whatever its parts would be; else empty."""
+    own_tags, size = queue.settings.own_tags, queue.settings.maximum_message_size
+    return keeps_whole(own_tags) or parts_without_room(own_tags, PARTS_MAX, size) or ""
 
 
 def _ids_on(view: QueueView, shards: Collection[int]) -> Iterator[str]:

@@ -417,6 +417,28 @@ def test_a_dead_letter_that_another_shard_refuses_comes_back_and_stays() -> None
     pair.check()
 
 
+def test_a_full_queue_of_another_shard_keeps_no_other_waiting() -> None:
+    pair = limited_pair()
+    roomy = pair.queues.define(in_shard(1, prepared.queue_named("roomy", 3)))
+    other = prepared.queue_named(
+        "busy", 4, dead_letters_to=roomy, max_receive_count=1, VisibilityTimeout="5"
+    )
+    pair.queues.define(other)
+    pair.send("a", "b", "c")
+    pair.send("x", "y", to=other)
+    for source in (pair.source, other):
+        pair.receive(source)
+    pair.pass_time(6_000)
+    for source in (pair.source, other):
+        pair.receive(source)
+
+    pair.deliver_once()
+
+    assert pair.counters(pair.letters).visible == 1
+    assert pair.counters(roomy).visible == 2
+    assert not pair.read().arrivals
+
+
 def test_a_redrive_to_another_shard_waits_for_room() -> None:
     pair = limited_pair()
     pair.send("a", "b", "c")

@@ -186,6 +186,26 @@ async def test_what_cannot_be_split_is_refused(file: CatalogFile) -> None:
         await file.catalog.add_parts(queue, NewParts([1], {queue.queue_id: 1}))
 
 
+@pytest.mark.parametrize("suffix", ["", ".fifo"], ids=["standard", "fifo"])
+@pytest.mark.parametrize(("tag", "enough"), [("max-messages", 4), ("max-bytes", 4 << 20)])
+async def test_each_part_has_room_for_a_message(
+    file: CatalogFile, tag: str, enough: int, suffix: str
+) -> None:
+    few, tags = ({f"holdfast:{tag}": str(value)} for value in (enough - 1, enough))
+    by_group = {"FifoQueue": "true", "DeduplicationScope": "messageGroup"}
+    made = await file.catalog.create_queue(owner("q" + suffix), by_group if suffix else {}, few)
+    divide = file.catalog.replace_parts if suffix else file.catalog.add_parts
+    with pytest.raises(UnsupportedOperation, match=f"too many parts: tag holdfast:{tag} "):
+        await divide(made, added(file, made, 4 if suffix else 3))
+
+    await file.catalog.tag_queue(made, tags)
+    whole = file.catalog.queue(*owner("q" + suffix))
+    assert whole is not None
+    queue = await divide(whole, added(file, whole, 4 if suffix else 3))
+    with pytest.raises(InvalidParameterValue, match=f"several parts, and tag holdfast:{tag} "):
+        await file.catalog.tag_queue(queue, few)
+
+
 async def test_a_purge_renames_all_parts_at_once(file: CatalogFile) -> None:
     queue = await split(file)
     purged = await file.catalog.purge_queue(queue)

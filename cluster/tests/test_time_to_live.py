@@ -292,6 +292,23 @@ def test_without_a_dead_letter_queue_they_wait_and_hold_up_nobody(suffix: str) -
     assert living.counts() == QueueCounters(0, 0, 0)
 
 
+@FIFO
+def test_while_the_dead_letter_queue_is_full_they_wait_and_hold_up_nobody(suffix: str) -> None:
+    tags = {"holdfast:ttl": "10", "holdfast:expired": "dead-letter"}
+    living = Living(tags, suffix, target_tags={"holdfast:max-messages": "1"})
+    living.send("a", "b")
+    living.driver.pass_time(10_000)
+    living.send("c")
+
+    assert living.received() == ["c"]
+    assert living.counts() == QueueCounters(1, 1, 0), "b waits, and is not received"
+    (lease,) = living.leases(living.dead)
+    receipt = Receipt(lease.sequence, lease.receive_count)
+    living.driver.submit(prepared.delete(living.dead, receipt))
+    living.driver.pass_time(20_000)
+    assert living.received(living.dead) == ["b"]
+
+
 def test_messages_in_flight_follow_after_their_lease() -> None:
     living = Living({"holdfast:ttl": "10", "holdfast:expired": "dead-letter"})
     living.send("a")

@@ -35,6 +35,7 @@ _TAGS = {
     "holdfast:ttl": "3600",
 }
 _BODY = "x" * 100
+_LIFE, _OF_SIZE = "life", ("priority", "scheduled")
 
 
 class _Way(NamedTuple):
@@ -136,14 +137,16 @@ def _life_is_kept(options: argparse.Namespace) -> bool:
 def main() -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("cases", nargs="*", default=[_LIFE, *_OF_SIZE])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--connections", type=int, default=16)
     parser.add_argument("--low", type=int, default=10_000_000, help="low messages of the backlog")
     options = parser.parse_args()
-    is_kept = _life_is_kept(options)
-    are_kept = size.are_kept(["priority", "scheduled"], [options.low])
-    return 0 if is_kept and are_kept else 1
+    is_kept = _LIFE not in options.cases or _life_is_kept(options)
+    of_size = [case for case in _OF_SIZE if case in options.cases]
+    is_kept &= not of_size or size.are_kept(of_size, [options.low])
+    return 0 if is_kept else 1
 
 
 if __name__ == "__main__":

@@ -83,3 +83,17 @@ def limits_of(own_tags: Mapping[str, str], parts: int) -> tuple[int, int] | None
         UNLIMITED if messages is None else int(messages) // share,
         UNLIMITED if size is None else int(size) // share,
     )
+
+
+def parts_without_room(own_tags: Mapping[str, str], parts: int, message_size: int) -> str | None:
+    """The reason why so many parts of a queue with these tags are too many: each must have room for
+    a message, and this is the largest. None if they are not."""
+    limits = limits_of(own_tags, parts)
+    if limits is None or parts <= 1:
+        return None
+    messages, size = limits
+    if not messages:
+        return f"tag {MAX_MESSAGES_TAG} is below its {parts} parts"
+    if size < message_size:
+        return f"tag {MAX_BYTES_TAG} leaves each of {parts} parts no room for a largest message"
+    return None
