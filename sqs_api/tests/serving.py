@@ -386,8 +386,14 @@ async def settled(rounds: int = 10) -> None:
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until the condition holds."""
+async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
+    """Wait until the condition holds; the service may have to be asked, which is done more
+    seldom."""
     async with asyncio.timeout(WAIT_S):
-        while not condition():  # noqa: ASYNC110  conditions of the code under test have no event
-            await asyncio.sleep(0.001)
+        while True:
+            holds, pause_s = condition(), 0.001
+            if not isinstance(holds, bool):
+                holds, pause_s = await holds, 0.02
+            if holds:
+                return
+            await asyncio.sleep(pause_s)

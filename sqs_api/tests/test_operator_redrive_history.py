@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from sqs_api.operators.redrive_history import by_day
 from sqs_api.settings.config import AuthMode
 from sqs_api.tests.operators import Operators, User, add_users, make_dead_letters
 from sqs_api.tests.served import Served, serving
-from sqs_api.tests.serving import settled
+from sqs_api.tests.serving import settled, until
 from visibility.contract.move_task import MoveTask
 
 DAY_MS = 86_400_000
@@ -100,12 +99,12 @@ async def test_an_undo_is_listed_and_not_counted(operators: Operators) -> None:
     (redrive,) = (await operators.seen("queues/dead-2/redrives"))["redrives"]
     await operators.done("queues/dead-2/redrives/undo", {"handle": redrive["handle"]})
 
-    for _ in range(100):
-        found = await all_redrives(operators)
-        if len(found["redrives"]) == 2:
-            break
-        await asyncio.sleep(0.1)  # readings of all queues serve for two seconds
+    async def are_listed() -> bool:
+        return len((await all_redrives(operators))["redrives"]) == 2
 
+    await until(are_listed)  # readings of all queues serve for two seconds
+
+    found = await all_redrives(operators)
     assert sorted(each["queue"] for each in found["redrives"]) == ["dead-2", "source-2"]
     assert [each["redrives"] for each in found["by"]] == [1]
 

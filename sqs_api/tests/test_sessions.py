@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
@@ -23,7 +22,7 @@ from sqs_api.settings.config import AuthMode
 from sqs_api.tests.commands import run
 from sqs_api.tests.operators import JSON, add_user, keys_of
 from sqs_api.tests.served import Served, page_request, serving
-from sqs_api.tests.serving import Answer
+from sqs_api.tests.serving import Answer, until
 from visibility.contract.errors import QueueError
 
 ACCOUNT = "000000000000"
@@ -342,13 +341,12 @@ async def test_the_audit_log_has_sign_ins_and_the_session_of_changes(
     (this,) = (await browser.ask("GET", "sessions")).json
     await browser.ask("POST", "queues", {"name": "made"})
     wanted = [(f"holdfast:{what}", this["session"]) for what in ("CreateQueue", "SignIn")]
-    for _ in range(1000):
+
+    async def are_written() -> bool:
         found = (await browser.ask("GET", "audit?limit=10")).json["entries"]
-        done = [(each["action"], each["details"].get("session")) for each in found[:2]]
-        if done == wanted:
-            return
-        await asyncio.sleep(0.01)  # entries are written behind the answers
-    pytest.fail(f"the log has {done}")
+        return [(each["action"], each["details"].get("session")) for each in found[:2]] == wanted
+
+    await until(are_written)  # behind the answers
 
 
 async def test_open_mode_has_no_sessions(data: Path) -> None:

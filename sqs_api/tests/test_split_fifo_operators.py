@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +11,7 @@ import pytest_asyncio
 
 from sqs_api.tests.operators import Operators
 from sqs_api.tests.served import Served, serving
+from sqs_api.tests.serving import until
 
 pytestmark = pytest.mark.slow
 GROUPS = [f"g{number}" for number in range(8)]
@@ -64,12 +64,12 @@ async def in_turn(served: Served) -> list[list[str]]:
 
 async def groups_have_gone(operators: Operators) -> None:
     """Wait until the first part has given its messages to the new ones."""
-    for _ in range(1000):
+
+    async def is_empty() -> bool:
         parts = (await operators.seen("queues/q.fifo/parts"))["parts"]
-        if not sum(each["visible"] for each in parts if each["number"] == 0):
-            return
-        await asyncio.sleep(0.01)
-    pytest.fail("the first part has messages")
+        return not sum(each["visible"] for each in parts if each["number"] == 0)
+
+    await until(is_empty)
 
 
 async def test_a_message_of_an_operator_comes_behind_those_of_its_group(served: Served) -> None:
