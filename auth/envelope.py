@@ -17,6 +17,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDFExpand
+from typing_extensions import override
 
 from auth.native import native
 
@@ -68,8 +69,8 @@ if native is not None:
     class _NativeDataKey(native.DataKey):  # type: ignore[misc]
         """A DataKey of the native module. Each secret has one object that seals, so one count."""
 
+        @override
         def open(self, sealed: bytes) -> bytes:
-            """See `DataKey.open`."""
             opened: bytes | None = self.opened(sealed)
             if opened is None:
                 raise SealBroken("sealed under another key, or changed")

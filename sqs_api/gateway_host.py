@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import msgspec
 import structlog
+from typing_extensions import override
 
 from cluster.catalog.catalog import Catalog, Spread
 from cluster.catalog.catalog_records import QueueName
@@ -76,8 +77,8 @@ class _NoStores:
 class _NoPoint(BackupPoint):
     """A gateway has nothing to copy."""
 
+    @override
     async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
-        """See `BackupPoint`."""
         raise BackupRefused("a gateway has no messages: have a host make the backup")
 
 

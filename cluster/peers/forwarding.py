@@ -18,6 +18,7 @@ from math import ceil, inf
 
 import msgspec
 import structlog
+from typing_extensions import override
 
 from cluster.clock import Clock, Entropy
 from cluster.encoded_requests import MessageUnreadable, encode_request
@@ -119,8 +120,8 @@ class PeerRouter(Router):
         transport.on_open.append(self._link_opened)
 
     @property
+    @override
     def ready(self) -> bool:
-        """See `Readiness`."""
         return self._readiness.is_ready
 
     @property
@@ -128,8 +129,8 @@ class PeerRouter(Router):
         """Requests that wait to be tried again."""
         return sum(map(len, self._held.values()))
 
+    @override
     def is_led_elsewhere(self, number: int) -> bool:
-        """See `Router`."""
         return self._leaders.leader_of(number) not in (None, self._host)
 
     # -- down --------------------------------------------------------------------------------------
@@ -226,8 +227,8 @@ class PeerRouter(Router):
         operation = msgspec.structs.replace(ticket.request.operation, wait_time_seconds=left_s)
         return msgspec.structs.replace(ticket.request, operation=operation)
 
+    @override
     async def ask_here(self, request: Request) -> Answer:
-        """See `Router`."""
         if request.queue.shard not in self.shards:
             raise ServiceUnavailable
         return await super().ask_here(request)

@@ -396,7 +396,6 @@ class DialerOnDemand(Dialer):
     @property
     @override
     def link(self) -> Link | None:
-        """See `Transport.link`."""
         self._is_used = True
         return super().link
 

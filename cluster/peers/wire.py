@@ -11,6 +11,8 @@ import asyncio
 from contextlib import suppress
 from typing import Protocol, cast
 
+from typing_extensions import override
+
 from cluster.clock import next_pulse
 from cluster.peers.frames import HEAD, BadFrame, Frame, FrameReader, Kind
 from cluster.peers.hello import HELLO_MAX, names_of
@@ -81,8 +83,8 @@ class Wire(asyncio.BufferedProtocol):
 
     # -- the transport's calls ---------------------------------------------------------------------
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
         self._transport = cast(asyncio.Transport, transport)
         self._is_connected = True
         if self.is_over:
@@ -93,12 +95,12 @@ class Wire(asyncio.BufferedProtocol):
         self._plan_beat()
         self._side.opened()
 
+    @override
     def get_buffer(self, sizehint: int) -> memoryview:
-        """See asyncio."""
         return _READ
 
+    @override
     def buffer_updated(self, nbytes: int) -> None:
-        """See asyncio."""
         self._has_read = True
         try:
             received = self._side.received
@@ -110,22 +112,22 @@ class Wire(asyncio.BufferedProtocol):
         except BadFrame:
             self.break_off(Reason.BAD_FRAME)
 
+    @override
     def pause_writing(self) -> None:
-        """See asyncio."""
         self._is_paused = True
         if self._side.answers:
             self._transport.pause_reading()
 
+    @override
     def resume_writing(self) -> None:
-        """See asyncio."""
         self._is_paused = False
         if not self.is_over:
             if self._side.answers:
                 self._transport.resume_reading()
             self._flush()
 
+    @override
     def connection_lost(self, error: Exception | None) -> None:
-        """See asyncio."""
         self.is_over = True
         for timer in (self._timer, self._closing_timer):
             if timer is not None:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 import structlog
+from typing_extensions import override
 
 from cluster.peers.incoming import ChannelService, OnMessage
 from cluster.peers.peer_outcomes import NotSent, Reason
@@ -36,16 +37,16 @@ class PeerMessages(Messages):
         self._service = ChannelService()
         transport.serve(Channel.REPLICATION, self._service)
 
+    @override
     def join(self, shard: int, on_message: OnMessage) -> None:
-        """See `Messages`."""
         self._service.on_message[shard] = on_message
 
+    @override
     def leave(self, shard: int) -> None:
-        """See `Messages`."""
         self._service.on_message.pop(shard, None)
 
+    @override
     def send(self, host: str, shard: int, body: bytes) -> NotSent | None:
-        """See `Messages`."""
         link = self._transport.link(host, Channel.REPLICATION)
         return NotSent(Reason.NOT_CONNECTED) if link is None else link.message(shard, body)
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 import msgspec
+from typing_extensions import override
 
 from cluster.parts.split_queues import SplitQueues
 from cluster.shards.router import Router
@@ -48,12 +49,12 @@ class _Router(Router):
         self.asked = Counter[int]()
         self._answers = answers
 
+    @override
     def leads(self, number: int) -> bool:
-        """See `Router`."""
         return number == 0
 
+    @override
     def submit(self, request: Request, on_answer: OnAnswer, room: Room | None = None) -> Ticket:
-        """See `Router`."""
         self.asked[request.queue.shard] += 1
         if self._answers:
             is_receive = type(request.operation).__name__ == "ReceiveMessage"

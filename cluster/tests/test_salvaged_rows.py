@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from typing_extensions import override
 
 from cluster.tests.test_verify_rows import QUEUE_ID, findings, some_rows, store_of
 from storage.checks import readable_rows
@@ -71,8 +72,8 @@ class BlockStore(MemoryStore):
                 return
             yield key, value
 
+    @override
     def get(self, key: bytes) -> bytes | None:
-        """See `Store.get`."""
         if key in self._unreadable:
             raise DamagedRecord(key, "its block cannot be read")
         return super().get(key)
@@ -85,8 +86,8 @@ class OverlappedStore(BlockStore):
         super().__init__(rows, hidden)
         self._block = unreadable
 
+    @override
     def get(self, key: bytes) -> bytes | None:
-        """See `Store.get`."""
         if key in self._block:
             raise DamagedRecord(key, "its block cannot be read")
         return self.rows.get(key)

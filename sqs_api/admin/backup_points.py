@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from typing_extensions import override
 
 from cluster.catalog.catalog import Catalog
 from cluster.clock import Entropy
@@ -52,8 +53,8 @@ class OwnPoint(BackupPoint):
     def __init__(self, quiesce: Quiesce) -> None:
         self._quiesce = quiesce
 
+    @override
     async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
-        """See `BackupPoint`."""
         async with self._quiesce():
             checkpoints = {name: store.checkpoint for name, store in stores.values()}
             await asyncio.to_thread(draft.take, checkpoints)
@@ -107,8 +108,8 @@ class ClusterPoint(BackupPoint):
         self._target = target
         return part_folder(target, self._number) if self._others() else target
 
+    @override
     async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
-        """See `BackupPoint`."""
         names = {number: name for number, (name, _) in stores.items()}
         token = f"{self._entropy.bits128():032x}"
         self._parts = [
@@ -128,12 +129,12 @@ class ClusterPoint(BackupPoint):
                     raise BackupRefused(f"{disturbed}; try again") from disturbed
                 await asyncio.sleep(_PAUSE_S)
 
+    @override
     async def finish(self) -> None:
-        """See `BackupPoint`."""
         await asyncio.gather(*[part.finish() for part in self._parts])
 
+    @override
     async def discard(self) -> None:
-        """See `BackupPoint`."""
         await asyncio.gather(*[part.discard() for part in self._parts])
 
     async def _try(self, draft: BackupDraft, names: Mapping[int, str]) -> int:

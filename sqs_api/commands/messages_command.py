@@ -8,6 +8,7 @@ from time import sleep
 from typing import Any
 
 import click
+from typing_extensions import override
 
 from sqs_api.commands.command_options import AHEAD, Lifetime, Refused
 from sqs_api.commands.operators import (
@@ -32,8 +33,8 @@ _OLD = "{} is called {}; the old name goes with the next release."
 class _State(click.Choice[str]):
     """A state; `quarantined` is the old name of `held`."""
 
+    @override
     def convert(self, value: str, param: Any, ctx: Any) -> str:
-        """See `click.Choice.convert`."""
         if value == "quarantined":
             click.echo(_OLD.format("--state quarantined", "--state held"), err=True)
             value = "held"
@@ -298,8 +299,8 @@ class _Place(click.ParamType[dict[str, int]]):
 
     name = "place"
 
+    @override
     def convert(self, value: Any, param: Any, ctx: Any) -> dict[str, int]:
-        """See `click.ParamType.convert`."""
         if isinstance(value, dict):
             return value
         due_ms, _, sequence = value.partition(":")

@@ -35,6 +35,7 @@ from typing import Any, cast
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.web_protocol import RequestPayloadError
+from typing_extensions import override
 
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.gateway import Gateway
@@ -329,8 +330,8 @@ class SqsConnection(BoundedConnection):
         unavailable = ServiceUnavailable(_NO_MEMORY)
         self._gateway.refuse_unread(LastClient(self), b"POST", b"/", headers, unavailable)
 
+    @override
     def request_ends(self) -> None:
-        """See `BoundedConnection`."""
         super().request_ends()
         self._give_memory_back()
 

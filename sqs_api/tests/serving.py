@@ -137,9 +137,15 @@ class Service:
     """A running service and its parts."""
 
     def __init__(
-        self, gateway: Gateway, shard: Shard, catalog: Catalog, counts: QueueCounts
+        self,
+        gateway: Gateway,
+        router: Router,
+        shard: Shard,
+        catalog: Catalog,
+        counts: QueueCounts,
     ) -> None:
         self.gateway = gateway
+        self.router = router
         self.shard = shard
         self.catalog = catalog
         self.counts = counts
@@ -159,7 +165,7 @@ class Service:
 
     def queue_metrics(self, queues_max: int) -> QueueMetrics:
         """The metrics of the queues, of which `queues_max` have labels of their own."""
-        samples = QueueSamples(self.catalog, self.gateway._router, self.counts)
+        samples = QueueSamples(self.catalog, self.router, self.counts)
         sent_s = self.counts.send_to_receive_s
         return QueueMetrics(self.catalog, samples, sent_s, SystemClock().wall_s, queues_max)
 
@@ -310,7 +316,7 @@ async def running(
         origins=origins,
     )
     await sealer.prepare(catalog)
-    service = Service(gateway, shard, catalog, counts)
+    service = Service(gateway, router, shard, catalog, counts)
     service.recheck_refusal = recheck_refusal
     service.metrics = Metrics(accounting, [service.queue_metrics(500)])
     service.keyring = keyring

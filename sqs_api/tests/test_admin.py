@@ -120,7 +120,7 @@ def _pages(service: Service, *, answers_anyone: bool = True) -> AdminPages:
         account=ACCOUNT,
         catalog=service.catalog,
         deletions=service.deletions,
-        router=service.gateway._router,
+        router=service.router,
     )
     api = AdminApi(
         {OperatorContext: context},

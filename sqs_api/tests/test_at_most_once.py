@@ -28,7 +28,7 @@ async def _counts(service: Service, url: str) -> tuple[str, str]:
 
 
 def _lost(service: Service) -> int:
-    return sum(service.gateway._counts.lost_to_clients.values())
+    return sum(service.counts.lost_to_clients.values())
 
 
 @pytest.mark.parametrize("port", _PORTS)

@@ -28,7 +28,7 @@ class Watched:
     def __init__(self, service: Service, queues_max: int = 10) -> None:
         self.service = service
         self.now_s = FIRST * 60.0
-        samples = QueueSamples(service.catalog, service.gateway._router, service.counts)
+        samples = QueueSamples(service.catalog, service.router, service.counts)
         self.history = History(service.catalog, samples, lambda: self.now_s, queues_max)
 
     async def minutes_pass(self, minutes: int = 1) -> None:

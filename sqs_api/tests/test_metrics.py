@@ -168,7 +168,7 @@ async def test_ages_are_those_of_the_oldest_messages(service: Service) -> None:
     assert "oldest_message_age_seconds" not in await _of_queue(service)
     await service.call("SendMessage", QueueUrl=url, MessageBody="first")
     await service.call("SendMessage", QueueUrl=url, MessageBody="second")
-    (shard,) = service.gateway._router.shards.values()
+    shard = service.shard
     state = state_of(shard).queues.get(1)
     assert state is not None
     (first, second) = [message.sent_at_ms for _, message in state.window]
@@ -189,7 +189,7 @@ async def test_ages_of_a_fifo_queue_look_at_the_groups(service: Service) -> None
     url = await service.make_queue("q.fifo", FifoQueue="true", ContentBasedDeduplication="true")
     for group in ("a", "b"):
         await service.call("SendMessage", QueueUrl=url, MessageBody=group, MessageGroupId=group)
-    (shard,) = service.gateway._router.shards.values()
+    shard = service.shard
     before = oldest(shard)
     await service.call("ReceiveMessage", QueueUrl=url)
     after = oldest(shard)
@@ -255,7 +255,7 @@ async def test_what_comes_in_less_what_goes_out_is_there(service: Service) -> No
             shown = {"QueueUrl": url, "ReceiptHandle": handles.pop(), "VisibilityTimeout": 0}
             await service.call("ChangeMessageVisibility", **shown)
 
-    (shard,) = service.gateway._router.shards.values()
+    shard = service.shard
     moved_out = 0
     for queue in service.catalog:
         state = state_of(shard).queues[queue.queue_id]

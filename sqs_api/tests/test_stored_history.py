@@ -230,7 +230,7 @@ class Run:
         self.has_space = has_space
         self.store = MinuteStore(file, 64 * MIB)
         self.recorder = Recorder(self.store, lambda: self.has_space)
-        samples = QueueSamples(service.catalog, service.gateway._router, service.counts)
+        samples = QueueSamples(service.catalog, service.router, service.counts)
         self.history = History(service.catalog, samples, lambda: self.now_s, 10, self.recorder)
         self.charts = Charts(self.history, self.recorder, EveryHost())
 

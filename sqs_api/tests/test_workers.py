@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from typing_extensions import override
 
 from cluster.coordination.coordination import (
     Change,
@@ -216,13 +217,13 @@ class _Heard(asyncio.Protocol):
         self.peer: object = None
         self.data = b""
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
         self.transport = transport  # type: ignore[assignment]
         self.peer = transport.get_extra_info("peercert")["subjectAltName"]
 
+    @override
     def data_received(self, data: bytes) -> None:
-        """See asyncio."""
         self.data += data
 
 

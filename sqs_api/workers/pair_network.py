@@ -17,6 +17,8 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, NamedTuple, cast
 
+from typing_extensions import override
+
 from cluster.peers.peer_settings import Address
 
 _MESSAGE_MAX = 64
@@ -71,8 +73,8 @@ class _Connecting(asyncio.Protocol):
         self._protocol = protocol
         self._peer = peer
 
+    @override
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """See asyncio."""
         stream = cast(asyncio.Transport, transport)
         stream.set_protocol(self._protocol)
         named = _PairTransport(stream, self._peer)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from typing_extensions import override
 
 from cluster.clock import Entropy
 from cluster.copies.backup import BackupDraft, CopiedStore
@@ -105,8 +106,8 @@ class WorkersPoint(BackupPoint):
 
         return StoreElsewhere(ask, shard)
 
+    @override
     async def copy(self, draft: BackupDraft, stores: Mapping[int, tuple[str, CopiedStore]]) -> int:
-        """See `BackupPoint`."""
         token = f"{self._entropy.bits128():032x}"
         try:
             await self._all("hold", token)

@@ -13,6 +13,8 @@ from functools import partial
 from heapq import merge
 from itertools import islice
 
+from typing_extensions import override
+
 from visibility.contract.stored_message import Lease, StoredMessage
 from visibility.rows.row_values import GroupRow
 from visibility.rules.groups import GroupBook
@@ -31,8 +33,8 @@ QUIET_GROUPS_MAX = 64
 class Fair(Standard):
     """See `Standard`, which it is while no group is noisy."""
 
+    @override
     def candidates(self, shard: ShardState, queue: QueueState, now_ms: int) -> Candidates:
-        """See `Standard`."""
         if is_unfair(queue, now_ms):
             return _quiet_first(shard, queue)
         return super().candidates(shard, queue, now_ms)

@@ -13,6 +13,7 @@ from functools import partial
 from itertools import takewhile
 
 import msgspec
+from typing_extensions import override
 
 from visibility.content.id_digests import attempt_digest
 from visibility.contract.model import QueueSettings
@@ -87,10 +88,10 @@ class Fifo(Order):
             if group not in waits and not book.row(group).delayed:
                 yield sequence, message, None
 
+    @override
     def book(
         self, shard: ShardState, queue: QueueState, blocked: Collection[bytes] | None = None
     ) -> GroupBook:
-        """See `Order`."""
         return FifoBook(shard, queue, blocked)
 
     def due_ms(
@@ -111,21 +112,21 @@ class Fifo(Order):
         """See `Order`: each one waits in its group after its lease."""
         return True
 
+    @override
     def history_of(
         self, rows: Rows, queue: QueueState, sequence: int, message: StoredMessage | Lease
     ) -> Lease | None:
-        """See `Order`."""
         line = rows.group_line(queue.queue_id, message.group, sequence, 1)
         return line[0][1] if line and line[0][0] == sequence else None
 
+    @override
     def ended(self, queue: QueueState, leases: list[Lease], now_ms: int) -> Event:
-        """See `Order`."""
         return LeasesEnded(queue.queue_id, now_ms, leases)
 
+    @override
     def attempt(
         self, queue: QueueState, operation: ReceiveMessage, leases: list[Lease], now_ms: int
     ) -> tuple[Event, ...]:
-        """See `Order`."""
         attempt = operation.receive_request_attempt_id
         if not attempt:
             return ()

@@ -206,8 +206,8 @@ class FifoBook(GroupBook):
             return 0
         return sequence
 
+    @override
     def arrive_held(self, group: bytes) -> None:
-        """See `GroupBook`."""
         if self._is_locked(group) or self.row(group).count:
             return
         if must_ask(self._shard, self._queue, group):
@@ -236,8 +236,8 @@ class FifoBook(GroupBook):
         for group in groups:
             self.settle(group, (), [])
 
+    @override
     def leave(self, group: bytes, sequence: int) -> None:
-        """See `GroupBook`."""
         super().leave(group, sequence)
         self._left.setdefault(group, set()).add(sequence)
 
@@ -248,12 +248,12 @@ class FifoBook(GroupBook):
             self._departed = {}
         self._departed.setdefault(group, set()).add(sequence)
 
+    @override
     def departed(self, group: bytes) -> set[int] | frozenset[int]:
-        """See `GroupBook`."""
         return _NOBODY if self._departed is None else self._departed.get(group, _NOBODY)
 
+    @override
     def leave_all(self, leases: list[Lease]) -> None:
-        """See `GroupBook`."""
         super().leave_all(leases)
         self.settle_all(leases, ())
 
@@ -268,8 +268,8 @@ class FifoBook(GroupBook):
         first = max(row.first, sequences[-1] + 1)
         self._rows[group] = GroupRow(row.count - len(sequences), first, 0, row.delayed)
 
+    @override
     def settle(self, group: bytes, gone: Iterable[int], back: list[int]) -> None:
-        """See `GroupBook`."""
         row = self.row(group)
         count = row.count + len(back)
         first = min([*back, row.first] if row.count else back, default=row.first)
@@ -286,8 +286,8 @@ class FifoBook(GroupBook):
         order = (row.order or self.allocate()) if listed else 0
         self._rows[group] = GroupRow(count, first, order, row.delayed)
 
+    @override
     def settle_all(self, gone: Iterable[Lease], back: Iterable[Lease]) -> None:
-        """See `GroupBook`."""
         groups: dict[bytes, tuple[list[int], list[int]]] = {}
         for side, leases in enumerate((gone, back)):
             for lease in leases:

@@ -50,7 +50,6 @@ class ByPriority(Fair):
 
     @override
     def choose(self, taking: Taking) -> tuple[Event, ...]:
-        """See `Standard`."""
         queue = taking.queue
         if queue.has_bad_levels:
             return super().choose(taking)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from itertools import islice
 
+from typing_extensions import override
+
 from visibility.contract.errors import OverLimit
 from visibility.contract.limits import IN_FLIGHT_MAX
 from visibility.contract.model import QueueSettings
@@ -66,8 +68,8 @@ class Standard(Order):
         for group, sequence in left:
             taking.book.leave(group, sequence)
 
+    @override
     def in_line(self, shard: ShardState, queue: QueueState) -> Candidates:
-        """See `Order`."""
         if queue.is_by_level:
             window.read_by_level(shard, queue, is_by_level=False)
         return Standard.candidates(self, shard, queue, 0)
@@ -95,21 +97,21 @@ class Standard(Order):
             yield queue.window[position][0], queue.window[position][1], None
             position += 1
 
+    @override
     def book(
         self, shard: ShardState, queue: QueueState, blocked: Collection[bytes] | None = None
     ) -> GroupBook:
-        """See `Order`."""
         return GroupBook(shard, queue, blocked)
 
+    @override
     def due_ms(
         self, queue: QueueState, settings: QueueSettings, delay_s: int | None, now_ms: int
     ) -> int | None:
-        """See `Order`."""
         delay_ms = settings.delay_ms if delay_s is None else delay_s * 1000
         return now_ms + delay_ms if delay_ms else None
 
+    @override
     def delay_ends_ms(self, due_ms: int, message: StoredMessage, settings: QueueSettings) -> int:
-        """See `Order`."""
         return due_ms
 
     def dead_letter_clock_ms(self, message: StoredMessage, now_ms: int) -> int:
@@ -120,14 +122,14 @@ class Standard(Order):
         """See `Order`: one that went to the back has an alias."""
         return queue.aliases > 0
 
+    @override
     def history_of(
         self, rows: Rows, queue: QueueState, sequence: int, message: StoredMessage | Lease
     ) -> Lease | None:
-        """See `Order`."""
         return None
 
+    @override
     def ended(self, queue: QueueState, leases: list[Lease], now_ms: int) -> Event:
-        """See `Order`."""
         return VisibilityChanged(queue.queue_id, now_ms, leases)
 
 
