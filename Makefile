@@ -27,7 +27,7 @@
 ##   make damage ROUNDS=300          flip bits and cut files of closed and killed folders, then start on it (minutes)
 ##   make disk-faults ROUNDS=30      all commands on full disks, full and failing ones under load; needs root and libfiu
 ##   make cluster-faults ROUNDS=50   a cluster under boto3 load: kills, stops, restarts, partitions; the latter need root;
-##                                   ARGS=--fleet: two clusters and a gateway, a queue split and shrunk meanwhile
+##                                   ARGS=--fleet: two clusters and a gateway, queues split and shrunk, a cluster emptied
 ##   make soak MINUTES=20            mixed traffic with faults: memory, descriptors, latency stay flat
 ##   make wire-fuzz COUNT=1000000    fuzzed requests against a real service, beside a bystander (minutes)
 ##   make simulate SEEDS=2000        the worker on simulated time and disks, with crashes; SEED=123 replays one;

@@ -166,7 +166,7 @@ async def open_shards(
     opened.push_async_callback(deliveries.stop)
     unlocking = Unlocking(router, catalog, entropy)
     opened.callback(unlocking.stop)
-    shared_tasks = SharedTasks(router, catalog, entropy)
+    shared_tasks = SharedTasks(router, catalog, entropy, catalog.removed_at_ms)
     opened.callback(shared_tasks.stop)
     for shard in all_shards:
         await shard.start(catalog.highest_queue_id)

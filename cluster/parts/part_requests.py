@@ -238,3 +238,8 @@ def sum_of(counters: Iterable[QueueCounters]) -> QueueCounters:
         sum(part.in_flight for part in each),
         sum(part.delayed for part in each),
     )
+
+
+def parts_with_tasks(queue: QueueDefinition) -> list[QueueDefinition]:
+    """Of a whole queue or any of its parts: the home, and the parts that may have been it."""
+    return [part for part in queue.all_parts() if part.is_home or not part.part.is_open]

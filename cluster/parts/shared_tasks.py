@@ -3,18 +3,24 @@
 The host that leads the home of such a task looks at it twice a second: it tells the home what the
 other parts have done, and the parts what the home orders (`visibility/rules/shared_moves.py`). It
 remembers nothing that matters: after a failover the next leader's looks go on.
+
+A home on a shard that is lost gives no more orders. Whoever leads a part that has a share then
+asks the parts that may have been the home, and ends the share if none of them knows its task.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Container, Coroutine
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
+import msgspec
 import structlog
 
 from auth.caller import Caller
 from cluster.clock import Entropy
+from cluster.parts.part_requests import parts_with_tasks
 from cluster.shards.queue_watch import PRINCIPAL
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
@@ -22,12 +28,16 @@ from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import MoveTasks
+from visibility.rules.move_tasks import ReadMoveTasks
 from visibility.rules.shared_moves import AdvanceMoveTask, WorkOnMoveTask
 
 LOOK_S = 0.5
 """Interval of the looks."""
 _ROUNDS_MAX = 4
 """Rounds of one look, while parts begin or end."""
+
+
+Looking = Callable[[], Coroutine[Any, Any, None]]
 
 
 class View(Protocol):
@@ -40,23 +50,35 @@ class View(Protocol):
 class SharedTasks:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, router: Router, view: View, entropy: Entropy) -> None:
+    def __init__(
+        self, router: Router, view: View, entropy: Entropy, lost: Container[int] = ()
+    ) -> None:
+        """`lost` are shards that will never answer again."""
+        self._lost = lost
         self._router = router
         self._view = view
         self._entropy = entropy
         self._looking: dict[int, asyncio.Task[None]] = {}
-        """The looks under way, by the id of the home."""
+        """The looks under way, by the id of the home, or of the part with a share."""
         self._is_stopping = False
         self._log = structlog.get_logger("parts")
 
     async def look(self) -> None:
-        """Begin a look at each shared task of this host's homes."""
+        """Begin a look at each shared task of this host's homes, and at each share whose home may
+        be lost."""
         for shard in self._router.shards.values():
-            for queue_id in shard.sharing() if shard.ready and not self._is_stopping else ():
-                if queue_id not in self._looking:
-                    task = asyncio.get_running_loop().create_task(self._run(queue_id))
-                    self._looking[queue_id] = task
-                    task.add_done_callback(partial(self._ended, queue_id))
+            for queue_id, task in shard.sharing().items() if shard.ready else ():
+                if self._is_stopping or queue_id in self._looking:
+                    continue
+                if task.shares:
+                    self._begin(queue_id, partial(self._advance, queue_id))
+                elif self._may_be_alone(queue_id):
+                    self._begin(queue_id, partial(self._end_alone, queue_id, task))
+
+    def _begin(self, queue_id: int, looking: Looking) -> None:
+        task = asyncio.get_running_loop().create_task(self._run(queue_id, looking))
+        self._looking[queue_id] = task
+        task.add_done_callback(partial(self._ended, queue_id))
 
     def stop(self) -> None:
         """Look no more; tasks go on after the next start."""
@@ -67,9 +89,9 @@ class SharedTasks:
     def _ended(self, queue_id: int, task: asyncio.Task[None]) -> None:
         del self._looking[queue_id]
 
-    async def _run(self, queue_id: int) -> None:
+    async def _run(self, queue_id: int, looking: Looking) -> None:
         try:
-            await self._advance(queue_id)
+            await looking()
         except QueueError as error:
             self._log.info("move_task_waits", queue_id=queue_id, reason=error.code)
         except Exception:  # a bug, which must not end the looks
@@ -103,6 +125,25 @@ class SharedTasks:
             return None
         assert isinstance(answer, MoveTasks)
         return answer.tasks[0] if answer.tasks else None
+
+    def _may_be_alone(self, queue_id: int) -> bool:
+        """True if a part of this part's queue was lost."""
+        part = self._view.queue_of_id(queue_id)
+        return part is not None and any(each.shard in self._lost for each in part.gone)
+
+    async def _end_alone(self, queue_id: int, task: MoveTask) -> None:
+        """End a share of a task that no part knows any more. Raises QueueError."""
+        part = self._view.queue_of_id(queue_id)
+        if part is None:
+            return
+        asked = (self._request(each, ReadMoveTasks()) for each in parts_with_tasks(part))
+        for answer in await asyncio.gather(*map(self._router.ask, asked)):
+            assert isinstance(answer, MoveTasks)
+            if any(each.task_id == task.task_id and each.is_active for each in answer.tasks):
+                return
+        over = msgspec.structs.replace(task, status="CANCELLING", order=task.order + 1)
+        await self._router.ask_here(self._request(part, WorkOnMoveTask(over)))
+        self._log.warning("move_task_alone", queue=part.name, part=part.part_number)
 
     def _request(self, part: QueueDefinition, operation: Operation) -> Request:
         caller = Caller(part.account, part.region, PRINCIPAL)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from cluster.catalog.catalog_records import name_of
-from cluster.parts.part_requests import View, to_part
+from cluster.parts.part_requests import View, parts_with_tasks, to_part
 from cluster.shards.router import Router
 from visibility.contract.errors import (
     Moved,
@@ -22,7 +22,7 @@ from visibility.contract.errors import (
     ServiceUnavailable,
 )
 from visibility.contract.limits import MOVE_TASK_RESULTS
-from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.model import Request
 from visibility.contract.operations import (
     CancelMessageMoveTask,
     ListMessageMoveTasks,
@@ -59,7 +59,10 @@ class SplitMoves:
         if isinstance(operation, _NAMED):
             return await self._ask_the_one(request, age_ms)
         answers = await asyncio.gather(
-            *(self._router.ask(to_part(request, part), age_ms) for part in _with_tasks(request))
+            *(
+                self._router.ask(to_part(request, part), age_ms)
+                for part in parts_with_tasks(request.queue)
+            )
         )
         return _merged(request, answers)
 
@@ -77,7 +80,7 @@ class SplitMoves:
     async def _check_former_homes(self, request: Request) -> None:
         """Raises InvalidParameterValue if a task of the queue runs at a former home."""
         operation = ListMessageMoveTasks(request.queue.arn)
-        for part in _with_tasks(request)[1:]:
+        for part in parts_with_tasks(request.queue)[1:]:
             answer = await self._router.ask(to_part(request, part, operation))
             assert isinstance(answer, ListMessageMoveTasksResult)
             if any(each.status in ("RUNNING", "CANCELLING") for each in answer.results or ()):
@@ -96,18 +99,12 @@ class SplitMoves:
     async def _ask_the_one(self, request: Request, age_ms: int) -> Answer:
         """Ask the part that has the named task. Raises ResourceNotFound if none has."""
         refusal = ResourceNotFound("Task does not exist.")
-        for part in _with_tasks(request):
+        for part in parts_with_tasks(request.queue):
             try:
                 return await self._router.ask(to_part(request, part), age_ms)
             except ResourceNotFound as absent:
                 refusal = absent
         raise refusal
-
-
-def _with_tasks(request: Request) -> list[QueueDefinition]:
-    """The home, and the parts that may have been it."""
-    queue = request.queue
-    return [part for part in queue.all_parts() if part.is_home or not part.part.is_open]
 
 
 def _merged(request: Request, answers: Sequence[Answer]) -> Answer:

@@ -39,6 +39,7 @@ from storage.rows.answer_rows import StoredAnswers
 from storage.rows.stored_rows import StoredRows
 from visibility.contract.errors import ServiceUnavailable
 from visibility.contract.model import QueueCounters, Request
+from visibility.contract.move_task import MoveTask
 from visibility.rows.row_changes import Ops
 from visibility.rules.decided import Damage, DamageMet
 from visibility.state.shard_state import ShardState
@@ -239,13 +240,13 @@ class Shard:
         state = self._state
         return [each for each in state.locking if each in state.queues]
 
-    def sharing(self) -> list[int]:
-        """Ids of the queues with a move task of which other parts do shares."""
+    def sharing(self) -> dict[int, MoveTask]:
+        """The move tasks of which several parts do shares, by the id of their queue or part."""
         state = self._state
         tasks = {
             each: state.queues[each].active_task for each in state.sharing.keys() & state.queues
         }
-        return [each for each, task in tasks.items() if task is not None and task.shares]
+        return {each: task for each, task in tasks.items() if task is not None and task.is_shared}
 
     def counters(self) -> dict[int, QueueCounters]:
         """Counters by id of the queues that hold or held messages."""

@@ -7,9 +7,10 @@ boto3 has its default retries: a call that fails in spite of them is a broken pr
 message that is lost, comes back or is out of order. Shows for each fault the longest time without
 an acknowledged send.
 
-With `--fleet` there are two clusters and a gateway. One queue is split and shrunk all the time,
-half of the callers speak the query protocol, and one cluster stops as a whole: only calls on its
-queues may fail. With `--workers N` each host has several workers, one of which is killed at times.
+With `--fleet` there are two clusters and a gateway. A standard and a FIFO queue are split and
+shrunk all the time, a cluster is emptied, the host that plans is killed, half of the callers speak
+the query protocol, and one cluster stops as a whole: only calls on its queues may fail. With
+`--workers N` each host has several workers, one of which is killed at times.
 """
 
 from __future__ import annotations
@@ -41,7 +42,16 @@ from compat_tests.faults.damage import damage
 from compat_tests.faults.disk_faults import take_all_space
 from compat_tests.faults.drain import drain
 from compat_tests.faults.evidence import keep_folders, write_evidence
-from compat_tests.faults.fleet_faults import RESIZED, Resizing, consumers, stop_cluster
+from compat_tests.faults.fleet_faults import (
+    RESIZED,
+    Emptying,
+    Hosts,
+    Resizing,
+    Work,
+    consumers,
+    planner_of,
+    stop_cluster,
+)
 from compat_tests.faults.gaps import Moment, table, told_of
 from compat_tests.faults.history import History
 from compat_tests.faults.judge import judge
@@ -86,6 +96,8 @@ class Run(NamedTuple):
     """A folder for the traces of a broken promise."""
     endpoint: Endpoint
     history: History
+    emptying: Emptying | None = None
+    """A cluster of a fleet is emptied."""
 
 
 Strike = Callable[[Run], str]
@@ -127,7 +139,17 @@ def kill_all(run: Run) -> str:
 
 def stop_one_cluster(run: Run) -> str:
     """Stop all hosts of one cluster of a fleet; its queues are away, others are not."""
-    return stop_cluster(run.parts, run.endpoint, run.history, run.stop_s)
+    moving = {*RESIZED.values()} | (set() if run.emptying is None else run.emptying.moving)
+    return stop_cluster(_hosts_of(run), run.history, run.stop_s, moving)
+
+
+def _hosts_of(run: Run) -> Hosts:
+    return Hosts(run.endpoint, run.parts)
+
+
+def kill_planner(run: Run) -> str:
+    """Kill the host that plans: another one takes its key."""
+    return _kill(run, [planner_of(_hosts_of(run))])
 
 
 def lose_power(run: Run) -> str:
@@ -264,7 +286,7 @@ CUTS: dict[str, Strike] = {
 }
 DISK_FAULTS = ("power", "full")
 """They need a disk for each host, beside which there are no partitions."""
-FLEET_FAULTS: dict[str, Strike] = {"cluster": stop_one_cluster}
+FLEET_FAULTS: dict[str, Strike] = {"cluster": stop_one_cluster, "manager": kill_planner}
 WORKER_FAULTS = ("worker",)
 """They need hosts with several workers."""
 OUTAGES = ("all", "power")
@@ -278,23 +300,27 @@ def strike_and_judge(
     run: Run, faults: Iterable[str], *, seed: int, kinds: tuple[str, ...] = KINDS
 ) -> Result:
     """Apply the traffic and the faults to a running cluster, and judge."""
-    traffic = Traffic(run.endpoint, seed)
+    traffic = Traffic(run.endpoint, seed, has_parts=run.parts.is_fleet)
     run = run._replace(history=traffic.history)
-    is_resized = run.parts.is_fleet and "standard" in kinds
-    resizing = Resizing(run.endpoint, traffic.draw()) if is_resized else None
-    moments = asyncio.run(_apply(run, traffic, list(faults), kinds, resizing))
+    works: list[Work] = []
+    if run.parts.is_fleet:
+        resized = [kind for kind in RESIZED if kind in kinds]
+        works += [Resizing(_hosts_of(run), traffic.draw(), kind) for kind in resized]
+        run = run._replace(emptying=Emptying(_hosts_of(run), traffic.history))
+    if run.emptying is not None:
+        works.append(run.emptying)
+    moments = asyncio.run(_apply(run, traffic, list(faults), kinds, works))
     verdict = judge(traffic.history)
     lines = [f"{len(moments)} faults; {told(traffic.history, verdict)}"]
-    if resizing is not None:
-        spoken = run.endpoint.protocols
-        lines.append(
-            f"{resizing.changes} splits and shrinks of {RESIZED}, by {' and '.join(spoken)}"
-        )
+    lines += [work.told() for work in works]
+    if works:
+        lines.append(f"by {' and '.join(run.endpoint.protocols)}")
     lines += table(traffic.history, moments)
     if verdict.broken() and run.evidence is not None:
         names = verdict.missing + [each.name for each in verdict.violations]
         write_evidence(run.evidence, traffic.history, names, verdict.broken())
-    return Result("\n".join(lines), verdict.broken())
+    refused = [line for work in works for line in work.refused]
+    return Result("\n".join(lines), [*verdict.broken(), *refused])
 
 
 def _leaders(run: Run) -> str:
@@ -307,7 +333,7 @@ async def _apply(
     traffic: Traffic,
     faults: list[str],
     kinds: tuple[str, ...],
-    resizing: Resizing | None,
+    works: list[Work],
 ) -> list[Moment]:
     moments: list[Moment] = []
     errors = traffic.history.faults
@@ -326,25 +352,23 @@ async def _apply(
                 del errors[noted:]
 
     await traffic.make_queues(kinds)
-    more = [] if resizing is None else consumers(traffic)
-    async with _resized(resizing):
+    more = consumers(traffic, kinds) if works else []
+    async with _worked(works):
         await traffic.run(strike(), [*lanes(traffic, kinds), *more])
     await drain(traffic.endpoint, traffic.history)
     return moments
 
 
 @asynccontextmanager
-async def _resized(resizing: Resizing | None) -> AsyncIterator[None]:
-    """Splits and shrinks meanwhile."""
-    if resizing is None:
-        yield
-        return
-    running = asyncio.create_task(asyncio.to_thread(resizing.run))
+async def _worked(works: list[Work]) -> AsyncIterator[None]:
+    """Changes of the fleet meanwhile."""
+    running = [asyncio.create_task(asyncio.to_thread(work.run)) for work in works]
     try:
         yield
     finally:
-        resizing.is_ending = True
-        await running
+        for work in works:
+            work.is_ending = True
+        await asyncio.gather(*running)
 
 
 # -- command line ----------------------------------------------------------------------------------

@@ -1,12 +1,18 @@
-"""Faults that only a fleet can meet: one of its clusters stops as a whole, and a queue is split and
-shrunk all the time."""
+"""Faults that only a fleet can meet: one of its clusters stops as a whole, the host that plans is
+killed, queues are split and shrunk all the time, and a cluster is emptied meanwhile."""
 
 from __future__ import annotations
 
 import random
 import signal
 import time
+from collections.abc import Callable, Iterable
 from http import HTTPStatus
+from itertools import cycle
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from typing_extensions import override
 
 from compat_tests.benchmarks.wire import Endpoint
 from compat_tests.cluster_process import HOSTS, SECOND, ClusterFolder
@@ -15,101 +21,247 @@ from compat_tests.faults.lanes import consume
 from compat_tests.faults.traffic import Lane, Traffic
 from compat_tests.pages import ask
 
-RESIZED = "plain"
-"""The queue that is split and shrunk."""
+RESIZED = {"standard": "plain", "fifo": "order.fifo"}
+"""The queue of each kind that is split and shrunk."""
 _CLUSTERS = (HOSTS, SECOND)
-_TRIES = 60
+_PATIENCE_S = 180.0
 _REST_S = 1.0
 _HALF_ROUND_S = (1.0, 4.0)
-_PARTS_MAX = 14
+_PARTS_MAX = 15
 """With those that drain, which takes the ten minutes of late retries at least. A queue has at most
-16, and a split adds one or two."""
-_CONSUMERS = 6
+16, of which one is for a move."""
+_PLANNED_S = 60.0
+"""The manager moves what it may in this time. It leaves alone a queue that changed within ten
+minutes, as those that are split and shrunk all the time: an operator moves these."""
+_EMPTIED_S = 900.0
+_CONSUMERS = {"standard": 6, "fifo": 2}
 """So that a part that drains is empty soon: three consumers are slower than the senders."""
 
 
 class FleetRefused(Exception):
-    """A split or shrink failed in every attempt; the text is its last answer."""
+    """A change of the fleet failed in every attempt; the text is its last answer."""
 
 
-def shards_of(endpoint: Endpoint, queue: str) -> set[int]:
-    """The shards that keep messages of a queue. Raises FleetRefused."""
-    return {part["shard"] for part in _asked(endpoint, queue)}
+class Shown(NamedTuple):
+    """A part of a queue."""
+
+    number: int
+    shard: int
+    is_open: bool
 
 
-def stop_cluster(
-    parts: ClusterFolder,
-    endpoint: Endpoint,
-    history: History,
-    seconds: float,
-) -> str:
+class Hosts:
+    """The hosts of a fleet as an operator asks them: gateways do not know its clusters, nor may
+    they look at parts."""
+
+    def __init__(self, endpoint: Endpoint, folder: ClusterFolder) -> None:
+        assert endpoint.credentials is not None
+        self.endpoint = endpoint
+        self.folder = folder
+        self._credentials = endpoint.credentials
+        self._in_turn = cycle((*HOSTS, *SECOND))
+
+    def ask(self, page: str, content: object = None) -> tuple[int, Any]:
+        """Status and answer of the next host; 0 and an error if it does not answer."""
+        try:
+            url = self.folder.cluster().hosts[next(self._in_turn)]
+            return ask(url, self._credentials, page, content)
+        except OSError as error:
+            return 0, str(error)
+
+    def insist(
+        self, page: str, content: object = None, is_known: Callable[[Any], object] = bool
+    ) -> Any:
+        """The first answer that tells it. The next host is asked while a fault is at work, or
+        while a change waits for a part that drains. Raises FleetRefused."""
+        end = time.monotonic() + _PATIENCE_S
+        while True:
+            status, said = self.ask(page, content)
+            if status == HTTPStatus.OK and is_known(said):
+                return said
+            if time.monotonic() > end:
+                raise FleetRefused(f"{page}: {status} {said}")
+            time.sleep(_REST_S)
+
+    def parts_of(self, queue: str) -> list[Shown]:
+        """The parts of a queue, those that drain among them. Raises FleetRefused."""
+        return [
+            Shown(part["number"], part["shard"], part["state"] == "open")
+            for part in self.insist(_page(queue))["parts"]
+        ]
+
+
+def _page(queue: str, change: str = "") -> str:
+    return f"api/queues/{queue}/parts{change and '/'}{change}"
+
+
+def lasting(history: History) -> list[str]:
+    """The queues that exist for the whole run."""
+    return [name for name in history.queues if not name.startswith("passing-")]
+
+
+def shards_of_cluster(number: int) -> set[int]:
+    """The shards of the first or second cluster, which have three each."""
+    return set(range(3 * number - 3, 3 * number))
+
+
+def planner_of(hosts: Hosts) -> str:
+    """The host that plans. Raises FleetRefused."""
+    said = hosts.insist("api/fleet/plan", is_known=itemgetter("holder"))
+    return str(said["holder"])
+
+
+def stop_cluster(hosts: Hosts, history: History, seconds: float, moving: set[str]) -> str:
     """Stop all hosts of one cluster at once, longer than their leases, then let them go on.
     The next call stops the other cluster.
 
-    Meanwhile calls on its queues may fail, and on no others. Raises FleetRefused.
+    Meanwhile calls on its queues may fail, and on those of which parts come and go, `moving`; on no
+    others. Raises FleetRefused.
     """
     number = len(history.outages) % len(_CLUSTERS)
-    shards = set(range(3 * number, 3 * number + 3))
-    lasting = [name for name in history.queues if not name.startswith("passing-")]
-    touched = {name for name in lasting if shards & shards_of(endpoint, name)}
-    outage = Outage(frozenset({*touched, RESIZED}), time.monotonic())
+    shards = shards_of_cluster(number + 1)
+    touched = {
+        name for name in lasting(history) if shards & {part.shard for part in hosts.parts_of(name)}
+    }
+    outage = Outage(frozenset(touched | moving), time.monotonic())
     history.outages.append(outage)
     for host in _CLUSTERS[number]:
-        parts.signal(host, signal.SIGSTOP)
+        hosts.folder.signal(host, signal.SIGSTOP)
     try:
         time.sleep(seconds)
     finally:
         for host in _CLUSTERS[number]:
-            parts.signal(host, signal.SIGCONT)
-    parts.wait_until_all_are_ready()
+            hosts.folder.signal(host, signal.SIGCONT)
+    hosts.folder.wait_until_all_are_ready()
     outage.ended = time.monotonic()
     return f"{' '.join(_CLUSTERS[number])}, with {' '.join(sorted(touched)) or 'no queue'}"
 
 
-class Resizing:
-    """Splits and shrinks one queue, again and again. Runs in a thread of its own."""
+class Work:
+    """Changes of a fleet that go on beside its faults. Runs in a thread of its own."""
 
-    def __init__(self, endpoint: Endpoint, chance: random.Random) -> None:
-        self._endpoint = endpoint
-        self._chance = chance
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
         self.is_ending = False
+        self.refused: list[str] = []
+        """What ended it early."""
+
+    def run(self) -> None:
+        """Until `is_ending`, or until something is refused for good."""
+        try:
+            self._run()
+        except FleetRefused as refusal:
+            self.refused.append(f"refused: {refusal}")
+
+    def _run(self) -> None:
+        """Raises FleetRefused."""
+        raise NotImplementedError
+
+    def told(self) -> str:
+        """What was done, in one line."""
+        raise NotImplementedError
+
+
+class Resizing(Work):
+    """Splits and shrinks one queue, again and again; it is shrunk in the end."""
+
+    def __init__(self, hosts: Hosts, chance: random.Random, kind: str) -> None:
+        super().__init__(hosts)
+        self._chance = chance
+        self._queue = RESIZED[kind]
+        self._is_fifo = kind == "fifo"
         self.changes = 0
         """Splits and shrinks that were done."""
 
-    def run(self) -> None:
-        """Until `is_ending`; the queue is shrunk then. Raises FleetRefused."""
+    @override
+    def _run(self) -> None:
         while not self.is_ending:
-            if len(_asked(self._endpoint, RESIZED)) > _PARTS_MAX:
+            if len(self._hosts.parts_of(self._queue)) > _PARTS_MAX - self._more:
                 time.sleep(_REST_S)
                 continue
-            wanted = self._chance.randrange(2, 4)
+            wanted = 2 if self._is_fifo else self._chance.randrange(2, 4)
             for change, parts in (("split", wanted), ("shrink", 1)):
-                _asked(self._endpoint, RESIZED, change, parts)
+                self._hosts.insist(_page(self._queue, change), {"parts": parts})
                 self.changes += 1
                 time.sleep(self._chance.uniform(*_HALF_ROUND_S))
 
+    @property
+    def _more(self) -> int:
+        """Parts that one round adds at most: all those of a FIFO queue are replaced."""
+        return 3 if self._is_fifo else 2
 
-def consumers(traffic: Traffic) -> list[Lane]:
-    """More consumers of the queue."""
-    return [consume(traffic, RESIZED) for _ in range(_CONSUMERS)]
+    @override
+    def told(self) -> str:
+        return f"{self.changes} splits and shrinks of {self._queue}"
 
 
-def _asked(
-    endpoint: Endpoint, queue: str, change: str = "", parts: int | None = None
-) -> list[dict[str, int]]:
-    """The parts of a queue, after a split or shrink if one is named. The endpoint is asked again
-    while a fault is at work, or while a split waits for a part that drains. Raises FleetRefused."""
-    assert endpoint.credentials is not None
-    page = f"api/queues/{queue}/parts{change and '/'}{change}"
-    content = None if parts is None else {"parts": parts}
-    for _ in range(_TRIES):
-        try:
-            status, said = ask(endpoint.url, endpoint.credentials, page, content)
-        except OSError as error:
-            status, said = 0, str(error)
-        if status == HTTPStatus.OK:
-            found: list[dict[str, int]] = said["parts"]
-            return found
-        time.sleep(_REST_S)
-    shown = ask(endpoint.url, endpoint.credentials, f"api/queues/{queue}/parts")
-    raise FleetRefused(f"{page}: {status} {said}; {shown}")
+class Emptying(Work):
+    """Empties the second cluster: the manager moves what it may, an operator the rest. Then the
+    cluster takes queues again."""
+
+    def __init__(self, hosts: Hosts, history: History) -> None:
+        super().__init__(hosts)
+        self._history = history
+        self.moving: set[str] = set()
+        """Queues of which parts are, or may be, on their way now."""
+        self.planned: set[str] = set()
+        """Queues that the manager moved."""
+        self.moved = 0
+        """Parts that the operator moved."""
+        self.seconds = 0.0
+        """Time until it was empty."""
+
+    @override
+    def _run(self) -> None:
+        begun = time.monotonic()
+        self._hosts.insist("api/fleet/plan/mode", {"mode": "on"})
+        self._hosts.insist("api/fleet/drain", {"cluster": 2})
+        at_first = self.moving = set(self._left())
+        self.planned = set(at_first)
+        while left := self._left():
+            self.moving = set(left)
+            waited = time.monotonic() - begun
+            if waited > _EMPTIED_S:
+                raise FleetRefused(f"not emptied: {left}")
+            if waited > _PLANNED_S:
+                self._move(left)
+            time.sleep(_REST_S)
+        self.seconds = time.monotonic() - begun
+        self.moving = set()
+        self._hosts.insist("api/fleet/drain", {"cluster": 2, "cancel": True})
+
+    def _left(self) -> dict[str, list[Shown]]:
+        """The queues with open parts in the cluster, and these."""
+        shards = shards_of_cluster(2)
+        found = {name: self._hosts.parts_of(name) for name in lasting(self._history)}
+        left = {
+            name: [part for part in parts if part.is_open and part.shard in shards]
+            for name, parts in found.items()
+        }
+        return {name: parts for name, parts in left.items() if parts}
+
+    def _move(self, left: dict[str, list[Shown]]) -> None:
+        """Move one part of each queue; what is refused now is tried again."""
+        for number, (queue, parts) in enumerate(left.items()):
+            place = {"shard": number % 3, "part": parts[0].number or None}
+            status, _ = self._hosts.ask(_page(queue, "move"), place)
+            if status == HTTPStatus.OK:
+                self.planned.discard(queue)
+                self.moved += 1
+
+    @override
+    def told(self) -> str:
+        return (
+            f"a cluster emptied in {self.seconds:.0f} s: {len(self.planned)} queues by the "
+            f"manager, {self.moved} parts by an operator"
+        )
+
+
+def consumers(traffic: Traffic, kinds: Iterable[str]) -> list[Lane]:
+    """More consumers of the queues that are split and shrunk."""
+    return [
+        consume(traffic, queue)
+        for kind, queue in RESIZED.items()
+        if kind in kinds
+        for _ in range(_CONSUMERS[kind])
+    ]

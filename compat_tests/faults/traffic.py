@@ -23,6 +23,8 @@ VISIBILITY_S = 5
 PAUSE_S_MAX = 0.02
 """Pause between two sends of a lane, for each message."""
 
+_BY_GROUP = {"DeduplicationScope": "messageGroup", "FifoThroughputLimit": "perMessageGroupId"}
+
 Lane = Coroutine[Any, Any, None]
 
 
@@ -37,7 +39,9 @@ class Traffic:
         visibility_s: int = VISIBILITY_S,
         pause_s_max: float = PAUSE_S_MAX,
         tags: dict[str, str] | None = None,
+        has_parts: bool = False,
     ) -> None:
+        """With `has_parts` the FIFO queue of the kind "fifo" is one that can be split."""
         self.endpoint = endpoint
         self.history = History()
         self.visibility_s = visibility_s
@@ -46,6 +50,7 @@ class Traffic:
         self.is_sending = True
         self._chance = random.Random(seed)
         self._tags = tags
+        self._of_fifo = _BY_GROUP if has_parts else None
 
     async def run(self, work: Lane, lanes: Iterable[Lane], endless: Iterable[Lane] = ()) -> None:
         """Run the lanes while `work` runs; then let each end its present call, and stop the endless
@@ -85,7 +90,7 @@ class Traffic:
                 await self.make_queue(calls, "plain")
                 await self.make_queue(calls, "fair")
             if "fifo" in kinds:
-                await self.make_queue(calls, "order.fifo", is_ordered=True)
+                await self.make_queue(calls, "order.fifo", self._of_fifo, is_ordered=True)
             if "moves" in kinds:
                 await self.make_queue(calls, "rescued")
                 await self._make_failing(calls, "", {"letters", "rescued"})

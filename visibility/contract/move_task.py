@@ -175,6 +175,11 @@ class MoveTask(msgspec.Struct, frozen=True, array_like=True):
         return self.filter is not None or bool(self.edit)
 
     @property
+    def is_shared(self) -> bool:
+        """True if it is the task of several parts, or one part's share of it."""
+        return bool(self.shares or self.place)
+
+    @property
     def is_active(self) -> bool:
         """True while the task has work to do."""
         return self.status in ("RUNNING", "CANCELLING")

@@ -371,7 +371,7 @@ class QueueContinued(Event, frozen=True):
         for task in self.tasks:
             new.tasks[task.number] = task
             if task.is_active:
-                if task.shares:
+                if task.is_shared:
                     shard.sharing[new.queue_id] = None
                 shard.plan_pulse(new, task.started_at_ms)
         window.read_again(shard, old)

@@ -394,7 +394,7 @@ class MoveTaskChanged(Event, frozen=True):
         if not is_latest:  # the history of a home before
             queue.tasks = dict(sorted(queue.tasks.items()))
         if task.is_active:
-            if task.shares:
+            if task.is_shared:
                 shard.sharing[queue.queue_id] = None
             shard.plan_pulse(queue, task.started_at_ms)
 

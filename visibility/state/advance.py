@@ -95,7 +95,7 @@ def restore(shard: ShardState, queue: QueueState, leases: list[Lease]) -> None:
     shard.queues[queue.queue_id] = queue
     if queue.locked:
         shard.locking[queue.queue_id] = None
-    if queue.tasks and queue.active_task is not None and queue.active_task.shares:
+    if queue.tasks and queue.active_task is not None and queue.active_task.is_shared:
         shard.sharing[queue.queue_id] = None
     for lease in leases:
         hide(shard, queue, lease, 0)

@@ -129,7 +129,7 @@ class ShardState:
         self.locking: dict[int, None] = {}
         """Ids of queues with locked groups; some may have none any more."""
         self.sharing: dict[int, None] = {}
-        """Ids of queues with a move task of which other parts do shares; some may have none any
+        """Ids of queues with a move task of which several parts do shares; some may have none any
         more."""
         self.transactions_since_ms = 0
         """Transactions before this instant were forgotten since the start."""

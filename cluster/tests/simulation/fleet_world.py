@@ -134,7 +134,9 @@ class FleetHost:
             self.router, entropy, lost=host.cluster.queues.removed_at_ms
         )
         self.unlocking = Unlocking(self.router, host.cluster.queues, entropy)
-        self.shared_tasks = SharedTasks(self.router, host.cluster.queues, entropy)
+        self.shared_tasks = SharedTasks(
+            self.router, host.cluster.queues, entropy, host.cluster.queues.removed_at_ms
+        )
         self._looking = asyncio.get_running_loop().create_task(self._look())
         self._life = asyncio.get_running_loop().create_task(self._live(fleet))
 
