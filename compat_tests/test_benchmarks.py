@@ -85,6 +85,7 @@ def test_results_have_a_line_for_each_service_and_say_what_failed(tmp_path: Path
     elasticmqs = "| SendMessage | 32 | elasticmq | 40.0 | 1,000 | 1.00 | 2.00"
     assert f"{elasticmqs} | 0.50 | 0.50, 0.50 | 2 of 2 |" in text
     assert "- moto, SendMessage, 32 connections: 3 calls failed; messages lost" in text
+    assert max(len(line) for line in text.splitlines() if not line.startswith("|")) <= 100
 
 
 def test_the_chart_puts_services_in_the_order_of_their_cost(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import fill
 
 from compat_tests.benchmarks import elasticmq, goaws
 from compat_tests.benchmarks.chart import draw
@@ -24,16 +25,14 @@ _TEXT = """\
 
 ![Processor time of the server for each message]({chart})
 
-Written by `make bench` on {day}: {rounds} rounds of {seconds:g} s for each line, the services in
-turn, medians; {cores} cores, which the services share with the client; {versions}.
-Judge by the ratios: absolute figures depend on the machine and on what else it does.
+{origin}
 
 - `holdfast-fsync` checks signatures, encrypts what it stores, and answers once that is on the disk;
   `os` and `memory` are its other durabilities; `-open` takes requests without a signature.
 - `holdfast-fsync-python` is `holdfast-fsync` without the native module.
 - `goaws` keeps messages in memory, checks no signatures and speaks the query protocol only, the
-  others are asked in JSON. `granian-static` and `uvicorn-static`
-  are no queues: they give each request one fixed answer, as long as that to a send.
+  others are asked in JSON. `granian-static` and `uvicorn-static` are no queues: they give each
+  request one fixed answer, as long as that to a send.
 - `elasticmq` keeps messages in memory, `elasticmq-h2` in its database; the JVM of each was warmed
   up under load for {warm_up:.0f} s. They and moto check no signatures.
 - CPU is the server's for each message, user and system. A message counts where it is sent, or
@@ -50,19 +49,28 @@ Judge by the ratios: absolute figures depend on the machine and on what else it 
 {faults}
 """
 
+_ORIGIN = """\
+Written by `make bench` on {day}: {rounds} rounds of {seconds:g} s for each line, the services in
+turn, medians; {cores} cores, which the services share with the client; {versions}. Judge by the
+ratios: absolute figures depend on the machine and on what else it does."""
+_COLUMNS = 100
+
 
 def write_results(folder: Path, measurements: Sequence[Measurement], warm_up: float) -> None:
     """Write table and chart."""
     groups = group(measurements)
     first = groups[0].endpoint
     baseline = {one[:2]: one for one in groups if one.endpoint == first}
-    text = _TEXT.format(
-        chart=_CHART,
+    origin = _ORIGIN.format(
         day=datetime.now(UTC).date(),
         rounds=len(groups[0].runs),
         seconds=round(measurements[0].seconds, 1),
         cores=os.cpu_count(),
         versions=_versions({one.endpoint for one in groups}),
+    )
+    text = _TEXT.format(
+        chart=_CHART,
+        origin=fill(origin, _COLUMNS, break_on_hyphens=False),
         warm_up=warm_up,
         first=first,
         rows="\n".join(_row(one, baseline[one[:2]]) for one in groups),
