@@ -160,6 +160,6 @@ async def test_a_gateway_says_where_the_archive_is_answered() -> None:
     """An empty answer would be taken for an empty archive."""
     nobody: Any = None
     for answer in (read_archive(AtHosts(), nobody), seal_archive(AtHosts(), nobody)):
-        with pytest.raises(Refused, match="^This is a gateway, which keeps no messages") as refusal:
+        with pytest.raises(Refused, match=r"This is a gateway, which keeps no messages") as refused:
             await answer
-        assert refusal.value.status == 409
+        assert refused.value.status == 409
