@@ -168,6 +168,8 @@ def test_any_host_shows_usage_metrics_and_changes_of_all_clusters(fleet: FleetPr
     for name in names:
         gateway.call("SendMessage", QueueUrl=url_of(gateway, name), MessageBody="x")
     fleet.restart(GATEWAY)
+    status, refusal = ask(fleet.parts.cluster().hosts[GATEWAY], fleet.credentials, "archive")
+    assert (status, refusal["error"].split(",")[0]) == (409, "This is a gateway")
 
     def has_all_once(host: str) -> bool:
         rows = said(host, "usage")[1]["rows"]

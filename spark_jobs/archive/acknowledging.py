@@ -36,6 +36,8 @@ def acknowledge(lake: Lake, service: ArchiveClient, warn: Warn, tell: Warn) -> i
             by_shard[file.shard].append(file)
     removed = 0
     for shard, archived in sorted(by_shard.items()):
+        if shard not in known and shard[1] in service.left_out:
+            continue  # of a cluster that is away; a later run acknowledges them
         if shard not in known:
             tell(f"segments of {shard[0]} stay: another service or earlier data folder wrote them")
             continue

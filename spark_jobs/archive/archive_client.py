@@ -35,14 +35,23 @@ class ArchiveClient:
 
     def __init__(self, place: Place) -> None:
         self._client = AdminClient(place)
+        self.left_out: list[int] = []
+        """Shards that the last `seal` or `archived` says nothing about: those of clusters of the
+        fleet that are away."""
 
     def seal(self) -> dict[ShardId, int]:
         """Write all waiting messages to the lake; the highest batch of each shard there."""
-        return _by_shard(self._request("POST", "archive/seal", {}), "batch")
+        return self._of_shards(self._request("POST", "archive/seal", {}), "batch")
 
     def archived(self) -> dict[ShardId, int]:
         """The highest archived batch of each shard that the service knows of."""
-        return _by_shard(self._request("GET", "archive", None), "archived")
+        return self._of_shards(self._request("GET", "archive", None), "archived")
+
+    def _of_shards(self, answer: Mapping[str, object], name: str) -> dict[ShardId, int]:
+        found = _by_shard(answer, name)
+        left_out = answer.get("left_out")
+        self.left_out = [*map(int, left_out)] if isinstance(left_out, list) else []
+        return found
 
     def acknowledge(self, shard: ShardId, batch: int, table: TableVersion) -> int:
         """Let the shard remove its messages up to this batch; their number. Raises Refused."""

@@ -203,7 +203,11 @@ def run_archive(
     with Run(lake, "archive") as run:
         try:
             sealed = service.seal() if seal else {}
+            not_sealed = service.left_out if seal else []
             known = service.archived()
+            if away := sorted({*not_sealed, *service.left_out}):
+                shards = ", ".join(map(str, away))
+                warn(f"messages of shards {shards} may wait: their cluster does not answer")
         except ServiceUnusable as error:
             warn(f"{error}; archiving the segments that are in the lake")
         archived = archive(lake, run, open_session, known, warn, small)

@@ -33,6 +33,8 @@ class FakeService:
         self.signed_by: list[str | None] = []
         self.fails: set[str] = set()
         """Paths that are answered 503."""
+        self.away: set[int] = set()
+        """Shards of a cluster that does not answer."""
         self.before: dict[str, list[Callable[[], object]]] = {}
         """By path: what to do before the first answer, before the second, and so on."""
         self.stall = ""
@@ -83,11 +85,13 @@ class FakeService:
         if path in self.fails:
             return 503, {"error": "the disk is full"}
         if path == "/_holdfast/archive/seal":
-            return 200, {"shards": self._shards("batch", self.sealed)}
+            return 200, self._shards("batch", self.sealed)
         if path == "/_holdfast/archive":
             known = {shard: self.archived.get(shard, 0) for shard in self.sealed}
-            return 200, {"lake": "here", "shards": self._shards("archived", known)}
+            return 200, {"lake": "here", **self._shards("archived", known)}
         shard = body["source"], body["shard"]
+        if body["shard"] in self.away:
+            return 503, {"error": f"no host leads shard {body['shard']} now; try again"}
         if body["batch"] > self.sealed.get(shard, 0):
             return 409, {"error": "there is no such batch"}
         removed = body["batch"] - self.archived.get(shard, 0)
@@ -95,8 +99,13 @@ class FakeService:
         self.told.append(body)
         return 200, {"removed": removed}
 
-    def _shards(self, name: str, batches: dict[tuple[str, int], int]) -> list[dict[str, Any]]:
-        return [{"source": s, "shard": n, name: batch} for (s, n), batch in batches.items()]
+    def _shards(self, name: str, batches: dict[tuple[str, int], int]) -> dict[str, Any]:
+        found = [
+            {"source": source, "shard": number, name: batch}
+            for (source, number), batch in batches.items()
+            if number not in self.away
+        ]
+        return {"shards": found, "left_out": sorted(self.away)}
 
 
 class ArchiveJob:

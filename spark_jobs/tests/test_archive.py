@@ -238,6 +238,24 @@ def test_service_that_is_away_does_not_keep_the_lake_from_being_archived(
 # -- ended at every step ---------------------------------------------------------------------------
 
 
+def test_a_cluster_that_is_away_is_named_and_its_segments_wait(job: ArchiveJob) -> None:
+    """The others' batches are archived and acknowledged meanwhile."""
+    rows = write_batches(job.lake, 1, 5, shard=1) + write_batches(job.lake, 1, 5, shard=3)
+    job.service.sealed.update({(SOURCE, 1): 1, (SOURCE, 3): 1})
+    job.service.away = {1, 2}
+
+    summary = job.run()
+
+    assert (summary.archived.rows, summary.acknowledged) == (10, 1)
+    assert job.warnings == ["messages of shards 1, 2 may wait: their cluster does not answer"]
+    assert job.told == []
+
+    job.service.away = set()
+    assert job.run().acknowledged == 1
+    assert job.warnings == []
+    assert names(archived_rows(job.lake)) == names(rows)
+
+
 def test_run_that_ended_before_its_commit_leaves_orphans_that_the_next_one_sweeps(
     job: ArchiveJob,
 ) -> None:

@@ -5,7 +5,8 @@
 
 They are held while a shard of this cluster has no leader or its leader does not answer, for a
 bounded time and then answered 503: half of an answer would be wrong. Another cluster may be away
-for hours: its shards are left out then, and a line of the log says so.
+for hours: its shards are left out then; a line of the log says so, and `left_out` of an answer that
+is an object.
 """
 
 from __future__ import annotations
@@ -84,12 +85,15 @@ class SharedRoutes:
             if self._leader(shard) != host:
                 raise _NoLeader(503, f"shard {shard} changes its leader; try again")
         found = dict(zip(hosts, answers, strict=True))
-        return merge(found | await self._of_others(route, sent, hosts), self._leaders.leader_of)
+        others, left_out = await self._of_others(route, sent, hosts)
+        merged = merge(found | others, self._leaders.leader_of)
+        return merged | {"left_out": left_out} if isinstance(merged, dict) else merged
 
     async def _of_others(
         self, route: Route, sent: AdminRequest, known: Collection[str]
-    ) -> dict[str, Any]:
-        """The answers of the leaders of other clusters' shards, as far as they come."""
+    ) -> tuple[dict[str, Any], list[int]]:
+        """The answers of the leaders of other clusters' shards, as far as they come, and the shards
+        without one."""
         leaders = {shard: self._leaders.leader_of(shard) for shard in self._others()}
         hosts = sorted({host for host in leaders.values() if host is not None} - {*known})
         answers = await asyncio.gather(
@@ -102,7 +106,7 @@ class SharedRoutes:
         }
         if left_out := [shard for shard, host in leaders.items() if host not in {*found, *known}]:
             self._log.warning("shards_left_out", page=route.path, shards=left_out)
-        return found
+        return found, left_out
 
     async def _held(self, ask: Callable[[], Awaitable[Any]]) -> Any:
         """Ask until the leaders answer, or the time is over."""

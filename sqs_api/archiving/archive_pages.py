@@ -28,6 +28,10 @@ _NO_LAKE = (
     "This service has no lake, so nothing is archived: start it with --lake FOLDER or "
     "--lake s3://BUCKET/PREFIX."
 )
+_AT_HOSTS = (
+    "This is a gateway, which keeps no messages: ask any host of the fleet, which answers for the "
+    "queues of all clusters."
+)
 _SEAL_S = 600.0
 """Time for a leader to bring what waits to the lake."""
 _log = structlog.get_logger("archive")
@@ -64,6 +68,8 @@ class ArchiveStatus(TypedDict):
 
     lake: str
     shards: list[WaitingMessages]
+    left_out: list[int]
+    """Shards of clusters of the fleet that are away."""
 
 
 class SealedShard(TypedDict):
@@ -78,6 +84,8 @@ class SealedShards(TypedDict):
     """Every shard that has a batch in the lake."""
 
     shards: list[SealedShard]
+    left_out: list[int]
+    """Shards of clusters of the fleet that are away."""
 
 
 class RemovedMessages(TypedDict):
@@ -95,13 +103,17 @@ class ArchivePages(NamedTuple):
     table: ArchivedTable
 
 
-async def read_archive(pages: ArchivePages | None, asked: Asked) -> ArchiveStatus:
+class AtHosts(NamedTuple):
+    """The part of a gateway."""
+
+
+async def read_archive(pages: ArchivePages | AtHosts | None, asked: Asked) -> ArchiveStatus:
     """Tell what waits for the archive, by shard."""
     _, router, lake, _ = _with_lake(pages)
-    return {"lake": lake, "shards": _waiting(router)}
+    return {"lake": lake, "shards": _waiting(router), "left_out": []}
 
 
-async def seal_archive(pages: ArchivePages | None, asked: Asked) -> SealedShards:
+async def seal_archive(pages: ArchivePages | AtHosts | None, asked: Asked) -> SealedShards:
     """Bring all that waits for the archive to the lake."""
     try:
         places = await _with_lake(pages).exporter.seal()
@@ -110,12 +122,13 @@ async def seal_archive(pages: ArchivePages | None, asked: Asked) -> SealedShards
     return {
         "shards": [
             {"source": place.source, "shard": place.shard, "batch": place.batch} for place in places
-        ]
+        ],
+        "left_out": [],
     }
 
 
 async def acknowledge_archive(
-    pages: ArchivePages | None, asked: Asked, said: ArchivedBatches
+    pages: ArchivePages | AtHosts | None, asked: Asked, said: ArchivedBatches
 ) -> RemovedMessages:
     """Remove the messages of batches that a version of the archive's table has."""
     exporter, router, _, table = _with_lake(pages)
@@ -145,8 +158,10 @@ async def _check(said: ArchivedBatches, router: Router, table: ArchivedTable) ->
             raise
 
 
-def _with_lake(pages: ArchivePages | None) -> ArchivePages:
+def _with_lake(pages: ArchivePages | AtHosts | None) -> ArchivePages:
     """Raises Refused."""
+    if isinstance(pages, AtHosts):
+        raise Refused(409, _AT_HOSTS)
     if pages is None:
         raise Refused(404, _NO_LAKE)
     return pages

@@ -13,13 +13,14 @@ from cluster.clock import Clock
 from cluster.shards.router import Router
 from cluster.shards.shard_report import ArchiveLimits
 from sqs_api.archiving.archive_metrics import ArchiveMetrics
-from sqs_api.archiving.archive_pages import ArchivePages
+from sqs_api.archiving.archive_pages import ArchivePages, AtHosts
 from sqs_api.archiving.exporter import EXPORT_CHECK_S, Exporter
 from sqs_api.archiving.job_schedule import Schedule
 from sqs_api.archiving.lake_questions import ArchivedTable
 from sqs_api.gateway.disk_space import DiskSpace
 from sqs_api.parts import Feature
 from sqs_api.periodic import Every
+from sqs_api.settings.cluster_settings import Role
 from sqs_api.settings.config import Settings, WhenFull, seconds_of
 from storage.engines.flushed_rows import FlushedRows
 from storage.lake.lake_permissions import make_folder, read_umask
@@ -83,6 +84,9 @@ class Archiving:
         self._schedule: Schedule | None = None
         self.feature = Feature()
         """Begins once the node's note is in its data folder, since jobs read it."""
+        if settings.role is Role.GATEWAY:
+            self.feature = Feature(parts={ArchivePages: AtHosts()})
+            return
         every, lake = settings.archive_every, settings.lake
         if lake is None:
             return

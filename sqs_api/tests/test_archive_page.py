@@ -15,7 +15,9 @@ import pytest
 import pytest_asyncio
 from deltalake import write_deltalake
 
+from sqs_api.admin.routes import Refused
 from sqs_api.archiving import lake_questions
+from sqs_api.archiving.archive_pages import AtHosts, read_archive, seal_archive
 from sqs_api.archiving.lake_questions import ArchivedTable, TableUnreadable
 from sqs_api.tests.served import Served, serving
 from sqs_api.tests.serving import until
@@ -152,3 +154,12 @@ async def test_a_lake_that_does_not_answer_is_given_up(monkeypatch: pytest.Monke
 
     with pytest.raises(TableUnreadable, match="does not answer"):
         await ArchivedTable("/lake").check(CLAIMED)
+
+
+async def test_a_gateway_says_where_the_archive_is_answered() -> None:
+    """An empty answer would be taken for an empty archive."""
+    nobody: Any = None
+    for answer in (read_archive(AtHosts(), nobody), seal_archive(AtHosts(), nobody)):
+        with pytest.raises(Refused, match=r"This is a gateway, which keeps no messages") as refused:
+            await answer
+        assert refused.value.status == 409

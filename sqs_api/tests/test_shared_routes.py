@@ -110,7 +110,8 @@ async def test_each_shard_of_the_archive_is_its_leader_s() -> None:
         for host in world.hosts.values():
             for action in (READ_ARCHIVE, SEAL_ARCHIVE):
                 shards = [{"shard": 0, "by": "a"}, {"shard": 1, "by": "b"}]
-                assert await host.ask(action) == (200, {"lake": "l", "shards": shards})
+                said = {"lake": "l", "shards": shards, "left_out": []}
+                assert await host.ask(action) == (200, said)
 
 
 @virtual
@@ -136,7 +137,8 @@ async def test_other_clusters_are_asked_too_and_left_out_while_they_are_away() -
         world.leaders.of[2] = "c"
         for action in (READ_ARCHIVE, SEAL_ARCHIVE):
             shards = [*own, {"shard": 2, "by": "c"}]
-            assert await asked.ask(action) == (200, {"lake": "l", "shards": shards})
+            whole = {"lake": "l", "shards": shards, "left_out": []}
+            assert await asked.ask(action) == (200, whole)
         said = json.dumps({"shard": 2, "batch": 3}).encode()
         assert await asked.ask(ACKNOWLEDGE_ARCHIVE, said) == (409, "not in the table")
         assert other.acknowledged == [said]
@@ -144,7 +146,8 @@ async def test_other_clusters_are_asked_too_and_left_out_while_they_are_away() -
         for away in (None, "nobody"):
             world.leaders.of[2] = away
             with capture_logs() as logs:
-                assert await asked.ask(READ_ARCHIVE) == (200, {"lake": "l", "shards": own})
+                part = {"lake": "l", "shards": own, "left_out": [2]}
+                assert await asked.ask(READ_ARCHIVE) == (200, part)
             assert [(each["event"], each["shards"]) for each in logs] == [("shards_left_out", [2])]
             assert (await asked.ask(ACKNOWLEDGE_ARCHIVE, said))[0] == 503
 
@@ -195,7 +198,7 @@ async def test_a_page_is_held_until_another_host_leads() -> None:
         answers = await asyncio.gather(*asked)
 
         shards = [{"shard": 0, "by": "a"}, {"shard": 1, "by": "c"}]
-        assert answers == [(200, {"lake": "l", "shards": shards})] * 2
+        assert answers == [(200, {"lake": "l", "shards": shards, "left_out": []})] * 2
 
 
 @virtual
