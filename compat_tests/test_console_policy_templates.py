@@ -71,7 +71,7 @@ def test_a_template_is_added_to_what_is_there_and_not_to_what_is_no_policy(
     tab.press("Add to the policy")
     tab.see("mend or empty it first")
 
-    assert [each["Sid"] for each in policy["Statement"]] == ["OnlyTls", "SendFrom1000008"]
+    assert [each["Sid"] for each in policy["Statement"]] == ["OnlyTls", "SendFrom100008"]
     assert form.get_by_role("textbox").input_value() == "{"
     assert policy_of(opened, "templated-more") == {}
     assert tab.faults == []

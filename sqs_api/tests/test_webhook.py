@@ -110,7 +110,8 @@ async def look(served: Served) -> int:
 
 
 async def test_the_first_dead_letter_is_announced_once(data: Path, receiver: Receiver) -> None:
-    async with serving(data, webhook_url=receiver.url, webhook_secret=SECRET) as served:
+    where = {"webhook_url": receiver.url, "public_url": "https://queues.example"}
+    async with serving(data, webhook_secret=SECRET, **where) as served:
         await make_dead_letters(served, "a", "b")
         assert await look(served) == 1
         first = await receiver.next()
@@ -130,6 +131,9 @@ async def test_the_first_dead_letter_is_announced_once(data: Path, receiver: Rec
 
     arn = "arn:aws:sqs:us-east-1:000000000000:"
     assert first["type"] == "dead_letters.first"
+    console = "https://queues.example/_holdfast/console#/queues/dead"
+    assert first["text"] == f"dead has 2 dead letters, from source (max-receives: 2). {console}"
+    assert second["text"] == f"dead got dead letters from source, which have gone. {console}"
     assert first["data"] == {
         "queue": f"{arn}dead",
         "account": "000000000000",

@@ -1,8 +1,9 @@
 """DeadLetterWatch: announces the first message of each dead-letter queue.
 
-    {"type": "dead_letters.first", "timestamp", "data": {"queue": ARN, "account", "region", "name",
-     "messages", "sources": [ARN, ...], "causes": {CAUSE: messages, ...}}}
+    {"type": "dead_letters.first", "timestamp", "text", "data": {"queue": ARN, "account", "region",
+     "name", "messages", "sources": [ARN, ...], "causes": {CAUSE: messages, ...}}}
 
+`text` says the same in a sentence: Slack, and what takes its messages, shows that.
 `causes` tells why messages died that came since the last look, as far as the leader of the queue's
 shard has seen.
 
@@ -14,7 +15,7 @@ more. Only the leader of a queue's shard announces it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 
 import msgspec
@@ -22,6 +23,7 @@ import msgspec
 from cluster.catalog.queue_view import QueueView
 from cluster.shards.router import Router
 from cluster.shards.shard_report import QueueReport
+from sqs_api.admin.routes import RESERVED
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every, in_slices
 from sqs_api.settings.outgoing_settings import secret_of
@@ -48,12 +50,15 @@ class DeadLetterWatch:
         deliver: Deliver,
         wall_s: Callable[[], float],
         bits128: Callable[[], int],
+        public_url: str | None = None,
     ) -> None:
+        """With `public_url` the text has a link to the console."""
         self._queues = queues
         self._router = router
         self._deliver = deliver
         self._wall_s = wall_s
         self._bits128 = bits128
+        self._public_url = public_url
         self._seen: dict[int, QueueReport] = {}
         """Each queue at the last look."""
         self._holding: set[int] = set()
@@ -101,20 +106,41 @@ class DeadLetterWatch:
     def _announce(
         self, queue: QueueDefinition, report: QueueReport, sources: Iterable[QueueDefinition]
     ) -> None:
+        from_queues = sorted(sources, key=lambda source: source.arn)
+        causes = self._causes(report)
         body = {
             "type": _FIRST,
             "timestamp": datetime.fromtimestamp(self._wall_s(), UTC).isoformat(timespec="seconds"),
+            "text": self._text(queue, report.stored, from_queues, causes),
             "data": {
                 "queue": queue.arn,
                 "account": queue.account,
                 "region": queue.region,
                 "name": queue.name,
                 "messages": report.stored,
-                "sources": sorted(source.arn for source in sources),
-                "causes": self._causes(report),
+                "sources": [source.arn for source in from_queues],
+                "causes": causes,
             },
         }
         self._deliver(f"msg_{self._bits128():032x}", msgspec.json.encode(body))
+
+    def _text(
+        self,
+        queue: QueueDefinition,
+        messages: int,
+        sources: Iterable[QueueDefinition],
+        causes: Mapping[str, int],
+    ) -> str:
+        noun = "dead letter" if messages == 1 else "dead letters"
+        names = ", ".join(each.name for each in sources)
+        told = f"{queue.name} has {messages} {noun}, from {names}"
+        if messages == 0:
+            told = f"{queue.name} got dead letters from {names}, which have gone"
+        died = ", ".join(f"{cause}: {number}" for cause, number in causes.items())
+        text = f"{told} ({died})." if died else f"{told}."
+        if self._public_url is None:
+            return text
+        return f"{text} {self._public_url.rstrip('/')}{RESERVED}console#/queues/{queue.name}"
 
 
 def announcements(process: Process, queues: QueueView, router: Router) -> Feature:
@@ -126,5 +152,7 @@ def announcements(process: Process, queues: QueueView, router: Router) -> Featur
     signing = secret_of(secret.get_secret_value())
     delivery = WebhookDelivery(HttpPost(url, ATTEMPT_S), signing, clock.wall_s)
     opened.push_async_callback(delivery.stop)
-    watch = DeadLetterWatch(queues, router, delivery.deliver, clock.wall_s, entropy.bits128)
+    watch = DeadLetterWatch(
+        queues, router, delivery.deliver, clock.wall_s, entropy.bits128, settings.public_url
+    )
     return Feature(periodic=(Every(WATCH_S, watch.look),))
