@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 _BITS = 1 << 23
-"""Bits of a span: a MiB, of which few pages are used while few tokens come."""
+"""Bits of a span: a MiB."""
 _SPANS_MAX = 3
 """Two are asked about, and others after the clock was set back."""
 
@@ -22,18 +22,18 @@ class KnownTokens:
 
     def __init__(self) -> None:
         self._spans: dict[int, bytearray | None] = {}
-        """By the span's begin; None if nothing is known of it."""
+        """By the span's begin: empty before its first token, None if nothing is known of it."""
 
-    def may_have(self, begin_ms: int, token: bytes, is_empty: Callable[[], bool]) -> bool:
-        """False if the span has no such token. `is_empty` tells whether the rows have none of the
+    def may_have(self, begin_ms: int, token: bytes, is_empty: Callable[[int], bool]) -> bool:
+        """False if the span has no such token. `is_empty` tells whether the rows have none of a
         span."""
         if begin_ms not in self._spans:
             while len(self._spans) >= _SPANS_MAX:
                 del self._spans[min(self._spans)]
-            self._spans[begin_ms] = bytearray(_BITS // 8) if is_empty() else None
+            self._spans[begin_ms] = bytearray() if is_empty(begin_ms) else None
         bits = self._spans[begin_ms]
-        if bits is None:
-            return True
+        if not bits:
+            return bits is None
         place = _place(token)
         return bool(bits[place >> 3] & 1 << (place & 7))
 
@@ -41,6 +41,8 @@ class KnownTokens:
         """A token was recorded."""
         bits = self._spans.get(begin_ms)
         if bits is not None:
+            if not bits:
+                bits.extend(bytes(_BITS // 8))
             place = _place(token)
             bits[place >> 3] |= 1 << (place & 7)
 

@@ -8,11 +8,11 @@ TOKEN, OTHER = b"t" * 16, b"o" * 16
 MINUTE_MS = 60_000
 
 
-def nothing() -> bool:
+def nothing(begin_ms: int) -> bool:
     return True
 
 
-def something() -> bool:
+def something(begin_ms: int) -> bool:
     return False
 
 
