@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
+import msgspec
+
 from auth.caller import Caller
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
@@ -30,7 +32,7 @@ from visibility.rules.transactions import (
 Ask = Callable[[Request], Awaitable[Answer]]
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True, gc=False):
     """A send or a delete; `queue` is the whole one, `delay_s` is for sends."""
 
     queue: QueueDefinition
@@ -86,13 +88,14 @@ class Transacting:
         are asked before."""
         rows: list[TransactedEntry] = []
         of_deletes: dict[int, QueueDefinition] = {}
-        for queue, part, delay_s in entries:
-            place = queue
+        for each in entries:
+            place = queue = each.queue
+            part = each.part
             if isinstance(part, Receipt):
                 way = queue.way_of(part.sequence)
                 place = way[attempt % len(way)]
                 of_deletes.setdefault(place.shard, queue)
-            rows.append(TransactedEntry(place.queue_id, queue.version, delay_s))
+            rows.append(TransactedEntry(place.queue_id, queue.version, each.delay_s))
         if len(of_deletes) > 1:
             raise InvalidParameterValue(
                 "The messages to delete are in different shards of the service, so one transaction "

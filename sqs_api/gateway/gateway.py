@@ -76,7 +76,7 @@ class OtherRequest(NamedTuple):
     """The signer, where the service's `targets` name it; else the service looks."""
 
 
-class OtherAnswer(NamedTuple):
+class OtherAnswer(msgspec.Struct, frozen=True):
     """An answer, and what is counted of it."""
 
     action: Action | None

@@ -14,6 +14,8 @@ Accepted is not yet visible: whoever asks again for the token hears if sends are
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 from typing_extensions import override
 
@@ -45,7 +47,6 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.send import Sending
 from visibility.rules.tables import GROUP_LINE_KEY, Kept, Put, ShardTables, SoundRows, Table
-from visibility.state.rows import Rows
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -137,7 +138,7 @@ def _earlier_answer(
     shard: ShardState, token: bytes, digest: bytes, stamp: Stamp
 ) -> Transacted | None:
     """The answer to an accepted transaction. Raises IdempotentParameterMismatch, DamagedRecord."""
-    known = _remembered(shard.rows, token, stamp.now_ms)
+    known = _remembered(shard, token, stamp.now_ms)
     if known is None:
         return None
     if known.digest != digest:
@@ -145,15 +146,23 @@ def _earlier_answer(
     return Transacted(known.sent, is_settled=not shard.outbox.has_of_transaction(token))
 
 
-def _remembered(rows: Rows, token: bytes, now_ms: int) -> TransactionRow | None:
+def _remembered(shard: ShardState, token: bytes, now_ms: int) -> TransactionRow | None:
     """The transaction with this token. Raises DamagedRecord."""
-    bucket_ms = _bucket_ms(now_ms)
-    for begin_ms in (bucket_ms, bucket_ms - BUCKET_MS):
-        key = transaction_key(THE_SHARD, TRANSACTION, begin_ms, token)
-        value = rows.store.get(key)
-        if value is not None:
-            return decode_row(TransactionRow, key, value)
+    bucket_ms, store = _bucket_ms(now_ms), shard.rows.store
+    is_empty = partial(_is_empty, store)
+    for begin_ms in (bucket_ms - BUCKET_MS, bucket_ms):
+        if shard.tokens.may_have(begin_ms, token, is_empty):
+            key = transaction_key(THE_SHARD, TRANSACTION, begin_ms, token)
+            value = store.get(key)
+            if value is not None:
+                return decode_row(TransactionRow, key, value)
     return None
+
+
+def _is_empty(store: RowReader, begin_ms: int) -> bool:
+    begin = row_key(THE_SHARD, TRANSACTION, begin_ms)
+    end = row_key(THE_SHARD, TRANSACTION, begin_ms + BUCKET_MS)
+    return next(iter(store.scan(begin, end)), None) is None
 
 
 def _bucket_ms(now_ms: int) -> int:
@@ -368,6 +377,7 @@ class TransactionRecorded(Event, frozen=True):
     @override
     def apply(self, shard: ShardState) -> None:
         shard.transactions_since_ms = max(shard.transactions_since_ms, self.forgotten_ms)
+        shard.tokens.add(_bucket_ms(self.row.at_ms), self.token)
 
     @override
     def record(self, changes: Changes) -> None:

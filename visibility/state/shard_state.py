@@ -9,6 +9,7 @@ from visibility.content.sealing import AsStored, Sealing
 from visibility.contract.model import Definitions
 from visibility.rows.row_values import PartRow
 from visibility.state.archive_state import ArchiveState
+from visibility.state.known_tokens import KnownTokens
 from visibility.state.outbox import Outbox
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import Rows
@@ -86,6 +87,7 @@ class ShardState:
         "sealing",
         "sharing",
         "to_wake",
+        "tokens",
         "transactions_since_ms",
         "waits",
         "window_bytes",
@@ -133,6 +135,8 @@ class ShardState:
         more."""
         self.transactions_since_ms = 0
         """Transactions before this instant were forgotten since the start."""
+        self.tokens = KnownTokens()
+        """Of the transactions that the rows remember."""
         self.memory: AnswerMemory | None = None
         """Answers for retries; None if no request is tried again."""
         self.quarantines = True

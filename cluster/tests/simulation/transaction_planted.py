@@ -17,7 +17,7 @@ from visibility.rules.departures import DeparturesRenewed
 
 def forget_tokens(patch: pytest.MonkeyPatch) -> None:
     """A transaction that is repeated is decided again."""
-    patch.setattr(transactions, "_remembered", lambda rows, token, now_ms: None)
+    patch.setattr(transactions, "_remembered", lambda shard, token, now_ms: None)
 
 
 def keep_the_outbox_in_memory(patch: pytest.MonkeyPatch) -> None:
