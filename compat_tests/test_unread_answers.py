@@ -117,3 +117,46 @@ def test_what_is_delivered_at_most_once_is_read_or_counted_as_lost(
     assert len(read) == len(set(read)), "none twice"
     assert {*read} <= sent
     assert 0 < lost() == len(sent) - len(read)
+
+
+@pytest.mark.slow
+def test_times_of_messages_hold_while_consumers_read_nothing(start_node: NodeFactory) -> None:
+    """Schedules, times to live and the order by the sender's clock."""
+    node = start_node()
+    client = connect(node.url, node.credentials)
+    now_ms = int(time.time() * 1000)
+    kinds: dict[str, tuple[dict[str, str], str, int]] = {
+        "later": ({"deliver-at": "on"}, "deliver-at", now_ms + 15_000),
+        "brief": ({"ttl": "600"}, "ttl", 15),
+        "ordered": ({"order": "sender-clock", "order-window": "15000"}, "sent-at", now_ms),
+    }
+    urls = {}
+    for name, (tags, attribute, value) in kinds.items():
+        own = {f"holdfast:{key}": each for key, each in tags.items()}
+        urls[name] = url = client.create_queue(QueueName=name, tags=own)["QueueUrl"]
+        for number in range(10):
+            at = value - number * (name == "ordered")
+            kind = {"DataType": "Number", "StringValue": str(at)}
+            body = f"{number}-" + "x" * 900_000
+            attributes = {f"holdfast.{attribute}": kind}
+            client.send_message(QueueUrl=url, MessageBody=body, MessageAttributes=attributes)
+    raw = RawClient(node.url, node.credentials)
+    address = ("127.0.0.1", int(node.url.rsplit(":", 1)[1]))
+    found: dict[str, list[str]] = {}
+    with ExitStack() as stack:
+        for url in [*urls.values()] * 2:
+            consumer = stack.enter_context(socket.create_connection(address, timeout=30))
+            consumer.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            consumer.sendall(_receive(raw, url))
+        time.sleep(16.0)
+        for name, url in urls.items():
+            found[name] = []
+            while some := client.receive_message(
+                QueueUrl=url, MaxNumberOfMessages=1, WaitTimeSeconds=1
+            ).get("Messages"):
+                found[name] += [message["Body"].partition("-")[0] for message in some]
+
+    numbers = [*map(str, range(10))]
+    assert sorted(found["later"]) == numbers
+    assert found["brief"] == []
+    assert found["ordered"] == numbers[::-1]

@@ -11,7 +11,7 @@ from cluster.tests.consistency import check_rows
 from cluster.tests.driver import Driver
 from cluster.tests.shard_pair import ShardPair
 from visibility.content.sealing import AsStored
-from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.errors import OverLimit, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.move_task import MessageFilter, MoveTask
 from visibility.contract.outcomes import Deliveries, MovePlan, MoveTasks
@@ -53,7 +53,9 @@ class LateKey(AsStored):
 class Service:
     """A queue and its dead-letter queue."""
 
-    def __init__(self, suffix: str = "", *, max_receive_count: int = 1) -> None:
+    def __init__(
+        self, suffix: str = "", *, max_receive_count: int = 1, tags: dict[str, str] | None = None
+    ) -> None:
         self.fifo = bool(suffix)
         self.dead = prepared.queue_named("dead" + suffix, 1)
         self.source = prepared.queue_named(
@@ -61,6 +63,7 @@ class Service:
             2,
             dead_letters_to=self.dead,
             max_receive_count=max_receive_count,
+            tags=tags,
             VisibilityTimeout="5",
         )
         self.key = LateKey()
@@ -113,6 +116,20 @@ def test_a_dead_letter_waits_for_its_key_and_is_not_handed_out(service: Service)
     assert service.receive() == []
     (letter,) = service.driver.submit(service.request(service.dead)).deliveries.leases
     assert letter.receive_count == 2, "one receive in each queue"
+
+
+@pytest.mark.parametrize("suffix", ["", ".fifo"], ids=["standard", "fifo"])
+def test_a_message_that_waits_for_its_key_makes_no_room(suffix: str) -> None:
+    tags = {"holdfast:max-messages": "2", "holdfast:overflow": "dead-letter"}
+    service = Service(suffix, max_receive_count=9, tags=tags)
+    service.send("a new", "b new")
+    request = prepared.send(service.source, "c", group="c" if suffix else None)
+
+    assert isinstance(service.driver.submit(request).refusal, OverLimit)
+    assert service.driver.state.queue(service.source.queue_id).stored == 2
+    service.key.is_there = True
+    service.send("d")
+    assert service.receive() == ["b new", "d"]
 
 
 def test_letters_that_need_no_new_key_move_past_those_that_wait(service: Service) -> None:

@@ -78,7 +78,8 @@ class Overflow:
         )
         """The groups of the queue, also for those that send to it."""
         self._spare = spare_room(definition)
-        self._leaves_early = self._letters is not None and self._letters.departs
+        self.leaves_early = self._letters is not None and self._letters.departs
+        """True if what makes room for later sends leaves also by a send that is refused."""
         self._oldest: Candidates | None = None
         self._dropped: dict[int, tuple[Lease, StoredMessage]] = {}
         self._archived_size = 0
@@ -89,7 +90,7 @@ class Overflow:
         """Take room for a message, which others make if there is none. Raises OverLimit,
         DamagedRecord, MessagesMissing."""
         room = self.room
-        if self._leaves_early:
+        if self.leaves_early:
             if size <= room.most_bytes:
                 self._make_room_early(size)
             if not room.has(size):
@@ -174,12 +175,14 @@ class Overflow:
                 self.book.leave_all([lease])
                 self._dropped[sequence] = lease, message
             else:
-                waits = sequence not in self._queue.entries
+                waits, before = sequence not in self._queue.entries, self._letters.moved
                 if self._letters.is_full or not self._letters.move(lease, message, waits=waits):
+                    return False
+                if self._letters.moved == before:  # it waits for a key
                     return False
                 if message.group:
                     self.book.settle(message.group, (), [])
-            if self._leaves_early:
+            if self.leaves_early:
                 self._on_their_way.append(message.size)
             else:
                 self.room.give_back(message.size)

@@ -87,8 +87,8 @@ def decide_send_message(shard: ShardState, request: Request, stamp: Stamp) -> Ou
             message_id, number = sending.send(content, delay_s)
         except OverLimit as refusal:
             check_throttled(shard, request, stamp)  # that is worth another try
-            if makes_room := sending.events():
-                raise RefusedWithEvents(refusal, makes_room) from None
+            if leaving := sending.leaving_early():
+                raise RefusedWithEvents(refusal, leaving) from None
             raise
         if definition.settings.own_tags and not sending.duplicates:
             check_throttled(shard, request, stamp)
@@ -335,6 +335,11 @@ class Sending:
         if due_ms is not None:
             from_ms = due_ms or from_ms + self._settings.delay_ms
         return expiry(own_tags, from_ms, content.ttl_ms)
+
+    def leaving_early(self) -> tuple[Event, ...]:
+        """The changes of a request that is refused."""
+        overflow = self._overflow
+        return () if overflow is None or not overflow.leaves_early else overflow.events()
 
     def free(self, deleted: Lease) -> None:
         """Count the room of a message that is deleted in the same step."""

@@ -48,7 +48,7 @@ def count_what_departed_as_gone(patch: pytest.MonkeyPatch) -> None:
 
     def begin(overflow: Overflow, *given: Any) -> None:
         before(overflow, *given)
-        overflow._leaves_early = False
+        overflow.leaves_early = False
 
     patch.setattr(Overflow, "__init__", begin)
 
