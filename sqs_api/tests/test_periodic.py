@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from functools import partial
 from itertools import pairwise
+
+import uvloop
 
 from cluster.tests.virtual_time import virtual
 from sqs_api.gateway.measures import STALL_CHECK_S, StallWatch
@@ -67,6 +70,28 @@ async def test_work_that_is_the_only_one_and_takes_long_is_repeated() -> None:
     await periodic.stop(1.0)
 
     assert begun == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_work_may_begin_other_work_that_is_due_at_once() -> None:
+    """On the loop of a service, whose timers that are due at once tell no time."""
+    failures: list[object] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        periodic, begun = Periodic(), asyncio.Event()
+
+        async def work() -> None:
+            periodic.begin(Every(10.0, begun.set, first_s=0.0))
+
+        periodic.begin(Every(10.0, work, first_s=0.0))
+        await begun.wait()
+        await periodic.stop(1.0)
+
+    uvloop.run(run())
+    gc.collect()
+
+    assert failures == []
 
 
 def _note(begun: list[float]) -> None:
