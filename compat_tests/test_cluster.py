@@ -59,7 +59,7 @@ def test_the_status_shows_etcd_and_names_what_is_wrong(cluster: ClusterProcess) 
     def has_no_problem() -> bool:
         nonlocal found
         found = json.loads(_status(cluster, "--json").stdout)
-        return found["problems"] == []
+        return not found["problems"]
 
     cluster.parts.wait_until_healthy(cluster.credentials)
     eventually(has_no_problem)  # after the start leaders still move, one by one
