@@ -59,10 +59,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True, optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """As many as there are processors, as each collects all tests; two more for those that wait
-    for other processes and time-outs part of their time."""
+    """As many as there are processors, as each collects all tests; three more for those that wait
+    for other processes and time-outs most of their time."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return (usable or 1) + (2 if _waits(config) else 0)
+    return (usable or 1) + (3 if _waits(config) else 0)
 
 
 def _waits(config: pytest.Config) -> bool:

@@ -38,6 +38,14 @@ class FleetProcess(ClusterProcess):
         assert isinstance(found, dict)
         return found
 
+    def parts_of(self, queue: str, host: str = "a") -> list[dict[str, Any]]:
+        """The parts of a queue as `fleet parts` shows them, without starting a command."""
+        url = self.parts.cluster().hosts[host]
+        status, found = ask(url, self.credentials, f"api/queues/{queue}/parts")
+        assert status == 200, found
+        parts: list[dict[str, Any]] = found["parts"]
+        return parts
+
     @contextmanager
     def stopped(self, *names: str) -> Iterator[None]:
         """Processes that neither run nor end."""

@@ -70,7 +70,7 @@ def test_queues_of_a_lost_cluster_answer_again(fleet: FleetProcess, tmp_path: Pa
     lost = [name for name, shard in shards.items() if shard > 2]
     stays = next(name for name, shard in shards.items() if shard <= 2)
     asked(fleet, "a", "split", stays, "--parts", "2")
-    second = asked(fleet, "a", "parts", stays)["parts"][1]["number"]
+    second = fleet.parts_of(stays)[1]["number"]
     asked(fleet, "a", "move", stays, "--part", str(second), "--shard", "4")
     for name, url in urls.items():
         for number in range(SENT):

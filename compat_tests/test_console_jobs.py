@@ -21,7 +21,7 @@ from compat_tests.console_world import (
     tab_of,
 )
 from compat_tests.facade import eventually
-from compat_tests.node_process import NodeProcess, run_command
+from compat_tests.node_process import NodeProcess
 from compat_tests.test_console_security import signed_in
 
 pytestmark = pytest.mark.slow
@@ -30,8 +30,6 @@ AXE = Path(__file__).parent / "axe" / "axe.min.js"
 FIND = """async () => (await axe.run()).violations.map(
     (each) => `${each.impact}: ${each.id} at ${each.nodes[0].html}`)"""
 CLICK_THRICE = "element => { element.click(); element.click(); element.click(); }"
-
-_EXPORT = re.compile(r"export (AWS_\w+)=(\S+)")
 
 
 class Operator:
@@ -397,8 +395,7 @@ def test_a_viewer_gets_a_key_without_json(
 
 
 def _viewers(browser: Any, node: NodeProcess) -> None:
-    made = run_command("credentials", "--data", str(node.data), "add")
-    root = dict(_EXPORT.findall(made.stdout))
+    root = node.exports()
     make_dead_letters(sqs(node), "shop", '{"a": 1}')
     for slow in (False, True):
         tab = signed_in(browser, node, "/queues", root)
@@ -410,7 +407,7 @@ def _viewers(browser: Any, node: NodeProcess) -> None:
         operator.select("Role", "viewer")
         operator.click("Add user")
         shown = tab.page.get_by_role("region", name="The new access key").locator("pre")
-        key = dict(_EXPORT.findall(shown.inner_text()))
+        key = dict(re.findall(r"export (AWS_\w+)=(\S+)", shown.inner_text()))
 
         assert operator.done <= 5, "11 before"
         assert operator.done == 4

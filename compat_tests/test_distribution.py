@@ -38,8 +38,8 @@ def test_files_that_share_a_spark_run_in_one_process() -> None:
     ("names", "more"),
     [
         (["auth", "visibility", "storage", "cluster", "sqs_api"], 0),
-        (["auth", "spark_jobs", "compat_tests"], 2),
-        (["compat_tests/test_send.py"], 2),
+        (["auth", "spark_jobs", "compat_tests"], 3),
+        (["compat_tests/test_send.py"], 3),
     ],
 )
 def test_tests_that_wait_for_others_get_more_processes(

@@ -61,7 +61,7 @@ def test_a_cluster_is_emptied_while_its_queues_are_used(fleet: FleetProcess) -> 
     while len(of_second) < 2:
         name = f"q{len(urls)}"
         urls[name] = made(gateway, name)
-        if asked(fleet, "a", "parts", name)["parts"][0]["shard"] > 2:
+        if fleet.parts_of(name)[0]["shard"] > 2:
             of_second.append(name)
     used = Load(fleet, urls[of_second[0]], pause_s=0.2)
     others = [name for name in urls if name != of_second[0]]
@@ -73,7 +73,7 @@ def test_a_cluster_is_emptied_while_its_queues_are_used(fleet: FleetProcess) -> 
         # a new fleet has nobody who plans for a moment
         eventually(lambda: "mode shadow" in emptied(fleet)["blocked"])
         made(gateway, "later")
-        assert asked(fleet, "a", "parts", "later")["parts"][0]["shard"] <= 2
+        assert fleet.parts_of("later")[0]["shard"] <= 2
         assert asked(fleet, "b", "resume", "--mode", "on")["mode"] == "on"
 
         def is_empty() -> bool:
@@ -91,10 +91,7 @@ def test_a_cluster_is_emptied_while_its_queues_are_used(fleet: FleetProcess) -> 
         answer = gateway.call("ReceiveMessage", QueueUrl=urls[name], WaitTimeSeconds=5)
         assert [message["Body"] for message in answer["Messages"]] == [f"in {name}"]
     open_parts = [
-        part
-        for name in urls
-        for part in asked(fleet, "d", "parts", name)["parts"]
-        if part["state"] == "open"
+        part for name in urls for part in fleet.parts_of(name, "d") if part["state"] == "open"
     ]
     assert {part["shard"] for part in open_parts} <= {0, 1, 2}
     assert asked(fleet, "d", "drain-cluster", "2", "--cancel")["clusters"] == []

@@ -12,7 +12,7 @@ import pytest
 from compat_tests.cluster_process import GATEWAY
 from compat_tests.facade import counts, eventually, receive
 from compat_tests.fleet_process import FleetProcess
-from compat_tests.node_process import run_command
+from compat_tests.pages import ask
 from compat_tests.test_fifo_parts import Load, send
 
 pytestmark = [
@@ -36,10 +36,10 @@ def moved(fleet: FleetProcess, name: str, shard: int) -> None:
     """Move the queue, once its former part has no more messages."""
 
     def is_moved() -> bool:
-        words = ("fleet", "move", name, "--shard", str(shard), "--data", str(fleet.data / "a"))
-        done = run_command(*words)
-        assert done.returncode == 0 or "is still given the messages of part" in done.stderr
-        return done.returncode == 0
+        url, page = fleet.parts.cluster().hosts["a"], f"api/queues/{name}/parts/move"
+        status, said = ask(url, fleet.credentials, page, {"shard": shard})
+        assert status == 200 or "is still given the messages of part" in said["error"], said
+        return status == 200
 
     eventually(is_moved, within=MOVED_S)
 

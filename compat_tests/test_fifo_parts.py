@@ -13,6 +13,7 @@ from compat_tests.clients.boto3_client import Boto3Client
 from compat_tests.conftest import NodeFactory
 from compat_tests.facade import counts, eventually, receive
 from compat_tests.node_process import NodeProcess, run_command
+from compat_tests.pages import ask
 from compat_tests.test_queue_parts import fleet
 
 _GROUPS = 12
@@ -58,13 +59,14 @@ def send(client: Boto3Client, url: str, group: str, *bodies: str) -> list[dict[s
     return found
 
 
-def replaced(service: NodeProcess, count: int, *words: str) -> None:
+def replaced(service: NodeProcess, count: int, verb: str) -> None:
     """Have this many open parts, once those before have been given all messages."""
 
     def is_done() -> bool:
-        done = run_command("fleet", *words, "--data", str(service.data))
-        assert done.returncode == 0 or "is still given the messages of part" in done.stderr
-        return done.returncode == 0
+        page, content = f"api/queues/q.fifo/parts/{verb}", {"parts": count}
+        status, said = ask(service.url, service.credentials, page, content)
+        assert status == 200 or "is still given the messages of part" in said["error"], said
+        return status == 200
 
     eventually(is_done, within=60.0)
     parts = fleet(service, "parts", "q.fifo")["parts"]
@@ -149,9 +151,9 @@ def test_groups_stay_in_order_while_their_queue_is_split_and_shrunk(service: Nod
     url = create(client)
     load = Load(service, url)
     for _ in range(_ROUNDS):
-        replaced(service, 4, "split", "q.fifo", "--parts", "4")
+        replaced(service, 4, "split")
         time.sleep(_ROUND_S)
-        replaced(service, 1, "shrink", "q.fifo")
+        replaced(service, 1, "shrink")
         time.sleep(_ROUND_S)
     load.end()
 

@@ -161,7 +161,7 @@ def test_an_operator_previews_a_split_makes_it_and_undoes_it(
 ) -> None:
     gateway = fleet.client(GATEWAY)
     url = made(gateway, "hot")
-    (part,) = asked(fleet, "a", "parts", "hot")["parts"]
+    (part,) = fleet.parts_of("hot")
     plan: dict[str, Any] = {}
     applied: dict[str, Any] = {}
 
@@ -180,7 +180,7 @@ def test_an_operator_previews_a_split_makes_it_and_undoes_it(
             "",
         )
         assert "asked for 50%" in change["reason"]["text"]
-        assert len(asked(fleet, "b", "parts", "hot")["parts"]) == 1, "shadow mode changes nothing"
+        assert len(fleet.parts_of("hot", "b")) == 1, "shadow mode changes nothing"
 
         if browser is not None:
             look_at_page(fleet, browser)
@@ -191,7 +191,7 @@ def test_an_operator_previews_a_split_makes_it_and_undoes_it(
         eventually(lambda: made_as_planned(fleet, applied), within=PLANNED_S)
     assert applied["by"].startswith("arn:")
 
-    parts = asked(fleet, "b", "parts", "hot")["parts"]
+    parts = fleet.parts_of("hot", "b")
     assert [each["shard"] for each in parts] == [part["shard"], *applied["opens"]]
     for number in range(20):
         gateway.call("SendMessage", QueueUrl=url, MessageBody=str(number))

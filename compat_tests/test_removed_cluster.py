@@ -52,7 +52,7 @@ def refusal(fleet: FleetProcess, host: str, *words: str) -> str:
 
 
 def shard_of(fleet: FleetProcess, name: str) -> int:
-    (part,) = asked(fleet, "a", "parts", name)["parts"]
+    (part,) = fleet.parts_of(name)
     return int(part["shard"])
 
 
@@ -81,7 +81,7 @@ def test_an_emptied_cluster_is_removed_while_the_other_is_used(fleet: FleetProce
         assert f"has 1 parts of queues, one of queue {leaving[0]}" in said
         for name in leaving:
             gateway.call("DeleteQueue", QueueUrl=urls.pop(name))
-        eventually(lambda: asked(fleet, "d", "status")["emptied"][0]["stays"] == "", within=60)
+        eventually(lambda: fleet.seen_by("d")["emptied"][0]["stays"] == "", within=60)
         assert "Ask a host of another cluster" in refusal(fleet, "d", "remove-cluster", "2")
         removed: Any = asked(fleet, "b", "remove-cluster", "2")
         assert removed == {"number": 2, "name": "cluster-2", "hosts": list(SECOND)}

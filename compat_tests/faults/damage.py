@@ -159,8 +159,7 @@ def one_round(
     how: str | None = None,
 ) -> tuple[Harm, Finding]:
     """Damage a copy of the folder at random, and start on it."""
-    here = top / "round"
-    here.mkdir()
+    here = Path(tempfile.mkdtemp(dir=top))
     subprocess.run(
         ["cp", "-a", str(folder.node.data), str(here / "data")], check=True
     )  # links stay
