@@ -15,7 +15,7 @@ from compat_tests.cluster_process import GATEWAY, SECOND
 from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import command
-from compat_tests.test_emptied_cluster import asked
+from compat_tests.test_emptied_cluster import asked, emptied
 from compat_tests.test_fleet import bodies, made
 from compat_tests.test_queue_parts import Load
 
@@ -81,7 +81,7 @@ def test_an_emptied_cluster_is_removed_while_the_other_is_used(fleet: FleetProce
         assert f"has 1 parts of queues, one of queue {leaving[0]}" in said
         for name in leaving:
             gateway.call("DeleteQueue", QueueUrl=urls.pop(name))
-        eventually(lambda: fleet.seen_by("d")["emptied"][0]["stays"] == "", within=60)
+        eventually(lambda: emptied(fleet)["stays"] == "", within=60)
         assert "Ask a host of another cluster" in refusal(fleet, "d", "remove-cluster", "2")
         removed: Any = asked(fleet, "b", "remove-cluster", "2")
         assert removed == {"number": 2, "name": "cluster-2", "hosts": list(SECOND)}
