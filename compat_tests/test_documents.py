@@ -102,6 +102,15 @@ def test_each_rule_has_tests_that_exist() -> None:
     assert missing == []
 
 
+def test_each_rule_is_cited_where_the_code_keeps_it() -> None:
+    numbers = set(re.findall(r"^(\d+)\. ", text_of("cluster/RULES.md"), re.M))
+    files = CHECKOUT.glob("[a-z]*/**/*.py")
+
+    cited = {rule for path in files for rule in re.findall(r"\brule (\d+)", path.read_text())}
+
+    assert numbers - cited == set()
+
+
 def test_no_file_cites_a_sheet_that_is_not_here() -> None:
     rules = text_of("cluster/RULES.md")
     last = max(int(number) for number in re.findall(r"^(\d+)\. ", rules, re.M))

@@ -258,7 +258,8 @@ class Transport(Acceptor):
             incoming.wire.break_off(Reason.BUSY)
 
     def welcomed(self, incoming: Incoming) -> None:
-        """See `Acceptor`. A peer that connects again has lost its connection before we noticed."""
+        """See `Acceptor`. A peer that connects again has lost its connection before we noticed
+        (rule 39)."""
         self._peer_log.welcomed(incoming.peer, incoming.channel)
         for other in list(self._incoming):
             if other is not incoming and (other.peer, other.channel, other.is_closing) == (
