@@ -13,7 +13,11 @@ from compat_tests.runs import RUNS, with_runs
 CHECKOUT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
     path.relative_to(CHECKOUT).as_posix()
-    for path in [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("[a-z]*/**/*.md")]
+    for path in [
+        *CHECKOUT.glob("*.md"),
+        *CHECKOUT.glob(".github/**/*.md"),
+        *CHECKOUT.glob("[a-z]*/**/*.md"),
+    ]
     if "node_modules" not in path.parts
 )
 READING_LINES_MAX = 3_000
