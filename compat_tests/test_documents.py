@@ -13,7 +13,11 @@ from compat_tests.runs import RUNS, with_runs
 CHECKOUT = Path(__file__).parent.parent
 DOCUMENTS = sorted(
     path.relative_to(CHECKOUT).as_posix()
-    for path in [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("[a-z]*/**/*.md")]
+    for path in [
+        *CHECKOUT.glob("*.md"),
+        *CHECKOUT.glob(".github/**/*.md"),
+        *CHECKOUT.glob("[a-z]*/**/*.md"),
+    ]
     if "node_modules" not in path.parts
 )
 READING_LINES_MAX = 3_000
@@ -100,6 +104,15 @@ def test_each_rule_has_tests_that_exist() -> None:
     assert list(proofs) == numbers
     assert all("::" in tests for tests in proofs.values())
     assert missing == []
+
+
+def test_each_rule_is_cited_where_the_code_keeps_it() -> None:
+    numbers = set(re.findall(r"^(\d+)\. ", text_of("cluster/RULES.md"), re.M))
+    files = CHECKOUT.glob("[a-z]*/**/*.py")
+
+    cited = {rule for path in files for rule in re.findall(r"\brule (\d+)", path.read_text())}
+
+    assert numbers - cited == set()
 
 
 def test_no_file_cites_a_sheet_that_is_not_here() -> None:

@@ -291,7 +291,7 @@ def _check_gone(current: QueueDefinition) -> None:
 
 def remove_part(view: QueueView, queue_id: int, version: int, now_ms: int) -> Decision:
     """Without a part that drains and is empty; nothing if the queue has changed since `version`,
-    or the part is gone already."""
+    or the part is gone already (rule 42)."""
     drained = view.queue_of_id(queue_id)
     if drained is None or drained.version != version or drained.is_home or drained.part.is_open:
         return Decision({})

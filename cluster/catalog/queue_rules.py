@@ -362,7 +362,7 @@ def purge(
     view: QueueView, queue: QueueDefinition, now_ms: int, waits: Waits, *, force: bool = False
 ) -> Decision:
     """The queue goes on under a new id, where it is empty, and becomes a tombstone under its old
-    one; so does each of its parts, under the same number.
+    one; so does each of its parts, under the same number, in one transaction (rule 44).
 
     Raises QueueDoesNotExist, PurgeQueueInProgress, AccessDenied for a protected queue without
     `force`.

@@ -209,6 +209,11 @@ class Draft:
         """The clusters of the account."""
         return hand(account, self.fleet.clusters.values(), self.hand_size(account))
 
+    def asked_of(self, queue: Queue, part: Part) -> float:
+        """The share of a loop that a part asks for, 0 if it is not known."""
+        seen = self.history.parts.get((queue.queue_id, part.number))
+        return seen.last.asked if seen is not None else 0.0
+
     def hand_with_room(self, account: str, asked: float, most: float = STOP_AT) -> list[str]:
         """The clusters of the account that may take a part that asks for this share of a loop, and
         stay below a load."""

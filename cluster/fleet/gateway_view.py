@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import count
 
+from typing_extensions import override
+
 from cluster.fleet.fleet_view import FleetView
+from cluster.peers.forwarded import Leaders
 from cluster.peers.peer_settings import Channel
 from cluster.peers.transport import Transport
 
 
-class GatewayLeaders:
+class GatewayLeaders(Leaders):
     """See `Leaders`. Where the leader that the view shows is not reached, another host of its
     cluster is asked, which knows better: the view may be hours old."""
 
@@ -19,16 +22,16 @@ class GatewayLeaders:
         self._transport = transport
         self._turn = count()
 
+    @override
     def leader_of(self, shard: int) -> str | None:
-        """See `Leaders`."""
         leader = self._fleet.leader_of(shard)
         if leader is not None and self._reaches(leader):
             return leader
         reached = [host for host in self._fleet.hosts_that_may_lead(shard) if self._reaches(host)]
         return reached[next(self._turn) % len(reached)] if reached else leader
 
+    @override
     def subscribe(self, on_change: Callable[[int], None]) -> None:
-        """See `Leaders`."""
         self._fleet.subscribe(on_change)
 
     def _reaches(self, host: str) -> bool:

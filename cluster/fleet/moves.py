@@ -29,13 +29,8 @@ def empty_clusters(draft: Draft) -> None:
             if draft.counted.leaving[cluster.name] >= TRANSFERS_MAX:
                 break
             part = next(part for part in queue.open_parts if part.shard in shards)
-            asked = _asked_of(draft, queue, part)
+            asked = draft.asked_of(queue, part)
             _move(draft, queue, part, asked, why, draft.hand_with_room(queue.account, asked))
-
-
-def _asked_of(draft: Draft, queue: Queue, part: Part) -> float:
-    seen = draft.history.parts.get((queue.queue_id, part.number))
-    return seen.last.asked if seen is not None else 0.0
 
 
 def relieve(draft: Draft) -> None:

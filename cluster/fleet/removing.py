@@ -65,11 +65,6 @@ class Left(NamedTuple):
     kept: int
     """Deleted or purged queues, or parts of such, whose messages it keeps."""
 
-    @property
-    def is_nothing(self) -> bool:
-        """True if it can go."""
-        return not self.parts and not self.kept
-
 
 def left_on(view: QueueView, shards: Collection[int]) -> Left:
     """All that these shards have."""

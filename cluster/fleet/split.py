@@ -79,7 +79,7 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
     present = len(queue.open_parts)
     wanted = min(2 * present, _most(queue), max(present + 1, math.ceil(total / PART_WANTED)))
     if queue.is_fifo:
-        asked = {part: _asked_of(draft, queue, part) for part in queue.open_parts}
+        asked = {part: draft.asked_of(queue, part) for part in queue.open_parts}
         return draft.replace(Kind.SPLIT, queue, asked, wanted, _why(draft, *hot[0]))
     more, opens = wanted - present, _places(draft, queue, hot[0], total / wanted, wanted - present)
     while len(opens) < more:  # fewer parts get more each, which needs other places
@@ -97,9 +97,7 @@ def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reas
             version=queue.version,
             leaves=tuple(part.shard for part in queue.open_parts),
             opens=tuple(opens),
-            taken=tuple(
-                max(0.0, _asked_of(draft, queue, part) - share) for part in queue.open_parts
-            ),
+            taken=tuple(max(0.0, draft.asked_of(queue, part) - share) for part in queue.open_parts),
             given=(share,) * len(opens),
         )
     )
@@ -126,12 +124,7 @@ def _places(
 
 def _asked(draft: Draft, queue: Queue) -> float:
     """Of all parts together."""
-    return sum(_asked_of(draft, queue, part) for part in queue.open_parts)
-
-
-def _asked_of(draft: Draft, queue: Queue, part: Part) -> float:
-    seen = draft.history.parts.get((queue.queue_id, part.number))
-    return seen.last.asked if seen is not None else 0.0
+    return sum(draft.asked_of(queue, part) for part in queue.open_parts)
 
 
 def _why(draft: Draft, seen: PartSeen, part: Part) -> Reason:

@@ -6,7 +6,7 @@
 
 While receives of a queue are parked, one FindMessages is under way at each of its parts. It looks
 and waits in one decision of the shard, so no message can come between the two. It is renewed each
-second, with the parts that the queue has then.
+second, with the parts that the queue has then. So no poll waits at one part alone (rule 45).
 
 With strict priority a receive begins at the part whose first message has the highest priority, as
 far as is known: each answer tells, and while there are receives, all parts are asked ten times a

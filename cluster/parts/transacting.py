@@ -3,7 +3,7 @@
 That is the shard of the messages to delete, else that of the first queue's home. Where parts of
 that queue changed lately, another shard may have decided an earlier try. So those with a part, or
 with one until lately, are asked for the token first, by the present version of the queue: after
-that none of them accepts it any more.
+that none of them accepts it any more (rule 48).
 
 A message that travels from part to part is looked for at one part after the other: a part without
 it answers Moved or Departing, and the caller tries again.

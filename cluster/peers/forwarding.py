@@ -234,8 +234,8 @@ class PeerRouter(Router):
         return await super().ask_here(request)
 
     def give_back(self, request: Request, received: Ticket | None) -> None:
-        """See `Router`. What came with a repeated answer is only given back by an undoing, see rule
-        40."""
+        """See `Router`. What came with a repeated answer is only given back by an undoing
+        (rule 40)."""
         if isinstance(received, Routed) and received.is_retry:
             self._undo(received)
         else:

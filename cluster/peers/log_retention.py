@@ -1,4 +1,4 @@
-"""LogRetention: the part of a shard's log that is kept while other hosts fetch checkpoints.
+"""LogRetention: what a shard's log keeps while other hosts fetch checkpoints (rule 32).
 
 Under load a bound may be too small for a fetch. So a host whose hold ended too soon gets twice as
 much with the next one, as long as the disk has much space: at some size the log still reaches back

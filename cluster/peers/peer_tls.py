@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 import structlog
+from typing_extensions import override
 
 from cluster.peers.peer_settings import Address, PeerSettings
 from cluster.peers.process_names import host_of
+from cluster.peers.transport import Network
 
 _BACKLOG = 64
 _HANDSHAKES_MAX = 64
@@ -38,7 +40,7 @@ class TlsFiles(NamedTuple):
     key: Path
 
 
-class TlsNetwork:
+class TlsNetwork(Network):
     """Belongs to the event loop's thread."""
 
     def __init__(
@@ -80,8 +82,8 @@ class TlsNetwork:
 
     # -- connections -------------------------------------------------------------------------------
 
+    @override
     async def connect(self, peer: str, address: Address, protocol: asyncio.BaseProtocol) -> None:
-        """See `Network`."""
         await asyncio.get_running_loop().create_connection(
             lambda: protocol,
             *address,
@@ -113,8 +115,8 @@ class TlsNetwork:
             raise
         return Address(host, port)
 
+    @override
     async def listen(self, address: Address, accept: Callable[[], asyncio.BaseProtocol]) -> Address:
-        """See `Network`."""
         self._accept = accept
         if not self._listening:
             address = await self.bind(address)
@@ -127,8 +129,8 @@ class TlsNetwork:
         self._resume()
         return address
 
+    @override
     def close(self) -> None:
-        """See `Network`."""
         loop = asyncio.get_running_loop()
         for listening in self._listening:
             loop.remove_reader(listening)

@@ -21,7 +21,7 @@ from typing_extensions import override
 from cluster.clock import Clock, Entropy
 from cluster.peers.breaker import Breaker, Pause
 from cluster.peers.hello import VERSIONS, Hello
-from cluster.peers.incoming import ChannelService, Incoming
+from cluster.peers.incoming import Acceptor, ChannelService, Incoming
 from cluster.peers.link import Link
 from cluster.peers.peer_log import PeerLog
 from cluster.peers.peer_outcomes import NotSent, Outcome, Reason, Refused
@@ -52,7 +52,7 @@ class Network(Protocol):
         """Accept no more."""
 
 
-class Transport:
+class Transport(Acceptor):
     """Belongs to the event loop's thread. `serve` and `set_peers`, then `start`; `stop`."""
 
     def __init__(
@@ -232,15 +232,15 @@ class Transport:
     def _accept(self) -> Wire:
         return Incoming(self, self._settings).wire
 
+    @override
     def place_of(self, host: str) -> Place | None:
-        """See `Acceptor`."""
         if host in self._addresses:
             return self._own_place
         neighbour = self._neighbours.get(host)
         return None if neighbour is None else neighbour.place
 
+    @override
     def answer_to(self, theirs: Hello) -> tuple[Hello, ChannelService]:
-        """See `Acceptor`."""
         service = self._services.get(theirs.channel)
         place = self.place_of(theirs.host)
         if place is not None:
@@ -249,8 +249,8 @@ class Transport:
             return self._hello(theirs.host, ""), ChannelService()
         return self._hello(theirs.host, theirs.channel), service
 
+    @override
     def begun(self, incoming: Incoming) -> None:
-        """See `Acceptor`."""
         self._incoming.add(incoming)
         if self._is_stopping:
             incoming.wire.break_off(Reason.STOPPED)
@@ -258,7 +258,8 @@ class Transport:
             incoming.wire.break_off(Reason.BUSY)
 
     def welcomed(self, incoming: Incoming) -> None:
-        """See `Acceptor`. A peer that connects again has lost its connection before we noticed."""
+        """See `Acceptor`. A peer that connects again has lost its connection before we noticed
+        (rule 39)."""
         self._peer_log.welcomed(incoming.peer, incoming.channel)
         for other in list(self._incoming):
             if other is not incoming and (other.peer, other.channel, other.is_closing) == (
@@ -268,12 +269,12 @@ class Transport:
             ):
                 other.wire.break_off(Reason.REPLACED)
 
+    @override
     def refused(self, theirs: Hello, refusal: Refused) -> None:
-        """See `Acceptor`."""
         self._peer_log.refused(theirs.host, theirs.channel, refusal)
 
+    @override
     def ended(self, incoming: Incoming) -> None:
-        """See `Acceptor`."""
         self._incoming.discard(incoming)
 
 

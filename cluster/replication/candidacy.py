@@ -1,5 +1,5 @@
 """The way to lead: `Asking` finds a majority and takes the key, `Adopting` makes the log
-complete."""
+complete (rule 26)."""
 
 from __future__ import annotations
 

@@ -11,9 +11,11 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
+from typing_extensions import override
+
 from cluster.clock import Entropy
 from cluster.peers.checkpoint_fetch import CheckpointFetch, Wanted, ask_over
-from cluster.peers.checkpoints import Checkpoints
+from cluster.peers.checkpoints import Checkpoints, Source
 from cluster.peers.log_retention import LogRetention
 from cluster.peers.peer_settings import CheckpointSettings
 from cluster.peers.transport import Transport
@@ -70,7 +72,7 @@ class RowsPlace(NamedTuple):
 ON_THIS_MACHINE = RowsPlace(SystemFiles())
 
 
-class StoreSource:
+class StoreSource(Source):
     """An open store that gives checkpoints: `cluster.peers.checkpoints.Source`."""
 
     def __init__(
@@ -82,16 +84,16 @@ class StoreSource:
         self._store = store
         self._read_rows = read_rows
 
+    @override
     def applied_index(self) -> int:
-        """See `Source`."""
         return self._store.applied.index
 
+    @override
     def log_start(self) -> int:
-        """See `Source`."""
         return self._store.log_start
 
+    @override
     def checkpoint(self, folder: Path) -> Position:
-        """See `Source`."""
         return make_checkpoint(self._store.rows, folder, self._read_rows)
 
 

@@ -1,4 +1,5 @@
-"""Clocks: finds the wall clocks that are too far off to lead with, and logs each of them once."""
+"""Clocks: finds the wall clocks that are too far off to lead with (rule 29), and logs each of them
+once."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 It finds out at an opening whether the replica still has what it once acknowledged. If not, it is
 another replica from then on: it gets a new id, and so it neither promises nor counts until it has
-caught up and a transaction made it a voter.
+caught up and a transaction made it a voter (rule 22).
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Journal:
         segment_bytes: int = SEGMENT_BYTES,
         written_as: Callable[[], int] = lambda: OLDEST_FORMAT,
     ) -> None:
-        """`written_as` is the format of Entries that all members read."""
+        """`written_as` is the format of Entries that all members read (rule 33)."""
         self.written_as = written_as
         self.log_id = log_id
         self.is_open = False

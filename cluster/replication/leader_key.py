@@ -1,4 +1,5 @@
-"""LeaderKey: the key of a shard, as one replica sees and holds it, and when it tries to take it.
+"""LeaderKey: the key of a shard, as one replica sees and holds it, and when it tries to take it,
+with a higher term (rule 24).
 
 A replica that should not lead lets others go first. One to which the leader handed the shard over
 does not wait for silence.

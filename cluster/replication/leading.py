@@ -440,7 +440,7 @@ class Leading(Part):
     # -- time --------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """Send what is due; give up if nothing moves or the clock is wrong."""
+        """Send what is due; give up if nothing moves (rule 27) or the clock is wrong (rule 29)."""
         replica, timing = self._replica, self._replica.timing
         now = replica.now()
         if self._heir and self._leaves(now):

@@ -1,5 +1,5 @@
 """Replacement: rows of another host that take the place of a store's own, and the damage for
-which it needs them."""
+which it needs them (rule 20)."""
 
 from __future__ import annotations
 

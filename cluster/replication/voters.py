@@ -1,8 +1,8 @@
 """Voters: whose promises and synced Entries count in a term. Pure.
 
-A term has one set of voters. After a change it also names the voters before, until its leader has
-committed an Entry of its own: till then promises of a majority of both sets are needed, so that no
-leader overlooks what the set before committed.
+A term has one set of voters (rule 23). After a change it also names the voters before, until its
+leader has committed an Entry of its own: till then promises of a majority of both sets are needed,
+so that no leader overlooks what the set before committed.
 """
 
 from __future__ import annotations

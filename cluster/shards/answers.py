@@ -52,7 +52,8 @@ class _Held:
 
 
 class ReadBarrier:
-    """Answers of Turns without changes, until a majority has confirmed the term."""
+    """Answers of Turns without changes, until a majority has confirmed the term
+    (rule 8)."""
 
     def __init__(
         self,
@@ -93,7 +94,7 @@ class ReadBarrier:
 
 class EarlyAnswers:
     """With asynchronous replication: answers that wait for the leader's own disk, not for a
-    majority, and have not left."""
+    majority, and have not left (rule 11)."""
 
     def __init__(self, store: SharedStore, release: Callable[[Answers], None]) -> None:
         self._store = store
@@ -166,7 +167,8 @@ def log_notice(notice: Notice, log: structlog.stdlib.BoundLogger) -> None:
 
 
 def in_time(entry: UnderWay, now_ms: int, submit: Callable[[Request, OnAnswer], object]) -> Answers:
-    """The answers, with receives that are late empty; their messages are given back."""
+    """The answers, with receives that are late empty; their messages are given back
+    (rule 12)."""
     if now_ms - entry.stamp_ms < _LATE_MS_MIN:
         return entry.answers
     answers: Answers = []

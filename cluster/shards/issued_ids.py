@@ -1,4 +1,4 @@
-"""Issued ids: no shard serves queues whose ids the catalog could issue again.
+"""Issued ids: no shard serves queues whose ids the catalog could issue again (rule 38).
 
 A new queue with such an id would have the messages of another one. It happens if the catalog is
 older than the shards. A single host does not start then. In a cluster etcd was restored from an

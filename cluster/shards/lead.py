@@ -4,9 +4,9 @@
 
 Only this order counts. While an Entry is under way, the inbox fills. Every answer, even a refusal
 or one without changes, leaves only when all Entries that its Turn could see are committed (in a
-cluster with asynchronous replication see `EarlyAnswers`). The next Turn runs at the next pass of
-the event loop after the last one's answers, so that it finds the requests that they cause; with
-peers it waits while more of them come (`TurnBatching`).
+cluster with asynchronous replication see `EarlyAnswers`): rule 7. The next Turn runs at the next
+pass of the event loop after the last one's answers, so that it finds the requests that they cause;
+with peers it waits while more of them come (`TurnBatching`).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ShardParts(NamedTuple):
     sealing: Sealing | None = None
     """Without it, messages that move between queues keep their seals."""
     under_way_max: int = 1
-    """Entries that may be appended and not committed."""
+    """Entries that may be appended and not committed (rule 6)."""
     remembers: bool = False
     """Answers are kept for retries."""
     shared_catalog: SharedCatalog | None = None

@@ -5,7 +5,7 @@ its live bytes, every kind with equal probability (`live_bytes.py`), or, in a qu
 cuts the file there, overwrites a part or removes it. Then the service starts and everything is
 drained. The service may refuse the start in one clear line; or it may serve each message as it was
 sent or not at all, and report the missing ones, with a sufficient count where it counts. Violations
-found by the judge, silent losses, tracebacks and crashes are never allowed.
+found by the judge, silent losses, tracebacks and crashes are never allowed (rule 36).
 
 `python -m compat_tests.faults.damage --rounds 300`
 """

@@ -1,4 +1,4 @@
-"""The one point in time of a backup, on a single host and in a cluster.
+"""The one point in time of a backup, on a single host and in a cluster (rule 31).
 
 In a cluster the host that was asked copies its own rows, once they have all that the leaders had
 committed; a host of each other cluster of the fleet does the same (`cluster_parts.py`). What makes

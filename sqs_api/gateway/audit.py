@@ -69,7 +69,7 @@ class _File(RotatingFileHandler):
         self._on_failed()
 
 
-class AuditFile:
+class AuditFile(AuditLines):
     """The file. Belongs to the event loop's thread."""
 
     def __init__(self, file: Path) -> None:
@@ -84,15 +84,15 @@ class AuditFile:
         self._thread = threading.Thread(target=self._write_forever, name="audit", daemon=True)
         self._thread.start()
 
+    @override
     def put(self, line: str) -> None:
-        """See `AuditLines`."""
         try:
             self._lines.put_nowait(line)
         except queue.Full:
             self.lost += 1
 
+    @override
     def close(self) -> None:
-        """See `AuditLines`."""
         self._lines.put(None)
         self._thread.join()
         with suppress(OSError):  # lines that failed before would fail again

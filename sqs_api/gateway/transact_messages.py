@@ -4,7 +4,7 @@ The gateway asks this service once a request was refused as one of SQS, so that 
 nothing; clients sign it for `sqs`. Each entry needs the permission of SendMessage or DeleteMessage
 on its queue. Names of errors are DynamoDB's, of which TransactWriteItems is the model.
 
-An accepted transaction is answered once all its messages are in their queues.
+An accepted transaction is answered once all its messages are in their queues (rule 49).
 """
 
 from __future__ import annotations

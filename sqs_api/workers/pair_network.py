@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, cast
 from typing_extensions import override
 
 from cluster.peers.peer_settings import Address
+from cluster.peers.transport import Network
 
 _MESSAGE_MAX = 64
 _ENDS_MAX = 4
@@ -81,7 +82,7 @@ class _Connecting(asyncio.Protocol):
         self._protocol.connection_made(cast(asyncio.Transport, named))
 
 
-class PairNetwork:
+class PairNetwork(Network):
     """See `Network`. Belongs to the event loop's thread."""
 
     def __init__(self, descriptors: socket.socket) -> None:
@@ -94,8 +95,8 @@ class PairNetwork:
         """Gets connections of clients that another worker gave away."""
         descriptors.setblocking(False)
 
+    @override
     async def connect(self, peer: str, address: Address, protocol: asyncio.BaseProtocol) -> None:
-        """See `Network`."""
         own, others = socket.socketpair()
         try:
             send_end(self._descriptors, SocketKind.PAIR, peer, others)
@@ -138,8 +139,8 @@ class PairNetwork:
         """See `Network`. There are no certificates."""
         return False
 
+    @override
     def close(self) -> None:
-        """See `Network`."""
         self._loop.remove_reader(self._descriptors)
 
 

@@ -52,7 +52,7 @@ class AllShards(NamedTuple):
     store_of: Callable[[int], CopiedStore]
 
 
-class StoreElsewhere:
+class StoreElsewhere(CopiedStore):
     """See `CopiedStore`: of another worker's shard."""
 
     def __init__(self, ask: Callable[[_Step], Awaitable[None]], shard: int) -> None:
@@ -61,12 +61,12 @@ class StoreElsewhere:
         self._shard = shard
         self._loop = asyncio.get_running_loop()
 
+    @override
     def flush(self) -> None:
-        """See `CopiedStore`."""
         self._do(_Step("flush", shard=self._shard))
 
+    @override
     def checkpoint(self, folder: Path) -> None:
-        """See `CopiedStore`."""
         self._do(_Step("checkpoint", shard=self._shard, folder=str(folder)))
 
     def _do(self, step: _Step) -> None:

@@ -13,11 +13,13 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from typing_extensions import override
+
 from auth.credentials import AccessKey
 from cluster.catalog.catalog import Catalog
 from cluster.coordination.coordination import Coordination
 from cluster.copies.backup import CopiedStore
-from cluster.peers.forwarded import ForwardedRequests
+from cluster.peers.forwarded import ForwardedRequests, Leaders
 from cluster.peers.forwarding import PeerRouter
 from cluster.peers.peer_settings import Address, Channel, ForwardingSettings, PeerSettings
 from cluster.peers.questions import Questions
@@ -75,14 +77,14 @@ class WorkerPlace(NamedTuple):
         return {n: folder for n, folder in self.folders.items() if n % self.workers == self.number}
 
 
-class FixedLeaders:
+class FixedLeaders(Leaders):
     """See `Leaders`: they do not change."""
 
     def __init__(self, workers: int, shards: Iterable[int]) -> None:
         self._names = {shard: worker_name(shard % workers) for shard in shards}
 
+    @override
     def leader_of(self, shard: int) -> str | None:
-        """See `Leaders`."""
         return self._names.get(shard)
 
     def subscribe(self, on_change: Callable[[int], None]) -> None:

@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Protocol
 from zlib import crc32
 
+from typing_extensions import override
+
 from storage.copies.scrub import InThread, Pace, RowFiles, read_rows
 from storage.engines.file_rows import FileRows
 from storage.engines.store import RowStore
@@ -95,65 +97,65 @@ class CheckpointFiles(Protocol):
         """Bytes that are free on the disk of a folder."""
 
 
-class SystemFiles:
+class SystemFiles(CheckpointFiles):
     """The operating system's files."""
 
+    @override
     def names(self, folder: Path) -> list[str]:
-        """See `CheckpointFiles`."""
         return sorted(os.listdir(folder)) if folder.is_dir() else []
 
+    @override
     def size(self, file: Path) -> int:
-        """See `CheckpointFiles`."""
         return file.stat().st_size
 
+    @override
     def read(self, file: Path, offset: int, size: int) -> bytes:
-        """See `CheckpointFiles`."""
         with file.open("rb", buffering=0) as stream:
             return os.pread(stream.fileno(), size, offset)
 
+    @override
     def checksum(self, file: Path) -> int:
-        """See `CheckpointFiles`."""
         checksum = 0
         with file.open("rb", buffering=0) as stream:
             while piece := stream.read(_PIECE_BYTES):
                 checksum = crc32(piece, checksum)
         return checksum
 
+    @override
     def forget(self, file: Path) -> None:
-        """See `CheckpointFiles`."""
         with file.open("rb", buffering=0) as stream:
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
+    @override
     def write(self, file: Path, data: bytes, offset: int) -> None:
-        """See `CheckpointFiles`."""
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         with os.fdopen(descriptor, "wb") as stream:
             stream.seek(offset)
             stream.write(data)
 
+    @override
     def sync(self, file: Path) -> None:
-        """See `CheckpointFiles`."""
         sync_file(file)
 
+    @override
     def make_folder(self, folder: Path) -> None:
-        """See `CheckpointFiles`."""
         folder.mkdir(mode=FOLDER_MODE)
 
+    @override
     def sync_folder(self, folder: Path) -> None:
-        """See `CheckpointFiles`."""
         sync_folder(folder)
 
+    @override
     def rename(self, old: Path, new: Path) -> None:
-        """See `CheckpointFiles`."""
         old.rename(new)
 
+    @override
     def remove(self, path: Path) -> None:
-        """See `CheckpointFiles`."""
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
 
+    @override
     def free(self, folder: Path) -> int:
-        """See `CheckpointFiles`."""
         return shutil.disk_usage(folder).free

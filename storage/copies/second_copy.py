@@ -1,4 +1,4 @@
-"""SQLite files that are small and irreplaceable: each has a second copy, always up to date.
+"""SQLite files that are small and irreplaceable: each has a second copy, up to date (rule 37).
 
     NAME.sqlite           the database
     NAME.sqlite.copy      its second copy (`checked_database.py`), written by the same transactions

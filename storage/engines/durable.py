@@ -2,7 +2,8 @@
 
     append → pwrite into a segment    sync → fdatasync in a thread    apply → RocksDB without a log
 
-A start replays the log's Entries above the applied one into the rows. A flush makes rows durable,
+Only Entries that are committed change rows (rule 13). A start replays the log's Entries above the
+applied one into the rows: all that can be read (rule 15). A flush makes rows durable,
 and the log then forgets their Entries; it begins at 64 MiB or 500,000 row changes of live log.
 """
 

@@ -1,4 +1,5 @@
-"""FlushedRows: rows that are made durable from time to time; then the log may forget their Entries.
+"""FlushedRows: rows that are made durable from time to time; only then the log may forget their
+Entries (rule 14).
 
 A flush begins at a size of the live log or a number of row changes; while the log is twice as long,
 the shard waits for the flush.

@@ -5,9 +5,9 @@
     DATA/shard-0/kept/000012.tail   a copy of its tail: index, filter, properties, footer (1 %)
 
 SST files never change, so these are the database as of the note, and the log has all that followed.
-A hard link keeps a file even when a compaction makes it obsolete, until the next note. `note` is
-called after each flush before any segment of the log is released, after an open, and whenever
-`is_outdated` says so.
+So obsolete files are not opened again (rule 21). A hard link keeps a file even when a compaction
+makes it obsolete, until the next note. `note` is called after each flush before any segment of the
+log is released, after an open, and whenever `is_outdated` says so.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 the loop's.
 
 It refuses only if acknowledged data is lost: synced Entries are missing, or the log belongs to
-other rows. With `accepts_loss` it continues without them and reports the losses.
+other rows. With `accepts_loss` it continues without them and reports the losses (rule 19).
 """
 
 from __future__ import annotations

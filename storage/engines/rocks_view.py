@@ -1,4 +1,5 @@
-"""RocksView: reads a shard's rows without touching its folder, even while a service writes there.
+"""RocksView: reads a shard's rows and its log (rule 16) without touching its folder, even while a
+service writes there.
 
 RocksDB writes even to read: a log, a small file of the Python binding. So it gets a separate
 folder, with links to the shard's files. Open files stay readable after the service removes them.

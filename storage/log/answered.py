@@ -1,6 +1,6 @@
 """The position of the last acknowledged Entry, in two slots of the file `answered`.
 
-It reveals a log that has lost its end.
+It reveals a log that has lost its end (rule 18).
 
     payload: log id (16 bytes), term (8), index (8), checksum (4)
 

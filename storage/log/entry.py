@@ -1,4 +1,4 @@
-"""Entries to bytes and back: one record of a shard's log. Pure.
+"""Entries to bytes and back: one record of a shard's log (rule 1 of cluster/RULES.md). Pure.
 
     0       4         6       8            12         16     24      32       40        40 + 8n
     +-------+---------+-------+------------+----------+------+-------+--------+---------+--------+

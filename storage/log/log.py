@@ -2,8 +2,8 @@
 
 It belongs to the event loop's thread.
 
-A log that failed stays failed: its owner closes it, reads the folder again and opens a new one
-(`log_opening.py`).
+A log that failed stays failed (rule 9): its owner closes it, reads the folder again and opens a new
+one (`log_opening.py`).
 """
 
 from __future__ import annotations

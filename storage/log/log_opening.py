@@ -33,7 +33,7 @@ def open_log(
 
     `applied` is the rows' *durable* position. If Entries were lost, it must be `reading.end`: first
     apply the readable ones, note `reading.end` as applied, and flush. Raises OSError; then read
-    again and retry.
+    again and retry. The log goes on above the larger of both ends, in a fresh segment (rule 10).
     """
     assert not reading.lost or applied.index >= reading.end.index
     end = reading.end if reading.end.index >= applied.index else applied
@@ -119,7 +119,7 @@ def _nothing() -> None:
 
 
 def _take_term(reading: Reading, log_id: bytes) -> int:
-    """Raise the term, durably, above every one that was or may have been used."""
+    """Raise the term, durably, above every one that was or may have been used (rule 3)."""
     slots = reading.identity.slots
     term = reading.highest_term + 1
     is_new = not any(found.header for found in reading.segments)

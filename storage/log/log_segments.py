@@ -1,4 +1,4 @@
-"""Segments: the files of a log, written with zeros before use and reused in place.
+"""Segments: the files of a log, written with zeros before use and reused in place (rule 4).
 
 A file is prepared by writing zeros over all of it and syncing that, or, if it held Entries before,
 by reading it, so that its pages are in memory. An append then changes neither the file's size nor

@@ -5,9 +5,9 @@
     | not used      | slot          | slot          |      payload: MessagePack of `Promise`
     +---------------+---------------+---------------+
 
-A promise is synced before it is answered: from then on the replica takes nothing from a leader of
-a lower term. A slot that cannot be read may have held a later promise, so a file with one does not
-count at all. Most promises need one sector; see `slots.py` for those that need more.
+A promise is synced before it is answered (rule 25): from then on the replica takes nothing from a
+leader of a lower term. A slot that cannot be read may have held a later promise, so a file with one
+does not count at all. Most promises need one sector; see `slots.py` for those that need more.
 
 Files of early builds of 0.2 have two slots of 512 bytes at their beginning. These count until
 another one is written.

@@ -1,4 +1,5 @@
-"""Scanning segments for Entries of this log and for indexes that are missing between them."""
+"""Scanning segments for Entries of this log, up to where they do not fit (rule 2), and for indexes
+that are missing between them."""
 
 from __future__ import annotations
 

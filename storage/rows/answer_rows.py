@@ -11,12 +11,13 @@ from collections.abc import Iterator
 from itertools import count
 
 import msgspec
+from typing_extensions import override
 
 from storage.rows.stored_rows import StoredRows
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import ANSWERS, pair_key, table_range
 from visibility.rows.row_values import THE_SHARD
-from visibility.state.short_answers import ANSWERS_KEPT_MS, ShortAnswer
+from visibility.state.short_answers import ANSWERS_KEPT_MS, AnswerMemory, ShortAnswer
 
 _FORGET_EVERY_MS = 60_000
 _INDEXED_MORE_MS = 10_000
@@ -34,7 +35,7 @@ class _Named(msgspec.Struct, frozen=True, array_like=True):
     answers: msgspec.Raw
 
 
-class StoredAnswers:
+class StoredAnswers(AnswerMemory):
     """Belongs to one leadership of a shard."""
 
     def __init__(self, rows: StoredRows, chance: int) -> None:
@@ -49,8 +50,8 @@ class StoredAnswers:
         """The key of the latest row with each request, for the rows from `_begin` to `_end`."""
         self._begin = self._end = b""
 
+    @override
     def record(self, now_ms: int, request_ids: list[str], answers: list[ShortAnswer]) -> None:
-        """See `AnswerMemory.record`."""
         changes = self._rows.changes
         key = pair_key(THE_SHARD, ANSWERS, now_ms, next(self._numbers))
         changes.put(key, encode_row((request_ids, answers)))
@@ -60,8 +61,8 @@ class StoredAnswers:
             changes.delete_range(begin, pair_key(THE_SHARD, ANSWERS, until_ms, 0))
             self._forgotten_ms = until_ms
 
+    @override
     def find(self, request_ids: set[str], from_ms: int) -> dict[str, ShortAnswer]:
-        """See `AnswerMemory.find`."""
         self._index(from_ms)
         begin, found = _key(from_ms), dict[str, ShortAnswer]()
         if begin < self._begin:

@@ -79,7 +79,7 @@ class StoredRows:
     # -- writing -----------------------------------------------------------------------------------
 
     def is_full(self, part: int = 1) -> bool:
-        """See `Rows.is_full`."""
+        """See `Rows.is_full`: so each Entry fits into a segment (rule 5)."""
         changes = self.changes
         rows, size = len(changes.ops) // 2, changes.size
         return size >= self.bytes_max // part or rows >= CHANGES_MAX // part

@@ -3,7 +3,7 @@
 A file has a durable content and a visible one. Each written and unsynced sector of 512 bytes may or
 may not survive a power failure; names in an unsynced folder may be missing. After a failed sync,
 its sectors count as clean: later syncs "succeed" without them, as on Linux. Work in lanes takes
-virtual time on the running loop.
+virtual time on the running loop. The log itself is the real one (rule 34).
 """
 
 from __future__ import annotations

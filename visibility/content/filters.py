@@ -62,17 +62,6 @@ def matches_inside(wanted: MessageFilter, body: str, extras: Extras | None) -> b
     )
 
 
-def attribute_text(extras: Extras | None, name: str) -> str | None:
-    """The value of a message attribute; None if there is none, or it is no text."""
-    attributes = extras.attributes if extras else None
-    if not attributes or name not in attributes:
-        return None
-    try:
-        return attributes[name][1].decode()
-    except UnicodeDecodeError:
-        return None
-
-
 def field_text(body: str, path: str) -> str | None:
     """The value of a field of a JSON body; None if it is not there."""
     try:

@@ -86,7 +86,7 @@ class GonePart(msgspec.Struct, frozen=True, array_like=True):
 
 
 def first_sequence(number: int) -> int:
-    """The first sequence of a part; real sequences start at 1."""
+    """The first sequence of a part, above all of those before (rule 43); real ones start at 1."""
     return (number << PART_BITS) or 1
 
 

@@ -1,7 +1,7 @@
 """Overlay: committed rows, with the changes of later Entries on top.
 
-One layer an Entry, oldest first; the last one belongs to the running Turn. No iterator outlives its
-Turn.
+One layer an Entry, oldest first; the last one belongs to the running Turn, which reads its own
+changes (rule 17). No iterator outlives its Turn.
 """
 
 from __future__ import annotations

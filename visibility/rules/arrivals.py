@@ -1,8 +1,8 @@
 """The side of an outbox's destination: messages of other shards arrive once, or are refused.
 
-Both are remembered under the message's name until its shard says that it has cleared it: the same
-message may come again, from a leader that did not get the answer, after a consumer deleted it here.
-Below an origin's floor everything has been answered, and a late request is ignored.
+Both are remembered under the message's name until its shard says that it has cleared it (rule 30):
+the same message may come again, from a leader that did not get the answer, after a consumer deleted
+it here. Below an origin's floor everything has been answered, and a late request is ignored.
 
 A message for a part that is closed, gone or purged comes to an open part of its queue in this
 shard; if there is none, its own shard sends it to another one, under a new number. A queue that its

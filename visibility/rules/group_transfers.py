@@ -17,7 +17,7 @@ from itertools import islice
 import msgspec
 
 from visibility.contract.model import QueueDefinition
-from visibility.contract.stored_message import Hold, Lease, StoredMessage
+from visibility.contract.stored_message import Hold, Lease
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.groups import FifoBook
@@ -34,7 +34,7 @@ from visibility.rules.transfers import (
     transferred,
 )
 from visibility.state.queue_state import QueueState
-from visibility.state.rows import MessagesMissing
+from visibility.state.rows import MessagesMissing, the_message
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -176,7 +176,7 @@ class _Step:
         heir: QueueDefinition,
         is_here: bool,
     ) -> None:
-        message = self._read(sequence)
+        message = the_message(self._shard.rows, self._queue.queue_id, sequence)
         lease = history or no_lease(sequence, message)
         arriving = transferred(message, history)
         arriving = msgspec.structs.replace(arriving, original_sequence=0)
@@ -201,9 +201,3 @@ class _Step:
             there.arrive_held(message.group)
             marked = held_there(hold, sequence, arriving)
             self._held.setdefault(heir.queue_id, []).append(marked)
-
-    def _read(self, sequence: int) -> StoredMessage:
-        (message,) = self._shard.rows.messages(self._queue.queue_id, [sequence])
-        if message is None:
-            raise MessagesMissing(self._queue.queue_id, sequence)
-        return message

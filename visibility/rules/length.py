@@ -30,7 +30,7 @@ from visibility.rules.order import Candidates
 from visibility.rules.orders import order_of, receiving_order
 from visibility.rules.room import Room, spare_room
 from visibility.state.queue_state import QueueState
-from visibility.state.rows import MessagesMissing
+from visibility.state.rows import the_message
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -148,19 +148,13 @@ class Overflow:
         if found is None:
             return None
         sequence, waiting, _ = found
-        return sequence, waiting or self._read(sequence)
+        return sequence, waiting or the_message(self._shard.rows, self._queue.queue_id, sequence)
 
     @property
     def _has_place(self) -> bool:
         if self._letters is not None:
             return self._letters.has_target and not self._letters.goes_back
         return self._fate == DROP_OLDEST or (self._fate == TO_ARCHIVE and self._shard.archive.is_on)
-
-    def _read(self, sequence: int) -> StoredMessage:
-        (message,) = self._shard.rows.messages(self._queue.queue_id, [sequence])
-        if message is None:
-            raise MessagesMissing(self._queue.queue_id, sequence)
-        return message
 
     def _push_out(self, leaving: list[_Leaving]) -> bool:
         order = order_of(self._definition.settings)

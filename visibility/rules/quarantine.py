@@ -1,4 +1,5 @@
-"""Quarantine: turns damage that a decision meets into an event; the decision is then repeated.
+"""Quarantine: turns damage that a decision meets into an event (rule 20); the decision is then
+repeated.
 
 Spans are the unit: they count the messages that must exist, so losses are counted exactly. The
 readable part of a span is surveyed, and everything missing from it is quarantined at once. Messages

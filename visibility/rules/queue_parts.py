@@ -65,7 +65,7 @@ class FindMessages(Operation, frozen=True):
 
 
 def check_open(shard: ShardState, definition: QueueDefinition) -> None:
-    """Raises Moved if this part takes no messages any more."""
+    """Raises Moved if this part takes no messages any more (rule 41)."""
     if shard.is_closed(definition.queue_id):
         raise Moved(f"A part of queue {definition.name} is closed.")
 

@@ -1,6 +1,7 @@
 """The answers of a Turn that its shard remembers, and those that retries get again.
 
-A retry is a request whose earlier try may have been decided. Other requests are never looked up.
+A retry is a request whose earlier try may have been decided. Other requests are never looked up
+(rule 28).
 Operations without a `Replay` may be decided twice: reads change nothing, and these have no request
 id of their own, since the service makes them:
 

@@ -3,11 +3,11 @@
 One shard decides: that of the deletes, else that of the first send. Its Entry has all that the
 transaction does: messages that are gone, messages that are sent here, and those sent to queues of
 other shards, which are in the outbox from then on and arrive once (`arrivals.py`). So nothing is
-prepared, and nothing is undecided after a crash: the Entry is there or not.
+prepared, and nothing is undecided after a crash: the Entry is there or not (rule 46).
 
-A delete is refused unless its handle is that of the latest receive. That makes "consume and
-produce" happen once: who repeats it deletes nothing, so sends nothing. For transactions that only
-send, a token is remembered with the answer for ten minutes at least.
+A delete is refused unless its handle is that of the latest receive (rule 47). That makes "consume
+and produce" happen once: who repeats it deletes nothing, so sends nothing. For transactions that
+only send, a token is remembered with the answer for ten minutes at least.
 
 Accepted is not yet visible: whoever asks again for the token hears if sends are still on their way.
 """

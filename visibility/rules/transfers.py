@@ -35,7 +35,7 @@ from visibility.rules.queue_parts import blocked_by
 from visibility.rules.retention import TooOld
 from visibility.rules.schedules import MessagesRescheduled, Reschedule
 from visibility.state.queue_state import QueueState
-from visibility.state.rows import MessagesMissing
+from visibility.state.rows import the_message
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -199,7 +199,7 @@ class _Step:
                     before = lease if lease.receive_count > lease.base_count else None
                     yield _Leaving(sequence, message, False, before, hold)
         for sequence, waiting, last in self._order.in_line(self._shard, queue):
-            found = waiting or self._read(sequence)
+            found = waiting or the_message(self._shard.rows, self._queue.queue_id, sequence)
             if not self._too_old.passes(found):
                 yield _Leaving(sequence, found, waiting is not None, last, None)
 
@@ -243,12 +243,6 @@ class _Step:
             there.delay(message.group)
         place = (due_ms, self._heir.queue_id, there.allocate())
         self._delayed.append(Reschedule(due_ms, sequence, message, *place))
-
-    def _read(self, sequence: int) -> StoredMessage:
-        (message,) = self._shard.rows.messages(self._queue.queue_id, [sequence])
-        if message is None:
-            raise MessagesMissing(self._queue.queue_id, sequence)
-        return message
 
     def _leave(self, leaving: _Leaving, book: GroupBook, there: GroupBook | None) -> None:
         sequence, message, hold = leaving.sequence, leaving.message, leaving.hold

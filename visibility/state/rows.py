@@ -185,3 +185,11 @@ class Rows(Protocol):
         self, queue_id: int, digests: list[bytes], now_ms: int
     ) -> dict[bytes, Remembered]:
         """The meanings of these ids, if they were remembered in the five minutes up to `now_ms`."""
+
+
+def the_message(rows: Rows, queue_id: int, sequence: int) -> StoredMessage:
+    """A message that must be there. Raises DamagedRecord, MessagesMissing."""
+    (message,) = rows.messages(queue_id, [sequence])
+    if message is None:
+        raise MessagesMissing(queue_id, sequence)
+    return message

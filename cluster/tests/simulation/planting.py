@@ -1,4 +1,4 @@
-"""Plants a bug into the code of a simulation."""
+"""Plants a bug into the code of a simulation, which must find it (rule 35)."""
 
 from __future__ import annotations
 
