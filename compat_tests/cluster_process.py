@@ -30,7 +30,7 @@ GATEWAY = "g"
 MEMBERS = ("etcd-1", "etcd-2", "etcd-3")
 _FIRST_LEADERS = ("leaders/holder/0", "fleet/2/leaders/holder/3")
 """The record of the leader of the first shard of each cluster."""
-_PATIENCE_S = 60.0
+_PATIENCE_S = 180.0
 
 
 class Cluster(NamedTuple):

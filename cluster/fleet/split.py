@@ -74,10 +74,12 @@ def _tell_owner(draft: Draft, queue: Queue, why: Reason) -> Reason:
 
 
 def _split(draft: Draft, queue: Queue, hot: list[tuple[PartSeen, Part]]) -> Reason | None:
-    """At most twice the parts, and no more than the load needs."""
+    """No more parts than the load needs, and at most twice as many: that leaves a queue that asks
+    for several loops hot until its next change, so it gets as many at once as none is hot with."""
     total = _asked(draft, queue)
     present = len(queue.open_parts)
-    wanted = min(2 * present, _most(queue), max(present + 1, math.ceil(total / PART_WANTED)))
+    most = max(2 * present, math.floor(total / SPLIT_AT) + 1)
+    wanted = min(most, _most(queue), max(present + 1, math.ceil(total / PART_WANTED)))
     if queue.is_fifo:
         asked = {part: draft.asked_of(queue, part) for part in queue.open_parts}
         return draft.replace(Kind.SPLIT, queue, asked, wanted, _why(draft, *hot[0]))

@@ -1,4 +1,4 @@
-"""Splits: a queue that is hot for three windows, at most twice its parts, never one group."""
+"""Splits: a queue that is hot for three windows, in steps, never one group."""
 
 from __future__ import annotations
 
@@ -197,22 +197,23 @@ def test_parts_grow_by_what_is_asked_where_that_is_less_than_double() -> None:
 
 
 @pytest.mark.parametrize("is_fifo", [False, True])
-def test_a_queue_that_asks_for_three_loops_is_split_step_by_step(is_fifo: bool) -> None:
-    """Its halves fit on no loop either: it would stay where it is for ever."""
+def test_a_queue_that_asks_for_three_loops_is_split_so_that_no_part_is_hot(is_fifo: bool) -> None:
+    """Its halves fit on no loop either, and the next change comes ten minutes later."""
     fleet = SmallFleet(clusters=4)
     fleet.queue("q", 0, is_fifo=is_fifo)
     fleet.ask("q", 0, 3.0, top_group=0.1)
     fleet.report(60)
     made = fleet.plan()
     (change,) = of_kind(made, Kind.SPLIT)
-    assert len(change.opens) == 1 + is_fifo
+    assert len(change.opens) == 6 + is_fifo
+    assert len({shard // 3 for shard in (0, *change.opens)}) == 4, "over all clusters of the hand"
     fleet.apply(made)
+    fleet.ask("q", 0, 3.0 / 7 * (not is_fifo))
     for part in fleet.records.queues["q"].open_parts:
-        fleet.ask("q", part.number, 1.5, top_group=0.1)
-    fleet.ask("q", 0, 1.5 * (not is_fifo))
+        fleet.ask("q", part.number, 3.0 / 7, top_group=0.1)
     fleet.records.emptied.add(("q", 0))
     fleet.report(600)
-    assert of_kind(fleet.plan(), Kind.SPLIT)
+    assert not of_kind(fleet.plan(), Kind.SPLIT)
 
 
 def test_a_queue_has_sixty_four_parts_at_most() -> None:
