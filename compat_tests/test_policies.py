@@ -250,7 +250,9 @@ def oldest_become_dead_letters(world: World) -> None:
     assert codes <= {"OverLimit"}
     left, dead = bodies(world.receive_all(url)), list[str]()
     while len(left) + len(dead) < len(sent):
-        for message in world.receive(letters, WaitTimeSeconds=20, AttributeNames=[CAUSE]):
+        for message in world.receive(
+            letters, WaitTimeSeconds=20, MessageSystemAttributeNames=[CAUSE]
+        ):
             assert json.loads(message["Attributes"][CAUSE])["cause"] == "over-length"
             dead.append(message["Body"])
     assert sorted(left + dead) == sorted(sent)
@@ -269,7 +271,9 @@ def messages_of_a_deleted_queue(world: World) -> None:
 
     found: list[str] = []
     while len(found) < 30:
-        for message in world.receive(letters, WaitTimeSeconds=20, AttributeNames=[CAUSE]):
+        for message in world.receive(
+            letters, WaitTimeSeconds=20, MessageSystemAttributeNames=[CAUSE]
+        ):
             assert json.loads(message["Attributes"][CAUSE])["cause"] == "queue-deleted"
             found.append(message["Body"])
     assert sorted(found) == sorted(map(str, range(30)))
@@ -280,18 +284,18 @@ def order_by_the_senders_clock(world: World) -> None:
     if world.is_split:  # refused, see `visibility/POLICIES.md`
         return
     late = world.queue("late")
-    tags = {"order": "sender-clock", "order-window": "1500", "late-queue": world.arn(late)}
+    tags = {"order": "sender-clock", "order-window": "4000", "late-queue": world.arn(late)}
     url = world.queue("by-clock", tags)
     now_ms = int(time.time() * 1000)
     for number in (3, 1, 2, 0):
-        world.send(url, str(number), MessageAttributes=number_of("sent-at", now_ms + number))
+        world.send(url, str(number), MessageAttributes=number_of("sent-at", now_ms - 100 + number))
     found: list[str] = []
     while len(found) < 4:
         found += bodies(world.receive(url, WaitTimeSeconds=20))
     assert found == ["0", "1", "2", "3"]
 
     world.send(url, "late", MessageAttributes=number_of("sent-at", now_ms - 60_000))
-    (message,) = world.receive(late, WaitTimeSeconds=20, AttributeNames=[CAUSE])
+    (message,) = world.receive(late, WaitTimeSeconds=20, MessageSystemAttributeNames=[CAUSE])
     assert json.loads(message["Attributes"][CAUSE])["cause"] == "late"
 
 
