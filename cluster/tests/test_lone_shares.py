@@ -63,7 +63,7 @@ class Host(Tasks):
         Shards.change(self, *others)
 
     async def look_at_shares(self, lost: Collection[int]) -> None:
-        """What the leaders of the parts do."""
+        """Do as the leaders of the parts do."""
         entropy = SimulatedEntropy(Random(0))
         shared = SharedTasks(cast(Any, self), cast(Any, self.queues), entropy, lost)
         for _ in range(3):

@@ -144,7 +144,7 @@ class Work:
         self._hosts = hosts
         self.is_ending = False
         self.refused: list[str] = []
-        """What ended it early."""
+        """The refusal that ended it early."""
 
     def run(self) -> None:
         """Until `is_ending`, or until something is refused for good."""
@@ -158,7 +158,7 @@ class Work:
         raise NotImplementedError
 
     def told(self) -> str:
-        """What was done, in one line."""
+        """The outcome, in one line."""
         raise NotImplementedError
 
 

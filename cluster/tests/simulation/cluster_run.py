@@ -279,7 +279,7 @@ After = Callable[[ClusterSimulation, Random, Sequence[Role]], Coroutine[Any, Any
 
 
 def _after(shape: Shape) -> After:
-    """What happens to a cluster while the others go on."""
+    """The fate of a cluster while the others go on."""
     return _lose if shape.is_lost else _leave if shape.leaves else _nothing
 
 
