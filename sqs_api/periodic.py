@@ -60,6 +60,8 @@ class Periodic:
         self._loop = asyncio.get_running_loop()
         self._repeated: list[_Repeated] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._wakes_s = 0.0
+        """The time of the timer; uvloop's does not say it once it is over."""
         self._is_stopping = False
         self._log = structlog.get_logger("watches")
 
@@ -75,7 +77,8 @@ class Periodic:
             self._timer = None
         resting = [each.due_s for each in self._repeated if each.task is None]
         if resting and not self._is_stopping:
-            self._timer = self._loop.call_at(min(resting), self._wake)
+            self._wakes_s = min(resting)
+            self._timer = self._loop.call_at(self._wakes_s, self._wake)
 
     def _wake(self) -> None:
         due_s = self._loop.time() + _EARLY_S
@@ -102,7 +105,7 @@ class Periodic:
             self._failed(each)
         each.task = None
         self._rest(each)
-        if self._timer is None or each.due_s < self._timer.when():
+        if self._timer is None or each.due_s < self._wakes_s:
             self._plan()
 
     def _rest(self, each: _Repeated) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from functools import partial
 from itertools import pairwise
+from typing import Any
+
+import uvloop
 
 from cluster.tests.virtual_time import virtual
 from sqs_api.gateway.measures import STALL_CHECK_S, StallWatch
@@ -111,3 +115,30 @@ def test_a_loop_that_is_late_is_noticed() -> None:
 
     assert 0.29 < stalls.longest_s < 0.31
     assert stalls.late_s.count == 3
+
+
+def test_work_that_ends_while_other_work_is_overdue_is_repeated() -> None:
+    """The timer of uvloop that is due at once has no time, as the service's loop showed when it
+    had stalled."""
+    failures: list[dict[str, Any]] = []
+    begun: list[float] = []
+
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: failures.append(context))
+        periodic = Periodic()
+
+        async def long() -> None:
+            begun.append(loop.time())
+            await asyncio.sleep(0)
+            periodic.begin(Every(-1.0, partial(_note, []), first_s=-1.0))  # overdue
+
+        periodic.begin(Every(0.01, long, first_s=0.0))
+        await asyncio.sleep(0.1)
+        await periodic.stop(1.0)
+        gc.collect()
+
+    uvloop.run(run())
+
+    assert not failures
+    assert len(begun) > 1
