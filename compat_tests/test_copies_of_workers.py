@@ -111,8 +111,8 @@ def test_a_backup_of_which_a_worker_is_killed_is_whole_or_says_so(
         )
 
     last = tmp_path / "last"
-    asked = ("backup", str(last), "--data", str(node.data), "--with-master-key")
-    eventually(lambda: run_command(*asked).returncode == 0, within=_HOLD_S)
+    complete = ("backup", str(last), "--data", str(node.data), "--with-master-key")
+    eventually(lambda: run_command(*complete).returncode == 0, within=_HOLD_S)
     restored = tmp_path / "restored-last"
     assert run_command("restore", str(last), "--data", str(restored)).returncode == 0
     assert run_command("verify", str(restored)).returncode == 0
