@@ -89,6 +89,10 @@ class Hold:
             except TimeoutError:
                 self._log.warning("backup_did_not_come_back", seconds=HOLD_S)
 
+    def give_up(self) -> None:
+        """Go on: the one that makes the backup is gone."""
+        self._released.set()
+
     async def end(self, token: str) -> bool:
         """Go on; True if this host held still for that backup until now."""
         if token != self._token or self._holding is None or self._holding.done():

@@ -93,6 +93,8 @@ class WorkersPoint(BackupPoint):
         self._entropy = entropy
         self.stop = self._hold.stop
         """Ends a hold."""
+        self.maker_lost = self._hold.give_up
+        """Goes on at once: the worker that makes backups has ended."""
         questions.serve(_STEP, self._answer)
 
     def elsewhere(self, shard: int, worker: str) -> StoreElsewhere:

@@ -156,6 +156,12 @@ class WorkerHost(NamedTuple):
         point = WorkersPoint(self.questions, quiesce, store_of, self.process.entropy)
         self.process.opened.push_async_callback(point.stop)
 
+        def lost(worker: str, channel: Channel) -> None:
+            if worker == worker_name(0):
+                point.maker_lost()
+
+        self.transport.on_lost.append(lost)
+
         def store(shard: int) -> CopiedStore:
             leader = self.leaders.leader_of(shard) or ""
             own = shard % self.place.workers == self.place.number
