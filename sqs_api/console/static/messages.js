@@ -123,7 +123,7 @@ export async function showMessages(screen) {
       matchingOf(page.asked),
       found.length
         ? table(columns(found), found.map(messageRow), "Messages")
-        : el("p", { class: "empty" }, page.next ? "Nothing so far." : ["No message matches.", elsewhere(page.asked)]),
+        : el("p", { class: "empty" }, page.next ? "Nothing so far." : nothing(page.asked)),
       el(
         "p",
         { class: "actions" },
@@ -133,6 +133,16 @@ export async function showMessages(screen) {
       ),
       command(commands.browse(name, page.asked)),
     ];
+  }
+
+  /** What to do next where there is nothing. */
+  function nothing(conditions) {
+    const { state: wanted, ...others } = conditions;
+    if (wanted !== "all" || Object.keys(others).length > 0)
+      return ["No message matches. ", link("Show all messages", `#${path}`), elsewhere(conditions)];
+    return ["The queue is empty. ", queue.may.includes("sqs:SendMessage")
+      && [link("Send a message", `#/queues/${name}/send`), ", or "],
+    link("watch what comes", `#/queues/${name}/tail`), "."];
   }
 
   /** Queues to which a redrive, its undo or a death takes a message: its id finds it there, too. */
