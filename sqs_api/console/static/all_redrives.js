@@ -14,9 +14,9 @@ const DAY_MS = 86400000;
 const PATH = "/redrives";
 const DEFAULTS = { during: "week" };
 const LIVE = [["Queue", "name"], ["State", ""], ["Result so far", ""], ["By", "wide"], ["For", "number wide"],
-  ["", "acts"]];
+  ["Actions", "acts"]];
 const ENDED = [["Queue", "name"], ["Result", ""], ["To", "wide"], ["Filter and reason", "wide"],
-  ["By", "wide"], ["Started", "wide"], ["Took", "number wide"], ["", "acts"]];
+  ["By", "wide"], ["Started", "wide"], ["Took", "number wide"], ["Actions", "acts"]];
 const BY = [["By", "name"], ["Redrives", "number"], ["Messages moved", "number"]];
 
 /**
