@@ -1,4 +1,4 @@
-"""What the console says where there is nothing yet: what to do next, in a real browser."""
+"""Empty screens of the console in a real browser: they say what to do next."""
 
 from __future__ import annotations
 
