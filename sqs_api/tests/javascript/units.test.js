@@ -428,3 +428,21 @@ cases("placeOf", ([host, more]) => placeOf({ voters: ["a", "b", "c"], leader: "a
   [["c", {}], "away: not reached"],
   [["d", {}], ": "],
 ]);
+
+const { pathsOf, sharedBy, valueAt } = await import("./static/columns.js");
+
+cases("pathsOf", (text) => pathsOf(text).join("|"), [[" error.type,, a ,a", "error.type|a"], ["", ""], ["1,2,3,4,5,6,7", "1|2|3|4|5|6"]]);
+cases("valueAt", ([body, path]) => valueAt(body, path), [
+  [['{"a": {"b": [{"c": "x"}]}}', "a.b[0].c"], "x"],
+  [['{"a": {"b": 1.5}}', "a"], '{"b":1.5}'],
+  [['{"a": null}', "a"], "null"],
+  [['{"a": 1}', "constructor"], ""],
+  [["no json", "a"], ""],
+]);
+cases("sharedBy", sharedBy, [
+  [[], 0],
+  [['{"a": 1}'], 0],
+  [['{"a": 1, "b": 2}', '{"a": 1, "b": 3}'], 0],
+  [['{"tenant": "shop", "v": 1, "id": 1}', '{"tenant": "shop", "v": 1, "id": 2}'], 26],
+  [['{"tenant": "shop", "v": 1, "id": 1}', ""], 0],
+]);
