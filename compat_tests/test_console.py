@@ -207,7 +207,7 @@ def test_a_message_is_edited_and_resent_in_place_of_the_original(
     assert (gone.inner_text().strip(), new.inner_text().strip()) == ('−   "b": 2', '+   "b": 3')
     tab.page.get_by_label("Remove the original in the same step").check()
     tab.press("Send the copy")
-    tab.see("No message matches.")
+    tab.see("The queue is empty.")
 
     (received,) = client.receive_message(QueueUrl="edited")["Messages"]
     assert received["Body"] == '{"a": 1, "b": 3}'

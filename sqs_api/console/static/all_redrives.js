@@ -14,9 +14,9 @@ const DAY_MS = 86400000;
 const PATH = "/redrives";
 const DEFAULTS = { during: "week" };
 const LIVE = [["Queue", "name"], ["State", ""], ["Result so far", ""], ["By", "wide"], ["For", "number wide"],
-  ["", "acts"]];
+  ["Actions", "acts"]];
 const ENDED = [["Queue", "name"], ["Result", ""], ["To", "wide"], ["Filter and reason", "wide"],
-  ["By", "wide"], ["Started", "wide"], ["Took", "number wide"], ["", "acts"]];
+  ["By", "wide"], ["Started", "wide"], ["Took", "number wide"], ["Actions", "acts"]];
 const BY = [["By", "name"], ["Redrives", "number"], ["Messages moved", "number"]];
 
 /**
@@ -78,7 +78,8 @@ function show({ redrives, by, left_out: more, is_complete: isComplete }, heard) 
     el("h2", {}, "Who redrove how much"),
     by.length > 0
       ? table(BY, by.map(byRow), "Who redrove how much")
-      : el("p", { class: "empty" }, "No redrive began in this time."),
+      : el("p", { class: "empty" }, "No redrive began in this time. ",
+        link("Look at the dead letters", "#/dead-letters"), ": each queue has a button that redrives them."),
     ended.length > 0 && [el("h2", {}, "History"), table(ENDED, ended.map((each) => endedRow(each, heard)), "History"),
       el("p", { class: "actions" }, button("Export (NDJSON)", () => save(redrives))),
       more > 0 && el("p", { class: "hint" }, `${count(more)} older ones are not shown.`)],

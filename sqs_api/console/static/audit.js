@@ -11,7 +11,7 @@ const COLUMNS = [
   ["Time (UTC)", "time"],
   ["Who", ""],
   ["Call", ""],
-  ["Queue", ""],
+  ["Queue", "queue"],
   ["What", "brief wide"],
   ["Ids", ""],
 ];

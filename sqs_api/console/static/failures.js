@@ -77,7 +77,7 @@ function titleOf({ signs }) {
 
 /** What the failure in a filter is called, in a line; empty while that is not known. */
 export function failureLine(queue, id, signal) {
-  const line = el("p", { class: "hint" });
+  const line = el("p", { class: "hint" }, id && `The failure ${id}.`);
   if (!id || !queue.sources_total || !queue.may.includes("holdfast:ReadMessageBodies")) return line;
   get(ofQueue(queue.name, "/failures"), { limit: 200 }, signal).then((found) => {
     const failure = found.failures.find((each) => each.id === id);

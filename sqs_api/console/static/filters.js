@@ -15,6 +15,8 @@ const FILTERS = [
   ["older_s", "Sent more than … seconds ago", "number"],
   ["newer_s", "Sent within … seconds", "number"],
 ];
+/** The condition that a line tells: its field need not be seen. */
+export const TOLD = "failure";
 const USUAL = 4; // so many fields are always shown
 const NUMBERS = new Set(FILTERS.filter(([, , type]) => type === "number").map(([name]) => name));
 
@@ -36,7 +38,7 @@ export class FilterFields {
   /** The usual fields, and the others behind a fold that is open if one of them is filled in. */
   get elements() {
     const fields = this.inputs.map(([, label, input]) => field(label, input));
-    const open = this.inputs.slice(USUAL).some(([, , input]) => input.value !== "");
+    const open = this.inputs.slice(USUAL).some(([name, , input]) => name !== TOLD && input.value !== "");
     return [fields.slice(0, USUAL), el("details", { class: "more", open },
       el("summary", {}, "More conditions"), el("div", { class: "search" }, fields.slice(USUAL)))];
   }

@@ -53,6 +53,7 @@ export async function showHosts({ view, signal, fail }) {
         : el("p", { class: "notice" }, "There are no problems."),
       table(HOSTS, found.hosts.map((host) => hostRow(host, found)), "Hosts"),
       el("h2", {}, "Shards"),
+      drawn(found),
       table(COPIES, found.shards.flatMap(copyRows), "Copies of shards"),
       el("h2", {}, "etcd"),
       table(ETCD, found.etcd.map(etcdRow), "Members of etcd"),
@@ -86,6 +87,34 @@ export async function showHosts({ view, signal, fail }) {
 function alone() {
   return el("p", { class: "notice" }, "This is a single host: there is no cluster, so nothing is "
     + "replicated to other hosts and nothing can be drained.");
+}
+
+/** Who leads each shard, who follows, and who lags: a row a shard, a column a host. */
+function drawn({ hosts, shards }) {
+  const columns = [["Shard", "number"], ...hosts.map(({ name, is_drained: isDrained }) =>
+    [isDrained ? `${name}, drained` : name, "place"])];
+  return table(columns, shards.map((shard) => {
+    const cells = hosts.map(({ name }) => {
+      const [state, text] = placeOf(shard, name);
+      return text && el("span", { class: `copy ${state}` }, text);
+    });
+    return row(columns, [shard.shard, ...cells], { "data-key": String(shard.shard) });
+  }), "Who leads and who follows");
+}
+
+/**
+ * What a host is to a shard: the name of its look, and what it says.
+ *
+ * @returns {[state: string, text: string]}
+ */
+export function placeOf({ voters, replicas, leader }, host) {
+  const copy = replicas.find((each) => each.host === host);
+  if (!copy) return voters.includes(host) ? ["away", "not reached"] : ["", ""];
+  if (copy.damage) return ["away", "damaged"];
+  if (host === leader) return ["leads", "leads"];
+  if (copy.needs_checkpoint) return ["lags", "is copied anew"];
+  if (copy.behind > 0) return ["lags", `${count(copy.behind)} behind`];
+  return ["follows", copy.is_voter ? "follows" : "does not count yet"];
 }
 
 function copyRows(shard) {

@@ -24,6 +24,7 @@ const SCREENS = [
   [`/queues/${NAME}`, "queue", "showQueue"],
   ["/hosts", "hosts", "showHosts"],
   ["/fleet", "fleet", "showFleet"],
+  ["/api", "api_reference", "showApi"],
   ["/sessions", "sessions", "showSessions"],
   ["/users", "users", "showUsers"],
   ["/users/([0-9]{12})/([^/]+)", "user", "showUser"],
@@ -143,6 +144,7 @@ async function showCaller() {
     place,
     el("span", { title: "account and region" }, `${account} · ${region}`),
     isOpen ? el("span", {}, "open mode") : link(user ?? "root", "#/sessions", { title: "your sessions" }),
+    link("API", "#/api"),
     !isOpen && button("Sign out", leaveService, { busy: "Signing out …" }),
   );
 }

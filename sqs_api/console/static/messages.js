@@ -4,6 +4,7 @@ import { addressOf, enter, isNextPage, keep } from "./address.js";
 import { get, needs, ofQueue } from "./api.js";
 import { Beside } from "./beside.js";
 import { holdButtons } from "./holds.js";
+import { Columns, sharedBy } from "./columns.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, link, patch, pickAll, row, table, time } from "./dom.js";
 import { failureLine } from "./failures.js";
@@ -50,6 +51,7 @@ export async function showMessages(screen) {
   let after = query.get("after") ?? ""; // a page's token
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "holdfast:BrowseMessages");
+  const columns = new Columns(name, () => list.show());
   const list = resource({ what: "The messages", ask, show, signal, fail });
 
   const beside = new Beside(name, { signal, fail, changed: () => list.read(), shown: () => {
@@ -122,8 +124,8 @@ export async function showMessages(screen) {
     return [
       matchingOf(page.asked),
       found.length
-        ? table(columns(found), found.map(messageRow), "Messages")
-        : el("p", { class: "empty" }, page.next ? "Nothing so far." : ["No message matches.", elsewhere(page.asked)]),
+        ? tableOf(found)
+        : el("p", { class: "empty" }, page.next ? "Nothing so far." : nothing(page.asked)),
       el(
         "p",
         { class: "actions" },
@@ -135,6 +137,16 @@ export async function showMessages(screen) {
     ];
   }
 
+  /** What to do next where there is nothing. */
+  function nothing(conditions) {
+    const { state: wanted, ...others } = conditions;
+    if (wanted !== "all" || Object.keys(others).length > 0)
+      return ["No message matches. ", link("Show all messages", `#${path}`), elsewhere(conditions)];
+    return ["The queue is empty. ", queue.may.includes("sqs:SendMessage")
+      && [link("Send a message", `#/queues/${name}/send`), ", or "],
+    link("watch what comes", `#/queues/${name}/tail`), "."];
+  }
+
   /** Queues to which a redrive, its undo or a death takes a message: its id finds it there, too. */
   function elsewhere({ id }) {
     const names = [...queue.sources, queue.dead_letter_queue?.name].filter(Boolean);
@@ -143,12 +155,15 @@ export async function showMessages(screen) {
       [at > 0 && ", ", link(each, addressOf(`/queues/${each}/messages`, { id }))]), "."];
   }
 
-  function columns(messages) {
+  function tableOf(found) {
     const [, ...others] = COLUMNS;
-    return [[messages.length ? pickAll(list.place) : "", "pick"], ...others];
+    const body = others.pop() ?? [];
+    const shown = [[pickAll(list.place), "pick"], ...others, ...columns.columns, body];
+    const shared = sharedBy(found.map((each) => each.body ?? ""));
+    return table(shown, found.map((each) => messageRow(each, shown, shared)), "Messages");
   }
 
-  function messageRow(message) {
+  function messageRow(message, shown, shared) {
     const { sequence } = message;
     const onchange = ({ currentTarget: { checked } }) => {
       if (checked) picked.add(sequence);
@@ -161,7 +176,7 @@ export async function showMessages(screen) {
     const due = isDelayed ? `?due_ms=${message.due_ms}` : "";
     const place = isDelayed ? `${sequence}.${message.due_ms}` : String(sequence);
     const body = message.body ?? (message.is_masked ? "masked" : "cannot be opened");
-    return row(COLUMNS, [
+    return row(shown, [
       box,
       link(shortId(message.message_id), `#/queues/${name}/messages/${sequence}${due}`, {
         title: message.message_id,
@@ -173,7 +188,8 @@ export async function showMessages(screen) {
       time(message.sent_at_ms),
       count(message.receive_count),
       bytes(message.size),
-      el("code", { class: message.body === null ? "masked" : "" }, body.slice(0, 300)),
+      ...columns.cells(message.body),
+      el("code", { class: message.body === null ? "masked" : "" }, shared > 0 && "… ", body.slice(shared).trimStart().slice(0, 300)),
     ], { "data-key": String(sequence), class: place === beside.open ? "open" : null });
   }
 
@@ -218,6 +234,7 @@ export async function showMessages(screen) {
       field("State", state),
       filter.elements,
       button("Search", () => {}, { type: "submit", class: "main" }),
+      queue.may.includes("holdfast:ReadMessageBodies") && columns.fold,
     ),
     failureLine(queue, query.get("failure"), signal),
     chosen,

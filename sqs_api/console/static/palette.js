@@ -96,6 +96,7 @@ export async function openPalette(/** @type {HTMLElement} */ view) {
   const { may } = await caller();
   if (may.includes("sqs:CreateQueue"))
     here.push({ text: "Create a queue", kind: "screen", run: () => to("#/new-queue") });
+  here.push({ text: "API", kind: "screen", run: () => to("#/api") });
   if (document.querySelector("dialog[open]")) return; // it was pressed twice
   document.body.append(dialog);
   dialog.showModal();

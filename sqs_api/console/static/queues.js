@@ -54,8 +54,9 @@ export async function showQueues({ view, query, signal, fail }) {
   }
 
   function nothing() {
-    const text = state.search ? "No queue has such a name." : "There is no queue yet.";
-    return el("p", { class: "empty" }, text);
+    if (state.search) return el("p", { class: "empty" }, "No queue has such a name.");
+    return el("p", { class: "empty" }, "There is no queue yet. ", may.includes("sqs:CreateQueue")
+      && [link("Create the first one", "#/new-queue"), ", or let a program do it: this service answers as SQS does."]);
   }
 
   fill(

@@ -5,7 +5,7 @@ import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, notice, patch, submit, USED } from "./dom.js";
 import { EditFields, shownSamples } from "./edit.js";
 import { failureLine } from "./failures.js";
-import { conditionsOf, FilterFields } from "./filters.js";
+import { conditionsOf, FilterFields, TOLD } from "./filters.js";
 import { count, nameOf, statusText } from "./format.js";
 import { planned, planTable } from "./plan.js";
 import { LIMIT, limitOf, paceText, PRESETS } from "./presets.js";
@@ -172,13 +172,15 @@ export async function showRedrive(screen) {
       { onsubmit: plan, oninput: changed },
       sequences
         ? el("p", {}, `${count(sequences.length)} selected messages`)
-        : el(
+        : [
+          failureLine(queue, query.get("failure"), signal),
+          el(
             "details",
-            { class: "filter", open: Object.keys(conditionsOf(query)).length > 0 },
+            { class: "filter", open: Object.keys(conditionsOf(query)).some((each) => each !== TOLD) },
             el("summary", {}, "Only messages that match"),
             el("div", { class: "search" }, filter.elements),
-            failureLine(queue, query.get("failure"), signal),
           ),
+        ],
       !sequences && queue.may.includes("holdfast:ReadMessageBodies") && edit.elements,
       el("div", { class: "search" }, field("To", destination), field("Reason", reason)),
       el("fieldset", {}, el("legend", {}, "How carefully"),

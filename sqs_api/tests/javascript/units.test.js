@@ -395,3 +395,54 @@ test("a template is a statement about the queue, and takes the place of the same
   assert.ok(Statement.every((each) => each.Resource === "arn:q"));
   for (const text of ["{", "[]", "12"]) assert.throws(() => withStatement(text, Statement[0]));
 });
+
+const { operationsOf, typeText } = await import("./static/api_reference.js");
+
+cases("typeText", typeText, [
+  [{ type: "integer" }, "integer"],
+  [{ anyOf: [{ $ref: "#/components/schemas/Undone" }, { type: "null" }] }, "Undone or null"],
+  [{ type: "array", items: { type: "string" } }, "list of string"],
+  [{ type: "object", additionalProperties: { type: "integer" } }, "object of integer"],
+  [{ enum: ["a", "b"] }, '"a" or "b"'],
+  [{}, "anything"],
+]);
+test("operations have the parameters that are told once for all", () => {
+  const account = { name: "account", in: "query", schema: { type: "string" } };
+  const told = { tags: ["queues"], summary: "Lists.", parameters: [{ $ref: "#/components/parameters/account" }],
+    responses: { 200: { content: { "application/json": { schema: { type: "object" } } } } } };
+  const [found] = operationsOf({ paths: { "/q": { get: told } }, components: { parameters: { account } } });
+  assert.deepEqual(found, { method: "GET", path: "/q", tag: "queues", summary: "Lists.", description: "",
+    parameters: [account], body: undefined, answer: { type: "object" } });
+});
+
+const { placeOf } = await import("./static/hosts.js");
+
+cases("placeOf", ([host, more]) => placeOf({ voters: ["a", "b", "c"], leader: "a", replicas: [
+  { host: "a", behind: 0, is_voter: true }, { host: "b", behind: 0, is_voter: true, ...more }] }, host).join(": "), [
+  [["a", {}], "leads: leads"],
+  [["b", {}], "follows: follows"],
+  [["b", { behind: 1200 }], "lags: 1,200 behind"],
+  [["b", { needs_checkpoint: true }], "lags: is copied anew"],
+  [["b", { damage: "log" }], "away: damaged"],
+  [["b", { is_voter: false }], "follows: does not count yet"],
+  [["c", {}], "away: not reached"],
+  [["d", {}], ": "],
+]);
+
+const { pathsOf, sharedBy, valueAt } = await import("./static/columns.js");
+
+cases("pathsOf", (text) => pathsOf(text).join("|"), [[" error.type,, a ,a", "error.type|a"], ["", ""], ["1,2,3,4,5,6,7", "1|2|3|4|5|6"]]);
+cases("valueAt", ([body, path]) => valueAt(body, path), [
+  [['{"a": {"b": [{"c": "x"}]}}', "a.b[0].c"], "x"],
+  [['{"a": {"b": 1.5}}', "a"], '{"b":1.5}'],
+  [['{"a": null}', "a"], "null"],
+  [['{"a": 1}', "constructor"], ""],
+  [["no json", "a"], ""],
+]);
+cases("sharedBy", sharedBy, [
+  [[], 0],
+  [['{"a": 1}'], 0],
+  [['{"a": 1, "b": 2}', '{"a": 1, "b": 3}'], 0],
+  [['{"tenant": "shop", "v": 1, "id": 1}', '{"tenant": "shop", "v": 1, "id": 2}'], 26],
+  [['{"tenant": "shop", "v": 1, "id": 1}', ""], 0],
+]);

@@ -1,0 +1,56 @@
+"""The reference of the operators' API in a real browser."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+
+from compat_tests.console_world import tab_of
+from compat_tests.node_process import NodeProcess
+from compat_tests.test_console_jobs import AXE, FIND
+
+pytestmark = pytest.mark.slow
+
+
+def test_every_call_of_the_document_is_shown_and_found_by_words(
+    browser: Any, opened: NodeProcess
+) -> None:
+    with urlopen(f"{opened.url}/_holdfast/api/openapi.json") as answer:
+        paths = json.load(answer)["paths"]
+    tab = tab_of(browser, opened, "/queues")
+    tab.press("API")
+    calls = tab.page.locator("details.operation")
+    calls.first.wait_for()
+    every = calls.count()
+    tab.page.keyboard.press("/")
+    tab.page.keyboard.type("post redrives undo")
+    tab.page.wait_for_function("document.querySelectorAll('details.operation').length === 1")
+    calls.locator("summary").click()
+    text = calls.inner_text()
+    tab.page.reload()
+    calls.first.wait_for()
+
+    assert every == sum(map(len, paths.values()))
+    assert "POST /_holdfast/api/queues/{queue}/redrives/undo" in text
+    assert "holdfast:RedriveMessages" in text
+    assert "handle" in text
+    assert calls.count() == 1, "the search is in the address"
+    assert tab.faults == []
+
+
+@pytest.mark.parametrize("width", [1440, 900, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_reference_fits_and_has_no_findings(
+    browser: Any, opened: NodeProcess, scheme: str, width: int
+) -> None:
+    size = {"width": width, "height": 900}
+    place = "/api?search=failures"
+    tab = tab_of(browser, opened, place, viewport=size, color_scheme=scheme)
+    tab.page.locator("details.operation summary").first.click()
+    tab.page.evaluate(AXE.read_text())
+
+    assert tab.page.evaluate(FIND) == []
+    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")

@@ -1,0 +1,61 @@
+"""Columns of the message list from the bodies, in a real browser."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from compat_tests.console_world import XSS, make_dead_letters, sqs, tab_of
+from compat_tests.node_process import NodeProcess
+from compat_tests.test_console_jobs import AXE, FIND
+
+pytestmark = pytest.mark.slow
+
+LABEL = "Columns from the body"
+
+
+def test_columns_are_chosen_by_path_and_kept_for_the_queue(
+    browser: Any, opened: NodeProcess
+) -> None:
+    bodies = [
+        {"tenant": "shop in the north", "v": 1, "n": at, "error": {"type": kind}}
+        for at, kind in enumerate(("Tax", XSS))
+    ]
+    make_dead_letters(sqs(opened), "columned", *map(json.dumps, bodies))
+    tab = tab_of(browser, opened, "/queues/columned-dead/messages")
+    tab.page.get_by_text("Columns", exact=True).click()
+    tab.fill(LABEL, "error.type, n")
+    rows = tab.page.locator("tbody tr")
+    rows.first.get_by_text("Tax", exact=True).wait_for()
+    heads = tab.page.get_by_role("columnheader").all_inner_texts()
+    values = [each.locator("td.value").all_inner_texts() for each in rows.all()]
+    previews = [each.locator("td.body").inner_text() for each in rows.all()]
+    tab.page.reload()
+    rows.first.get_by_text("Tax", exact=True).wait_for()
+    tab.page.evaluate(AXE.read_text())
+
+    assert heads[-3:] == ["error.type", "n", "Body"]
+    assert values == [["Tax", "0"], [XSS, "1"]]
+    assert [each.startswith('… "n": ') for each in previews] == [True, True]
+    assert tab.page.get_by_label(LABEL).input_value() == "error.type, n"
+    assert tab.page.evaluate(FIND) == []
+    tab.go("/queues/columned/messages")
+    tab.see("The queue is empty.")
+    assert tab.page.get_by_label(LABEL).input_value() == ""
+    assert tab.faults == []
+
+
+@pytest.mark.parametrize("width", [1440, 900, 390])
+def test_the_list_fits_with_columns(browser: Any, opened: NodeProcess, width: int) -> None:
+    name = f"columned-{width}"
+    make_dead_letters(sqs(opened), name, json.dumps({"a": "x" * 300, "b": 1}))
+    size = {"width": width, "height": 900}
+    tab = tab_of(browser, opened, f"/queues/{name}-dead/messages", viewport=size)
+    tab.page.get_by_text("Columns", exact=True).click()
+    tab.fill(LABEL, "a, b")
+    tab.page.locator("td.value").nth(1).wait_for()
+
+    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert tab.faults == []

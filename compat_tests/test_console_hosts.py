@@ -1,0 +1,77 @@
+"""The hosts of a cluster in a real browser: who leads, who lags, who is away, drawn.
+
+The answer of a cluster is made up here: `test_cluster.py` has real ones, and asks for the screen.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from compat_tests.console_world import tab_of
+from compat_tests.node_process import NodeProcess
+from compat_tests.test_console_jobs import AXE, FIND
+
+pytestmark = pytest.mark.slow
+
+
+def host(name: str, **more: Any) -> dict[str, Any]:
+    known = {"name": name, "is_alive": True, "is_reached": True, "is_drained": False, "zone": name}
+    return known | {"peer_address": "127.0.0.1:1", "version": "0.2"} | more
+
+
+def copy(name: str, behind: int = 0, role: str = "follower", **more: Any) -> dict[str, Any]:
+    known = {"host": name, "role": role, "behind": behind, "is_voter": True, "damage": None}
+    return known | {"needs_checkpoint": False} | more
+
+
+CLUSTER = {
+    "cluster": "shop",
+    "cluster_id": "1",
+    "host": "a",
+    "hosts": [host("a"), host("b", is_drained=True), host("c", is_alive=False, is_reached=False)],
+    "shards": [
+        {
+            "shard": number,
+            "leader": leader,
+            "term": 7,
+            "voters": ["a", "b", "c"],
+            "replicas": [
+                copy("a", role="leader" if leader == "a" else "follower"),
+                copy("b", behind, "leader" if leader == "b" else "follower"),
+            ],
+        }
+        for number, leader, behind in ((0, "a", 0), (1, "a", 1200), (2, "b", 0))
+    ],
+    "etcd": [],
+    "problems": ["Host c is away."],
+    "formats": 4,
+}
+
+
+@pytest.mark.parametrize("width", [1440, 900, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_who_leads_and_who_lags_is_drawn(
+    browser: Any, opened: NodeProcess, scheme: str, width: int
+) -> None:
+    size = {"width": width, "height": 900}
+    tab = tab_of(browser, opened, "/queues", viewport=size, color_scheme=scheme)
+    answer = json.dumps(CLUSTER)
+    tab.page.route("**/api/cluster", lambda route: route.fulfill(json=json.loads(answer)))
+    tab.go("/hosts")
+    drawn = tab.page.get_by_role("region", name="Who leads and who follows")
+    drawn.wait_for()
+    rows = [each.split("\t") for each in drawn.locator("tbody tr").all_inner_texts()]
+    tab.page.evaluate(AXE.read_text())
+
+    assert [[cell.strip() for cell in each] for each in rows] == [
+        ["0", "leads", "follows", "not reached"],
+        ["1", "leads", "1,200 behind", "not reached"],
+        ["2", "follows", "leads", "not reached"],
+    ]
+    assert drawn.get_by_role("columnheader").all_inner_texts() == ["Shard", "a", "b, drained", "c"]
+    assert tab.page.evaluate(FIND) == []
+    assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
+    assert tab.faults == []

@@ -1,0 +1,74 @@
+// Columns of the message list that are read from the bodies, and bodies without what all of them begin with.
+
+import { el, field } from "./dom.js";
+
+const SHARED_MIN = 20;
+const KEPT = "holdfast columns ";
+
+/** Paths such as error.type or items[0].sku, as they are written with commas. @returns {string[]} */
+export function pathsOf(/** @type {string} */ text) {
+  return [...new Set(text.split(",").map((each) => each.trim()).filter(Boolean))].slice(0, 6);
+}
+
+/** What a body has at a path, as a text; empty if it has nothing there, or is no JSON. */
+export function valueAt(/** @type {string} */ body, /** @type {string} */ path) {
+  try {
+    const names = path.replace(/\[(\d+)\]/g, ".$1").split(".");
+    const found = names.reduce((value, name) => (Object.hasOwn(Object(value), name) ? value[name] : undefined), JSON.parse(body));
+    return found === undefined ? "" : typeof found === "string" ? found : JSON.stringify(found);
+  } catch {
+    return "";
+  }
+}
+
+/** How long a beginning all texts share, up to the end of a field; 0 if it is short, or there is one text. */
+export function sharedBy(/** @type {string[]} */ texts) {
+  if (texts.length < 2) return 0;
+  const [first, ...others] = texts;
+  let length = 0;
+  while (length < first.length && others.every((each) => each[length] === first[length])) length += 1;
+  const end = first.slice(0, length).lastIndexOf(",") + 1;
+  return end >= SHARED_MIN ? end : 0;
+}
+
+/** The paths of a queue, which this browser keeps. */
+export class Columns {
+  constructor(/** @type {string} */ name, /** @type {() => void} */ changed) {
+    this.key = KEPT + name;
+    this.paths = pathsOf(kept(this.key));
+    const oninput = ({ currentTarget: { value } }) => {
+      this.paths = pathsOf(value);
+      keep(this.key, this.paths.join(", "));
+      changed();
+    };
+    this.fold = el("details", { class: "more", open: this.paths.length > 0 }, el("summary", {}, "Columns"), field("Columns from the body", el("input", { value: this.paths.join(", "), autocomplete: "off",
+      spellcheck: "false", placeholder: "error.type, items[0].sku", oninput })));
+  }
+
+  /** Columns of a table. */
+  get columns() {
+    return this.paths.map((path) => [path, "value"]);
+  }
+
+  /** The cells of a message. */
+  cells(/** @type {string | null} */ body) {
+    return this.paths.map((path) => (body === null ? "" : valueAt(body, path).slice(0, 200)));
+  }
+}
+
+function kept(key) {
+  try {
+    return localStorage.getItem(key) ?? "";
+  } catch {
+    return ""; // the browser keeps nothing
+  }
+}
+
+function keep(key, text) {
+  try {
+    if (text) localStorage.setItem(key, text);
+    else localStorage.removeItem(key);
+  } catch {
+    // the browser keeps nothing
+  }
+}
