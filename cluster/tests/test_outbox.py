@@ -15,10 +15,12 @@ from visibility.content.sealing import AsStored
 from visibility.contract.model import QueueCounters, QueueDefinition, Request
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import StoredMessage
+from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import encode_row
-from visibility.rows.row_keys import ARRIVAL, DEPARTURE
+from visibility.rows.row_keys import ARRIVAL, ARRIVALS_FLOOR, DEPARTURE, arrival_key, floor_key
+from visibility.rows.row_values import THE_SHARD
 from visibility.rules.archive_batches import the_shard
-from visibility.rules.arrivals import TARGET_GONE
+from visibility.rules.arrivals import TARGET_GONE, ArrivalsForgotten
 from visibility.rules.departures import ClearOutbox, MessagesDeparted, decide_clear_outbox
 from visibility.rules.events import Event
 from visibility.rules.move_tasks import MoveSelected, MoveTaskChanged
@@ -472,3 +474,17 @@ def test_the_same_shard_has_no_outbox() -> None:
 
     assert pair.receive(pair.letters) == ["a"]
     assert pair.shards[0].state.outbox.next_number == 1
+
+
+def test_few_names_are_forgotten_one_by_one_and_many_at_once() -> None:
+    """A store's reads get slower with each range that was deleted."""
+    origin = b"o" * 16
+    few, many = Changes(), Changes()
+    ArrivalsForgotten(THE_SHARD, [(origin, 7, 9)]).record(few)
+    ArrivalsForgotten(THE_SHARD, [(origin, 0, 5_000)]).record(many)
+    seventh, eighth, first, last = (
+        arrival_key(THE_SHARD, ARRIVAL, origin, number) for number in (7, 8, 0, 5_000)
+    )
+    floor = floor_key(THE_SHARD, ARRIVALS_FLOOR, origin)
+    assert list(few.ops) == [seventh, None, eighth, None, floor, encode_row(9)]
+    assert list(many.ops) == [first, [last], floor, encode_row(5_000)]
