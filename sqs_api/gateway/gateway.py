@@ -361,6 +361,8 @@ class Gateway:
         self._write_other(exchange, await answer)
 
     def _write_other(self, exchange: Exchange, written: OtherAnswer) -> None:
+        if exchange.answered:
+            return  # a bug behind the answer made another one
         exchange.action = written.action
         if written.refusal is not None:
             self._accounting.count_refusal(written.refusal)

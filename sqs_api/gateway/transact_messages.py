@@ -263,7 +263,7 @@ class _Exchange:
         self._shard: int
         """The shard that decides."""
         self._sent: list[tuple[str | None, str | None]]
-        """What it answered."""
+        """The ids that its answer has."""
 
     def begin(self) -> None:
         """Answer, now or later."""
@@ -307,12 +307,15 @@ class _Exchange:
             service.submit(settling, self._on_settled)
 
     def _on_settled(self, answer: Answer | QueueError) -> None:
-        if isinstance(answer, QueueError):
-            self._refuse(answer)
-        elif isinstance(answer, Transacted) and answer.is_settled:
-            self._succeed()
-        else:
-            self._service.start(self._settle())
+        try:
+            if isinstance(answer, QueueError):
+                self._refuse(answer)
+            elif isinstance(answer, Transacted) and answer.is_settled:
+                self._succeed()
+            else:
+                self._service.start(self._settle())
+        except Exception as error:
+            self._refuse(error)
 
     def _succeed(self) -> None:
         body = _encode(TransactMessagesResult(list(map(_result, self._entries, self._sent))))
