@@ -34,6 +34,7 @@ pytestmark = [
 NAMES = ("workers", "hosts", "parts")
 _NO_RETRIES = {"total_max_attempts": 1}
 CAUSE = "HoldfastDeadLetterCause"
+_CAUSE_TOO: dict[str, Any] = {"WaitTimeSeconds": 20, "MessageSystemAttributeNames": [CAUSE]}
 YEAR_MS = 365 * 86_400_000
 POLICIES: dict[str, Callable[[World], None]] = {}
 
@@ -295,7 +296,7 @@ def order_by_the_senders_clock(world: World) -> None:
     assert found == ["0", "1", "2", "3"]
 
     world.send(url, "late", MessageAttributes=number_of("sent-at", now_ms - 60_000))
-    (message,) = world.receive(late, WaitTimeSeconds=20, MessageSystemAttributeNames=[CAUSE])
+    (message,) = world.receive(late, **_CAUSE_TOO)
     assert json.loads(message["Attributes"][CAUSE])["cause"] == "late"
 
 

@@ -417,6 +417,23 @@ def test_a_dead_letter_that_another_shard_refuses_comes_back_and_stays() -> None
     pair.check()
 
 
+def test_a_full_queue_of_another_shard_is_tried_ever_more_seldom() -> None:
+    pair = limited_pair()
+    pair.spend("a", "b")
+    waits_ms: list[int] = []
+    for _ in range(9):
+        assert pair.receive(pair.source) == [], "it departs"
+        pair.deliver()
+        _, wait_ms = pair.shards[0].state.full_targets[pair.letters.queue_id]
+        waits_ms.append(wait_ms)
+        pair.pass_time(wait_ms - 1)
+        assert pair.receive(pair.source) == ["b"], "until then it is received"
+        pair.pass_time(5_000)
+
+    assert waits_ms == [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000, 60_000, 60_000]
+    pair.check()
+
+
 def test_a_full_queue_of_another_shard_keeps_no_other_waiting() -> None:
     pair = limited_pair()
     roomy = pair.queues.define(in_shard(1, prepared.queue_named("roomy", 3)))

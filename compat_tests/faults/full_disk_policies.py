@@ -147,7 +147,7 @@ def _queues_problems(service: _Service, full: str, ranked: str, large: int) -> l
 
 
 def _problems_of_time(service: _Service, disk: SmallDisk) -> list[str]:
-    """What schedules, times to live and the order by the sender's clock do on a full disk."""
+    """Schedules, times to live and the order by the sender's clock on a full disk."""
     later = service.queue("later", deliver_at="on")
     ordered = service.queue("ordered", order="sender-clock", order_window=str(_SOON_MS))
     letters = service.queue("letters")

@@ -40,8 +40,6 @@ _TRUST_AGAIN_MS = 60_000
 """Interval at which such messages are looked at again."""
 _STEP_BYTES = 2 << 20
 """Content that one decision rewrites or archives; one more message may exceed it."""
-
-
 _SHARED_MAX = 10_000_000
 """Delayed messages in a shard of several accounts above which none is scheduled."""
 _COUNTED_MS = 1_000
