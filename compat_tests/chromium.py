@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -39,6 +40,7 @@ def executable() -> str:
 _QUIET = 3
 """Frames one after the other without an open request, after which a page has settled: what an
 answer shows may ask for more."""
+_SETTLED_S = 60.0
 
 
 @contextmanager
@@ -95,8 +97,9 @@ class Tab:
         """Wait until all that the page asked for is answered and shown, also after a step to
         another screen: Playwright's "networkidle" is of the page's first load."""
         self.page.wait_for_load_state()
-        quiet = 0
+        quiet, begun_s = 0, time.monotonic()
         while quiet < _QUIET:
+            assert time.monotonic() < begun_s + _SETTLED_S, [each.url for each in self._open]
             self.page.evaluate(
                 "new Promise((shown) => requestAnimationFrame(() => setTimeout(shown)))"
             )

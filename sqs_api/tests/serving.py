@@ -398,7 +398,7 @@ async def until(condition: Callable[[], bool | Awaitable[bool]]) -> None:
     async with asyncio.timeout(WAIT_S):
         while True:
             holds, pause_s = condition(), 0.001
-            if not isinstance(holds, bool):
+            if isinstance(holds, Awaitable):
                 holds, pause_s = await holds, 0.02
             if holds:
                 return
