@@ -55,8 +55,8 @@ class Losing(Resizer):
         )
 
     def _loss(self, shard: int) -> Loss:
-        """The messages that only this shard has now, and those on their way there. What departs to it is at both
-        once it is accepted, until its clear, which may be under way."""
+        """The messages that only this shard has now, and those on their way there. What departs to
+        it is at both once it is accepted, until its clear, which may be under way."""
         lost = [*self._fleet.clusters[shard].hosts.values()]
         others = [each for each in self._fleet.clusters if each.number != shard]
         leaders = [each.leading() for each in others]
