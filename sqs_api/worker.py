@@ -245,7 +245,7 @@ def _shared_counts(
     accounting: Accounting,
     counts: QueueCounts,
 ) -> Feature:
-    """What this process counts together with others."""
+    """The counts that this process shares with others."""
     settings, clock, entropy, opened = process
     if doors is None:
         return Feature()

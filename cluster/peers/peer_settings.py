@@ -18,7 +18,7 @@ class Channel(StrEnum):
     CHECKPOINTS = "checkpoints"
     PAGES = "pages"
     COUNTS = "counts"
-    """What all that take requests of clients count together: rates and usage."""
+    """Rates and usage, which all processes that take requests of clients count together."""
 
 
 class Address(NamedTuple):

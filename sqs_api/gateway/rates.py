@@ -74,7 +74,7 @@ class _Windows:
     def __init__(self, monotonic_s: Callable[[], float]) -> None:
         self.now_s = monotonic_s
         self.doors = 1
-        self._kept: dict[tuple[str, str], Window] = {}
+        self.kept: dict[tuple[str, str], Window] = {}
         self.on_unlent: Callable[[], None] | None = None
         self.news: dict[tuple[str, str], Window] = {}
         """Those that the lender is to hear of."""
@@ -86,9 +86,9 @@ class _Windows:
         if now_s >= self._sweep_at_s:
             self._sweep(now_s)
         key = kind, name
-        window = self._kept.get(key)
+        window = self.kept.get(key)
         if window is None:
-            window = self._kept[key] = Window(rate.amount)
+            window = self.kept[key] = Window(rate.amount)
         if now_s >= window.end_s:
             window.begin(now_s, rate.get_expiry(), self.doors)
             if self.on_unlent is not None and now_s >= window.lent_until_s:
@@ -108,17 +108,17 @@ class _Windows:
         """Drop what is over, and notice allowances that have ended within a window."""
         self._sweep_at_s = now_s + _SWEEP_S
         kept: dict[tuple[str, str], Window] = {}
-        for key, window in self._kept.items():
+        for key, window in self.kept.items():
             if now_s < window.end_s or now_s < window.lent_until_s:
                 window.limit(now_s, self.doors)
                 kept[key] = window
             elif window.is_news:
                 self.news.pop(key, None)
-        self._kept = kept
+        self.kept = kept
 
     def __len__(self) -> int:
         """The number of windows that are kept."""
-        return len(self._kept)
+        return len(self.kept)
 
 
 class Rates:
@@ -168,8 +168,9 @@ class Rates:
     def hear_again(self, told: list[tuple[tuple[str, str], Window]]) -> None:
         """The lender did not hear of these."""
         for key, window in told:
-            window.is_news = True
-            self._windows.news[key] = window
+            if self._windows.kept.get(key) is window:
+                window.is_news = True
+                self._windows.news[key] = window
 
     def check_account(self, caller: Caller) -> None:
         """Count a request of an account. Raises RequestThrottled."""

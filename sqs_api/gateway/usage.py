@@ -181,8 +181,8 @@ class Usage:
             database.executemany(_TAKE_OVER, [(gateway, *row) for row in rows])
 
     def to_hand_over(self, new_id: str) -> ToHandOver:
-        """What this gateway counted on days that hosts may not have whole. `new_id` is for a folder
-        without one."""
+        """The rows of this gateway of days that hosts may not have whole. `new_id` is for a folder
+        without an id."""
         with closing(self._open()) as database, database:
             found = database.execute("SELECT id, handed_over FROM folder").fetchone()
             if found is None:

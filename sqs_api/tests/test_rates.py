@@ -125,6 +125,19 @@ def test_a_million_groups_leave_nothing_behind() -> None:
     assert len(limited._windows) <= 2_001
 
 
+def test_groups_that_no_lender_hears_of_leave_nothing_behind() -> None:
+    seconds = Seconds()
+    limited = rates(seconds, queue_rate="5/second")
+    base = queue(1)
+    for queue_id in range(1_000):
+        told = limited.take_news(1_000)
+        seconds.now_s += 2.5
+        limited.check_queue(SendMessage(), QueueDefinition(queue_id, *_rest(base)))
+        limited.hear_again(told)
+
+    assert len(limited._windows.news) <= 2
+
+
 def _rest(base: QueueDefinition) -> tuple[Any, ...]:
     return tuple(getattr(base, name) for name in base.__struct_fields__[1:])
 
