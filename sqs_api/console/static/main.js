@@ -151,6 +151,7 @@ async function showCaller() {
 
 /** Begin to tell about redrives, once the screen is there. */
 async function watchRedrives(may) {
+  setTimeout(() => import("./shortcuts.js").catch(() => null), WATCH_AFTER_MS); // the first key then waits for nothing
   watching.abort();
   watching = new AbortController();
   const { signal } = watching;
