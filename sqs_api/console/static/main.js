@@ -140,6 +140,7 @@ async function showCaller() {
     each.hidden = needs === "archive" ? !hasArchive : !may.includes(needs);
   }
   finder.hidden = false;
+  setTimeout(() => import("./shortcuts.js").catch(() => null), WATCH_AFTER_MS); // the first key waits for nothing
   fill(
     place,
     el("span", { title: "account and region" }, `${account} · ${region}`),
@@ -151,7 +152,6 @@ async function showCaller() {
 
 /** Begin to tell about redrives, once the screen is there. */
 async function watchRedrives(may) {
-  setTimeout(() => import("./shortcuts.js").catch(() => null), WATCH_AFTER_MS); // the first key then waits for nothing
   watching.abort();
   watching = new AbortController();
   const { signal } = watching;
