@@ -52,6 +52,7 @@ def test_what_a_screen_does_is_done_from_the_palette_after_its_question(
     tab = tab_of(browser, filled, "/queues/emptied")
     tab.page.get_by_role("button", name="Purge").wait_for()
     tab.page.keyboard.press("Control+k")
+    tab.page.get_by_role("combobox", name="Go to, or do").wait_for()
     tab.page.keyboard.type("purge")
     tab.page.keyboard.press("Enter")
     tab.page.get_by_label("Type emptied", exact=True).fill("emptied")
@@ -60,6 +61,29 @@ def test_what_a_screen_does_is_done_from_the_palette_after_its_question(
     tab.see("emptied is empty.")
 
     assert (before, count(client, "emptied")) == (1, 0)
+    assert tab.faults == []
+
+
+def test_a_delete_is_undone_from_the_palette(browser: Any, filled: NodeProcess) -> None:
+    client = sqs(filled)
+    make_dead_letters(client, "undeleted", "a", "b")
+    tab = tab_of(browser, filled, "/queues/undeleted-dead/messages")
+    tab.page.locator("tbody tr").nth(1).wait_for()
+    tab.page.keyboard.press("j")
+    tab.page.wait_for_function(FOCUSED, arg=0)
+    tab.page.keyboard.press("x")
+    tab.press("Delete")
+    tab.page.get_by_role("dialog").get_by_role("button", name="Delete").click()
+    tab.page.locator("#notices").get_by_role("button", name="Undo").wait_for()
+    tab.page.locator("tbody tr").filter(has_text="deleting").wait_for()
+    tab.page.keyboard.press("Control+k")
+    tab.page.get_by_role("combobox", name="Go to, or do").wait_for()
+    tab.page.keyboard.type("undo")
+    tab.page.keyboard.press("Enter")
+    tab.page.locator("tbody tr").filter(has_text="deleting").wait_for(state="detached")
+
+    assert count(client, "undeleted-dead") == 2
+    assert tab.page.locator("tbody tr").count() == 2
     assert tab.faults == []
 
 

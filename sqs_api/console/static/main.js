@@ -140,6 +140,7 @@ async function showCaller() {
     each.hidden = needs === "archive" ? !hasArchive : !may.includes(needs);
   }
   finder.hidden = false;
+  setTimeout(() => import("./shortcuts.js").catch(() => null), WATCH_AFTER_MS); // the first key waits for nothing
   fill(
     place,
     el("span", { title: "account and region" }, `${account} · ${region}`),

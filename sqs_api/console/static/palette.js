@@ -109,10 +109,12 @@ function screens() {
     .map((each) => ({ text: each.textContent ?? "", kind: "screen", run: () => to(each.hash) }));
 }
 
-/** The links and buttons of this screen. They ask what they always ask. @returns {Entry[]} */
+const HERE = ".actions a, .actions button, .toolbar a, .failure a, .failure button";
+
+/** The links and buttons of this screen and of its notices, such as Undo. They ask what they always ask. @returns {Entry[]} */
 function onScreen(view) {
   const found = new Map();
-  for (const each of view.querySelectorAll(".actions a, .actions button, .toolbar a, .failure a, .failure button")) {
+  for (const each of [...document.querySelectorAll("#notices button"), ...view.querySelectorAll(HERE)]) {
     const text = each.getAttribute("aria-label") ?? each.querySelector("span")?.textContent ?? each.textContent;
     if (!each.disabled && each.checkVisibility() && !found.has(text))
       found.set(text, { text, kind: "here", run: () => each.isConnected && each.click() });
