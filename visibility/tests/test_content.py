@@ -7,8 +7,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from visibility.content.content import Delivery, contents_of, message_of, selection_of
-from visibility.contract import errors
+from visibility.content.content import (
+    Delivery,
+    contents_of,
+    contents_of_sends,
+    message_of,
+    selection_of,
+)
+from visibility.contract import errors, limits
 from visibility.contract.attributes import initial_attributes, settings_of
 from visibility.contract.death import Death
 from visibility.contract.model import Content, QueueDefinition
@@ -438,3 +444,21 @@ def test_a_fifo_queue_refuses_a_delay_of_its_own_but_accepts_zero() -> None:
         "Value 5 for parameter DelaySeconds is invalid. "
         "Reason: The request include parameter that is not valid for this queue type."
     )
+
+
+@pytest.mark.parametrize("queue", [STANDARD, FIFO_BY_CONTENT], ids=["standard", "fifo"])
+def test_several_sends_are_packed_as_each_alone_and_a_refusal_is_in_its_place(
+    queue: QueueDefinition,
+) -> None:
+    group = "g" if queue.settings.fifo else None
+    bodies = ("one", "x" * (limits.MAXIMUM_MESSAGE_SIZE.high + 1), "two", "\x00")
+    sends = [SendMessage(URL, body, message_group_id=group) for body in bodies]
+
+    one, too_long, two, outside_xml = contents_of_sends(sends, queue, "sender", None)
+
+    assert (one,) == contents_of(sends[0], queue, "sender", None)
+    assert (two,) == contents_of(sends[2], queue, "sender", None)
+    assert isinstance(too_long, errors.InvalidParameterValue)
+    assert isinstance(outside_xml, errors.InvalidMessageContents)
+    plain = contents_of_sends([sends[0], sends[2]], queue, "sender", None)
+    assert plain == (one, two)
