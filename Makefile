@@ -16,6 +16,7 @@
 ##                                   or a fleet
 ##   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
 ##   make pythons                    the same on every Python from 3.11 to 3.14 that this machine has
+##   make black-box                 the short tests with clients; HOLDFAST_NATIVE=off: without the native module
 ##   make test-loaded                all tests but the long ones beside a load that occupies every processor
 ##   make sdks                       the guide's example of each SDK that the machine can build (minutes)
 ##   make retention                  messages expire in real time (a minute)
@@ -97,7 +98,7 @@ STATIC_LOCK := compat_tests/benchmarks/requirements-static.lock
 CELERY_LOCK := compat_tests/clients/requirements-celery.lock
 CLIENTS := $(VENV)/old-boto3/.installed $(VENV)/aioboto3/.installed $(VENV)/celery/.installed
 
-.PHONY: help serve cluster fleet cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sanitize sdks bench bench-cluster bench-fleet bench-jobs bench-policies bench-transactions size retention rooms runs wheels lock clean
+.PHONY: help serve cluster fleet black-box cluster-test cluster-faults recovery jobs test test-loaded quick pythons check types style format kill9 kill9-archive kill9-redrive power-loss damage disk-faults soak wire-fuzz simulate fleet-at-scale fuzz sanitize sdks bench bench-cluster bench-fleet bench-jobs bench-policies bench-transactions size retention rooms runs wheels lock clean
 .DELETE_ON_ERROR:
 
 help:
@@ -135,6 +136,10 @@ recovery: $(VENV)/.dev $(VENV)/.etcd
 
 test-loaded: $(CLIENTS) $(VENV)/.dev
 	$(BIN)/python -m compat_tests.loaded $(PARALLEL) $(ARGS)
+
+# HOLDFAST_NATIVE=off has the services do without the native module.
+black-box: $(CLIENTS) $(VENV)/.dev
+	$(QUICK_FOLDER) $(PARALLEL) -m "not slow" compat_tests --ignore compat_tests/test_style.py $(ARGS)
 
 # It needs neither Spark nor a JDK or browser.
 quick: $(VENV)/.tests

@@ -45,7 +45,7 @@ def command(*arguments: str) -> list[str]:
 def environment() -> dict[str, str]:
     """An environment without the tester's own settings or credentials, and without the machine's
     authorities: nobody here has a certificate of theirs, and each process would load them."""
-    kept = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START")
+    kept = ("PATH", "HOME", "LANG", "TMPDIR", "COVERAGE_PROCESS_START", "HOLDFAST_NATIVE")
     return {
         **{name: os.environ[name] for name in kept if name in os.environ},
         "SSL_CERT_FILE": os.devnull,
