@@ -16,7 +16,7 @@
 ##                                   or a fleet
 ##   make jobs ARGS="archive ..."    run a Spark job, with a Java of its own where the machine has none
 ##   make pythons                    the same on every Python from 3.11 to 3.14 that this machine has
-##   make black-box                 the short tests with clients; HOLDFAST_NATIVE=off: without the native module
+##   make black-box                  the short tests with clients; HOLDFAST_NATIVE=off: without the native module
 ##   make test-loaded                all tests but the long ones beside a load that occupies every processor
 ##   make sdks                       the guide's example of each SDK that the machine can build (minutes)
 ##   make retention                  messages expire in real time (a minute)
