@@ -7,6 +7,7 @@ import shutil
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,6 +38,9 @@ def executable() -> str:
     return found
 
 
+_AXE = Path(__file__).parent / "axe" / "axe.min.js"
+_FIND = """async () => (await axe.run()).violations.map(
+    (each) => `${each.impact}: ${each.id} at ${each.nodes[0].html}`)"""
 _QUIET = 3
 """Frames one after the other without an open request, after which a page has settled: what an
 answer shows may ask for more."""
@@ -104,6 +108,12 @@ class Tab:
                 "new Promise((shown) => requestAnimationFrame(() => setTimeout(shown)))"
             )
             quiet = 0 if self._open else quiet + 1
+
+    def findings(self) -> list[str]:
+        """Findings of axe-core on the screen as it is now: impact, rule and element of each."""
+        self.page.evaluate(_AXE.read_text())
+        found: list[str] = self.page.evaluate(_FIND)
+        return found
 
     def see(self, text: str | re.Pattern[str]) -> None:
         """Wait until the screen has this text, in any case of its letters unless it is a

@@ -10,7 +10,6 @@ import pytest
 
 from compat_tests.console_world import tab_of
 from compat_tests.node_process import NodeProcess
-from compat_tests.test_console_jobs import AXE, FIND
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +49,6 @@ def test_the_reference_fits_and_has_no_findings(
     place = "/api?search=failures"
     tab = tab_of(browser, opened, place, viewport=size, color_scheme=scheme)
     tab.page.locator("details.operation summary").first.click()
-    tab.page.evaluate(AXE.read_text())
 
-    assert tab.page.evaluate(FIND) == []
+    assert tab.findings() == []
     assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")

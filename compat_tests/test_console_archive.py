@@ -13,7 +13,6 @@ from compat_tests.console_world import XSS, Held, count, sqs
 from compat_tests.facade import Credentials, eventually
 from compat_tests.lake_files import ask
 from compat_tests.node_process import NodeProcess, run_command
-from compat_tests.test_console_accessible import AXE, FIND
 
 pytestmark = pytest.mark.slow
 
@@ -250,8 +249,7 @@ def test_the_screens_have_no_findings_and_fit_a_phone(
 
 def _findings(tab: Tab) -> list[str]:
     """Findings of axe-core, and the screen's width if it does not fit."""
-    tab.page.evaluate(AXE.read_text())
-    findings: list[str] = tab.page.evaluate(FIND)
+    findings: list[str] = tab.findings()
     width = tab.page.evaluate("document.documentElement.scrollWidth")
     if width > PHONE["width"]:
         findings.append(f"{width} wide")

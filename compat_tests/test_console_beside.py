@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.console_world import count, make_dead_letters, slow_down, sqs, tab_of
 from compat_tests.node_process import NodeProcess
-from compat_tests.test_console_jobs import AXE, CLICK_THRICE, FIND
+from compat_tests.test_console_jobs import CLICK_THRICE
 
 pytestmark = pytest.mark.slow
 
@@ -109,7 +109,6 @@ def test_the_list_and_its_message_have_no_findings(
     tab = tab_of(browser, filled, PLACE, viewport=WIDE, color_scheme=scheme)
     message_link(tab, 1).click()
     tab.page.get_by_role("heading", name="Timeline").wait_for()
-    tab.page.evaluate(AXE.read_text())
 
-    assert tab.page.evaluate(FIND) == []
+    assert tab.findings() == []
     assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")

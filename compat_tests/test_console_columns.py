@@ -9,7 +9,6 @@ import pytest
 
 from compat_tests.console_world import XSS, make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
-from compat_tests.test_console_jobs import AXE, FIND
 
 pytestmark = pytest.mark.slow
 
@@ -34,13 +33,12 @@ def test_columns_are_chosen_by_path_and_kept_for_the_queue(
     previews = [each.locator("td.body").inner_text() for each in rows.all()]
     tab.page.reload()
     rows.first.get_by_text("Tax", exact=True).wait_for()
-    tab.page.evaluate(AXE.read_text())
 
     assert heads[-3:] == ["error.type", "n", "Body"]
     assert values == [["Tax", "0"], [XSS, "1"]]
     assert [each.startswith('… "n": ') for each in previews] == [True, True]
     assert tab.page.get_by_label(LABEL).input_value() == "error.type, n"
-    assert tab.page.evaluate(FIND) == []
+    assert tab.findings() == []
     tab.go("/queues/columned/messages")
     tab.see("The queue is empty.")
     assert tab.page.get_by_label(LABEL).input_value() == ""

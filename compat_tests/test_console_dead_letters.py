@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.console_world import XSS, count, make_dead_letters, sqs, tab_of
 from compat_tests.node_process import NodeProcess
-from compat_tests.test_console_jobs import AXE, FIND, Operator, name_for, slow
+from compat_tests.test_console_jobs import Operator, name_for, slow
 
 pytestmark = pytest.mark.slow
 __all__ = ["slow"]
@@ -129,7 +129,6 @@ def test_the_groups_have_no_findings_and_fit_a_phone(
     tab = tab_of(browser, teams, "/dead-letters?search=inbox-&tag=team", **options)
     tab.page.get_by_role("link", name="Redrive inbox-big-dead").wait_for()
     tab.settle()
-    tab.page.evaluate(AXE.read_text())
 
-    assert tab.page.evaluate(FIND) == []
+    assert tab.findings() == []
     assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")

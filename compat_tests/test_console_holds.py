@@ -11,7 +11,6 @@ from compat_tests.chromium import Tab
 from compat_tests.console_world import XSS, make_dead_letters, sqs, tab_of
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
-from compat_tests.test_console_accessible import AXE, FIND
 
 pytestmark = pytest.mark.slow
 
@@ -187,11 +186,10 @@ def test_the_dialog_and_the_notice_have_no_findings(
     hold(tab, "ann", "TICKET-4")
     rows(tab).nth(2).wait_for()
     pick(tab, 3)
-    tab.page.evaluate(AXE.read_text())
-    found = tab.page.evaluate(FIND)
+    found = tab.findings()
     tab.press("Hold")
     tab.page.get_by_role("dialog").wait_for()
-    found += tab.page.evaluate(FIND)
+    found += tab.findings()
 
     assert found == []
     assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")

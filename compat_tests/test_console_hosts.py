@@ -12,7 +12,6 @@ import pytest
 
 from compat_tests.console_world import tab_of
 from compat_tests.node_process import NodeProcess
-from compat_tests.test_console_jobs import AXE, FIND
 
 pytestmark = pytest.mark.slow
 
@@ -64,7 +63,6 @@ def test_who_leads_and_who_lags_is_drawn(
     drawn = tab.page.get_by_role("region", name="Who leads and who follows")
     drawn.wait_for()
     rows = [each.split("\t") for each in drawn.locator("tbody tr").all_inner_texts()]
-    tab.page.evaluate(AXE.read_text())
 
     assert [[cell.strip() for cell in each] for each in rows] == [
         ["0", "leads", "follows", "not reached"],
@@ -72,6 +70,6 @@ def test_who_leads_and_who_lags_is_drawn(
         ["2", "follows", "leads", "not reached"],
     ]
     assert drawn.get_by_role("columnheader").all_inner_texts() == ["Shard", "a", "b, drained", "c"]
-    assert tab.page.evaluate(FIND) == []
+    assert tab.findings() == []
     assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
     assert tab.faults == []

@@ -13,7 +13,6 @@ from compat_tests.console_world import count, make_dead_letters, sqs, tab_of
 from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess
 from compat_tests.pages import ask
-from compat_tests.test_console_accessible import AXE, FIND
 
 pytestmark = pytest.mark.slow
 
@@ -67,8 +66,7 @@ def test_a_dry_run_has_no_findings_of_axe(browser: Any, inbox: NodeProcess, sche
     for what in ("Hold", "Delete", "Export"):
         tab.page.get_by_role("article").first.get_by_role("button", name=f"{what} Tax").click()
         tab.see("3 match.")
-        tab.page.evaluate(AXE.read_text())
-        assert tab.page.evaluate(FIND) == []
+        assert tab.findings() == []
 
 
 def test_failures_fit_a_phone(browser: Any, inbox: NodeProcess) -> None:

@@ -26,9 +26,6 @@ from compat_tests.test_console_security import signed_in
 
 pytestmark = pytest.mark.slow
 
-AXE = Path(__file__).parent / "axe" / "axe.min.js"
-FIND = """async () => (await axe.run()).violations.map(
-    (each) => `${each.impact}: ${each.id} at ${each.nodes[0].html}`)"""
 CLICK_THRICE = "element => { element.click(); element.click(); element.click(); }"
 
 
@@ -461,11 +458,7 @@ def each_screen(tab: Tab, look: Callable[[str], Any]) -> dict[str, Any]:
 def test_screens_have_no_findings_of_axe(browser: Any, checked: NodeProcess, scheme: str) -> None:
     tab = Tab(browser, checked.url, color_scheme=scheme)
 
-    def findings(place: str) -> Any:
-        tab.page.evaluate(AXE.read_text())
-        return tab.page.evaluate(FIND)
-
-    assert each_screen(tab, findings) == {place: [] for place in SCREENS}
+    assert each_screen(tab, lambda _: tab.findings()) == {place: [] for place in SCREENS}
 
 
 def test_screens_fit_a_phone(browser: Any, checked: NodeProcess) -> None:

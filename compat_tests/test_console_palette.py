@@ -8,7 +8,6 @@ import pytest
 
 from compat_tests.console_world import count, make_dead_letters, slow_down, sqs, tab_of
 from compat_tests.node_process import NodeProcess
-from compat_tests.test_console_jobs import AXE, FIND
 
 pytestmark = pytest.mark.slow
 
@@ -106,6 +105,7 @@ def test_rows_are_walked_selected_and_opened_by_keys(browser: Any, filled: NodeP
 
 def test_letters_that_are_typed_into_a_field_are_text(browser: Any, filled: NodeProcess) -> None:
     tab = tab_of(browser, filled, "/queues")
+    tab.settle()  # before, nobody listens to the keys
     tab.page.keyboard.press("?")
     dialog = tab.page.get_by_role("dialog", name="Keys")
     dialog.wait_for()
@@ -143,7 +143,6 @@ def test_the_palette_has_no_findings_and_fits(
     tab.page.get_by_role("heading", name="Failures").wait_for()
     tab.page.get_by_role("button", name="Go to").click()
     tab.page.get_by_role("listbox", name="Found").get_by_role("option").first.wait_for()
-    tab.page.evaluate(AXE.read_text())
 
-    assert tab.page.evaluate(FIND) == []
+    assert tab.findings() == []
     assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")

@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.console_world import sqs, tab_of
 from compat_tests.node_process import NodeProcess
-from compat_tests.test_console_jobs import AXE, FIND, Operator
+from compat_tests.test_console_jobs import Operator
 
 pytestmark = pytest.mark.slow
 
@@ -92,7 +92,6 @@ def test_the_screen_fits_and_has_no_findings(
     place = "/queues/templated-shown/edit"
     tab = tab_of(browser, shown, place, viewport=size, color_scheme=scheme)
     tab.page.get_by_role("form", name="A statement by template").wait_for()
-    tab.page.evaluate(AXE.read_text())
 
-    assert tab.page.evaluate(FIND) == []
+    assert tab.findings() == []
     assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")

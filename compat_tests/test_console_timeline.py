@@ -10,7 +10,7 @@ import pytest
 from compat_tests.console_world import count, make_dead_letters, sqs, tab_of
 from compat_tests.facade import eventually
 from compat_tests.node_process import NodeProcess, run_command
-from compat_tests.test_console_jobs import AXE, FIND, Operator, name_for
+from compat_tests.test_console_jobs import Operator, name_for
 
 pytestmark = pytest.mark.slow
 WIDTHS = (1440, 900, 390)
@@ -148,6 +148,5 @@ def test_the_screens_fit_and_have_no_findings(
         tab.page.locator(".timeline li, td.time").first.wait_for()
         tab.settle()
         assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
-        tab.page.evaluate(AXE.read_text())
-        assert tab.page.evaluate(FIND) == []
+        assert tab.findings() == []
     assert tab.faults == []

@@ -13,7 +13,6 @@ from compat_tests.clients.boto3_client import connect
 from compat_tests.console_world import XSS, Held, sqs, tab_of
 from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess
-from compat_tests.test_console_accessible import AXE, FIND
 from compat_tests.test_console_security import signed_in
 
 pytestmark = pytest.mark.slow
@@ -288,8 +287,7 @@ def test_the_screens_have_no_findings(
             tab.page.get_by_role("heading", name="Users and keys").wait_for()
         tab.page.get_by_role("region", name="Access keys").wait_for()
         tab.settle()
-        tab.page.evaluate(AXE.read_text())
-        found += tab.page.evaluate(FIND)
+        found += tab.findings()
         sideways = "document.documentElement.scrollWidth > innerWidth"
         assert not tab.page.evaluate(sideways), place
 

@@ -24,7 +24,6 @@ from compat_tests.facade import eventually
 from compat_tests.fleet_process import FleetProcess
 from compat_tests.node_process import command
 from compat_tests.pages import ask
-from compat_tests.test_console_accessible import AXE, FIND
 from compat_tests.test_fleet import bodies, made, url_of
 
 pytestmark = [
@@ -126,10 +125,9 @@ def look_at_page(fleet: FleetProcess, browser: Any) -> None:
         tab.see("cluster-2")
         tab.press("Preview split of hot")
         tab.see("A new part on shard")
-        tab.page.evaluate(AXE.read_text())
-        assert tab.page.evaluate(FIND) == []
+        assert tab.findings() == []
         tab.press("Keep everything as it is")
-        assert tab.page.evaluate(FIND) == []
+        assert tab.findings() == []
         assert not tab.page.evaluate("document.documentElement.scrollWidth > innerWidth")
         assert tab.faults == []
         tab.context.close()

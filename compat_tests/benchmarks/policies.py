@@ -13,15 +13,13 @@ import argparse
 import asyncio
 import json
 import sys
-import tempfile
 import time
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
-
-import uvloop
 
 from compat_tests.benchmarks import size
 from compat_tests.benchmarks.server_cost import read_cost
+from compat_tests.benchmarks.services import beside_one
 from compat_tests.benchmarks.wire import Connection, Endpoint, connect
 from compat_tests.node_process import NodeProcess
 
@@ -115,15 +113,7 @@ async def _lives(node: NodeProcess, options: argparse.Namespace) -> dict[str, fl
 
 def _life_is_kept(options: argparse.Namespace) -> bool:
     """Measure lives and print them; True if they are within their bound."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        node = NodeProcess(Path(folder) / "data", "--durability", options.durability)
-        try:
-            node.start()
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                found = runner.run(_lives(node, options))
-            node.stop()
-        finally:
-            node.close()
+    found = beside_one(partial(_lives, options=options), "--durability", options.durability)
     is_kept = True
     for plain, tagged in _PAIRS:
         ratio = found[tagged.name] / found[plain.name]

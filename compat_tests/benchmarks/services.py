@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
+
+import uvloop
 
 from compat_tests.benchmarks import elasticmq, goaws, static_answer
 from compat_tests.benchmarks.wire import Endpoint
@@ -17,6 +21,8 @@ from compat_tests.cluster_process import HOSTS, ClusterProcess
 from compat_tests.facade import Credentials
 from compat_tests.node_process import NodeProcess, environment
 from compat_tests.ports import free_ports
+
+T = TypeVar("T")
 
 HOLDFAST = {
     "holdfast-fsync": ("--durability", "fsync"),
@@ -59,6 +65,20 @@ def running(names: Sequence[str]) -> Iterator[list[Endpoint]]:
             except elasticmq.NotHere as reason:
                 print(f"{name} is left out: {reason}", file=sys.stderr, flush=True)
         yield endpoints
+
+
+def beside_one(measured: Callable[[NodeProcess], Coroutine[Any, Any, T]], *arguments: str) -> T:
+    """Start a Holdfast with these arguments on a folder of its own, and measure it."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        node = NodeProcess(Path(folder) / "data", *arguments)
+        try:
+            node.start()
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                found = runner.run(measured(node))
+            node.stop()
+        finally:
+            node.close()
+    return found
 
 
 @contextmanager

@@ -13,16 +13,14 @@ import asyncio
 import json
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
+from functools import partial
 from typing import NamedTuple
 from uuid import uuid4
 
-import uvloop
-
 from compat_tests.benchmarks.server_cost import read_cost
+from compat_tests.benchmarks.services import beside_one
 from compat_tests.benchmarks.wire import Connection, Endpoint, connect
 from compat_tests.node_process import NodeProcess
 from compat_tests.pages import ask
@@ -59,15 +57,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=2.0)
     parser.add_argument("--connections", type=int, default=16)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
-        node = NodeProcess(Path(folder) / "data", "--shards", "2")
-        try:
-            node.start()
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                found = runner.run(_measured(node, options))
-            node.stop()
-        finally:
-            node.close()
+    found = beside_one(partial(_measured, options=options), "--shards", "2")
     return 0 if _report(found) else 1
 
 

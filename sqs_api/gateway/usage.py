@@ -55,11 +55,12 @@ INSERT INTO usage VALUES (?,?,?,?,?,?,?) ON CONFLICT (day, account, queue) DO UP
 """  # noqa: E501
 
 _TAKE_OVER = """
-INSERT INTO gateways VALUES (?,?,?,?,?,?,?,?) ON CONFLICT (gateway, day, account, queue) DO UPDATE SET
+INSERT INTO gateways VALUES (?,?,?,?,?,?,?,?)
+    ON CONFLICT (gateway, day, account, queue) DO UPDATE SET
     requests = max(requests, excluded.requests),
     billed_requests = max(billed_requests, excluded.billed_requests),
     bytes_in = max(bytes_in, excluded.bytes_in), bytes_out = max(bytes_out, excluded.bytes_out)
-"""  # noqa: E501
+"""
 
 
 class UsageRow(NamedTuple):
