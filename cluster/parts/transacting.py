@@ -5,31 +5,37 @@ that queue changed lately, another shard may have decided an earlier try. So tho
 with one until lately, are asked for the token first, by the present version of the queue: after
 that none of them accepts it any more (rule 48).
 
+If the messages to delete are in several shards, the highest of these decides. The others prepare
+the deletes before, one after the other, and have the outcome asked for as soon as it is there.
+
 A message that travels from part to part is looked for at one part after the other: a part without
-it answers Moved or Departing, and the caller tries again.
+it answers Moved, and the caller tries the next; one that answers Departing is asked again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 
 from auth.caller import Caller
-from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
 from visibility.contract.operations import Operation
-from visibility.contract.outcomes import Answer, Transacted
+from visibility.contract.outcomes import Answer, Prepared, Transacted
 from visibility.rules.archive_batches import the_shard
+from visibility.rules.prepared_deletes import AskPrepared
 from visibility.rules.transactions import (
     REMEMBERED_MS,
     FindTransaction,
+    PrepareDeletes,
     TransactedEntry,
     TransactMessages,
 )
 
 Ask = Callable[[Request], Awaitable[Answer]]
+Tell = Callable[[Request], None]
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -47,13 +53,34 @@ class Token(NamedTuple):
     digest: bytes
 
 
+class _Plan(NamedTuple):
+    """The way of one try."""
+
+    shard: int
+    """The one that decides."""
+    asked: QueueDefinition
+    """The queue because of which it does."""
+    rows: list[TransactedEntry]
+    parts: tuple[Content | Receipt, ...]
+    elsewhere: dict[int, list[int]]
+    """The places of the deletes of other shards, by shard, in their order."""
+
+
+def _has_changed(queue: QueueDefinition) -> bool:
+    """True for a queue with several parts, now or lately."""
+    return bool(queue.parts or queue.gone)
+
+
 class Transacting:
     """Belongs to the event loop's thread."""
 
-    def __init__(self, ask: Ask, bits128: Callable[[], int], now_ms: Callable[[], int]) -> None:
-        """`ask` has a shard decide a request, and raises QueueError; `now_ms` reads the time in
-        epoch milliseconds."""
+    def __init__(
+        self, ask: Ask, tell: Tell, bits128: Callable[[], int], now_ms: Callable[[], int]
+    ) -> None:
+        """`ask` has a shard decide a request, and raises QueueError; `tell` does so without waiting
+        for the answer; `now_ms` reads the time in epoch milliseconds."""
         self._ask_shard = ask
+        self._tell_shard = tell
         self._bits128 = bits128
         self._now_ms = now_ms
 
@@ -62,51 +89,116 @@ class Transacting:
     ) -> tuple[Transacted, int]:
         """The outcome, and the number of the shard that has it. `attempt` counts from 0.
 
-        Raises InvalidParameterValue, ServiceUnavailable, IdempotentParameterMismatch; Moved and
-        Departing ask for another attempt, with the present definitions.
+        Raises ServiceUnavailable, IdempotentParameterMismatch; Moved asks for another attempt, with
+        the present definitions, and Departing for the same one again.
         """
-        request, asked, others = self._prepared(entries, token, caller, attempt)
-        for other in others:
-            question = FindTransaction(*token, asked.queue_id, asked.version)
-            found = await self._ask(question, other, caller)
+        plan = self._plan(entries, attempt)
+        found = await self._earlier(self._others(plan), plan.asked, token, caller)
+        if found is not None:
+            return found
+        prepared: dict[int, tuple[bytes, int]] = {}
+        asked: list[int] = []
+        try:
+            for shard, places in plan.elsewhere.items():
+                asked.append(shard)
+                there = await self._ask_shard(self._prepare(plan, shard, places, token, caller))
+                assert isinstance(there, Prepared)
+                if there.reasons:
+                    reasons = [("", "")] * len(entries)
+                    for place, reason in zip(places, there.reasons, strict=True):
+                        reasons[place] = reason
+                    refused = Transacted([], reasons)
+                    return await self._cancelled(refused, plan, entries, token, caller)
+                prepared[shard] = there.origin, there.number
+            request = self._request_of(plan, token, caller, list(prepared.values()))
+            done = await self._ask_shard(request)
+            assert isinstance(done, Transacted)
+            if done.reasons:
+                return await self._cancelled(done, plan, entries, token, caller)
+            return done, plan.shard
+        finally:
+            for shard in asked:
+                self._tell_shard(self._request(AskPrepared(token.name), shard, caller))
+
+    async def _cancelled(
+        self,
+        done: Transacted,
+        plan: _Plan,
+        entries: Sequence[Entry],
+        token: Token,
+        caller: Caller,
+    ) -> tuple[Transacted, int]:
+        """The outcome of a transaction that was refused: perhaps an earlier try was accepted, and
+        deleted the messages that are missed now."""
+        shards = {plan.shard, *plan.elsewhere} if plan.elsewhere else set[int]()
+        for each in entries:
+            if isinstance(each.part, Receipt) and _has_changed(each.queue):
+                shards |= self._shards_of(each.queue)
+        found = await self._earlier(sorted(shards), None, token, caller)
+        return (done, plan.shard) if found is None else found
+
+    async def _earlier(
+        self, shards: Sequence[int], queue: QueueDefinition | None, token: Token, caller: Caller
+    ) -> tuple[Transacted, int] | None:
+        """What one of these shards accepted under the token; `queue`: see FindTransaction."""
+        name = (0, 0) if queue is None else (queue.queue_id, queue.version)
+        for shard in shards:
+            found = await self._ask(FindTransaction(*token, *name), shard, caller)
             if found is not None:
-                return found, other
-        done = await self._ask_shard(request)
-        assert isinstance(done, Transacted)
-        return done, request.queue.shard
+                return found, shard
+        return None
 
     def direct(self, entries: Sequence[Entry], token: Token, caller: Caller) -> Request | None:
         """The request of the first attempt to the shard that decides; None if others are to be
-        asked before. Raises InvalidParameterValue."""
-        request, _, others = self._prepared(entries, token, caller, 0)
-        return None if others else request
+        asked, too."""
+        plan = self._plan(entries, 0)
+        if plan.elsewhere or self._others(plan):
+            return None
+        if any(isinstance(each.part, Receipt) and _has_changed(each.queue) for each in entries):
+            return None
+        return self._request_of(plan, token, caller, [])
 
-    def _prepared(
-        self, entries: Sequence[Entry], token: Token, caller: Caller, attempt: int
-    ) -> tuple[Request, QueueDefinition, Sequence[int]]:
-        """The request to the shard that decides; the queue whose shard that is, and the shards that
-        are asked before."""
+    def _plan(self, entries: Sequence[Entry], attempt: int) -> _Plan:
         rows: list[TransactedEntry] = []
         of_deletes: dict[int, QueueDefinition] = {}
-        for each in entries:
+        places: dict[int, list[int]] = {}
+        for number, each in enumerate(entries):
             place = queue = each.queue
             part = each.part
             if isinstance(part, Receipt):
                 way = queue.way_of(part.sequence)
                 place = way[attempt % len(way)]
                 of_deletes.setdefault(place.shard, queue)
+                places.setdefault(place.shard, []).append(number)
             rows.append(TransactedEntry(place.queue_id, queue.version, each.delay_s))
-        if len(of_deletes) > 1:
-            raise InvalidParameterValue(
-                "The messages to delete are in different shards of the service, so one transaction "
-                "cannot delete all of them."
-            )
-        queue = entries[0].queue
-        shard, queue = next(iter(of_deletes.items()), (queue.shard, queue))
-        others = self._shards_of(queue) - {shard} if queue.parts or queue.gone else ()
         parts = tuple([each.part for each in entries])
-        request = self._request(TransactMessages(rows, *token), shard, caller, parts)
-        return request, queue, sorted(others)
+        if not of_deletes:
+            return _Plan(entries[0].queue.shard, entries[0].queue, rows, parts, {})
+        shard = max(of_deletes)
+        elsewhere = {each: places[each] for each in sorted(places) if each != shard}
+        return _Plan(shard, of_deletes[shard], rows, parts, elsewhere)
+
+    def _others(self, plan: _Plan) -> Sequence[int]:
+        """The shards that may have accepted an earlier try."""
+        if not _has_changed(plan.asked):
+            return ()
+        return sorted(self._shards_of(plan.asked) - {plan.shard})
+
+    def _prepare(
+        self, plan: _Plan, shard: int, places: Sequence[int], token: Token, caller: Caller
+    ) -> Request:
+        rows = [plan.rows[place] for place in places]
+        parts = tuple([plan.parts[place] for place in places])
+        return self._request(PrepareDeletes(rows, *token, plan.shard), shard, caller, parts)
+
+    def _request_of(
+        self, plan: _Plan, token: Token, caller: Caller, prepared: list[tuple[bytes, int]]
+    ) -> Request:
+        rows = plan.rows
+        for place in chain(*plan.elsewhere.values()):
+            rows[place] = msgspec.structs.replace(rows[place], is_prepared=True)
+        operation = TransactMessages(rows, *token, prepared)
+        return self._request(operation, plan.shard, caller, plan.parts)
 
     def _shards_of(self, queue: QueueDefinition) -> set[int]:
         """The shards of the queue's parts, and of those that went lately."""

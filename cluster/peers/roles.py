@@ -20,6 +20,7 @@ from visibility.rules import (
     earlier_parts,
     kept_queues,
     on_delete,
+    prepared_deletes,
     queue_parts,
     queues,
     shared_moves,
@@ -108,6 +109,8 @@ _FOR_CLIENTS = {
     earlier_parts.FindAttempt,
     transactions.TransactMessages,
     transactions.FindTransaction,
+    transactions.PrepareDeletes,
+    prepared_deletes.AskPrepared,
 }
 """Asked by a router to answer a client, besides the client's own operations."""
 

@@ -53,13 +53,14 @@ from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessag
 from visibility.rules.move_plans import PlanMove
 from visibility.rules.move_tasks import MoveSelected, ReadMoveTasks
 from visibility.rules.on_delete import MoveDeleted
+from visibility.rules.prepared_deletes import AskPrepared
 from visibility.rules.queue_parts import CheckPart, FindMessages, PartsAdded
 from visibility.rules.queues import CloseQueue, QueueChanged, ReadCounters, ReadQueues
 from visibility.rules.resend import ResendMessage
 from visibility.rules.schedules import ChangeSchedule
 from visibility.rules.selected import DeleteSelected
 from visibility.rules.shared_moves import AdvanceMoveTask, KeepMoveTasks, WorkOnMoveTask
-from visibility.rules.transactions import FindTransaction, TransactMessages
+from visibility.rules.transactions import FindTransaction, PrepareDeletes, TransactMessages
 from visibility.state.short_answers import ShortFailures
 from visibility.tests import prepared
 
@@ -230,6 +231,8 @@ def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
         ClearOutbox,
         TransactMessages,
         FindTransaction,
+        PrepareDeletes,
+        AskPrepared,
     }
 
     assert {kind for kind, row in OPERATIONS.items() if row.replay is None} == repeatable

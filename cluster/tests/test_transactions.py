@@ -552,7 +552,7 @@ def test_a_repeat_finds_its_answer_where_the_home_was() -> None:
     async def ask(request: Request) -> Answer:
         return pair.shards[request.queue.shard].submit(request).answer
 
-    transacting = Transacting(ask, lambda: 1, lambda: 0)
+    transacting = Transacting(ask, lambda request: None, lambda: 1, lambda: 0)
     entries = [Entry(moved, _content(moved, "once"))]
     found = asyncio.run(
         transacting.decide(entries, Token(TOKEN, DIGEST), prepared.CALLER, attempt=0)

@@ -76,6 +76,10 @@ _decode = msgspec.json.Decoder(TransactMessagesRequest).decode
 _encode = msgspec.json.Encoder().encode
 
 
+def _ignored(answer: Answer | QueueError) -> None:
+    """Of a shard that asks by itself later, if it was not reached."""
+
+
 class _Canceled(TransactionCanceled):
     """A cancelled transaction, with (code, text) for each entry; empty for one without a fault."""
 
@@ -113,7 +117,10 @@ class Transactions(OtherService):
         self._tasks: set[asyncio.Task[None]] = set()
         self.submit = router.submit_or_refuse
         self.transacting = Transacting(
-            router.ask, entropy.bits128, lambda: int(clock.wall_s() * 1000)
+            router.ask,
+            lambda request: router.submit_or_refuse(request, _ignored),
+            entropy.bits128,
+            lambda: int(clock.wall_s() * 1000),
         )
         self.monotonic_s = clock.monotonic_s
 
@@ -284,7 +291,8 @@ class _Exchange:
     def _on_decided(self, answer: Answer | QueueError) -> None:
         try:
             if isinstance(answer, Moved | Departing):
-                self._service.start(self._decide(1, _AGAIN_S))
+                attempt = int(isinstance(answer, Moved))
+                self._service.start(self._decide(attempt, _AGAIN_S, is_first=False))
             elif isinstance(answer, QueueError):
                 self._refuse(answer)
             else:
@@ -326,12 +334,12 @@ class _Exchange:
 
     # -- what has to be repeated -------------------------------------------------------------------
 
-    async def _decide(self, attempt: int, pause_s: float) -> None:
+    async def _decide(self, attempt: int, pause_s: float, *, is_first: bool = True) -> None:
         """Have it decided where the messages are now."""
         service = self._service
         try:
             while True:
-                if attempt:
+                if not is_first:
                     pause_s = await self._pause(pause_s)
                     self._entries = service.entries(self._items, self._caller, self._request)
                 try:
@@ -339,8 +347,11 @@ class _Exchange:
                         self._entries, self._token, self._caller, attempt
                     )
                     break
-                except (Moved, Departing):
+                except Moved:
                     attempt += 1
+                except Departing:
+                    pass  # it is there again soon
+                is_first = False
             self._decided(done)
         except Exception as error:
             self._refuse(error)

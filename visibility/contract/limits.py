@@ -80,6 +80,7 @@ PERMISSION_ACTIONS_MAX = 7  # actions of one AddPermission, and of one statement
 
 HELD_UNTIL_MS = 1 << 52  # end of their leases: later than any time, and exact in JSON
 TAKEN_UNTIL_MS = HELD_UNTIL_MS - 1  # that of messages which no one receives again
+PREPARED_UNTIL_MS = HELD_UNTIL_MS - 2  # that of messages whose delete is prepared
 HELD_MAX = 1_000  # of one queue, since their marks are in memory
 HOLD_OWNER_LENGTH_MAX = 100  # characters
 HOLD_REFERENCE_LENGTH_MAX = 200  # characters

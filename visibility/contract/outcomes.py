@@ -217,6 +217,15 @@ class Transacted(msgspec.Struct, frozen=True):
     is_settled: bool = True
 
 
+class Prepared(msgspec.Struct, frozen=True):
+    """Deletes of a transaction that were prepared: their name, (origin, number). With `reasons`, as
+    in Transacted, nothing was."""
+
+    origin: bytes
+    number: int
+    reasons: list[tuple[str, str]] = []
+
+
 class Deduplicated(msgspec.Struct, frozen=True):
     """The answer to a send; `duplicates` of its messages were sent before and are not stored
     again."""
@@ -246,6 +255,7 @@ Answer = (
     | OutboxPage
     | Accepted
     | Transacted
+    | Prepared
     | None
 )
 """The answer to an accepted request."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from visibility.contract.death import Death
-from visibility.contract.limits import HELD_UNTIL_MS, TAKEN_UNTIL_MS
+from visibility.contract.limits import HELD_UNTIL_MS, PREPARED_UNTIL_MS, TAKEN_UNTIL_MS
 
 
 class Tried(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -145,6 +145,11 @@ class Lease(msgspec.Struct, frozen=True, array_like=True, gc=False):
         """True if no one receives the message again, unless its answer did not reach a client."""
         return self.visible_at_ms == TAKEN_UNTIL_MS
 
+    @property
+    def is_prepared(self) -> bool:
+        """True if a transaction that another shard decides is to delete the message."""
+        return self.visible_at_ms == PREPARED_UNTIL_MS
+
 
 class SentElsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The members of a send that a transaction has another shard do, besides the message. Stored
@@ -161,12 +166,26 @@ class SentElsewhere(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sent_at_ms: int = 0
 
 
+class PreparedDeletes(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The messages that a transaction, which another shard decides, deletes in this one. Stored
+    form: only append.
+
+    `transaction` is its token, `digest` that of its entries; `leases` has (queue_id, lease) of
+    each message, with the leases from before.
+    """
+
+    transaction: bytes
+    digest: bytes
+    leases: list[tuple[int, Lease]]
+
+
 class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A message in the outbox, as the other shard gets it. `queue_id` is that of the queue with
     this ARN at the departure. One that `transfers` goes to that part of its own queue and to no
     other, and stays what it is; an operator's `hold` goes with it, and so does the end of its
     delay, `due_ms`, -1 for none. One with `sent` is no message yet: its queue decides on it as on a
-    send. One that transfers in a FIFO queue keeps its `sequence`, 0 for none."""
+    send. One that transfers in a FIFO queue keeps its `sequence`, 0 for none. One that `asks` is
+    no message: it asks whether the transaction was accepted that was prepared under its name."""
 
     origin: bytes
     number: int
@@ -178,6 +197,7 @@ class Arrival(msgspec.Struct, frozen=True, array_like=True, gc=False):
     due_ms: int = -1
     sent: SentElsewhere | None = None
     sequence: int = 0
+    asks: bool = False
 
 
 class Hold(msgspec.Struct, frozen=True, array_like=True):

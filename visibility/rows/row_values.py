@@ -7,7 +7,14 @@ from __future__ import annotations
 
 import msgspec
 
-from visibility.contract.stored_message import Arrival, Hold, Lease, SentElsewhere, StoredMessage
+from visibility.contract.stored_message import (
+    Arrival,
+    Hold,
+    Lease,
+    PreparedDeletes,
+    SentElsewhere,
+    StoredMessage,
+)
 
 NOWHERE = 1 << 52
 """Takes the place of a span for quarantined messages of unknown sequence; spans are lower."""
@@ -167,6 +174,8 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     `transfers` goes to another part of its queue, with an operator's `hold`. One that was delayed
     has its key among the delayed ones, `due_ms`, others -1; it stays delayed only if it transfers.
     One that a transaction `sent` was in no queue: `queue_id` is THE_SHARD, and it does not return.
+    So is that of one with deletes that are `prepared`: it is no message, but a question to the
+    shard that decides the transaction; the messages stay in their queues.
     """
 
     origin: bytes
@@ -185,6 +194,7 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
     hold: Hold | None = None
     due_ms: int = -1
     sent: SentElsewhere | None = None
+    prepared: PreparedDeletes | None = None
 
     @property
     def is_delayed(self) -> bool:
@@ -222,6 +232,7 @@ class Departure(msgspec.Struct, frozen=True, array_like=True, gc=False):
             self.due_ms if self.transfers else -1,
             self.sent,
             self.lease.sequence if self.transfers and self.fifo else 0,
+            self.prepared is not None,
         )
 
 

@@ -23,7 +23,7 @@ from visibility.contract.errors import (
     ServiceUnavailable,
     TransactionConflict,
 )
-from visibility.contract.model import Receipt, Request
+from visibility.contract.model import QueueSettings, Receipt, Request
 from visibility.contract.operations import (
     ChangeMessageVisibility,
     ChangeMessageVisibilityBatch,
@@ -80,7 +80,7 @@ def _newest_lease(queue: QueueState, order: Order, receipt: Receipt) -> Lease | 
     entry = queue.entries.get(receipt.sequence)
     if entry is None or order.handles_expire or entry.lease.receive_count != receipt.delivery:
         return None
-    return entry.lease
+    return None if queue.prepared and entry.lease.is_prepared else entry.lease
 
 
 class Acknowledging:
@@ -115,11 +115,17 @@ class Acknowledging:
         self.ended: dict[int, Lease] = {}
         """Messages that are visible from now on."""
 
+    @property
+    def settings(self) -> QueueSettings:
+        """Those of the queue."""
+        return self._request.queue.settings
+
     def delete(self, receipt: Receipt, handle: str) -> None:
         """Delete the message of a handle.
 
         Raises InvalidParameterValue for an expired handle of a FIFO queue, ServiceUnavailable for a
-        message of a batch that is more than the archive takes at once.
+        message of a batch that is more than the archive takes at once, and for one that a
+        transaction may be about to delete.
         """
         newest = _newest_lease(self._queue, self._order, receipt)
         if newest is not None:
@@ -130,6 +136,7 @@ class Acknowledging:
             if not self._delete_purged(receipt):
                 check_here(self._shard, self._request.queue, receipt.sequence)
             return
+        _check_free(lease)
         in_flight = self._is_in_flight(lease)
         is_newest = lease.receive_count == receipt.delivery
         if self._order.handles_expire and not (in_flight and is_newest):
@@ -151,6 +158,7 @@ class Acknowledging:
             or lease.sequence in self.deleted
             or lease.is_held
             or lease.is_taken
+            or lease.is_prepared
             or lease.receive_count != receipt.delivery
             or (self._order.handles_expire and not self._is_in_flight(lease))
         ):
@@ -175,6 +183,7 @@ class Acknowledging:
             lease = place._find(receipt)
             if lease is None:
                 continue
+            _check_free(lease)
             in_flight = self._is_in_flight(lease)
             if lease.sequence not in purged.entries:  # its lease ended before the purge
                 rows = self._shard.rows
@@ -198,7 +207,8 @@ class Acknowledging:
 
     def change(self, receipt: Receipt, timeout_s: int, handle: str) -> None:
         """Hide the message of a handle until `timeout_s` from now, after which it waits as it would
-        have; a visible one stays so. Raises InvalidParameterValue."""
+        have; a visible one stays so. Raises InvalidParameterValue, and ServiceUnavailable for one
+        that a transaction may be about to delete."""
         held = self._find(receipt)
         if held is None:
             check_here(self._shard, self._request.queue, receipt.sequence)
@@ -206,6 +216,8 @@ class Acknowledging:
             held is None or held.is_taken
         ):
             raise MessageNotInflight()
+        if held is not None:
+            _check_free(held)
         in_flight = held is not None and self._is_in_flight(held)
         if (
             held is None
@@ -239,7 +251,7 @@ class Acknowledging:
         held = self._find(receipt)
         if held is None or held.receive_count != receipt.delivery:
             return
-        if held.sequence not in self._queue.entries or held.is_held:
+        if held.sequence not in self._queue.entries or held.is_held or held.is_prepared:
             return  # it is waiting again already, or was until an operator held it
         count = held.receive_count - 1
         self.ended[held.sequence] = msgspec.structs.replace(
@@ -295,6 +307,12 @@ class Acknowledging:
         for place in self._purged.values():
             events += place.events()
         return tuple(events)
+
+
+def _check_free(lease: Lease) -> None:
+    """Raises ServiceUnavailable while it is not known whether a transaction deletes the message."""
+    if lease.is_prepared:
+        raise ServiceUnavailable
 
 
 def decide_delete_message(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:

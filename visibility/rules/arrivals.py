@@ -8,6 +8,9 @@ A message for a part that is closed, gone or purged comes to an open part of its
 shard; if there is none, its own shard sends it to another one, under a new number. A queue that its
 tags limit refuses what does not fit, so that nothing else waits for it.
 
+A question about a transaction that was prepared elsewhere comes the same way. The transaction
+answers it when it is accepted; before that the answer is no, and it is accepted no more.
+
 The sends of a transaction come the same way. They were accepted where it was decided, so here they
 are delayed and deduplicated as any send, and refused only if their queue is gone.
 """
@@ -19,7 +22,7 @@ from collections.abc import Iterable
 import msgspec
 from typing_extensions import override
 
-from visibility.contract.errors import OverLimit
+from visibility.contract.errors import OverLimit, TransactionConflict
 from visibility.contract.model import Content, QueueDefinition, Request
 from visibility.contract.operations import Operation
 from visibility.contract.outcomes import Accepted
@@ -128,6 +131,9 @@ class _Accepting:
         earlier = answer_to(self._shard.rows, arrival.origin, arrival.number)
         if earlier is not None:
             return earlier
+        if arrival.asks:
+            self._answered.append((arrival.origin, arrival.number, TransactionConflict.code))
+            return TransactionConflict.code
         definitions = self._shard.definitions
         target = self._part_of_transfer(arrival) if arrival.transfers else self._target(arrival)
         if target is None:

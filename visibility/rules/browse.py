@@ -111,7 +111,8 @@ def _present(
         elif entry.lease.is_held and sequence in queue.holds:
             found.append(_as_held(queue, sequence, message))
         elif entry.hidden:
-            due_ms = 0 if entry.lease.is_taken else entry.lease.receivable_at_ms
+            is_endless = entry.lease.is_taken or entry.lease.is_prepared
+            due_ms = 0 if is_endless else entry.lease.receivable_at_ms
             found.append(Browsed(sequence, "in flight", message, entry.lease, due_ms))
         else:
             found.append(Browsed(sequence, "visible", message, entry.lease, 0))

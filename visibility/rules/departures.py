@@ -42,6 +42,7 @@ from visibility.rules.hold_messages import MessagesHeld
 from visibility.rules.move_tasks import MoveTaskChanged
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
+from visibility.rules.prepared_deletes import Settling
 from visibility.rules.quarantine import uncovered
 from visibility.rules.queue_parts import open_part
 from visibility.state.in_flight import drop_removed, hide, trim
@@ -181,7 +182,7 @@ def decide_read_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Out
     page: list[Arrival] = []
     size = 0
     for number, departure in shard.outbox.departures.items():
-        if departure.to_shard == operation.to_shard:
+        if departure.to_shard == operation.to_shard and number not in shard.outbox.unasked:
             if len(page) == PAGE_MESSAGES or size >= _PAGE_BYTES:
                 break
             page.append(departure.arrival(number))
@@ -196,9 +197,13 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
     known = shard.outbox.departures
     by_queue: dict[int, _Clearing] = {}
     renewed: dict[int, Departure] = {}
+    settling = Settling(shard, stamp.now_ms)
     for origin, number, reason in operation.outcomes:
         departure = known.get(number)
         if departure is None or departure.origin != origin:
+            continue
+        if departure.prepared is not None:
+            settling.settle(number, departure.prepared, is_accepted=not reason)
             continue
         if reason == TARGET_MOVED:
             other = _to_another_part(shard, departure, stamp)
@@ -212,6 +217,9 @@ def decide_clear_outbox(shard: ShardState, request: Request, stamp: Stamp) -> Ou
         clearing = by_queue.setdefault(departure.queue_id, _Clearing(departure, stamp.now_ms))
         clearing.settled[number] = departure, reason
     events = [event for each in by_queue.values() for event in each.events(shard)]
+    if settling.numbers:
+        events += settling.events()
+        events.append(DeparturesCleared(THE_SHARD, stamp.now_ms, settling.numbers))
     full = [
         each.target_queue_id
         for clearing in by_queue.values()

@@ -20,6 +20,7 @@ from visibility.rules import (
     move_plans,
     move_tasks,
     on_delete,
+    prepared_deletes,
     quarantine,
     queue_parts,
     queue_tables,
@@ -76,6 +77,7 @@ OPERATIONS = _combined(
     departures.OPERATIONS,
     arrivals.OPERATIONS,
     transactions.OPERATIONS,
+    prepared_deletes.OPERATIONS,
 )
 
 

@@ -214,7 +214,7 @@ class _Restoring:
     def _waits(self, sequences: set[int]) -> bool:
         """True if one of these messages is still in flight with a consumer."""
         left_ms = [
-            entry.lease.visible_at_ms - self._now_ms
+            _FULL_AGAIN_MS if entry.lease.is_prepared else entry.lease.visible_at_ms - self._now_ms
             for sequence in sequences
             if (entry := self._queue.entries.get(sequence)) is not None and not entry.lease.is_held
         ]
@@ -424,6 +424,7 @@ def _empty(shard: ShardState, queue: QueueState) -> None:
         queue.spans,
         queue.ready_groups,
         queue.groups,
+        queue.prepared,
         queue.in_flight_by_group,
         queue.expired_leases,
         queue.over_received,

@@ -38,6 +38,7 @@ from visibility.rules.message_events import (
 )
 from visibility.rules.move_steps import advance_move_tasks
 from visibility.rules.orders import order_of
+from visibility.rules.prepared_deletes import end_prepared
 from visibility.rules.quarantine import end_quarantine
 from visibility.rules.remembered_ids import forget_ids
 from visibility.rules.schedules import Doubted
@@ -45,7 +46,7 @@ from visibility.rules.sender_order import SenderOrder
 from visibility.rules.time_to_live import end_times_to_live
 from visibility.rules.transfers import advance_transfers
 from visibility.state.in_flight import OVER_RECEIVED_FROM
-from visibility.state.queue_state import QueueState
+from visibility.state.queue_state import NEVER_MS, QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
@@ -262,6 +263,9 @@ def _expire(
         ):
             raise MessagesMissing(queue.queue_id)
         again = stamp.now_ms + _DAMAGED_AGAIN_MS
+    if queue.prepared & old.keys():  # a transaction may be about to delete them
+        old = {sequence: old[sequence] for sequence in old if sequence not in queue.prepared}
+        again = min(again or NEVER_MS, stamp.now_ms + _PREPARED_AGAIN_MS)
     if not old:
         return (), again
     return _expired(shard, queue, definition, stamp, old, again)
@@ -301,6 +305,8 @@ _NO_ROOM_AGAIN_MS = 15_000
 """Interval at which expired messages are offered again to an archive that had no room for them."""
 _BELIEVE_AGAIN_MS = 60_000
 """Interval at which a queue is checked while the clock is not trusted."""
+_PREPARED_AGAIN_MS = 1_000
+"""Interval at which a message of a transaction is looked at whose retention is over."""
 _DAMAGED_AGAIN_MS = MESSAGE_RETENTION_PERIOD.low * 1000
 """Interval for a queue with only unreadable messages in flight left."""
 
@@ -390,6 +396,7 @@ STEPS: tuple[Step, ...] = (
     end_quarantine,
     end_holds,
     end_taken,
+    end_prepared,
     end_times_to_live,
     _expire,
     forget_ids,

@@ -290,6 +290,7 @@ def _standing(queue: QueueState, short: ShortReceive, now_ms: int) -> list[Lease
         and lease.visible_at_ms > now_ms
         and not lease.is_held
         and not lease.is_taken  # its first answer may have reached the client
+        and not lease.is_prepared
     ]
 
 

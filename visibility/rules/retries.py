@@ -13,6 +13,8 @@ id of their own, since the service makes them:
     AcknowledgeArchive                names the last batch; earlier ones stay forgotten
     AcceptMessages, ClearOutbox       name messages, which arrive or leave once
     TransactMessages                  is remembered under its token, for longer than answers are
+    PrepareDeletes                    finds what is prepared under its token
+    AskPrepared                       asks again
 
 So may requests that changed nothing: nothing was sent or received.
 """

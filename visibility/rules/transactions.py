@@ -3,7 +3,12 @@
 One shard decides: that of the deletes, else that of the first send. Its Entry has all that the
 transaction does: messages that are gone, messages that are sent here, and those sent to queues of
 other shards, which are in the outbox from then on and arrive once (`arrivals.py`). So nothing is
-prepared, and nothing is undecided after a crash: the Entry is there or not (rule 46).
+undecided after a crash: the Entry is there or not (rule 46).
+
+Deletes of other shards are prepared before, each shard's under a name (`prepared_deletes.py`). The
+Entry accepts these names, or there is none: a name that was refused meanwhile is not accepted.
+Shards prepare in order of their number, and the highest decides, so of two transactions that want
+the same messages the first one at the lowest shard goes on.
 
 A delete is refused unless its handle is that of the latest receive (rule 47). That makes "consume
 and produce" happen once: who repeats it deletes nothing, so sends nothing. For transactions that
@@ -28,25 +33,30 @@ from visibility.contract.errors import (
     ServiceUnavailable,
     UnsupportedOperation,
 )
+from visibility.contract.limits import PREPARED_UNTIL_MS
 from visibility.contract.model import Content, QueueDefinition, Receipt, Request
 from visibility.contract.operations import Operation
-from visibility.contract.outcomes import Transacted
-from visibility.contract.stored_message import SentElsewhere, StoredMessage
+from visibility.contract.outcomes import Prepared, Transacted
+from visibility.contract.stored_message import Lease, PreparedDeletes, SentElsewhere, StoredMessage
 from visibility.rows.overlay import RowReader
 from visibility.rows.row_changes import Changes
 from visibility.rows.row_codec import decode_row, encode_row
 from visibility.rows.row_keys import TRANSACTION, number_of, row_key, table_range, transaction_key
-from visibility.rows.row_values import THE_SHARD, TransactionRow
+from visibility.rows.row_values import THE_SHARD, Departure, TransactionRow
 from visibility.rules.acknowledge import Acknowledging
+from visibility.rules.arrivals import ArrivalsAnswered, answer_to, floor_of
 from visibility.rules.decided import NoAnswer, Outcome
 from visibility.rules.departures import Departures
 from visibility.rules.events import Event
 from visibility.rules.leases import no_lease
 from visibility.rules.levelling import check_throttled
 from visibility.rules.operation_kinds import OperationKind, Operations
+from visibility.rules.orders import order_of
+from visibility.rules.prepared_deletes import DeletesPrepared, MessagesPrepared
 from visibility.rules.queue_parts import open_part, shares_out
 from visibility.rules.send import Sending
 from visibility.rules.tables import GROUP_LINE_KEY, Kept, Put, ShardTables, SoundRows, Table
+from visibility.state.outbox import OUTBOX_MESSAGES_MAX
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
 
@@ -65,23 +75,37 @@ _OUTBOX_SHARE = 4
 
 class TransactedEntry(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One entry: the queue or, of a delete, the part that the handle names, and its version as the
-    gateway knows it. `delay_s` is the DelaySeconds of a send."""
+    gateway knows it. `delay_s` is the DelaySeconds of a send. A delete that `is_prepared` is done
+    by another shard."""
 
     queue_id: int
     version: int
     delay_s: int | None = None
+    is_prepared: bool = False
 
 
 class TransactMessages(Operation, frozen=True):
     """Do all entries or none; answers `outcomes.Transacted`.
 
     The request's queue is `the_shard`; its parts are a Content for each send and a Receipt for each
-    delete. `token` and `digest`, that of the entries, have 16 bytes.
+    delete. `token` and `digest`, that of the entries, have 16 bytes. `prepared` has the names,
+    (origin, number), under which other shards prepared deletes.
     """
 
     entries: list[TransactedEntry]
     token: bytes
     digest: bytes
+    prepared: list[tuple[bytes, int]] = msgspec.field(default_factory=list)
+
+
+class PrepareDeletes(Operation, frozen=True):
+    """Hide the messages that a transaction deletes here until shard `decides` has decided it;
+    answers `outcomes.Prepared`. The request is like that of TransactMessages, of deletes only."""
+
+    entries: list[TransactedEntry]
+    token: bytes
+    digest: bytes
+    decides: int
 
 
 class FindTransaction(Operation, frozen=True):
@@ -125,13 +149,46 @@ def decide_transact_messages(shard: ShardState, request: Request, stamp: Stamp) 
     earlier = _earlier_answer(shard, operation.token, operation.digest, stamp)
     if earlier is not None:
         return earlier, ()
+    for origin, number in operation.prepared:
+        is_answered = answer_to(shard.rows, origin, number) is not None
+        if is_answered or number < floor_of(shard.rows, origin):
+            raise Departing()  # it took too long, so the messages may be received again
     transaction = _Transaction(shard, request, stamp)
     transaction.delete_all()
     transaction.send_all()
     if transaction.reasons:
-        places = range(len(operation.entries))
-        return Transacted([], [transaction.reasons.get(each, ("", "")) for each in places]), ()
+        return Transacted([], transaction.all_reasons()), ()
     return transaction.accepted(operation)
+
+
+def decide_prepare_deletes(shard: ShardState, request: Request, stamp: Stamp) -> Outcome:
+    """Prepare all deletes, or say which are refused.
+
+    Raises ServiceUnavailable; Moved if the gateway is to look again where its messages are, and
+    Departing while an earlier try of the same transaction is not over.
+    """
+    operation = request.operation
+    assert isinstance(operation, PrepareDeletes)
+    outbox = shard.outbox
+    for number, prepared in outbox.prepared():
+        if prepared.transaction == operation.token:
+            departure = outbox.departures[number]
+            is_same = departure.to_shard == operation.decides
+            if is_same and prepared.digest == operation.digest and number in outbox.unasked:
+                return Prepared(departure.origin, number), ()
+            raise Departing()
+    if len(outbox.departures) >= OUTBOX_MESSAGES_MAX // _OUTBOX_SHARE:
+        raise ServiceUnavailable()
+    deleting = _Deleting(shard, request, stamp)
+    deleting.delete_all()
+    if deleting.reasons:
+        return Prepared(b"", 0, deleting.all_reasons()), ()
+    number = outbox.next_number
+    departure, events = deleting.prepared(operation)
+    return Prepared(departure.origin, number), (
+        *events,
+        DeletesPrepared(THE_SHARD, number, departure),
+    )
 
 
 def _earlier_answer(
@@ -169,12 +226,12 @@ def _bucket_ms(now_ms: int) -> int:
     return now_ms // BUCKET_MS * BUCKET_MS
 
 
-class _Transaction:
-    """The effect of one transaction, before anything is applied."""
+class _Deleting:
+    """The deletes of one transaction in this shard, before anything is applied."""
 
     def __init__(self, shard: ShardState, request: Request, stamp: Stamp) -> None:
         operation = request.operation
-        assert isinstance(operation, TransactMessages)
+        assert isinstance(operation, TransactMessages | PrepareDeletes)
         self._shard = shard
         self._request = request
         self._number = request.queue.shard
@@ -182,18 +239,18 @@ class _Transaction:
         self._entries = operation.entries
         self.reasons: dict[int, tuple[str, str]] = {}
         """Code and text of the entries that cancel the transaction, by place."""
-        self._sent: list[tuple[str | None, str | None]] = [(None, None)] * len(operation.entries)
-        self._token = operation.token
         self._known: dict[tuple[int, int], QueueDefinition] = {}
-        self._departures: Departures | None = None
         self._deletes: dict[int, Acknowledging] = {}
-        self._sendings: dict[int, Sending] = {}
+
+    def all_reasons(self) -> list[tuple[str, str]]:
+        """The same for each entry, empty for one that does not cancel it."""
+        return [self.reasons.get(place, ("", "")) for place in range(len(self._entries))]
 
     def delete_all(self) -> None:
         """Decide on the deletes, which come before the sends. Raises DamagedRecord, Moved,
         Departing."""
         for place, part in enumerate(self._request.parts):
-            if isinstance(part, Receipt):
+            if isinstance(part, Receipt) and not self._entries[place].is_prepared:
                 definition = self._definition(self._entries[place])
                 queue_id = definition.queue_id
                 if definition.shard != self._number or not self._shard.has_begun(queue_id):
@@ -207,6 +264,69 @@ class _Transaction:
                     deletes.delete_latest(part)
                 except QueueError as error:
                     self._refuse(place, error)
+
+    def prepared(self, operation: PrepareDeletes) -> tuple[Departure, list[Event]]:
+        """The question to the shard that decides, and the events that hide the messages."""
+        events: list[Event] = []
+        leases: list[tuple[int, Lease]] = []
+        for queue_id, deletes in self._deletes.items():
+            queue = self._shard.queue(queue_id)
+            book = order_of(deletes.settings).book(self._shard, queue)
+            hidden: list[Lease] = []
+            for lease in deletes.deleted.values():
+                if lease.group and lease.sequence not in queue.entries:
+                    book.leave(lease.group, lease.sequence)
+                leases.append((queue_id, lease))
+                hidden.append(
+                    msgspec.structs.replace(lease, visible_at_ms=PREPARED_UNTIL_MS, retry_ms=0)
+                )
+            events += book.events()
+            events.append(MessagesPrepared(queue_id, self._stamp.now_ms, hidden))
+        nothing = StoredMessage("", 0, 0, b"")
+        departure = Departure(
+            self._shard.outbox.origin or self._stamp.bits128().to_bytes(16),
+            THE_SHARD,
+            self._stamp.now_ms,
+            no_lease(0, nothing),
+            nothing,
+            operation.decides,
+            THE_SHARD,
+            "",
+            nothing,
+            prepared=PreparedDeletes(operation.token, operation.digest, leases),
+        )
+        return departure, events
+
+    def _refuse(self, place: int, error: QueueError) -> None:
+        """Note what refuses an entry. Raises it if the gateway is to look again."""
+        if isinstance(error, Moved | Departing):
+            raise error
+        self.reasons[place] = error.code, error.message
+
+    def _definition(self, entry: TransactedEntry) -> QueueDefinition:
+        """The present definition of an entry's queue. Raises Moved if it is gone, or not known here
+        yet: then the gateway looks again."""
+        name = entry.queue_id, entry.version
+        queue = self._known.get(name)
+        if queue is None:
+            queue = self._shard.definitions.queue_of_id(entry.queue_id)
+            if queue is None or queue.version < entry.version:
+                raise Moved()
+            self._known[name] = queue
+        return queue
+
+
+class _Transaction(_Deleting):
+    """The effect of one transaction in the shard that decides, before anything is applied."""
+
+    def __init__(self, shard: ShardState, request: Request, stamp: Stamp) -> None:
+        super().__init__(shard, request, stamp)
+        operation = request.operation
+        assert isinstance(operation, TransactMessages)
+        self._token = operation.token
+        self._sent: list[tuple[str | None, str | None]] = [(None, None)] * len(operation.entries)
+        self._departures: Departures | None = None
+        self._sendings: dict[int, Sending] = {}
 
     def send_all(self) -> None:
         """Decide on the sends. Raises DamagedRecord, Moved, ServiceUnavailable.
@@ -233,24 +353,6 @@ class _Transaction:
             else:
                 for place in places:
                     self._send_elsewhere(target, place)
-
-    def _refuse(self, place: int, error: QueueError) -> None:
-        """Note what refuses an entry. Raises it if the gateway is to look again."""
-        if isinstance(error, Moved | Departing):
-            raise error
-        self.reasons[place] = error.code, error.message
-
-    def _definition(self, entry: TransactedEntry) -> QueueDefinition:
-        """The present definition of an entry's queue. Raises Moved if it is gone, or not known here
-        yet: then the gateway looks again."""
-        name = entry.queue_id, entry.version
-        queue = self._known.get(name)
-        if queue is None:
-            queue = self._shard.definitions.queue_of_id(entry.queue_id)
-            if queue is None or queue.version < entry.version:
-                raise Moved()
-            self._known[name] = queue
-        return queue
 
     def _part_for(self, queue: QueueDefinition, group: bytes) -> QueueDefinition:
         """The part of a queue that takes a send: one of this shard, if it may be."""
@@ -347,6 +449,9 @@ class _Transaction:
         events = [event for sending in self._sendings.values() for event in sending.events()]
         if self._departures is not None:
             events += self._departures.events()
+        if operation.prepared:
+            accepted = [(origin, number, "") for origin, number in operation.prepared]
+            events.append(ArrivalsAnswered(THE_SHARD, accepted))
         events += deleted
         row = TransactionRow(now_ms, operation.digest, self._sent)
         forgotten_ms = _bucket_ms(now_ms) - BUCKET_MS
@@ -391,6 +496,7 @@ class TransactionRecorded(Event, frozen=True):
 OPERATIONS: Operations = {
     TransactMessages: OperationKind(decide_transact_messages, Transacted),
     FindTransaction: OperationKind(decide_find_transaction, Transacted),
+    PrepareDeletes: OperationKind(decide_prepare_deletes, Prepared),
 }
 
 

@@ -43,6 +43,7 @@ from visibility.rules.features import OPERATIONS
 from visibility.rules.handing_out import TURN_BYTES_MAX, HandingOut
 from visibility.rules.levelling import without_messages
 from visibility.rules.operation_kinds import Decide
+from visibility.rules.prepared_deletes import end_prepared
 from visibility.rules.pulse import STEPS, Step
 from visibility.rules.quarantine import damage_notice, is_for_others, quarantine
 from visibility.rules.queue_parts import FindMessages
@@ -236,9 +237,13 @@ class Turn:
             if definition is None:
                 if queue_id > state.definitions.highest_queue_id:
                     state.plan_pulse(queue, self._stamp.now_ms + _UNKNOWN_AGAIN_MS)
-                return ()
+                if step is not end_prepared:
+                    return ()  # a deleted queue
             try:
-                events, again_ms = step(state, queue, definition, self._stamp)
+                if definition is None:
+                    events, again_ms = end_prepared(state, queue, None, self._stamp)
+                else:
+                    events, again_ms = step(state, queue, definition, self._stamp)
             except (DamagedRecord, MessagesMissing) as error:
                 self._quarantine(error)
                 if state.rows.is_full(_FOR_PULSES):

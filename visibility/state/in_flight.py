@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from heapq import heapify, heappop, heappush
 
-from visibility.contract.limits import TAKEN_UNTIL_MS
+from visibility.contract.limits import PREPARED_UNTIL_MS
 from visibility.contract.stored_message import Lease
 from visibility.state.queue_state import Entry, QueueState
 from visibility.state.shard_state import ShardState
@@ -37,11 +37,13 @@ def hide(shard: ShardState, queue: QueueState, lease: Lease, at_ms: int) -> None
             queue.in_flight_by_group.setdefault(lease.group, set()).add(sequence)
         if lease.retry_ms and lease.visible_at_ms <= at_ms:
             wait(shard, queue, lease)
-        elif lease.visible_at_ms == TAKEN_UNTIL_MS:
+        elif lease.visible_at_ms < PREPARED_UNTIL_MS:
+            shard.deadlines.push(lease.visible_at_ms, queue.queue_id, sequence)
+        elif lease.is_taken:
             queue.taken[sequence] = None
             shard.plan_pulse(queue, lease.received_at_ms + TAKEN_MS)
-        else:
-            shard.deadlines.push(lease.visible_at_ms, queue.queue_id, sequence)
+        elif lease.is_prepared:
+            queue.prepared.add(sequence)
     else:
         _queue_again(shard, queue, entry)
 
@@ -60,6 +62,8 @@ def end_flight(shard: ShardState, queue: QueueState, lease: Lease) -> None:
         queue.retrying.discard(lease.sequence)
     if queue.taken:
         queue.taken.pop(lease.sequence, None)
+    if queue.prepared:
+        queue.prepared.discard(lease.sequence)
     if lease.group:
         sequences = queue.in_flight_by_group[lease.group]
         sequences.discard(lease.sequence)

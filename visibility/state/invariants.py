@@ -86,6 +86,8 @@ def _check_entries(queue: QueueState) -> None:
     hidden = [entry for entry in queue.entries.values() if entry.hidden]
     assert queue.in_flight == len(hidden), repr(queue)
     assert len(hidden) == len(queue.entries) or not queue.fifo, "FIFO: in flight or no entry"
+    prepared = {sequence for sequence, entry in queue.entries.items() if entry.lease.is_prepared}
+    assert queue.prepared == prepared, repr(queue)
     heaps = queue.visible_again.values()
     queued = [sequence for heap in heaps for sequence in heap if sequence in queue.entries]
     assert len(queued) == len(set(queued)), "a sequence is queued once"

@@ -8,7 +8,9 @@ Entries that others may know of, and numbers only rise.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
+from visibility.contract.stored_message import PreparedDeletes
 from visibility.rows.row_values import Departure
 
 OUTBOX_MESSAGES_MAX = 2_000
@@ -32,6 +34,7 @@ class Outbox:
         "size",
         "transactions",
         "transfers",
+        "unasked",
     )
 
     def __init__(self) -> None:
@@ -45,6 +48,9 @@ class Outbox:
         """Messages by the id of the queue they go to."""
         self.transactions: Counter[bytes] = Counter()
         """Sends of transactions by token."""
+        self.unasked: dict[int, int] = {}
+        """Numbers of prepared deletes whose transaction is not asked about yet, with the instants
+        at which that is due; volatile: a new leader asks about all."""
         self.transfers: set[tuple[int, int]] = set()
         """Messages on their way to other parts of their queue, as (queue_id, sequence in
         handles)."""
@@ -73,6 +79,7 @@ class Outbox:
     def remove(self, number: int) -> Departure:
         """Remove a message."""
         departure = self.departures.pop(number)
+        self.unasked.pop(number, None)
         self.size -= departure.size
         self.by_target[departure.target_queue_id] -= 1
         if not self.by_target[departure.target_queue_id]:
@@ -103,6 +110,12 @@ class Outbox:
     def has_of_transaction(self, token: bytes) -> bool:
         """True if sends of the transaction with this token are under way."""
         return token in self.transactions
+
+    def prepared(self) -> Iterator[tuple[int, PreparedDeletes]]:
+        """(number, deletes) of what is prepared for transactions. O(departures)."""
+        for number, departure in self.departures.items():
+            if departure.prepared is not None:
+                yield number, departure.prepared
 
     def has_of_task(self, task: str) -> bool:
         """True if messages of the move task with this id are under way."""

@@ -259,6 +259,8 @@ class QueueState:
     again."""
     taken: dict[int, None] = field(default_factory=dict)
     """Sequences of messages in flight that no one receives again, the first received first."""
+    prepared: set[int] = field(default_factory=set)
+    """Sequences of messages in flight that a transaction of another shard is to delete."""
     delayed: int = 0
     passed_ms: int = 0
     """The latest time of a sender's clock of the messages that ended their wait, in a queue in that

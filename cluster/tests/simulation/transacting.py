@@ -19,6 +19,8 @@ from visibility.tests import prepared
 _AGAIN_S = 0.2
 _DELETED = 0.2
 """Chance of a queue that is deleted and restored meanwhile."""
+_UNTOLD = 0.2
+"""Chance that a shard is not told to ask about what it prepared."""
 _RETRIED_S_MAX = 200.0
 _SENT_TO = (queues.PLAIN, queues.RESCUED, queues.FAIR, queues.ORDER)
 
@@ -54,6 +56,7 @@ class _Transaction:
             for place, name in enumerate(names)
         ]
         self._bodies = [client.new_body() for _ in names]
+        self._told: set[asyncio.Task[None]] = set()
         self._token = Token(client.random.randbytes(16), bytes(16))
 
     async def run(self) -> None:
@@ -63,7 +66,7 @@ class _Transaction:
         begun = simulation.time.read()
         outcome, done = Outcome.UNKNOWN, None
         transacting = Transacting(
-            self._ask, lambda: self._client.random.getrandbits(128), lambda: 0
+            self._ask, self._tell, lambda: self._client.random.getrandbits(128), lambda: 0
         )
         attempt = 0
         while simulation.time.read() < begun + _RETRIED_S_MAX:
@@ -90,6 +93,18 @@ class _Transaction:
         if isinstance(reply.answer, QueueError):
             raise reply.answer
         return reply.answer
+
+    def _tell(self, request: Request) -> None:
+        """Ask, and do not wait; some requests are lost."""
+        if self._client.random.random() < _UNTOLD:
+            return
+        task = asyncio.get_running_loop().create_task(self._asked(request))
+        self._told.add(task)
+        task.add_done_callback(self._told.discard)
+
+    async def _asked(self, request: Request) -> None:
+        with suppress(QueueError):
+            await self._ask(request)
 
     def _entries(self) -> list[Entry]:
         entries: list[Entry] = []
