@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,12 +13,16 @@ from cluster.parts.transacting import Entry, Token, Transacting
 from cluster.tests.shard_pair import ShardPair, in_shard
 from visibility.contract.errors import Departing, QueueError, ServiceUnavailable
 from visibility.contract.model import QueueCounters, QueueDefinition, Receipt, Request
-from visibility.contract.outcomes import Answer, Transacted
-from visibility.rows.row_keys import LEASE, row_key
+from visibility.contract.outcomes import Answer, Prepared, Transacted
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_codec import decode_row, encode_row
+from visibility.rows.row_keys import DEPARTURE, LEASE, queue_key, row_key
+from visibility.rows.row_values import TARGET_MOVED, THE_SHARD, QueueRow
+from visibility.rules.archive_batches import the_shard
 from visibility.rules.hold_messages import HoldMessages
 from visibility.rules.prepared_deletes import PREPARED_MS, AskPrepared
 from visibility.rules.selected import DeleteSelected
-from visibility.rules.transactions import PrepareDeletes, TransactMessages
+from visibility.rules.transactions import PrepareDeletes, TransactedEntry, TransactMessages
 from visibility.tests import prepared
 
 TOKEN = Token(b"t" * 16, b"d" * 16)
@@ -29,16 +34,21 @@ class _World:
     """`orders` is in shard 0, `bills` in shard 1, `made` in shard 0; one message of each of the
     first two is received."""
 
-    def __init__(self, suffix: str = "", **attributes: str) -> None:
+    def __init__(
+        self, suffix: str = "", tags: dict[str, str] | None = None, **attributes: Any
+    ) -> None:
         self.pair = ShardPair(suffix)
         self.orders, self.bills, self.made = (
             self.pair.queues.define(
-                in_shard(shard, prepared.queue_named(name + suffix, number, **attributes))
+                in_shard(
+                    shard, prepared.queue_named(name + suffix, number, tags=tags, **attributes)
+                )
             )
             for name, number, shard in (("orders", 11, 0), ("bills", 12, 1), ("made", 13, 0))
         )
         self.before: Before = lambda request: None
         """Called before each request of the gateway."""
+        self.outcomes: list[tuple[bytes, int, str]] = []
         self.pair.send("order", "next order", to=self.orders)
         self.pair.send("bill", "next bill", to=self.bills)
         ((_, self.order),) = self.pair.received(self.orders, 1)
@@ -52,9 +62,7 @@ class _World:
             Entry(self.made, content),
         ]
 
-    def transact(
-        self, entries: Sequence[Entry] | None = None, token: Token = TOKEN
-    ) -> Transacted:
+    def transact(self, entries: Sequence[Entry] | None = None, token: Token = TOKEN) -> Transacted:
         """One try of the gateway; raises QueueError."""
         transacting = Transacting(self._ask, self._tell, lambda: 1, lambda: 0)
         done, _ = asyncio.run(
@@ -106,6 +114,18 @@ class _World:
         self.pair.deliver(0)
         self.pair.deliver(1)
 
+    def preparation(self, token: Token, decides: int = 1) -> Request:
+        """The request that prepares the delete of the order."""
+        entry = TransactedEntry(self.orders.queue_id, self.orders.version)
+        operation = PrepareDeletes([entry], *token, decides)
+        return prepared.prepared(the_shard(0), operation, [self.order])
+
+    def prepare(self, token: Token) -> Prepared:
+        answer = self.pair.shards[0].submit(self.preparation(token)).answer
+        self.pair.check()
+        assert isinstance(answer, Prepared)
+        return answer
+
     def counters(self, queue: QueueDefinition) -> QueueCounters:
         return self.pair.counters(queue)
 
@@ -129,7 +149,6 @@ def test_messages_of_two_shards_are_consumed_and_one_is_produced(suffix: str) ->
     assert world.pair.receive(world.orders) == ["next order"]
     assert world.pair.receive(world.bills) == ["next bill"]
     assert not world.pair.shards[0].state.outbox.departures
-    assert not world.pair.shards[0].state.deadlines.next_at_ms() is None
 
 
 @pytest.mark.parametrize("suffix", ["", ".fifo"])
@@ -169,7 +188,7 @@ def test_what_nobody_decided_is_as_before(suffix: str, restarts: bool) -> None:
     world.pair.pass_time(left_ms - 1)
     assert "order" not in world.pair.receive(world.orders)
     world.pair.pass_time(1)
-    assert world.pair.receive(world.orders) == ["order"]
+    assert world.pair.receive(world.orders, 1) == ["order"]
     assert world.pair.receive(world.made) == []
 
 
@@ -207,7 +226,7 @@ def test_nobody_changes_a_prepared_message(suffix: str) -> None:
     world.only_prepared()
     orders, shard = world.orders, world.pair.shards[0]
     assert isinstance(world.delete(orders, world.order), ServiceUnavailable)
-    change = prepared.change_visibility(orders, world.order, 0)
+    change = prepared.change(orders, world.order, 0)
     assert isinstance(shard.submit(change).refusal, ServiceUnavailable)
     for operation in (DeleteSelected([world.order.sequence]), HoldMessages([world.order.sequence])):
         shard.submit(prepared.prepared(orders, operation))
@@ -221,12 +240,15 @@ def test_nobody_changes_a_prepared_message(suffix: str) -> None:
 
 
 def test_a_stale_handle_in_either_shard_cancels_all() -> None:
-    for place, codes in ((0, ["TransactionConflict", "", ""]), (1, ["", "TransactionConflict", ""])):
+    for place, codes in (
+        (0, ["TransactionConflict", "", ""]),
+        (1, ["", "TransactionConflict", ""]),
+    ):
         world = _World()
         entries = world.entries()
         stale = Receipt(entries[place].part.sequence, 7)  # type: ignore[union-attr]
         entries[place] = Entry(entries[place].queue, stale)
-        assert _codes(world.transact(entries)) == codes
+        assert _codes(world.transact(entries)) == list(codes)
         world.settle()
         assert world.counters(world.made).stored == 0
         assert world.counters(world.orders) == world.counters(world.bills) == QueueCounters(1, 1, 0)
@@ -277,20 +299,223 @@ def test_a_decision_after_the_shard_was_asked_is_none() -> None:
 
 def test_of_two_transactions_that_want_the_same_messages_the_first_goes_on() -> None:
     world = _World()
-    codes: list[str] = []
-
-    def other_meanwhile(request: Request) -> None:
-        if isinstance(request.operation, TransactMessages):
-            world.before = lambda request: None
-            answer = world.pair.shards[0].submit(
-                prepared.prepared(
-                    request.queue_of_shard if False else _the_shard(0),
-                    PrepareDeletes(request.operation.entries[:1], *OTHER, 1),
-                    request.parts[:1],
-                )
-            ).answer
-            codes.extend(code for code, _ in answer.reasons)  # type: ignore[union-attr]
-
-    world.before = other_meanwhile
+    first, second = world.prepare(TOKEN), world.prepare(OTHER)
+    assert not first.reasons
+    assert [code for code, _ in second.reasons] == ["TransactionConflict"]
     assert not world.transact().reasons
-    assert codes == ["TransactionConflict"]
+    world.settle()
+    assert world.counters(world.made).stored == 1
+
+
+def test_an_earlier_try_that_another_shard_was_to_decide_ends_first() -> None:
+    world = _World()
+    first = world.prepare(TOKEN)
+    assert world.prepare(TOKEN) == first
+    refused = world.pair.shards[0].submit(world.preparation(TOKEN, decides=5)).refusal
+    assert isinstance(refused, Departing)
+    world.pair.pass_time(PREPARED_MS)
+    world.settle()
+    second = world.prepare(TOKEN)
+    assert (second.reasons, second.number > first.number) == ([], True)
+
+
+def test_who_hangs_up_gives_nothing_back_that_is_prepared() -> None:
+    world = _World()
+    world.only_prepared()
+    world.pair.shards[0].submit(prepared.give_back(world.orders, [world.order]))
+    world.pair.check()
+    assert world.counters(world.orders) == QueueCounters(1, 1, 0)
+
+
+def test_a_full_outbox_refuses_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("visibility.rules.transactions.OUTBOX_MESSAGES_MAX", 4)
+    world = _World()
+    world.only_prepared()
+    shard = world.pair.shards[0]
+    assert isinstance(shard.submit(world.preparation(OTHER)).refusal, ServiceUnavailable)
+    world.pair.pass_time(PREPARED_MS)
+    world.settle()
+    assert not world.transact().reasons
+
+
+def test_what_is_settled_by_one_request_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("visibility.rules.prepared_deletes._MESSAGES_MAX", 1)
+    world = _World()
+    world.only_prepared()
+    ((_, other),) = world.pair.received(world.orders, 1)
+    world.order = other
+    world.prepare(OTHER)
+    world.pair.pass_time(PREPARED_MS)
+    page = world.pair.read(0)
+    outcomes = world.pair.accept(page.arrivals, page.floors)
+    assert len(outcomes) == 2
+    world.pair.clear(outcomes)
+    assert len(world.pair.read(0).arrivals) == 1
+    world.settle()
+    assert world.counters(world.orders).stored == 2
+    assert not world.pair.shards[0].state.outbox.departures
+
+
+def test_a_shard_that_is_lost_accepted_nothing() -> None:
+    world = _World()
+    world.only_prepared()
+    world.pair.pass_time(PREPARED_MS)
+    page = world.pair.read(0)
+    taken = [(each.origin, each.number, TARGET_MOVED) for each in page.arrivals]
+    world.pair.clear(taken)
+    assert not world.pair.shards[0].state.outbox.departures
+    assert world.delete(world.orders, world.order) is None
+
+
+# -- what happens to the queue meanwhile -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["", ".fifo"])
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_a_purge_meanwhile_is_undone_with_what_was_not_consumed(
+    suffix: str, is_accepted: bool
+) -> None:
+    world = _World(suffix)
+    world.accepted_unheard() if is_accepted else world.only_prepared()
+    shard, orders = world.pair.shards[0], world.orders
+    successor = shard.purge(orders)
+    assert isinstance(world.delete(successor, world.order), ServiceUnavailable)
+    step = shard.restore(orders, successor)
+    assert (step.is_done, 0 < step.again_in_ms <= 1_000) == (False, True)
+    world.pair.pass_time(PREPARED_MS)  # it asks although the queue is gone
+    world.settle()
+    world.pair.pass_time(30_000)
+    while not shard.restore(orders, successor).is_done:
+        world.pair.pass_time(1_000)
+    world.pair.check()
+    expected = ["next order"] if is_accepted else ["next order", "order"]
+    assert sorted(world.pair.receive(successor)) in (expected, expected[-1:])
+    assert world.counters(successor).stored == len(expected)
+
+
+def test_a_queue_that_is_gone_for_good_leaves_nothing() -> None:
+    world = _World()
+    world.accepted_unheard()
+    del world.pair.queues.queues[world.orders.queue_id]
+    world.pair.queues.issued = 20
+    world.pair.shards[0].drop(world.orders)
+    world.pair.pass_time(PREPARED_MS)
+    world.pair.restart(0)
+    world.settle()
+    assert not world.pair.shards[0].state.outbox.departures
+    world.pair.check()
+
+
+@pytest.mark.parametrize("is_accepted", [False, True])
+def test_a_deleted_queue_settles_and_may_be_restored(is_accepted: bool) -> None:
+    world = _World()
+    world.accepted_unheard() if is_accepted else world.only_prepared()
+    definition = world.pair.queues.queues.pop(world.orders.queue_id)
+    world.pair.queues.issued = 20
+    world.pair.pass_time(PREPARED_MS)
+    world.settle()
+    world.pair.queues.define(definition)
+    world.pair.pass_time(60_000)
+    assert sorted(world.pair.receive(world.orders)) == sorted(
+        ["next order"] if is_accepted else ["next order", "order"]
+    )
+
+
+def test_a_retention_that_ends_meanwhile_waits() -> None:
+    world = _World(MessageRetentionPeriod="60", VisibilityTimeout="600")
+    world.pair.pass_time(59_000)
+    world.accepted_unheard()
+    world.pair.pass_time(2_000)
+    counts = world.pair.shards[0].state.queues[world.orders.queue_id].counts
+    assert (counts.expired, counts.deleted) == (1, 0)
+    world.pair.pass_time(1_000)
+    world.settle()
+    assert (counts.expired, counts.deleted) == (1, 1)
+
+
+def test_a_retention_that_ends_meanwhile_ends_after_a_refusal() -> None:
+    world = _World(MessageRetentionPeriod="60", VisibilityTimeout="600")
+    world.pair.pass_time(59_000)
+    world.only_prepared()
+    world.pair.pass_time(PREPARED_MS)
+    assert world.counters(world.orders).stored == 1
+    world.settle()
+    world.pair.pass_time(1_000)
+    assert world.counters(world.orders).stored == 0
+
+
+def test_a_time_to_live_that_ends_meanwhile_waits() -> None:
+    world = _World(tags={"holdfast:ttl": "60"}, VisibilityTimeout="600")
+    world.pair.pass_time(59_000)
+    world.only_prepared()
+    world.pair.pass_time(PREPARED_MS)
+    assert world.counters(world.orders).stored == 1
+    world.settle()
+    world.pair.pass_time(600_000)
+    assert world.counters(world.orders).stored == 0
+
+
+def test_a_message_that_was_received_too_often_is_a_dead_letter_only_after_the_refusal() -> None:
+    pair = ShardPair()
+    pair.send("x", to=pair.source)
+    ((_, receipt),) = pair.received(pair.source)
+    request = prepared.prepared(
+        the_shard(0),
+        PrepareDeletes([TransactedEntry(1, pair.source.version)], *TOKEN, 1),
+        [receipt],
+    )
+    pair.shards[0].submit(request)
+    pair.pass_time(PREPARED_MS - 1)
+    pair.pass_time(6_000)
+    assert pair.receive(pair.source) == []
+    assert pair.counters(pair.source).in_flight == 1
+    pair.deliver(0)
+    assert pair.receive(pair.source) == []
+    pair.deliver(0)
+    assert pair.receive(pair.letters) == ["x"]
+
+
+def test_what_is_deleted_goes_to_the_archive_once() -> None:
+    world = _World(tags={"holdfast:archive": "all"})
+    archive = world.pair.shards[0].state.archive
+    archive.is_on, archive.source, archive.size_max = True, "source", 1 << 20
+    world.accepted_unheard()
+    assert not archive.has_open
+    world.pair.pass_time(PREPARED_MS)
+    world.settle()
+    assert archive.next_position - archive.open_first == 1
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+
+def test_a_message_that_lost_its_lease_is_deleted_all_the_same() -> None:
+    world = _World()
+    world.accepted_unheard()
+    store = world.pair.shards[0].store
+    own_key = queue_key(world.orders.queue_id)
+    own = decode_row(QueueRow, own_key, store.rows[own_key])
+    changes = Changes()
+    changes.delete(row_key(world.orders.queue_id, LEASE, world.order.sequence))
+    changes.put(own_key, encode_row(msgspec.structs.replace(own, waiting=2, low_water=1)))
+    store.apply(changes)
+    world.pair.restart(0)
+    assert world.counters(world.orders).visible == 2
+    world.settle()
+    world.pair.check()
+    assert world.counters(world.orders).stored == 1
+
+
+@pytest.mark.parametrize("suffix", ["", ".fifo"])
+def test_a_message_whose_question_was_lost_is_shown_again(suffix: str) -> None:
+    world = _World(suffix)
+    world.only_prepared()
+    store = world.pair.shards[0].store
+    (number,) = world.pair.shards[0].state.outbox.departures
+    changes = Changes()
+    changes.delete(row_key(THE_SHARD, DEPARTURE, number))
+    store.apply(changes)
+    world.pair.restart(0)
+    world.pair.pass_time(1)
+    world.pair.check()
+    assert "order" in world.pair.receive(world.orders)
