@@ -369,7 +369,7 @@ def test_one_id_is_found(browser: Any, opened: NodeProcess, slow: bool) -> None:
     operator = Operator(tab_of(browser, opened), slow=slow)
     operator.click(name)
     operator.click("Messages")
-    operator.fill("Message id", wanted)
+    operator.fill("Filter", wanted)
     operator.click("Search")
     row = operator.tab.page.locator("tbody tr").filter(has_text="10999")
     row.wait_for()

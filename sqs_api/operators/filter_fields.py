@@ -36,13 +36,17 @@ class GivenFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         None
     )
     attribute: Annotated[
-        str | None, Meta(description="NAME=VALUE of a message attribute, or NAME: it is there.")
+        str | None,
+        Meta(
+            description="NAME=VALUE of a message attribute, NAME^=VALUE: it begins so, or NAME: it "
+            "is there. Several conditions are one a line."
+        ),
     ] = None
     json: Annotated[
         str | None,
         Meta(
-            description="PATH=VALUE of a field of a JSON body, such as items[0].sku=A1, or PATH: "
-            "it is there."
+            description="PATH=VALUE of a field of a JSON body, such as items[0].sku=A1, PATH^=VALUE: "
+            "it begins so, or PATH: it is there. Several conditions are one a line."
         ),
     ] = None
     failure: Annotated[

@@ -8,7 +8,7 @@ match is a task of the shard, see `redrive_answers.py`.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 import msgspec
 from msgspec import Meta
@@ -39,7 +39,7 @@ from visibility.rules.hold_messages import HoldMessages
 
 _STEP_MAX = min(1_000, MOVE_SELECTED_MAX)
 _EXPORTED_MAX = 200
-_ALL, _WAITING = "all", "visible"
+_WAITING = "visible"
 
 
 class MatchingMessages(msgspec.Struct, forbid_unknown_fields=True):
@@ -47,6 +47,12 @@ class MatchingMessages(msgspec.Struct, forbid_unknown_fields=True):
 
     filter: GivenFilter
     token: Annotated[str | None, Meta(description="`next` of the step before.")] = None
+
+
+class MatchingInState(MatchingMessages, forbid_unknown_fields=True):
+    """The same, perhaps in one state only."""
+
+    state: Literal["all", "visible", "in flight", "delayed", "held", "deleting"] = "all"
 
 
 class MatchingToDelete(MatchingMessages, forbid_unknown_fields=True):
@@ -102,10 +108,10 @@ class ExportedMessages(TypedDict):
 
 
 async def count_matching(
-    context: OperatorContext, asked: Asked, given: MatchingMessages
+    context: OperatorContext, asked: Asked, given: MatchingInState
 ) -> MatchingCounts:
     """Count the messages that match, as a dry run of the others."""
-    found = await _step(context, asked, given, _ALL, SCANNED_MAX)
+    found = await _step(context, asked, given, given.state, SCANNED_MAX)
     states = Counter(each.found.state for each in found.messages)
     return {"states": states, "scanned": found.scanned, "next": write_token(found.position)}
 
@@ -145,12 +151,12 @@ async def hold_matching(
 
 
 async def export_matching(
-    context: OperatorContext, asked: Asked, given: MatchingMessages
+    context: OperatorContext, asked: Asked, given: MatchingInState
 ) -> ExportedMessages:
     """The messages that match, with all of their bodies."""
     queue = asked.queue(asked.parts[0])
     check_bodies(asked, queue, ())
-    found = await _step(context, asked, given, _ALL, _EXPORTED_MAX)
+    found = await _step(context, asked, given, given.state, _EXPORTED_MAX)
     asked.bodies_read = [each.found.message.message_id for each in found.messages]
     return {
         "messages": [shown_message(queue, each, with_body=True) for each in found.messages],

@@ -7,6 +7,7 @@ beside the content are compared first, so most messages need not be opened.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -26,8 +27,8 @@ _MISSING = object()
 
 def check_filter(wanted: MessageFilter) -> None:
     """Raise InvalidParameterValue for a path or an id that cannot be read."""
-    if wanted.json is not None:
-        _steps(wanted.json.partition("=")[0])
+    for condition in _lines(wanted.json):
+        _steps(_compared(condition)[0])
     if wanted.failure is not None and not _FAILURE.fullmatch(wanted.failure):
         raise InvalidParameterValue(f"{wanted.failure} is not the id of a failure.")
 
@@ -56,8 +57,8 @@ def matches_inside(wanted: MessageFilter, body: str, extras: Extras | None) -> b
     return (
         (wanted.group is None or (extras is not None and extras.group_id == wanted.group))
         and (wanted.text is None or wanted.text.lower() in body.lower())
-        and (wanted.attribute is None or _has_attribute(extras, wanted.attribute))
-        and (wanted.json is None or _has_field(body, wanted.json))
+        and all(_has_attribute(extras, each) for each in _lines(wanted.attribute))
+        and all(_has_field(body, each) for each in _lines(wanted.json))
         and (wanted.failure is None or failure_of(body, extras).failure_id == wanted.failure)
     )
 
@@ -75,18 +76,45 @@ def field_text(body: str, path: str) -> str | None:
     return _as_text(found)
 
 
+def has_pair(pairs: Mapping[str, str], wanted: str) -> bool:
+    """True if there is this NAME, NAME=VALUE or NAME^=BEGINNING."""
+    name, begins, value = _compared(wanted)
+    found = pairs.get(name)
+    return found is not None and _agrees(found, begins, value)
+
+
 def _has_attribute(extras: Extras | None, wanted: str) -> bool:
-    name, has_value, value = wanted.partition("=")
+    name, begins, value = _compared(wanted)
     attributes = extras.attributes if extras else None
     if not attributes or name not in attributes:
         return False
-    return not has_value or attributes[name][1] == value.encode()
+    found = attributes[name][1]
+    return value is None or (
+        found.startswith(value.encode()) if begins else found == value.encode()
+    )
 
 
 def _has_field(body: str, wanted: str) -> bool:
-    path, has_value, value = wanted.partition("=")
+    path, begins, value = _compared(wanted)
     found = field_text(body, path)
-    return found is not None and (not has_value or found == value)
+    return found is not None and _agrees(found, begins, value)
+
+
+def _agrees(found: str, begins: bool, value: str | None) -> bool:
+    return value is None or (found.startswith(value) if begins else found == value)
+
+
+def _lines(conditions: str | None) -> list[str]:
+    return [] if conditions is None else conditions.split("\n")
+
+
+@lru_cache(maxsize=64)
+def _compared(condition: str) -> tuple[str, bool, str | None]:
+    """The name of a condition, true if its value is a beginning, and the value, if there is one."""
+    name, has_value, value = condition.partition("=")
+    if not has_value:
+        return name, False, None
+    return name.removesuffix("^"), name.endswith("^"), value
 
 
 def _inside(value: Any, step: str | int) -> Any:

@@ -21,7 +21,8 @@ class MessageFilter(msgspec.Struct, frozen=True, array_like=True):
     `message_id` is the beginning of the message's id, or the whole of one that it had before,
     `source` the name of a dead letter's source queue. A
     message was sent at or after `sent_from_ms`, and before `sent_until_ms`. `text` is a part of the
-    body; `attribute` is NAME or NAME=VALUE, `json` PATH or PATH=VALUE of a field of a JSON body.
+    body; `attribute` has conditions NAME, NAME=VALUE or NAME^=BEGINNING, one a line, `json` such
+    ones with the PATH of a field of a JSON body.
     `failure` is the id of a failure, see `content/failures.py`.
     """
 

@@ -2,10 +2,12 @@
 
 import { enter, isNextPage, keep } from "./address.js";
 import { filled, get } from "./api.js";
-import { ArchivedFilter } from "./archived_filter.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, field, fill, link, pickAll, queueLink, row, table } from "./dom.js";
+import { FilterBox, seenIn } from "./filter_box.js";
+import { ARCHIVED, numbered } from "./filters.js";
 import { bytes, count, instant, nameOf } from "./format.js";
+import { preview } from "./hits.js";
 import { attributesOf, bodyOf, receivesText } from "./message.js";
 import { needed, resource } from "./resource.js";
 
@@ -55,11 +57,12 @@ export async function chooseArchive({ view }) {
 export async function showArchive({ view, parts: [name], query, signal, fail }) {
   const path = `/archive/${name}`;
   const picked = new Set();
-  const filter = new ArchivedFilter(query);
+  const filter = new FilterBox(query, ARCHIVED, { changed: () => begin(), seen: () => seenIn(list.state.value?.messages ?? []),
+    placeholder: 'left = expired, sent >= 2026-11-29 10:00, error.type = "Tax…"' });
   const order = el("select", { name: "order" }, ["latest", "oldest"].map((each) =>
     el("option", { value: each, selected: query.get("order") === each }, `${each} first`)));
   const title = el("span", {}, name);
-  let asked = search(); // of the messages that are shown, whatever is in the fields meanwhile
+  let asked = search(); // of the messages that are shown
   let after = query.get("after") ?? ""; // a page's token
   const list = resource({ what: "The archive", ask, show, signal, fail });
 
@@ -72,12 +75,17 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
     return { ...await get(ofArchive(name, "/messages"), { ...of, token: after }, mine), asked: of };
   }
 
-  function begin(event) {
-    event?.preventDefault();
+  function begin() {
     asked = search();
     after = "";
     keep(path, asked);
     return list.ask();
+  }
+
+  function submitted(event) {
+    event.preventDefault();
+    if (filter.input.value.trim() === "") begin();
+    else filter.commit();
   }
 
   function turn(next) {
@@ -99,11 +107,11 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
       el(
         "p",
         { class: "actions" },
-        after && (isNextPage() ? button("Previous page", () => history.back()) : button("First page", begin)),
+        after && (isNextPage() ? button("Previous page", () => history.back()) : button("First page", () => begin())),
         next && button(messages.length ? "Next page" : "Search on", () => turn(next)),
         el("span", { class: "hint" }, `${count(scanned)} messages looked at`),
       ),
-      command(commands.searchArchive(name, page.asked)),
+      command(commands.searchArchive(name, numbered(page.asked))),
     ];
   }
 
@@ -124,7 +132,8 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
       `${message.reason}, ${instant(message.removed_at_ms)}`,
       count(message.receive_count),
       bytes(message.size),
-      el("code", { class: message.body === null ? "masked" : "" }, textOf(message).slice(0, 300)),
+      el("code", { class: message.body === null ? "masked" : "" },
+        message.body === null || !message.is_readable ? textOf(message) : preview(message.body, asked)),
       message.is_readable && mayReplay
         && link("Replay", `#${path}/replay?places=${place}`, { class: "button", "aria-label": `Replay ${id}` }),
     ], { "data-key": place });
@@ -150,7 +159,7 @@ export async function showArchive({ view, parts: [name], query, signal, fail }) 
   fill(
     view,
     el("h1", {}, "Archive of ", title),
-    el("form", { class: "search", onsubmit: begin }, filter.elements, field("Order", order),
+    el("form", { class: "search filtered", onsubmit: submitted }, filter.element, field("Order", order),
       button("Search", () => {}, { type: "submit", class: "main" })),
     list.place,
   );

@@ -7,13 +7,15 @@ import { messageOf } from "./message.js";
 const ROOM = matchMedia("(min-width: 85rem)");
 
 export class Beside {
-  /** `shown` is called when it is another message, or none; `changed` after something was done to it. */
-  constructor(name, { signal, fail, shown, changed }) {
+  /** `filter` gives what is marked. `shown` is called when it is another message, or none; `changed` after something was done to it. */
+  constructor(name, { signal, fail, shown, changed, filter }) {
     this.name = name;
     this.signal = signal;
     this.fail = fail;
     this.shown = shown;
     this.changed = changed;
+    /** @type {() => Record<string, string>} */
+    this.filter = filter;
     this.place = el("aside", { class: "beside", "aria-label": "Message", hidden: true });
     /** What is open, as the address has it: the sequence, and the time of a delayed message. */
     this.open = "";
@@ -38,7 +40,7 @@ export class Beside {
     this.open = place;
     const [sequence, due = ""] = place.split(".");
     const signal = AbortSignal.any([this.signal, this.ended.signal]);
-    const { places, read } = messageOf(this.name, { sequence, due, signal, changed: this.changed,
+    const { places, read } = messageOf(this.name, { sequence, due, signal, changed: this.changed, filter: this.filter(),
       fail: (error) => this.failed(error) });
     const page = addressOf(`/queues/${this.name}/messages/${sequence}`, { due_ms: due });
     this.place.hidden = false;

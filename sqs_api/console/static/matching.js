@@ -3,6 +3,7 @@
 
 import { ofQueue, post, question } from "./api.js";
 import { button, el, field, form, link, notice, patch, submit, undoNotice } from "./dom.js";
+import { numbered } from "./filters.js";
 import { count } from "./format.js";
 import { UNDO_S } from "./holds.js";
 
@@ -10,10 +11,13 @@ const HELD_MAX = 1000;
 const MAY = { Hold: "holdfast:HoldMessages", Delete: "holdfast:DeleteMessages", Export: "holdfast:ReadMessageBodies" };
 
 export class Matching {
-  /** @param {object} filter conditions by name; `done` is called after a change */
-  constructor(queue, filter, signal, fail, done) {
+  /** @param {Record<string, string>} filter conditions by name; `done` is called after a change
+   * @param {string} state the only one in which messages match, or "all" */
+  constructor(queue, filter, signal, fail, done, state = "all") {
     this.queue = queue;
     this.filter = filter;
+    this.state = state;
+    this.areWaiting = state === "all" || state === "visible";
     this.signal = signal;
     this.fail = fail;
     this.done = done;
@@ -24,7 +28,7 @@ export class Matching {
   /** Links to the screen of redrives, with its dry run. */
   redriveLinks(title) {
     const { name, may, sources_total: sources } = this.queue;
-    if (!sources || !may.includes("holdfast:RedriveMessages")) return null;
+    if (!this.areWaiting || !sources || !may.includes("holdfast:RedriveMessages")) return null;
     const to = `#/queues/${name}/redrive?${new URLSearchParams(this.filter)}`;
     return [
       link("Redrive", to, { class: "button main", "aria-label": `Redrive ${title}` }),
@@ -35,7 +39,7 @@ export class Matching {
 
   /** Buttons that open the dry run of what they do. */
   buttons(title) {
-    return Object.keys(MAY).filter((what) => this.queue.may.includes(MAY[what])).map((what) =>
+    return Object.keys(MAY).filter((what) => this.queue.may.includes(MAY[what]) && (this.areWaiting || what === "Export")).map((what) =>
       button(what, () => this.open(what), { "aria-label": `${what} ${title}`, class: what === "Delete" ? "danger" : null }));
   }
 
@@ -44,7 +48,7 @@ export class Matching {
     this.say(said("Counting …"), this.stop());
     const states = {};
     try {
-      await this.steps("/count", {}, (step, looked) => {
+      await this.steps("/count", { state: this.state }, (step, looked) => {
         for (const [state, messages] of Object.entries(step.states)) states[state] = (states[state] ?? 0) + messages;
         this.say(said(`${count(sum(states))} match among ${count(looked)} …`), this.stop());
       }, question);
@@ -135,7 +139,7 @@ export class Matching {
     const lines = [];
     let messages = 0;
     try {
-      await this.steps("/export", {}, (step, looked) => {
+      await this.steps("/export", { state: this.state }, (step, looked) => {
         messages += step.messages.length;
         lines.push(new Blob(step.messages.map((each) => `${JSON.stringify(each)}\n`)));
         this.say(said(`${count(messages)} exported, ${count(looked)} looked at …`), this.stop());
@@ -172,7 +176,7 @@ export class Matching {
     let token = null;
     let looked = 0;
     do {
-      const given = { ...content, filter: this.filter, token };
+      const given = { ...content, filter: numbered(this.filter), token };
       const step = await ask(ofQueue(this.queue.name, `/messages/matching${path}`), given, this.signal);
       looked += step.scanned;
       onStep(step, looked);

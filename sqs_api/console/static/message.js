@@ -5,7 +5,9 @@ import { get, ofQueue } from "./api.js";
 import { holdButtons } from "./holds.js";
 import * as commands from "./commands.js";
 import { button, command, el, facts, fill, link, notice, queueLink, time } from "./dom.js";
+import { compare, conditionsOf, each, REDRIVES } from "./filters.js";
 import { bytes, count, instant, nameOf, pretty, span } from "./format.js";
+import { hitsOf, marked, markedValue } from "./hits.js";
 import { resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
 import { timelineOf } from "./timeline.js";
@@ -13,10 +15,12 @@ import { timelineOf } from "./timeline.js";
 export async function showMessage({ view, parts: [name, sequence], query, signal, fail }) {
   const due = query.get("due_ms") ?? "";
   const id = query.get("id");
+  const { id: _, ...filter } = conditionsOf(query, REDRIVES); // of the list from which one came
   const { places, read } = messageOf(name, { sequence, due, signal, fail,
     missing: (error, mine) => (id ? followed(name, id, error, mine) : Promise.reject(error)),
     // it may move: then its id finds it
-    known: (message) => keep(`/queues/${name}/messages/${sequence}`, { due_ms: due, id: message.message_id }),
+    known: (message) => keep(`/queues/${name}/messages/${sequence}`, { due_ms: due, ...filter, id: message.message_id }),
+    filter,
   });
   fill(view, el("h1", {}, "Message in ", name), places);
   await read();
@@ -35,8 +39,9 @@ export async function showMessage({ view, parts: [name, sequence], query, signal
  * @param {(error: Error, signal: AbortSignal) => Promise<any>} [given.missing]
  * @param {(message: Schemas["WholeMessage"]) => void} [given.known]
  * @param {() => unknown} [given.changed]
+ * @param {Record<string, string>} [given.filter] what of it is marked
  */
-export function messageOf(name, { sequence, due, signal, fail, missing, known, changed }) {
+export function messageOf(name, { sequence, due, signal, fail, missing, known, changed, filter = {} }) {
   const path = ofQueue(name, "/messages/{sequence}", sequence);
   const ask = (mine) => Promise.all([get(ofQueue(name), {}, mine), get(path, { due_ms: due }, mine)])
     .catch((error) => (missing && error.status === 404 ? missing(error, mine) : Promise.reject(error)));
@@ -58,12 +63,12 @@ export function messageOf(name, { sequence, due, signal, fail, missing, known, c
 
   function show([queue, message]) {
     known?.(message);
-    body ??= el("div", { "data-key": "body" }, bodyOf(message)); // it stays as it was sent
+    body ??= el("div", { "data-key": "body" }, bodyOf(message, filter)); // it stays as it was sent
     return [
       actions(queue, message, again, fail),
-      facts(properties(queue, message)),
+      facts(properties(queue, message, filter)),
       body,
-      attributesOf(message),
+      attributesOf(message, filter),
       command(commands.showMessage(name, sequence) + (due ? ` --due-ms ${due}` : "")),
     ];
   }
@@ -102,7 +107,7 @@ function actions(queue, message, again, fail) {
   );
 }
 
-function properties(queue, message) {
+function properties(queue, message, filter) {
   const left = (message.expires_at_ms - Date.now()) / 1000;
   const source = nameOf(message.source_arn);
   return [
@@ -123,7 +128,7 @@ function properties(queue, message) {
     ["Cause", message.cause && [`${message.cause}, `, time(message.died_at_ms)]],
     ["Hops", message.hops > 0 && count(message.hops)],
     ["Size", bytes(message.size)],
-    ["Group", message.group_id],
+    ["Group", markedValue(filter, "group", message.group_id)],
     ["Deduplication id", message.deduplication_id],
     ["Sequence number", message.sequence_number],
     ["Sender", message.sender_id],
@@ -137,7 +142,7 @@ export function receivesText({ receive_count: own, origin }) {
   return before > 0 ? `${count(own)}, and ${count(before)} before its last redrive or edit` : count(own);
 }
 
-export function bodyOf(message) {
+export function bodyOf(message, /** @type {Record<string, string>} */ filter = {}) {
   if (message.body === null) {
     const why = message.is_masked
       ? "The body is masked: your policies do not allow holdfast:ReadMessageBodies."
@@ -154,7 +159,7 @@ export function bodyOf(message) {
     button(label, (event) => select(event.target, text), { "aria-pressed": "false" }));
   function select(tab, text) {
     tabs.forEach((each) => each.setAttribute("aria-pressed", String(each === tab)));
-    shown.textContent = text;
+    fill(shown, marked(text, hitsOf(text, filter)));
   }
   select(tabs[0], forms[0][1]);
   const copy = async () => {
@@ -172,9 +177,10 @@ function base64(text) {
   return btoa(Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join(""));
 }
 
-export function attributesOf(message) {
+export function attributesOf(message, /** @type {Record<string, string>} */ filter = {}) {
+  const wanted = each({ attribute: filter.attribute ?? "" }).map(([, condition]) => compare(condition)[0]);
   const shown = Object.entries(message.attributes).map(([name, each]) => [
-    name,
+    wanted.includes(name) ? el("mark", {}, name) : name,
     [el("code", {}, each.type), " ", each.value ?? each.binary ?? el("em", {}, "masked")],
   ]);
   return shown.length > 0 && [el("h2", {}, "Message attributes"), facts(shown)];

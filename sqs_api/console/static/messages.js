@@ -6,10 +6,13 @@ import { Beside } from "./beside.js";
 import { holdButtons } from "./holds.js";
 import { Columns, sharedBy } from "./columns.js";
 import * as commands from "./commands.js";
-import { button, command, el, field, fill, link, patch, pickAll, row, table, time } from "./dom.js";
+import { button, command, el, fill, link, patch, pickAll, row, table, time } from "./dom.js";
 import { failureLine } from "./failures.js";
-import { FilterFields, numbered } from "./filters.js";
+import { FilterBox, seenIn } from "./filter_box.js";
+import { MESSAGES, numbered } from "./filters.js";
 import { bytes, count } from "./format.js";
+import { markedValue, preview } from "./hits.js";
+import { MatchCount } from "./match_count.js";
 import { Matching } from "./matching.js";
 import { needed, resource } from "./resource.js";
 import { scheduleButtons } from "./schedules.js";
@@ -28,8 +31,6 @@ function shortId(id) {
   return `${id.slice(0, 8)}…${id.slice(-4)}`;
 }
 
-const STATES = ["all", "visible", "in flight", "delayed", "held", "deleting"];
-
 function holdText({ state, hold }) {
   if (state !== "held") return null;
   return el("div", { class: "hint" }, [hold.owner, hold.reference].filter(Boolean).join(": "));
@@ -38,29 +39,31 @@ function holdText({ state, hold }) {
 export async function showMessages(screen) {
   const { view, parts: [name], query, signal, fail } = screen;
   const path = `/queues/${name}/messages`;
-  const filter = new FilterFields(query);
-  const old = query.get("state") === "quarantined"; // in addresses of the release before
-  const state = el("select", { name: "state" }, STATES.map((each) =>
-    el("option", { selected: each === (old ? "held" : query.get("state")) }, each)));
+  if (query.get("state") === "quarantined") query.set("state", "held"); // in addresses of the release before
+  if (query.get("state") === "all") query.delete("state");
+  const filter = new FilterBox(query, MESSAGES, { changed: () => begin(), seen: () => seenIn(list.state.value?.messages ?? []) });
   const progress = { isStopped: false, scanned: 0 }; // of a search for the first match
   const picked = new Set((query.get("picked") ?? "").split(",").filter(Boolean).map(Number));
   const messages = new Map(); // those that were shown, by sequence
   const searching = el("div");
   const chosen = el("p", { class: "actions", role: "status" });
-  let asked = search(); // of the messages that are shown, whatever is in the fields meanwhile
+  let asked = filter.texts; // of the messages that are shown
   let after = query.get("after") ?? ""; // a page's token
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "holdfast:BrowseMessages");
   const columns = new Columns(name, () => list.show());
   const list = resource({ what: "The messages", ask, show, signal, fail });
+  const matches = new MatchCount(name, signal, fail);
 
-  const beside = new Beside(name, { signal, fail, changed: () => list.read(), shown: () => {
+  const beside = new Beside(name, { signal, fail, filter: () => asked, changed: again, shown: () => {
     keep(path, address());
     list.show();
   } });
 
-  function search() {
-    return { state: state.value, ...filter.texts };
+  /** Read and count again: messages have changed. */
+  function again() {
+    matches.forget();
+    return list.read();
   }
 
   function address() {
@@ -70,15 +73,16 @@ export async function showMessages(screen) {
   /** @type {{key: string, panel: Matching} | null} what can be done with all that match */
   let matching = null;
 
-  function matchingOf({ state: _, ...conditions }) {
-    if (Object.keys(conditions).length === 0) return null;
-    const key = JSON.stringify(conditions);
+  function matchingOf({ state = "all", ...conditions }) {
+    if (Object.keys(conditions).length === 0 && state === "all") return null;
+    const key = JSON.stringify([state, conditions]);
     if (matching?.key !== key)
-      matching = { key, panel: new Matching(queue, numbered(conditions), signal, fail, () => list.read()) };
+      matching = { key, panel: new Matching(queue, conditions, signal, fail, again, state) };
     const { panel } = matching;
+    const whole = Object.keys(conditions).length === 0; // a redrive of all names the queue again
     return [
-      el("p", { class: "actions" }, el("span", {}, "All that match, in any state:"),
-        panel.redriveLinks("all that match"), panel.buttons("all that match")),
+      el("p", { class: "actions" }, el("span", {}, "All that match:"),
+        !whole && panel.redriveLinks("all that match"), panel.buttons("all that match")),
       panel.place,
     ];
   }
@@ -104,12 +108,19 @@ export async function showMessages(screen) {
       el("span", { class: "hint" }, `${count(progress.scanned)} messages looked at`));
   }
 
-  function begin(event) {
-    event?.preventDefault();
-    asked = search();
+  /** Search for what the box says. */
+  function begin() {
+    asked = filter.texts;
     after = "";
+    matches.forget();
     keep(path, address());
     return list.ask();
+  }
+
+  function submitted(event) {
+    event.preventDefault();
+    if (filter.input.value.trim() === "") begin();
+    else filter.commit();
   }
 
   function turn(next) {
@@ -121,6 +132,7 @@ export async function showMessages(screen) {
   function show(page) {
     const { messages: found } = page;
     fill(searching);
+    if (!list.state.isOther) matches.of(page.asked, after === "" && page.next === null ? found.length : null);
     return [
       matchingOf(page.asked),
       found.length
@@ -129,7 +141,7 @@ export async function showMessages(screen) {
       el(
         "p",
         { class: "actions" },
-        after && (isNextPage() ? button("Previous page", () => history.back()) : button("First page", begin)),
+        after && (isNextPage() ? button("Previous page", () => history.back()) : button("First page", () => begin())),
         page.next && button(found.length ? "Next page" : "Search on", () => turn(page.next)),
         el("span", { class: "hint" }, `${count(page.scanned)} messages looked at`),
       ),
@@ -139,8 +151,7 @@ export async function showMessages(screen) {
 
   /** What to do next where there is nothing. */
   function nothing(conditions) {
-    const { state: wanted, ...others } = conditions;
-    if (wanted !== "all" || Object.keys(others).length > 0)
+    if (Object.keys(conditions).length > 0)
       return ["No message matches. ", link("Show all messages", `#${path}`), elsewhere(conditions)];
     return ["The queue is empty. ", queue.may.includes("sqs:SendMessage")
       && [link("Send a message", `#/queues/${name}/send`), ", or "],
@@ -163,6 +174,12 @@ export async function showMessages(screen) {
     return table(shown, found.map((each) => messageRow(each, shown, shared)), "Messages");
   }
 
+  function markedId(id) {
+    const wanted = (asked.id ?? "").toLowerCase();
+    const begin = wanted && id.startsWith(wanted) ? Math.min(wanted.length, 8) : 0;
+    return [begin > 0 && el("mark", {}, id.slice(0, begin)), shortId(id).slice(begin)];
+  }
+
   function messageRow(message, shown, shared) {
     const { sequence } = message;
     const onchange = ({ currentTarget: { checked } }) => {
@@ -173,23 +190,25 @@ export async function showMessages(screen) {
     const box = el("input", { type: "checkbox", "aria-label": `Select message ${sequence}`, onchange });
     box.checked = picked.has(sequence);
     const isDelayed = message.state === "delayed";
-    const due = isDelayed ? `?due_ms=${message.due_ms}` : "";
+    const { id: _, state: __, ...conditions } = asked;
+    const due = isDelayed ? String(message.due_ms) : "";
     const place = isDelayed ? `${sequence}.${message.due_ms}` : String(sequence);
-    const body = message.body ?? (message.is_masked ? "masked" : "cannot be opened");
     return row(shown, [
       box,
-      link(shortId(message.message_id), `#/queues/${name}/messages/${sequence}${due}`, {
+      link(markedId(message.message_id), addressOf(`/queues/${name}/messages/${sequence}`, { due_ms: due, ...conditions }), {
         title: message.message_id,
         onclick: (event) => beside.takes(event, place),
         onfocus: () => beside.open && beside.show(place), // `j` and `k` turn the pages
       }),
       [el("span", { class: `state ${message.state.replace(" ", "-")}` }, message.state),
-        holdText(message), message.cause && el("span", { class: "hint" }, ` ${message.cause}`)],
+        holdText(message), asked.group && message.group_id && el("div", { class: "hint" }, markedValue(asked, "group", message.group_id)),
+        message.cause && el("span", { class: "hint" }, ` ${message.cause}`)],
       time(message.sent_at_ms),
       count(message.receive_count),
       bytes(message.size),
       ...columns.cells(message.body),
-      el("code", { class: message.body === null ? "masked" : "" }, shared > 0 && "… ", body.slice(shared).trimStart().slice(0, 300)),
+      el("code", { class: message.body === null ? "masked" : "" }, message.body === null
+        ? (message.is_masked ? "masked" : "cannot be opened") : preview(message.body, asked, shared)),
     ], { "data-key": String(sequence), class: place === beside.open ? "open" : null });
   }
 
@@ -207,7 +226,7 @@ export async function showMessages(screen) {
     const done = async () => {
       picked.clear();
       choose();
-      await list.read();
+      await again();
     };
     const may = new Set(queue.may);
     const shown = sequences.flatMap((each) => messages.get(each) ?? []);
@@ -230,13 +249,13 @@ export async function showMessages(screen) {
         + "holdfast:ReadMessageBodies."),
     el(
       "form",
-      { class: "search", onsubmit: begin },
-      field("State", state),
-      filter.elements,
+      { class: "search filtered", onsubmit: submitted },
+      filter.element,
       button("Search", () => {}, { type: "submit", class: "main" }),
       queue.may.includes("holdfast:ReadMessageBodies") && columns.fold,
     ),
     failureLine(queue, query.get("failure"), signal),
+    matches.place,
     chosen,
     searching,
     el("div", { class: "with-beside" }, list.place, beside.place),

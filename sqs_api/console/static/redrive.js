@@ -5,7 +5,8 @@ import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, notice, patch, submit, USED } from "./dom.js";
 import { EditFields, shownSamples } from "./edit.js";
 import { failureLine } from "./failures.js";
-import { conditionsOf, FilterFields, TOLD } from "./filters.js";
+import { FilterBox } from "./filter_box.js";
+import { REDRIVES } from "./filters.js";
 import { count, nameOf, statusText } from "./format.js";
 import { planned, planTable } from "./plan.js";
 import { LIMIT, limitOf, paceText, PRESETS } from "./presets.js";
@@ -26,7 +27,8 @@ export async function showRedrive(screen) {
   const queue = await needed(screen, "The queue", (mine) => get(ofQueue(name), {}, mine));
   needs(queue, "holdfast:RedriveMessages");
   const sequences = query.get("sequences")?.split(",").map(Number) ?? null;
-  const filter = new FilterFields(query);
+  const filter = new FilterBox(query, REDRIVES, { label: "Only messages that match", placeholder: "all messages",
+    changed: () => begin() });
   const edit = new EditFields(query.has("edit"));
   const destination = el("input", { placeholder: "their own sources", list: "sources" });
   const reason = el("input", { placeholder: "for the history", maxlength: "500" });
@@ -49,7 +51,7 @@ export async function showRedrive(screen) {
     /** @type {Content<"post", "queues/{queue}/redrives/plan">} */
     const given = {};
     if (sequences) given.sequences = sequences;
-    else if (filter.conditions) given.filter = filter.conditions;
+    else if (isFiltered()) given.filter = filter.conditions;
     const patch = edit.patch;
     if (patch && !sequences) given.edit = patch;
     if (destination.value.trim()) given.destination = destination.value.trim();
@@ -59,6 +61,10 @@ export async function showRedrive(screen) {
     if (limit) given.stop_after = limit;
     if (reason.value.trim()) given.reason = reason.value.trim();
     return given;
+  }
+
+  function isFiltered() {
+    return Object.keys(filter.texts).length > 0;
   }
 
   /** Messages that would move, as far as it is known. */
@@ -91,6 +97,7 @@ export async function showRedrive(screen) {
   }
 
   async function plan() {
+    if (!filter.commit()) return;
     const mine = begin();
     try {
       await planned(name, wanted(), mine, (sums, isUnfinished) => {
@@ -174,12 +181,7 @@ export async function showRedrive(screen) {
         ? el("p", {}, `${count(sequences.length)} selected messages`)
         : [
           failureLine(queue, query.get("failure"), signal),
-          el(
-            "details",
-            { class: "filter", open: Object.keys(conditionsOf(query)).some((each) => each !== TOLD) },
-            el("summary", {}, "Only messages that match"),
-            el("div", { class: "search" }, filter.elements),
-          ),
+          el("div", { class: "field filtered" }, el("span", {}, "Only messages that match"), filter.element),
         ],
       !sequences && queue.may.includes("holdfast:ReadMessageBodies") && edit.elements,
       el("div", { class: "search" }, field("To", destination), field("Reason", reason)),
@@ -195,7 +197,7 @@ export async function showRedrive(screen) {
     list.place,
   );
   choose(USUAL);
-  if (filter.conditions && !edit.isOpen) plan(); // what was chosen before is shown at once
+  if (isFiltered() && !edit.isOpen) plan(); // what was chosen before is shown at once
   await list.watch(REFRESH_MS);
 }
 

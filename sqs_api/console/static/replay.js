@@ -3,9 +3,10 @@
 
 import { post, question } from "./api.js";
 import { ofArchive } from "./archive.js";
-import { ArchivedFilter } from "./archived_filter.js";
 import * as commands from "./commands.js";
 import { button, command, el, field, fill, form, link, row, submit, table, USED } from "./dom.js";
+import { FilterBox } from "./filter_box.js";
+import { ARCHIVED } from "./filters.js";
 import { bytes, count, instant } from "./format.js";
 import { resource } from "./resource.js";
 
@@ -20,7 +21,8 @@ const SHOWN = 50;
 
 export async function showReplay({ view, parts: [name], query, signal, fail }) {
   const places = query.get("places")?.split(",") ?? null;
-  const filter = new ArchivedFilter(query);
+  const filter = new FilterBox(query, ARCHIVED, { label: "Only messages that match", placeholder: "all messages",
+    changed: () => begin() });
   const to = el("input", { value: query.get("to") ?? name, required: true, autocomplete: "off" });
   const status = el("div", { role: "status" });
   const dryRun = resource({ what: "The dry run", ask: plan, show: showPlan, signal, fail });
@@ -33,9 +35,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
     {},
     places
       ? el("p", {}, `${count(places.length)} selected message${places.length === 1 ? "" : "s"}`)
-      : el("details", { class: "filter", open: Object.keys(filter.conditions).length > 0 },
-          el("summary", {}, "Only messages that match"),
-          el("div", { class: "search" }, filter.elements)),
+      : el("div", { class: "field filtered" }, el("span", {}, "Only messages that match"), filter.element),
     el("div", { class: "search" }, field("To", to)),
   );
   let isStopped = false;
@@ -160,7 +160,7 @@ export async function showReplay({ view, parts: [name], query, signal, fail }) {
     el("p", { class: "hint" }, "Copies are sent in the order in which the messages were sent. The "
       + "audit log links each copy to its original."),
     form(
-      { onsubmit: () => (begin(), dryRun.ask()), oninput: begin },
+      { onsubmit: () => filter.commit() && (begin(), dryRun.ask()), oninput: begin },
       fields,
       el("p", { class: "actions" }, submit("Dry run", { class: null }), start, goOn, stop),
     ),

@@ -6,7 +6,9 @@ import { test } from "node:test";
 globalThis.location = { origin: "https://queues.example" };
 
 const { bytes, count, delay, instant, nameOf, pretty, quoted, rate, span } = await import("./static/format.js");
-const { conditionsOf, filterText } = await import("./static/filters.js");
+const { ARCHIVED, conditionsOf, conditionText, each, filterText, MESSAGES, parsed, QUEUES, suggestions, withMore, without } =
+  await import("./static/filters.js");
+const { hitsOf } = await import("./static/hits.js");
 const { diff } = await import("./static/diff.js");
 const { path } = await import("./static/lines.js");
 const { RANGES, pointAt, ticksOf, topOf } = await import("./static/axes.js");
@@ -68,7 +70,7 @@ test("only a filter's conditions are read from an address", () => {
   const query = new URLSearchParams("text=boom&received_min=3&page=2&group=");
 
   assert.deepEqual(conditionsOf(query), { text: "boom", received_min: "3" });
-  assert.equal(filterText({ text: "boom", sent_before_ms: 0 }), "text boom, sent_before 1970-01-01T00:00:00");
+  assert.equal(filterText({ text: "boom", received_min: 2 }), '"boom", receives >= 2');
 });
 
 test("a difference keeps the lines of both texts in order", () => {
@@ -446,3 +448,75 @@ cases("sharedBy", sharedBy, [
   [['{"tenant": "shop", "v": 1, "id": 1}', '{"tenant": "shop", "v": 1, "id": 2}'], 26],
   [['{"tenant": "shop", "v": 1, "id": 1}', ""], 0],
 ]);
+
+const CONDITIONS = [
+  ['error.type = "Tax…"', { json: "error.type^=Tax" }],
+  ["error.type ^= Tax", { json: "error.type^=Tax" }],
+  ["items[0].sku=A1", { json: "items[0].sku=A1" }],
+  ["has error.type", { json: "error.type" }],
+  ["$.id = 7", { json: "$.id=7" }],
+  ["attribute.trace.id = \"a b\"", { attribute: "trace.id=a b" }],
+  ["sent < 14h", { newer_s: "50400" }],
+  ["sent > 2d 6h", { older_s: "194400" }],
+  ["receives >= 3", { received_min: "3" }],
+  ["receives < 3", { received_max: "2" }],
+  ["receives = 3", { received_min: "3", received_max: "3" }],
+  ["group = \"g 1\"", { group: "g 1" }],
+  ["source = orders", { source: "orders" }],
+  ["state = in flight", { state: "in flight" }],
+  ["0b7f2c11-0000", { id: "0b7f2c11-0000" }],
+  ["card declined", { text: "card declined" }],
+  ['"a = b"', { text: "a = b" }],
+];
+for (const [given, wanted] of CONDITIONS)
+  test(`a condition is read: ${given}`, () => {
+    assert.deepEqual(parsed(given, MESSAGES), wanted);
+    const shown = each(wanted).map(([name, value]) => parsed(conditionText(name, value), MESSAGES));
+    assert.deepEqual(Object.assign({}, ...shown), wanted, "and its chip means the same");
+  });
+
+test("times are of the archive, tags of queues", () => {
+  assert.deepEqual(parsed("sent >= 2026-11-29 10:00", ARCHIVED), { from_ms: String(Date.UTC(2026, 10, 29, 10)) });
+  assert.equal(conditionText("from_ms", String(Date.UTC(2026, 10, 29, 10))), "sent >= 2026-11-29 10:00:00");
+  assert.deepEqual(parsed("left = expired", ARCHIVED), { reason: "expired" });
+  assert.deepEqual(parsed('team = "pay…"', QUEUES), { tags: "team^=pay" });
+  assert.deepEqual(parsed("has team", QUEUES), { tags: "team" });
+});
+
+test("what is no condition is said in a sentence", () => {
+  assert.throws(() => parsed("sum > 3", MESSAGES), /Only sent and receives are compared by >/);
+  assert.throws(() => parsed("sent < soon", MESSAGES), /Write sent < 14h/);
+  assert.throws(() => parsed("state = odd", MESSAGES), /state is one of: visible/);
+  assert.throws(() => parsed("error.type =", MESSAGES), /Write what error.type is compared with/);
+  assert.throws(() => parsed("left = expired", new Set(["id"])), /no condition on left/);
+});
+
+test("several fields are compared, each once", () => {
+  const both = withMore({ json: "a=1" }, { json: "b=2" });
+  assert.deepEqual(both, { json: "a=1\nb=2" });
+  assert.deepEqual(withMore(both, { json: "a^=3" }), { json: "b=2\na^=3" });
+  assert.deepEqual(without(both, "json", "a=1"), { json: "b=2" });
+  assert.deepEqual(without({ json: "a=1", id: "7" }, "json", "a=1"), { id: "7" });
+  assert.equal(filterText(both), 'a = "1", b = "2"');
+});
+
+test("suggestions are what is typed, what is shown, and beginnings", () => {
+  const seen = ['error.type = "TaxLookup"', 'group = "g1"'];
+  const texts = (typed) => suggestions(typed, MESSAGES, seen).map(({ text }) => text);
+  assert.deepEqual(texts("tax"), ['"tax"', 'error.type = "TaxLookup"']);
+  assert.deepEqual(texts("type=Tax"), ['type = "Tax"', '"type=Tax"', 'error.type = "TaxLookup"']);
+  assert.ok(texts("").includes("sent < "));
+  assert.ok(texts("held").includes("state = held"));
+});
+
+test("hits are where the filter found something", () => {
+  const marked = (body, filter) => hitsOf(body, filter).map(([begin, end]) => body.slice(begin, end));
+  const body = '{"n": 12, "type": "Tax", "other": "Tax", "error": {"type":"TaxLookup"}}';
+  assert.deepEqual(marked(body, { text: "TAX" }), ["Tax", "Tax", "Tax"]);
+  assert.deepEqual(marked(body, { json: "type=Tax" }), ['"Tax"']);
+  assert.deepEqual(marked(body, { json: "error.type^=TaxL" }), ['"TaxL']);
+  assert.deepEqual(marked(body, { json: "n=12" }), ["12"]);
+  assert.deepEqual(marked(body, { json: "n=1" }), []);
+  assert.deepEqual(marked(body, { json: "other" }), ['"other"']);
+  assert.deepEqual(marked("a.b a+b", { text: "a+b" }), ["a+b"]);
+});

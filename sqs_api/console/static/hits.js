@@ -1,0 +1,83 @@
+// What a filter found in a message, marked where it is shown.
+
+import { el } from "./dom.js";
+import { compare, each } from "./filters.js";
+
+/** @typedef {Record<string, string>} Conditions */
+
+const PREVIEW = 300;
+const BEFORE = 40;
+
+/** The places in a body that a filter asks for, as beginning and end. @returns {[number, number][]} */
+export function hitsOf(/** @type {string} */ body, /** @type {Conditions} */ filter) {
+  /** @type {[number, number][]} */
+  const found = [];
+  for (const [name, value] of each(filter)) {
+    if (name === "text") found.push(...textHits(body, value));
+    else if (name === "json") found.push(...fieldHits(body, value));
+  }
+  return merged(found);
+}
+
+/** @returns {[number, number][]} */
+function textHits(body, wanted) {
+  const found = body.matchAll(new RegExp(literal(wanted), "gi"));
+  return wanted === "" ? [] : [...found].map((hit) => [hit.index, hit.index + hit[0].length]);
+}
+
+/** The value after the last name of the path; of a place in a list, the value itself. @returns {[number, number][]} */
+function fieldHits(body, condition) {
+  const [path, value, begins] = compare(condition);
+  const [, name] = /([^.[\]]+)$/.exec(path) ?? [];
+  const key = name ? literal(JSON.stringify(name)) : "";
+  if (value === null) return key ? [...body.matchAll(new RegExp(key, "g"))].map((hit) => [hit.index, hit.index + hit[0].length]) : [];
+  const inner = literal(JSON.stringify(value).slice(1, -1));
+  const wanted = begins ? `"?${inner}` : `(?:"${inner}"|${literal(value)}(?![\\w.]))`;
+  const found = body.matchAll(new RegExp(`(${key && `${key}\\s*:\\s*`})(${wanted})`, "g"));
+  return [...found].map((hit) => [hit.index + hit[1].length, hit.index + hit[0].length]);
+}
+
+function literal(text) {
+  return text.replace(/[.*+?^${}()|[\]\\]/g, "\\$&");
+}
+
+/** In their order, those that overlap as one. @returns {[number, number][]} */
+function merged(/** @type {[number, number][]} */ places) {
+  /** @type {[number, number][]} */
+  const found = [];
+  for (const [begin, end] of places.sort(([one], [other]) => one - other)) {
+    const last = found.at(-1);
+    if (last && begin <= last[1]) last[1] = Math.max(last[1], end);
+    else found.push([begin, end]);
+  }
+  return found;
+}
+
+/** A text with its hits in `mark` elements. */
+export function marked(/** @type {string} */ text, /** @type {[number, number][]} */ hits) {
+  const shown = [];
+  let at = 0;
+  for (const [begin, end] of hits) {
+    shown.push(text.slice(at, begin), el("mark", {}, text.slice(begin, end)));
+    at = end;
+  }
+  return [...shown, text.slice(at)].filter((part) => part !== "");
+}
+
+/** A part of a body for a row, after what all rows share; it begins near the first hit. */
+export function preview(/** @type {string} */ body, /** @type {Conditions} */ filter, shared = 0) {
+  const hits = hitsOf(body, filter);
+  const first = hits.find(([, end]) => end > shared)?.[0] ?? shared;
+  const begin = first - shared > PREVIEW - BEFORE ? first - BEFORE : Math.min(first, shared);
+  const text = body.slice(begin, begin + PREVIEW);
+  const inside = hits.filter(([from, to]) => to > begin && from < begin + PREVIEW)
+    .map(([from, to]) => /** @type {[number, number]} */ ([Math.max(from, begin) - begin, to - begin]));
+  return [begin > 0 && "… ", marked(text, inside)];
+}
+
+/** A value of a message, marked if the filter has this condition on it. */
+export function markedValue(/** @type {Conditions} */ filter, /** @type {string} */ name, /** @type {string | null} */ value) {
+  const wanted = filter[name];
+  if (!wanted || !value) return value;
+  return value === wanted ? el("mark", {}, value) : value.startsWith(wanted) ? [el("mark", {}, wanted), value.slice(wanted.length)] : value;
+}
