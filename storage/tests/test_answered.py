@@ -160,7 +160,14 @@ async def with_older_rows(opened: Opened, folder: Path) -> Path:
     await fill(store, 0, 10)
     await asyncio.to_thread(store.flush)
     older = shutil.copytree(folder, folder.with_name("older"))
-    await fill(store, 10, 900)
+    has_room = asyncio.Event()
+    store.on_room(has_room.set)
+    for number in range(10, 910):
+        await fill(store, number, 1)
+        # as a shard does: else a slow flush ends after the last Entry, and nothing is used again
+        while not store.has_room:
+            has_room.clear()
+            await has_room.wait()
     await store.close()
     shutil.rmtree(folder)
     shutil.move(older, folder)
