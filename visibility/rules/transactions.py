@@ -45,7 +45,7 @@ from visibility.rules.leases import no_lease
 from visibility.rules.levelling import check_throttled
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.queue_parts import open_part, shares_out
-from visibility.rules.send import Sending
+from visibility.rules.sending import Sending
 from visibility.rules.tables import GROUP_LINE_KEY, Kept, Put, ShardTables, SoundRows, Table
 from visibility.state.shard_state import ShardState
 from visibility.state.stamp import Stamp
