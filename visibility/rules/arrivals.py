@@ -50,7 +50,7 @@ from visibility.rules.order import Order
 from visibility.rules.orders import order_of
 from visibility.rules.queue_parts import shares_out
 from visibility.rules.room import Room, takes
-from visibility.rules.send import Sending
+from visibility.rules.sending import Sending
 from visibility.rules.transfers import held_there
 from visibility.state.places import add_size, count, join_delayed, join_level
 from visibility.state.rows import Rows

@@ -17,7 +17,8 @@ from visibility.rules.leases import no_lease
 from visibility.rules.message_events import MessagesDeleted
 from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
-from visibility.rules.send import SEND_REPLAY, Sending
+from visibility.rules.send import SEND_REPLAY
+from visibility.rules.sending import Sending
 from visibility.state.queue_state import QueueState
 from visibility.state.rows import MessagesMissing
 from visibility.state.shard_state import ShardState

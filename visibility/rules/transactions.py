@@ -54,7 +54,7 @@ from visibility.rules.operation_kinds import OperationKind, Operations
 from visibility.rules.orders import order_of
 from visibility.rules.prepared_deletes import DeletesPrepared, MessagesPrepared
 from visibility.rules.queue_parts import open_part, shares_out
-from visibility.rules.send import Sending
+from visibility.rules.sending import Sending
 from visibility.rules.tables import GROUP_LINE_KEY, Kept, Put, ShardTables, SoundRows, Table
 from visibility.state.outbox import OUTBOX_MESSAGES_MAX
 from visibility.state.shard_state import ShardState

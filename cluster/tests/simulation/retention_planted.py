@@ -11,7 +11,7 @@ from visibility.contract.model import Content
 from visibility.contract.stored_message import Lease
 from visibility.rules import levelling, receive
 from visibility.rules.retention import TooOld
-from visibility.rules.send import Sending
+from visibility.rules.sending import Sending
 from visibility.state import window
 from visibility.state.queue_state import QueueState
 from visibility.state.shard_state import ShardState
