@@ -119,6 +119,9 @@ class LeadOwner(Protocol):
     def on_damage(self, error: DamageMet, new: Sequence[Ticket]) -> None:
         """A Turn met damage that another host heals; its `new` tickets changed nothing."""
 
+    def submit(self, request: Request, on_answer: OnAnswer) -> object:
+        """See `Shard.submit`."""
+
     def tell(self, news: News) -> None:
         """Tell the news of the shard."""
 
@@ -392,7 +395,7 @@ class Lead:
         if self._shared is None:
             self._answer_all(entry.answers)
         else:
-            self._answer_all(in_time(entry, self._clock.now_ms(), self.submit))
+            self._answer_all(in_time(entry, self._clock.now_ms(), self._owner.submit))
         try:
             self._store.apply(entry.changes)
         except StoreFailed as error:
