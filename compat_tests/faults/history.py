@@ -146,10 +146,10 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transaction: names of what it sent, and the delivery that it consumed, if any."""
+    """A transaction: names of what it sent, and the deliveries that it consumed."""
 
     sent: tuple[str, ...]
-    consumed: Delivery | None
+    consumed: tuple[Delivery, ...]
     begun: float
     outcome: Outcome
 

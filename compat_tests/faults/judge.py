@@ -148,9 +148,8 @@ def _half_done(evidence: Evidence) -> Iterator[Finding]:
             is_removed = is_removed or name in evidence.given_up
             if not (name in came or is_removed or evidence.is_deleted_for(name, end)):
                 yield name, f"did not come, but {came[0]} of its transaction did"
-        consumed = transaction.consumed
-        if consumed is not None:
-            done = min(each.ended for name in came for each in evidence.deliveries[name])
+        done = min(each.ended for name in came for each in evidence.deliveries[name])
+        for consumed in transaction.consumed:
             for delivery in evidence.deliveries[consumed.name]:
                 if delivery.begun > done:
                     yield consumed.name, f"came back after {came[0]} was made of it"
@@ -160,19 +159,40 @@ def _consumed_twice(evidence: Evidence) -> Iterator[Finding]:
     """Messages that two transactions consumed, or one after they were deleted."""
     consumers = Counter[tuple[str, str]]()
     for transaction in evidence.history.transactions:
-        consumed = transaction.consumed
-        if consumed is None or transaction.outcome is not Outcome.DONE:
+        if transaction.outcome is not Outcome.DONE:
             continue
-        consumers[consumed.name, consumed.message_id] += 1
-        if consumers[consumed.name, consumed.message_id] == 2:
-            yield consumed.name, "was consumed by two transactions"
-        deleted = evidence.deleted.get(consumed.name, transaction.begun)
-        if deleted < transaction.begun and consumed.message_id in {
-            each.delivery.message_id
-            for each in evidence.deletes[consumed.name]
-            if each.ended == deleted
-        }:
-            yield consumed.name, "was consumed by a transaction after its delete"
+        for consumed in transaction.consumed:
+            consumers[consumed.name, consumed.message_id] += 1
+            if consumers[consumed.name, consumed.message_id] == 2:
+                yield consumed.name, "was consumed by two transactions"
+            deleted = evidence.deleted.get(consumed.name, transaction.begun)
+            if deleted < transaction.begun and consumed.message_id in {
+                each.delivery.message_id
+                for each in evidence.deletes[consumed.name]
+                if each.ended == deleted
+            }:
+                yield consumed.name, "was consumed by a transaction after its delete"
+
+
+def _half_consumed(evidence: Evidence) -> Iterator[Finding]:
+    """Transactions of unknown outcome that consumed some messages and gave others back."""
+    drain = evidence.history.drain_begun
+    for transaction in evidence.history.transactions:
+        names = [each.name for each in transaction.consumed]
+        back = [
+            each.name
+            for each in transaction.consumed
+            for delivery in evidence.deliveries[each.name]
+            if delivery.begun >= drain and delivery.message_id == each.message_id
+        ]
+        for name in names if back and transaction.outcome is Outcome.UNKNOWN else ():
+            came = any(each.begun >= drain for each in evidence.deliveries[name])
+            send = evidence.sends[name][0]
+            is_removed = evidence.removal(send.queue, send.begun, drain) is not None
+            is_removed = is_removed or evidence.is_too_old(send, drain)
+            is_removed = is_removed or evidence.is_deleted_for(name, drain)
+            if not came and not is_removed and len(evidence.deletes[name]) == 1:
+                yield name, f"was consumed, but {back[0]} of its transaction was not"
 
 
 def _served_after_removal(evidence: Evidence) -> Iterator[Finding]:
@@ -443,6 +463,7 @@ RULES: tuple[Rule, ...] = (
     _went_round,
     _half_done,
     _consumed_twice,
+    _half_consumed,
     _served_after_removal,
     _hidden_but_served,
     limits.over_the_limit,

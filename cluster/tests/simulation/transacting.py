@@ -14,26 +14,28 @@ from compat_tests.faults.history import Delete, Outcome, Send, Transaction
 from visibility.contract.errors import Departing, Moved, QueueError, ServiceUnavailable
 from visibility.contract.model import Request
 from visibility.contract.outcomes import Answer, Transacted
+from visibility.rules.transactions import TransactMessages
 from visibility.tests import prepared
 
 _AGAIN_S = 0.2
 _DELETED = 0.2
 """Chance of a queue that is deleted and restored meanwhile."""
+_FAILS = 0.15
+"""Chance that a gateway fails between the shards that prepare and the one that decides."""
 _UNTOLD = 0.2
 """Chance that a shard is not told to ask about what it prepared."""
 _RETRIED_S_MAX = 200.0
+_RECEIVED_FROM = (queues.PLAIN, queues.RESCUED, queues.FAIR, queues.ORDER)
 _SENT_TO = (queues.PLAIN, queues.RESCUED, queues.FAIR, queues.ORDER)
 
 
 async def transact(client: Client, steps: int) -> None:
     """Consume and produce, or produce only, over all queues."""
     for step in range(steps):
-        consumed = None
+        consumed: list[Held] = []
         if client.random.random() < 0.8:
-            found = await client.receive(
-                client.random.choice((queues.PLAIN, queues.RESCUED, queues.FAIR)), 1
-            )
-            consumed = found[0] if found else None
+            for name in client.random.sample(_RECEIVED_FROM, client.random.choice((1, 1, 2, 3))):
+                consumed += await client.receive(name, 1) or ()
             await asyncio.sleep(client.random.choice((0.0, 0.0, 0.0, 4.0, 8.0)))
         names = [client.random.choice(_SENT_TO) for _ in range(client.random.choice((1, 2, 3)))]
         work = [_Transaction(client, consumed, names, step).run()]
@@ -46,7 +48,7 @@ async def transact(client: Client, steps: int) -> None:
 class _Transaction:
     """One transaction, repeated under its token until its outcome is known."""
 
-    def __init__(self, client: Client, consumed: Held | None, names: list[str], step: int) -> None:
+    def __init__(self, client: Client, consumed: list[Held], names: list[str], step: int) -> None:
         self._client = client
         self._simulation = client.simulation
         self._consumed = consumed
@@ -56,6 +58,9 @@ class _Transaction:
             for place, name in enumerate(names)
         ]
         self._bodies = [client.new_body() for _ in names]
+        self._fails = client.random.random() < _FAILS
+        """True if its gateway fails once others prepared their deletes."""
+        self._has_failed = False
         self._told: set[asyncio.Task[None]] = set()
         self._token = Token(client.random.randbytes(16), bytes(16))
 
@@ -70,7 +75,7 @@ class _Transaction:
         )
         attempt = 0
         while simulation.time.read() < begun + _RETRIED_S_MAX:
-            with suppress(Moved, Departing, ServiceUnavailable):
+            try:
                 done, shard = await transacting.decide(
                     self._entries(), self._token, prepared.CALLER, attempt
                 )
@@ -80,12 +85,20 @@ class _Transaction:
                     break
                 if await transacting.is_settled(self._token, shard, prepared.CALLER):
                     break
-            attempt += 1
+            except (Departing, ServiceUnavailable):
+                if self._has_failed:
+                    break
+            except Moved:
+                attempt += 1
             await asyncio.sleep(self._client.random.uniform(0, _AGAIN_S))
             await simulation.connected()
         self._note(begun, simulation.time.read(), outcome, done)
 
     async def _ask(self, request: Request) -> Answer:
+        operation = request.operation
+        if isinstance(operation, TransactMessages) and operation.prepared and self._fails:
+            self._has_failed = True
+            raise ServiceUnavailable()
         request = msgspec.structs.replace(request, request_id=self._simulation.new_id())
         reply = await self._client.ask(request, f"transact {self._bodies[0][:12]}")
         if reply.outcome is Outcome.UNKNOWN:
@@ -96,7 +109,7 @@ class _Transaction:
 
     def _tell(self, request: Request) -> None:
         """Ask, and do not wait; some requests are lost."""
-        if self._client.random.random() < _UNTOLD:
+        if self._has_failed or self._client.random.random() < _UNTOLD:
             return
         task = asyncio.get_running_loop().create_task(self._asked(request))
         self._told.add(task)
@@ -108,9 +121,9 @@ class _Transaction:
 
     def _entries(self) -> list[Entry]:
         entries: list[Entry] = []
-        if self._consumed is not None:
-            queue = self._client.queue(self._consumed.delivery.queue)
-            entries.append(Entry(queue, self._consumed.receipt))
+        for consumed in self._consumed:
+            queue = self._client.queue(consumed.delivery.queue)
+            entries.append(Entry(queue, consumed.receipt))
         for name, body, group in zip(self._names, self._bodies, self._groups, strict=True):
             queue = self._client.queue(name)
             entries.append(Entry(queue, prepared.content(body, queue, group=group or None)))
@@ -135,8 +148,8 @@ class _Transaction:
                     1 if group else 0,
                 )
             )
-        consumed = None if self._consumed is None else self._consumed.delivery
-        if consumed is not None:
-            history.deletes.append(Delete(consumed, begun, ended, outcome))
+        consumed = tuple([each.delivery for each in self._consumed])
+        for delivery in consumed:
+            history.deletes.append(Delete(delivery, begun, ended, outcome))
         names = tuple(map(name_of, self._bodies))
         history.transactions.append(Transaction(names, consumed, begun, outcome))

@@ -4,6 +4,7 @@ time of a test."""
 from __future__ import annotations
 
 import pytest
+from typing_extensions import override
 
 from cluster.tests.simulation.planting import Plant
 from visibility.contract.model import Receipt
@@ -12,7 +13,10 @@ from visibility.rows.row_keys import DEPARTURE, row_key
 from visibility.rows.row_values import THE_SHARD
 from visibility.rules import departures, transactions
 from visibility.rules.acknowledge import Acknowledging
+from visibility.rules.arrivals import ArrivalsAnswered
 from visibility.rules.departures import DeparturesRenewed
+from visibility.rules.prepared_deletes import MessagesPrepared
+from visibility.state.shard_state import ShardState
 
 
 def forget_tokens(patch: pytest.MonkeyPatch) -> None:
@@ -48,9 +52,47 @@ def pass_a_missing_message(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Acknowledging, "delete_latest", delete_as_alone)
 
 
+def accept_what_was_refused(patch: pytest.MonkeyPatch) -> None:
+    """A shard that was told no has its messages back, and the transaction is accepted all the
+    same."""
+    patch.setattr(transactions, "answer_to", lambda rows, origin, number: None)
+    patch.setattr(transactions, "floor_of", lambda rows, origin: 0)
+
+
+def forget_what_was_accepted(patch: pytest.MonkeyPatch) -> None:
+    """A shard that asks about an accepted transaction is told no."""
+    patch.setattr(transactions, "ArrivalsAnswered", _Unrecorded)
+
+
+class _Unrecorded(ArrivalsAnswered, frozen=True):
+    def apply(self, shard: ShardState) -> None:
+        """As the other does."""
+
+    @override
+    def record(self, changes: Changes) -> None:
+        """No row."""
+
+
+def let_the_lease_of_a_prepared_message_end(patch: pytest.MonkeyPatch) -> None:
+    """A message is received again while its delete is prepared."""
+    patch.setattr(transactions, "MessagesPrepared", _Unhidden)
+
+
+class _Unhidden(MessagesPrepared, frozen=True):
+    def apply(self, shard: ShardState) -> None:
+        """Leave the lease as it was."""
+
+    @override
+    def record(self, changes: Changes) -> None:
+        """No row."""
+
+
 PLANTS: tuple[Plant, ...] = (
     forget_tokens,
     keep_the_outbox_in_memory,
     drop_what_a_deleted_queue_was_sent,
     pass_a_missing_message,
+    accept_what_was_refused,
+    forget_what_was_accepted,
+    let_the_lease_of_a_prepared_message_end,
 )
