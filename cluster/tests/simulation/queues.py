@@ -137,7 +137,9 @@ def define_queues(machine: Machine, history: History, extras: Collection[Extra] 
     for queue_id, name in enumerate(BRIEF_NAMES if Extra.BRIEF in extras else (), first_brief):
         history.queues[name] = Queue(name, name, is_ordered=name == BRIEF_FIFO, retention_s=TTL_S)
         tags = {"holdfast:ttl": str(TTL_S)}
-        _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
+        more = _SHARED_OUT if name == BRIEF_FIFO else {}
+        brief = queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility, **more)
+        _define(machine, brief)
     full_id = first_brief + len(BRIEF_NAMES) + 1
     if Extra.RANKED in extras:
         history.queues[RANKED] = Queue(RANKED, RANKED, is_strict=True)
@@ -153,7 +155,9 @@ def define_queues(machine: Machine, history: History, extras: Collection[Extra] 
         is_ordered = name == ONCE_FIFO
         history.queues[name] = Queue(name, name, is_ordered=is_ordered, is_at_most_once=True)
         tags = {"holdfast:delivery": "at-most-once"}
-        _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
+        more = _SHARED_OUT if is_ordered else {}
+        once = queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility, **more)
+        _define(machine, once)
     if Extra.DEATHS in extras:
         _define_deaths(machine, history, full_id + len(ONCE_NAMES) + 1)
     if Extra.CLOCKS in extras:
