@@ -26,7 +26,7 @@ from cluster.coordination.coordination import (
 from cluster.fleet.plan_records import CHANGES, MANAGER, MadeChange, change_id_of
 from cluster.fleet.plan_table import Change, Kind
 from cluster.fleet.reasons import Why, reason
-from cluster.parts.part_readings import new_parts, read_all_parts, too_many_in_flight
+from cluster.parts.part_readings import above_share, new_parts, read_all_parts
 from cluster.shards.queue_watch import PRINCIPAL
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError
@@ -165,7 +165,7 @@ class Steps:
         request_id = f"{self._bits128():032x}"
         readings = await read_all_parts(self._router, queue, caller, request_id)
         if change.kind is not Kind.MOVE and (
-            refusal := too_many_in_flight(queue, readings, len(change.opens))
+            refusal := above_share(queue, readings, len(change.opens))
         ):
             raise StepRefused(refusal)
         return new_parts(change.opens, readings)

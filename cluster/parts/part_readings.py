@@ -11,9 +11,11 @@ from cluster.catalog.part_rules import NewParts
 from cluster.parts.part_requests import to_part
 from cluster.shards.router import Router
 from visibility.contract.errors import QueueError, ServiceUnavailable, UnsupportedOperation
+from visibility.contract.length import limits_of
+from visibility.contract.levelling import in_flight_limits
 from visibility.contract.model import QueueDefinition, Request
 from visibility.contract.outcomes import PartReading
-from visibility.rules.queue_parts import CheckPart, in_flight_max
+from visibility.rules.queue_parts import CheckPart
 
 
 async def read_parts(
@@ -59,19 +61,24 @@ def new_parts(shards: Sequence[int], readings: Mapping[int, PartReading]) -> New
     )
 
 
-def too_many_in_flight(
-    queue: QueueDefinition, readings: Mapping[int, PartReading], count: int
-) -> str:
-    """The reason against so many more parts, after which more than the queue's limit could be in
-    flight; empty without one."""
-    share = in_flight_max(queue) * len(readings) // (len(readings) + count)
-    most = max(reading.in_flight for reading in readings.values())
-    if most <= share:
-        return ""
-    return (
-        f"A part of queue {queue.name} has {most} messages in flight, and could have {share} "
-        "after this. Try again when consumers have deleted some."
-    )
+def above_share(queue: QueueDefinition, readings: Mapping[int, PartReading], count: int) -> str:
+    """The reason against so many more parts, after which all of them together could have more than
+    the queue's limits allow; empty without one."""
+    own_tags, parts = queue.settings.own_tags, len(readings) + count
+    share, _ = in_flight_limits(own_tags, parts)
+    limits = limits_of(own_tags, parts)
+    found = [("messages in flight", share, max(each.in_flight for each in readings.values()))]
+    if limits is not None:
+        messages, size = limits
+        found.append(("messages", messages, max(each.messages for each in readings.values())))
+        found.append(("bytes of messages", size, max(each.size for each in readings.values())))
+    for unit, least, most in found:
+        if most > least:
+            return (
+                f"A part of queue {queue.name} has {most} {unit}, and could have {least} after "
+                "this. Try again when consumers have deleted some."
+            )
+    return ""
 
 
 async def move_part(

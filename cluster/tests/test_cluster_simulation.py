@@ -20,6 +20,7 @@ from cluster.tests.simulation.held_planted import PLANTS as HOLD_PLANTS
 from cluster.tests.simulation.outbox_planted import CLUSTER_PLANTS
 from cluster.tests.simulation.parts_planted import CLUSTER_PLANTS as PARTS_PLANTS
 from cluster.tests.simulation.planting import Plant
+from cluster.tests.simulation.queues import Extra
 from cluster.tests.simulation.refused_planted import CLUSTER_PLANTS as REFUSED_PLANTS
 from storage.engines.store_options import Replication
 
@@ -59,9 +60,9 @@ _PLANTED: list[tuple[Plant, Shape | Story]] = [
     *((plant, Shape(shards=3)) for plant in CLUSTER_PLANTS),
     *ASYNC_PLANTS,
     *DISK_PLANTS,
-    *((plant, Shape(has_operator=True)) for plant in HOLD_PLANTS),
-    *((plant, Shape(often=APART, has_sole=True)) for plant in REFUSED_PLANTS),
-    *((plant, Shape(shards=3, has_parts=True)) for plant in PARTS_PLANTS),
+    *((plant, Shape(extras=(Extra.OPERATOR,))) for plant in HOLD_PLANTS),
+    *((plant, Shape(often=APART, extras=(Extra.SOLE,))) for plant in REFUSED_PLANTS),
+    *((plant, Shape(shards=3, extras=(Extra.PARTS,))) for plant in PARTS_PLANTS),
 ]
 """Bugs, each with the shape of the cluster that shows it, or the story that fails."""
 

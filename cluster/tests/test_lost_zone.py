@@ -66,7 +66,7 @@ def test_a_lost_zone_costs_a_failover_in_each_cluster(zone: int) -> None:
     loop = VirtualLoop()
     with small_steps():
         try:
-            define_queues(machine, simulation.history, has_sole=False)
+            define_queues(machine, simulation.history)
             loop.run_until_complete(lose_a_zone(simulation, zone, random))
         finally:
             end_loop(loop)

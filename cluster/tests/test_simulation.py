@@ -23,6 +23,7 @@ from cluster.tests.simulation.planted import PLANTS
 from cluster.tests.simulation.planting import Plant
 from cluster.tests.simulation.priority_planted import CROWDED_PLANTS, LENGTH_PLANTS
 from cluster.tests.simulation.priority_planted import PLANTS as PRIORITY_PLANTS
+from cluster.tests.simulation.queues import Extra
 from cluster.tests.simulation.refused_planted import PLANTS as REFUSED_PLANTS
 from cluster.tests.simulation.retention_planted import BRIEF_PLANTS, ONCE_PLANTS, SCHEDULE_PLANTS
 from cluster.tests.simulation.retention_planted import PLANTS as RETENTION_PLANTS
@@ -70,23 +71,23 @@ _SOONER = {
 _PLANTED: list[tuple[Plant, Shape]] = [
     *PLANTS,
     *((plant, Shape(shards=3)) for plant in OUTBOX_PLANTS),
-    *((plant, Shape(has_operator=True)) for plant in HOLD_PLANTS),
-    *((plant, Shape(has_short=True)) for plant in RETENTION_PLANTS),
-    *((plant, Shape(has_brief=True)) for plant in BRIEF_PLANTS),
-    *((plant, Shape(has_ranked=True)) for plant in PRIORITY_PLANTS),
-    *((plant, Shape(has_full=True)) for plant in LENGTH_PLANTS),
-    *((plant, Shape(shards=2, has_full=True)) for plant in CROWDED_PLANTS),
-    *((plant, Shape(has_clocks=True)) for plant in CLOCK_PLANTS),
-    *((plant, Shape(has_once=True)) for plant in ONCE_PLANTS),
-    *((plant, Shape(shards=2, has_deaths=True)) for plant in DEATH_PLANTS),
-    *((plant, Shape(has_schedules=True)) for plant in SCHEDULE_PLANTS),
-    *((plant, Shape(shards=3, has_transactions=True)) for plant in TRANSACTION_PLANTS),
+    *((plant, Shape(extras=(Extra.OPERATOR,))) for plant in HOLD_PLANTS),
+    *((plant, Shape(extras=(Extra.SHORT,))) for plant in RETENTION_PLANTS),
+    *((plant, Shape(extras=(Extra.BRIEF,))) for plant in BRIEF_PLANTS),
+    *((plant, Shape(extras=(Extra.RANKED,))) for plant in PRIORITY_PLANTS),
+    *((plant, Shape(extras=(Extra.FULL,))) for plant in LENGTH_PLANTS),
+    *((plant, Shape(shards=2, extras=(Extra.FULL,))) for plant in CROWDED_PLANTS),
+    *((plant, Shape(extras=(Extra.CLOCKS,))) for plant in CLOCK_PLANTS),
+    *((plant, Shape(extras=(Extra.ONCE,))) for plant in ONCE_PLANTS),
+    *((plant, Shape(shards=2, extras=(Extra.DEATHS,))) for plant in DEATH_PLANTS),
+    *((plant, Shape(extras=(Extra.SCHEDULES,))) for plant in SCHEDULE_PLANTS),
+    *((plant, Shape(shards=3, extras=(Extra.TRANSACTIONS,))) for plant in TRANSACTION_PLANTS),
     *(
-        (plant, Shape(shards=2, has_parts=True, has_schedules=True))
+        (plant, Shape(shards=2, extras=(Extra.PARTS, Extra.SCHEDULES)))
         for plant in MOVED_SCHEDULE_PLANTS
     ),
-    *((plant, Shape(has_sole=True)) for plant in REFUSED_PLANTS),
-    *((plant, Shape(shards=2, has_parts=True)) for plant in (*PARTS_PLANTS, *FIFO_PLANTS)),
+    *((plant, Shape(extras=(Extra.SOLE,))) for plant in REFUSED_PLANTS),
+    *((plant, Shape(shards=2, extras=(Extra.PARTS,))) for plant in (*PARTS_PLANTS, *FIFO_PLANTS)),
 ]
 """Bugs, each with the shape of the worker that shows it."""
 

@@ -183,6 +183,15 @@ class Removal:
 
 
 @dataclass(slots=True)
+class Resize:
+    """A time in which parts of a queue may have more than their shares of its limits: from a change
+    of its parts until all have been seen with no more."""
+
+    begun: float
+    ended: float = float("inf")
+
+
+@dataclass(slots=True)
 class Outage:
     """A time in which calls on some queues may fail: all hosts with a shard of theirs are away."""
 
@@ -220,6 +229,8 @@ class History:
     losses: list[Loss] = field(default_factory=list)
     restorations: list[Removal] = field(default_factory=list)
     holds: list[Hold] = field(default_factory=list)
+    resizes: dict[str, list[Resize]] = field(default_factory=dict)
+    """By queue, of those whose parts changed."""
     unknown_receives: Counter[str] = field(default_factory=Counter)
     """Receives with an unknown outcome, by queue."""
 

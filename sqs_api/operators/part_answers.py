@@ -8,11 +8,11 @@ import msgspec
 
 from cluster.catalog.part_rules import NewParts, shards_for
 from cluster.parts.part_readings import (
+    above_share,
     move_part,
     new_parts,
     read_all_parts,
     read_parts,
-    too_many_in_flight,
 )
 from sqs_api.admin.asked import Asked
 from sqs_api.admin.routes import CHANGE_PARTS, GET_QUEUE, QUEUE, Refused, Route
@@ -93,7 +93,7 @@ async def _new_parts(
     """So many more parts, on the shards with the fewest. Raises Refused, ServiceUnavailable."""
     request_id = f"{context.bits128():032x}"
     readings = await read_all_parts(context.router, queue, asked.caller, request_id)
-    if reason := too_many_in_flight(queue, readings, count):
+    if reason := above_share(queue, readings, count):
         raise Refused(409, reason)
     shards = shards_for(queue, context.catalog.shards, count)
     return new_parts(shards, readings)

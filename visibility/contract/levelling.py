@@ -68,7 +68,7 @@ def in_flight_limits(own_tags: Mapping[str, str], parts: int) -> tuple[int, int]
     queue with these tags, or of each of its parts."""
     most = own_tags.get(MAX_IN_FLIGHT_TAG)
     if most is None:
-        return IN_FLIGHT_MAX, 0
+        return IN_FLIGHT_MAX // (parts or 1), 0
     share = int(most) // (parts or 1)
     tenth = share // 10 if PRIORITY_TAG in own_tags else 0
     return share, tenth if tenth >= _LEAST_RESERVED else 0

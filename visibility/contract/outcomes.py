@@ -146,7 +146,8 @@ class Progress(msgspec.Struct, frozen=True):
 class PartReading(msgspec.Struct, frozen=True):
     """A part of a queue, as its shard knows it: the queue's versions in which it closed and was
     empty, 0 for neither, its next sequence, its counters, all messages that it has or that are on
-    their way from it, damaged ones too, and what keeps it from being removed."""
+    their way from it, damaged ones too, what keeps it from being removed, and the bytes of its
+    messages, damaged ones left out."""
 
     closed_version: int
     drained_version: int
@@ -156,6 +157,7 @@ class PartReading(msgspec.Struct, frozen=True):
     delayed: int
     messages: int
     waits_for: str
+    size: int = 0
 
 
 class MessagesFound(msgspec.Struct, frozen=True):

@@ -168,6 +168,7 @@ def decide_check_part(shard: ShardState, request: Request, stamp: Stamp) -> Outc
         shown.delayed,
         queue.stored + queue.quarantined.lost + queue.departed,
         waits,
+        queue.size + queue.departed_size,
     ), events
 
 

@@ -291,6 +291,8 @@ class ShardCluster:
         """True while no record of the catalog can be written."""
         self.ended: Callable[[ShardHost], object] = _ignore
         """Called when a process has ended."""
+        self.leads: Callable[[], object] = lambda: None
+        """Called when a host begins to lead."""
         self.names = [f"h{number}" for number in range(1, size + 1)]
         self.network = SimulatedNetwork(Random(random.getrandbits(32)), self._deliver)
         self.coordination = Coordination(Random(random.getrandbits(32)))

@@ -21,6 +21,7 @@ from cluster.replication.replicated_store import ReplicatedStore
 from cluster.shards.delivery import Deliveries
 from cluster.shards.lead import ShardParts
 from cluster.shards.shard import Shard
+from cluster.shards.shard_report import News
 from cluster.tests.replication.checkpoint_links import CheckpointLinks
 from cluster.tests.replication.coordination import HostLeadership
 from cluster.tests.replication.early_watch import EarlyWatch
@@ -130,7 +131,12 @@ class Process:
         )
         self._submit = self.shard.submit
         self.shard.submit = self._watched_submit  # type: ignore[method-assign]
+        self.shard.subscribe(self._hear)
         cluster.began(self)
+
+    def _hear(self, number: int, news: News) -> None:
+        if news is News.LEADS and not self.is_over:
+            self.host.cluster.leads()
 
     def _watched_submit(self, request: Request, *more: Any, **options: Any) -> Ticket:
         if isinstance(request.operation, ReturnMessages):

@@ -20,24 +20,13 @@ from cluster.tests.simulation.cluster_routes import connect
 from cluster.tests.simulation.cluster_simulation import ClusterSimulation
 from cluster.tests.simulation.disk_faults import DiskFaults, DiskShape, drawn_disks
 from cluster.tests.simulation.drain import drain
+from cluster.tests.simulation.extras import drawn_extras, drawn_few, roles_of
 from cluster.tests.simulation.fleet_world import Fleet, FleetSimulation
 from cluster.tests.simulation.leaving import Leaving
 from cluster.tests.simulation.losing import Losing
-from cluster.tests.simulation.queues import define_queues
-from cluster.tests.simulation.resizing import resize
-from cluster.tests.simulation.roles import (
-    Role,
-    consume_alone,
-    drawn_operator,
-    drawn_parts,
-    drawn_sole,
-    drawn_transactions,
-    hold_messages,
-    mixed_roles,
-    work,
-)
+from cluster.tests.simulation.queues import Extra, define_queues
+from cluster.tests.simulation.roles import Role, mixed_roles, work
 from cluster.tests.simulation.run import Outcome, end_loop, reporter, small_steps, told, watched_log
-from cluster.tests.simulation.transacting import transact
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from cluster.tests.world import state_of
@@ -66,14 +55,7 @@ class Shape(NamedTuple):
     replication: Replication = Replication.SYNC
     disks: DiskShape | None = None
     """None if no disk is damaged, and no host needs the rows of another."""
-    has_operator: bool = False
-    """Somebody holds messages."""
-    has_sole: bool = False
-    """A consumer works alone."""
-    has_parts: bool = False
-    """Queues are split and shrunk."""
-    has_transactions: bool = False
-    """Messages are consumed and produced at once."""
+    extras: Collection[Extra] = ()
     is_fleet: bool = False
     """Each shard is that of a cluster, and requests go through hosts of any."""
     leaves: bool = False
@@ -95,11 +77,7 @@ def simulate(
     """Run one seed to its end; with a `shape` it is another history."""
     random = Random(seed)
     shape = shape or _drawn(random, replication)._replace(
-        disks=drawn_disks(seed),
-        has_operator=drawn_operator(seed),
-        has_sole=drawn_sole(seed),
-        has_parts=drawn_parts(seed) and replication is Replication.SYNC,
-        has_transactions=drawn_transactions(seed) and replication is Replication.SYNC,
+        disks=drawn_disks(seed), extras=_extras(seed, replication)
     )
     machine = Machine(Random(random.getrandbits(64)), under_way_max=8, shards=shape.shards)
     machine.part_seed = seed
@@ -123,7 +101,7 @@ def simulate(
     with watched_log(machine.violations), small_steps():
         try:
             simulation, cuts = _simulation(machine, clusters, shape, random)
-            define_queues(machine, simulation.history, has_sole=shape.has_sole)
+            define_queues(machine, simulation.history, shape.extras)
             faults = [
                 ShardFaults(cluster, Random(random.getrandbits(64)), shape.often, shape.without)
                 for cluster in clusters
@@ -131,8 +109,7 @@ def simulate(
             damage = _damage(seed, faults, shape.disks)
             chance = Random(random.getrandbits(64))
             roles = mixed_roles(chance, crosses=shape.shards > 1)
-            roles += [hold_messages] * shape.has_operator + [consume_alone] * shape.has_sole
-            roles += [resize] * shape.has_parts + [transact] * shape.has_transactions
+            roles += roles_of(shape.extras)
             clients = work(simulation, chance, roles, STEPS)
             seconds = random.choice((10, 20, 40))
             after = _after(shape)(simulation, chance, roles)
@@ -158,6 +135,13 @@ def simulate(
     return Outcome(findings, simulation.lines, lives, summary)
 
 
+def _extras(seed: int, replication: Replication) -> frozenset[Extra]:
+    """Those of a seed: with early answers only such whose work can be taken out of the history."""
+    if replication is Replication.SYNC:
+        return drawn_few(seed)
+    return drawn_extras(seed, (Extra.OPERATOR, Extra.SOLE))
+
+
 def _simulation(
     machine: Machine, clusters: Sequence[ShardCluster], shape: Shape, random: Random
 ) -> tuple[ClusterSimulation, list[Fleet]]:
@@ -175,10 +159,7 @@ def fleet_shape(seed: int) -> Shape:
         often=random.choice(((), APART)),
         shards=2,
         disks=drawn_disks(seed),
-        has_operator=drawn_operator(seed),
-        has_sole=drawn_sole(seed),
-        has_parts=drawn_parts(seed),
-        has_transactions=drawn_transactions(seed),
+        extras=drawn_few(seed),
         is_fleet=True,
     )
 
@@ -186,7 +167,8 @@ def fleet_shape(seed: int) -> Shape:
 def leaving_shape(seed: int) -> Shape:
     """A fleet that one cluster of two leaves."""
     shape = fleet_shape(seed)
-    return shape._replace(has_sole=False, has_operator=False, leaves=True)
+    kept = [each for each in (Extra.PARTS, Extra.TRANSACTIONS) if each in shape.extras]
+    return shape._replace(extras=kept, leaves=True)
 
 
 def losing_shape(seed: int) -> Shape:

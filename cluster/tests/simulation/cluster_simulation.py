@@ -50,6 +50,7 @@ class ClusterSimulation(Simulation):
             cluster.violations = machine.violations
             cluster.lines = self.lines
             cluster.ended = self._ended
+            cluster.leads = self._leads
             cluster.given_back = self._given_back
         self._followed: Process | None = None
         """The process whose clock is the shard's."""
@@ -101,6 +102,10 @@ class ClusterSimulation(Simulation):
             self._followed = latest.process
             self._follow(latest.process.clock)
         return latest if self._chance.random() < _LATEST else self._chance.choice(leading)
+
+    def _leads(self) -> None:
+        """A host begins to lead, with an allowance of its own for rates."""
+        self.history.starts.append(self.time.read())
 
     def _given_back(self, request: Request) -> None:
         """A receive that was answered late is empty; if this fails too, it still counts."""

@@ -29,8 +29,7 @@ async def drain(simulation: Simulation) -> None:
     if has_parts:
         await become_whole(client)
     await _rest(simulation, client)
-    if {queues.SHORT, queues.BRIEF, queues.CIRCLE[0]} & simulation.history.queues.keys():
-        await asyncio.sleep(_EXPIRED_S)
+    if await _let_expire(simulation, client):
         await _rest(simulation, client)
     simulation.history.drain_begun = simulation.time.read()
     for name in simulation.history.queues:
@@ -61,6 +60,19 @@ async def _rest(simulation: Simulation, client: Client) -> None:
         ):
             return
     simulation.machine.violations.append(f"the queues do not come to rest: {all_counted}")
+
+
+async def _let_expire(simulation: Simulation, client: Client) -> bool:
+    """Wait until the queues are empty whose messages are all too old by now; False if there are
+    none."""
+    named = [name for name in queues.EXPIRING if name in simulation.history.queues]
+    begun_s = asyncio.get_running_loop().time()
+    for name in named:
+        while await _counted(client, name) != (0, 0, 0):
+            if asyncio.get_running_loop().time() > begun_s + _EXPIRED_S:
+                return True  # whoever has received all of them will see what is wrong
+            await asyncio.sleep(_REST_S)
+    return bool(named)
 
 
 async def _counted(client: Client, name: str) -> tuple[int, int, int] | None:

@@ -70,6 +70,8 @@ class KnownParts(KnownQueues):
         """Shards of clusters that are emptied, or have left."""
         self.before: dict[QueueName, list[tuple[float, QueueDefinition]]] = {}
         """Former definitions of queues that had parts, each with the time at which it ended."""
+        self.changed: Callable[[str], object] = lambda name: None
+        """Called with the name of a queue whose parts change."""
 
     def find(self, name: QueueName) -> QueueDefinition | None:
         """The whole queue of that name, None if there is none."""
@@ -136,6 +138,7 @@ class KnownParts(KnownQueues):
         before = self.find(name)
         assert before is not None
         now_s = asyncio.get_running_loop().time()
+        self.changed(queue.name)
         self.before.setdefault(name, []).append((now_s, before))
         for entry in decision.entries.values():
             if isinstance(entry, KeptQueue) and entry.continued_as:

@@ -9,7 +9,7 @@ from random import Random
 from cluster.fleet.fleet_records import ClusterState, FleetCluster
 from cluster.fleet.removing import ShardLeft, reason_to_stay
 from cluster.tests.simulation.cluster_simulation import ClusterSimulation
-from cluster.tests.simulation.resizing import SPLIT, Resizer
+from cluster.tests.simulation.resizing import Resizer
 from visibility.contract.queue_parts import PARTS_MAX
 
 _ROUNDS_MAX = 120
@@ -30,7 +30,7 @@ class Leaving(Resizer):
         known.draining = frozenset({shard})
         why = "nothing was asked"
         for _ in range(_ROUNDS_MAX):
-            for name in SPLIT:
+            for name in self.all_queues:
                 await self._move_off(name, shard)
                 await self.look(name, sends=True)
             why = self._reason_against(shard)

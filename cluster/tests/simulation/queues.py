@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from enum import StrEnum
 from typing import Any
 
 import msgspec
@@ -11,6 +13,25 @@ from compat_tests.faults.history import History, Queue
 from visibility.contract.death import EXPIRED, HOPS_MAX, QUEUE_DELETED
 from visibility.contract.model import QueueDefinition
 from visibility.tests.prepared import KnownQueues, queue_named
+
+
+class Extra(StrEnum):
+    """Work that some seeds have beside the usual, and its queues. The value is the text from which
+    it is drawn."""
+
+    OPERATOR = "operators"  # somebody holds messages
+    SHORT = "retention"  # messages expire, and receives are limited
+    SOLE = "sole consumer"  # a consumer works alone
+    PARTS = "parts"  # queues are split and shrunk
+    SCHEDULES = "schedules"  # messages are scheduled for an instant
+    BRIEF = "times to live"  # messages have a time to live
+    ONCE = "at most once"  # queues deliver at most once
+    TRANSACTIONS = "transactions"  # messages are consumed and produced at once
+    RANKED = "priorities"  # messages have priorities
+    FULL = "limits of length"  # queues hold few messages
+    DEATHS = "causes of death"  # queues are deleted and restored, and some form a circle
+    CLOCKS = "senders' clocks"  # messages are ordered by their senders' clocks
+
 
 VISIBILITY_S = 5
 _PURGED = 1_000
@@ -59,6 +80,8 @@ CIRCLE_S = 2
 BY_CLOCK, LATE = "by-clock", "late"
 """The queue in the order of its senders' clocks, and its late queue, in runs that have them."""
 WINDOW_MS = 2_000
+EXPIRING = (*SHORT_NAMES, *BRIEF_NAMES, *CIRCLE)
+"""Queues whose messages are all too old in the end."""
 TARGETS = (RESCUED, FAILING, LETTERS, FAILING_FIFO, LETTERS_FIFO)
 """Queues to which messages move."""
 _SHARED_OUT: dict[str, Any] = {
@@ -72,20 +95,8 @@ _REACH = {
 }
 
 
-def define_queues(
-    machine: Machine,
-    history: History,
-    *,
-    has_short: bool = False,
-    has_sole: bool = False,
-    has_brief: bool = False,
-    has_ranked: bool = False,
-    has_full: bool = False,
-    has_once: bool = False,
-    has_deaths: bool = False,
-    has_clocks: bool = False,
-) -> None:
-    """Make all queues; those with policies or one consumer only if so."""
+def define_queues(machine: Machine, history: History, extras: Collection[Extra] = ()) -> None:
+    """Make all queues; those of extras only with them."""
     visibility = str(VISIBILITY_S)
     for name in NAMES:
         history.queues[name] = Queue(name, name, _REACH.get(name, frozenset()), name == ORDER)
@@ -94,7 +105,7 @@ def define_queues(
         if name not in (FAILING, FAILING_FIFO):
             more: dict[str, Any] = _SHARED_OUT if name.endswith(".fifo") else {}
             _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility, **more))
-    for queue_id, name in enumerate(SHORT_NAMES if has_short else (), len(NAMES) + 1):
+    for queue_id, name in enumerate(SHORT_NAMES if Extra.SHORT in extras else (), len(NAMES) + 1):
         history.queues[name] = Queue(
             name,
             name,
@@ -117,33 +128,39 @@ def define_queues(
             MessageRetentionPeriod=str(RETENTION_S),
         )
         _define(machine, short)
-    for queue_id, name in enumerate(SOLE_NAMES if has_sole else (), len(NAMES + SHORT_NAMES) + 1):
+    for queue_id, name in enumerate(
+        SOLE_NAMES if Extra.SOLE in extras else (), len(NAMES + SHORT_NAMES) + 1
+    ):
         history.queues[name] = Queue(name, name, is_ordered=name == SOLE_FIFO)
         _define(machine, queue_named(name, queue_id, VisibilityTimeout=visibility))
     first_brief = len(NAMES + SHORT_NAMES + SOLE_NAMES) + 1
-    for queue_id, name in enumerate(BRIEF_NAMES if has_brief else (), first_brief):
+    for queue_id, name in enumerate(BRIEF_NAMES if Extra.BRIEF in extras else (), first_brief):
         history.queues[name] = Queue(name, name, is_ordered=name == BRIEF_FIFO, retention_s=TTL_S)
         tags = {"holdfast:ttl": str(TTL_S)}
-        _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
+        more = _SHARED_OUT if name == BRIEF_FIFO else {}
+        brief = queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility, **more)
+        _define(machine, brief)
     full_id = first_brief + len(BRIEF_NAMES) + 1
-    if has_ranked:
+    if Extra.RANKED in extras:
         history.queues[RANKED] = Queue(RANKED, RANKED, is_strict=True)
         tags = {"holdfast:priority": "strict"}
         ranked_id = first_brief + len(BRIEF_NAMES)
         _define(machine, queue_named(RANKED, ranked_id, tags=tags, VisibilityTimeout=visibility))
-    if has_full:
+    if Extra.FULL in extras:
         history.queues[FULL] = Queue(FULL, FULL, messages_max=FULL_MAX)
         tags = {"holdfast:max-messages": str(FULL_MAX)}
         _define(machine, queue_named(FULL, full_id, tags=tags, VisibilityTimeout=visibility))
         _define_crowded(machine, history, full_id + len(ONCE_NAMES) + 10)
-    for queue_id, name in enumerate(ONCE_NAMES if has_once else (), full_id + 1):
+    for queue_id, name in enumerate(ONCE_NAMES if Extra.ONCE in extras else (), full_id + 1):
         is_ordered = name == ONCE_FIFO
         history.queues[name] = Queue(name, name, is_ordered=is_ordered, is_at_most_once=True)
         tags = {"holdfast:delivery": "at-most-once"}
-        _define(machine, queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility))
-    if has_deaths:
+        more = _SHARED_OUT if is_ordered else {}
+        once = queue_named(name, queue_id, tags=tags, VisibilityTimeout=visibility, **more)
+        _define(machine, once)
+    if Extra.DEATHS in extras:
         _define_deaths(machine, history, full_id + len(ONCE_NAMES) + 1)
-    if has_clocks:
+    if Extra.CLOCKS in extras:
         _define_by_clock(machine, history, full_id + len(ONCE_NAMES) + 8)
     for name, letters in ((FAILING, LETTERS), (FAILING_FIFO, LETTERS_FIFO)):
         _define(

@@ -9,7 +9,7 @@ from typing import Any, cast
 from cluster.catalog.part_rules import shards_for
 from cluster.fleet.plan_records import MadeChange
 from cluster.fleet.steps import StepRefused, not_available, undoing
-from cluster.parts.part_readings import new_parts
+from cluster.parts.part_readings import above_share, new_parts
 from cluster.parts.part_requests import to_part
 from cluster.tests.simulation import queues
 from cluster.tests.simulation.client import Client
@@ -24,7 +24,8 @@ from visibility.tests import prepared
 _SENT = (queues.PLAIN, queues.FAIR, queues.FAILING)
 _STANDARD = (*_SENT, queues.LETTERS, queues.RESCUED)
 _FIFO = (queues.ORDER, queues.FAILING_FIFO, queues.LETTERS_FIFO)
-SPLIT = (*_STANDARD, *_FIFO)
+_WITH_POLICIES = (*queues.ONCE_NAMES, *queues.BRIEF_NAMES, queues.FULL, queues.BRIM, queues.SPILL)
+"""Queues of extras, which are split where they are."""
 _MOST = 4
 _AGAIN_S = 30.0
 """Interval of the looks at the end: closed parts remember ids for some minutes."""
@@ -37,6 +38,14 @@ class Resizer(Client):
         super().__init__(*given)
         self._made: dict[str, MadeChange] = {}
         """The manager's last split of each queue."""
+        own = [name for name in _WITH_POLICIES if name in self._history.queues]
+        self.fifo = [*_FIFO, *(name for name in own if name.endswith(".fifo"))]
+        self.standard = [*_STANDARD, *(name for name in own if not name.endswith(".fifo"))]
+
+    @property
+    def all_queues(self) -> list[str]:
+        """Those that may be split."""
+        return [*self.standard, *self.fifo]
 
     async def split(self, name: str, count: int, most: int = _MOST) -> None:
         """Add parts; nothing without the answers of all that there are. A FIFO queue gets so many
@@ -45,7 +54,7 @@ class Resizer(Client):
         if len(queue.parts) + count > most:
             return
         known = await self.known(queue)
-        if known is None:
+        if known is None or above_share(queue, known, count):
             return
         machine = self.simulation.machine
         shards = shards_for(queue, self.shards, count)
@@ -80,6 +89,8 @@ class Resizer(Client):
             else:
                 change = undoing(made, queue)
             if change is None or not_available(cast(Any, machine.queues), change, queue):
+                return
+            if above_share(queue, known, len(change.opens)):
                 return
             now_made = machine.queues.make(queue, change, new_parts(change.opens, known))
         except (UnsupportedOperation, StepRefused):
@@ -148,6 +159,19 @@ class Resizer(Client):
         if self.random.random() < 0.5:  # a part may be empty, and closes
             await self.look(name, sends=True)
 
+    async def look_at_shares(self) -> None:
+        """Note the queues whose parts are all within their shares, which they were not when parts
+        changed. From then on none takes more."""
+        for name, resizes in list(self._history.resizes.items()):
+            queue, resize = self.queue(name), resizes[-1]
+            is_settled = all(part.is_open for part in queue.parts)
+            if not self._history.queues[name].messages_max or not is_settled:
+                continue
+            known = await self.known(queue)
+            is_same = self.queue(name).version == queue.version and resize is resizes[-1]
+            if known is not None and is_same and not above_share(queue, known, 0):
+                resize.ended = min(resize.ended, self.simulation.time.read())
+
     async def look(self, name: str, *, sends: bool = False) -> None:
         """Remove parts that are empty; `sends` to the queue before that, at times, from a gateway
         that may not have heard of it."""
@@ -177,9 +201,11 @@ async def resize(client: Client, steps: int) -> None:
     random = client.random
     for _ in range(2 * steps):
         await asyncio.sleep(random.uniform(0, 2))
-        name = random.choice(SPLIT if client.simulation.unlocks_groups else _STANDARD)
+        await resizer.look_at_shares()
+        is_any = client.simulation.unlocks_groups
+        name = random.choice(resizer.all_queues if is_any else resizer.standard)
         choice = random.random()
-        if client.simulation.has_manager and name in _FIFO and choice < 0.6:
+        if client.simulation.has_manager and name in resizer.fifo and choice < 0.6:
             await resizer.plan(name)
         elif choice < 0.1:  # parts close that messages are on their way to
             await client.move_all(queues.LETTERS, queues.RESCUED)
@@ -201,7 +227,7 @@ async def become_whole(client: Client) -> None:
     """Shrink all queues that can be, and look at all parts once: they go as soon as they are
     empty."""
     resizer = Resizer(client.simulation, client.name, client.random)
-    for name in SPLIT:
+    for name in resizer.all_queues:
         if sum(part.is_open for part in client.queue(name).parts) > 1:
             await resizer.shrink(name, PARTS_MAX)
         await resizer.look(name)
@@ -209,11 +235,12 @@ async def become_whole(client: Client) -> None:
 
 async def check_whole(client: Client, rounds: int) -> None:
     """Assert that each queue is one again."""
+    names = client.simulation.history.queues
     for _ in range(rounds):
         await become_whole(client)
-        if not any(client.queue(name).parts for name in SPLIT):
+        if not any(client.queue(name).parts for name in names):
             return
         await asyncio.sleep(_AGAIN_S)
-    for name in SPLIT:
+    for name in names:
         if left := client.queue(name).parts:
             client.simulation.machine.violations.append(f"{name} is not whole: {left}")

@@ -353,66 +353,6 @@ def mixed_roles(random: Random, *, crosses: bool = False) -> list[Role]:
     return roles
 
 
-def drawn_operator(seed: int) -> bool:
-    """True in half of the seeds: an operator works in this one."""
-    return Random(f"operators {seed}").random() < 0.5
-
-
-def drawn_short(seed: int) -> bool:
-    """True in a quarter of the seeds: messages expire in this one."""
-    return Random(f"retention {seed}").random() < 0.25
-
-
-def drawn_sole(seed: int) -> bool:
-    """True in a quarter of the seeds: a consumer works alone in this one."""
-    return Random(f"sole consumer {seed}").random() < 0.25
-
-
-def drawn_once(seed: int) -> bool:
-    """True in a quarter of the seeds: queues deliver at most once in this one."""
-    return Random(f"at most once {seed}").random() < 0.25
-
-
-def drawn_schedules(seed: int) -> bool:
-    """True in a quarter of the seeds: messages are scheduled in this one."""
-    return Random(f"schedules {seed}").random() < 0.25
-
-
-def drawn_brief(seed: int) -> bool:
-    """True in a quarter of the seeds: messages have a time to live in this one."""
-    return Random(f"times to live {seed}").random() < 0.25
-
-
-def drawn_transactions(seed: int) -> bool:
-    """True in a third of the seeds: a client makes transactions in this one."""
-    return Random(f"transactions {seed}").random() < 0.33
-
-
-def drawn_ranked(seed: int) -> bool:
-    """True in a quarter of the seeds: messages have priorities in this one."""
-    return Random(f"priorities {seed}").random() < 0.25
-
-
-def drawn_clocks(seed: int) -> bool:
-    """True in a quarter of the seeds: messages are ordered by their senders' clocks in this one."""
-    return Random(f"senders' clocks {seed}").random() < 0.25
-
-
-def drawn_full(seed: int) -> bool:
-    """True in a quarter of the seeds: a queue is full in this one."""
-    return Random(f"limits of length {seed}").random() < 0.25
-
-
-def drawn_deaths(seed: int) -> bool:
-    """True in a quarter of the seeds: messages die of all causes in this one."""
-    return Random(f"causes of death {seed}").random() < 0.25
-
-
-def drawn_parts(seed: int) -> bool:
-    """True in a third of the seeds: queues get parts in this one."""
-    return Random(f"parts {seed}").random() < 0.33
-
-
 def alike_roles() -> list[Role]:
     """Clients that send messages of one size."""
     return [send_alike] * _ALIKE_CLIENTS

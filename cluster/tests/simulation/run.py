@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager
 from random import Random
 from types import ModuleType
@@ -14,38 +14,11 @@ from typing import Any, NamedTuple
 import structlog
 
 from cluster.tests.simulation.drain import drain
+from cluster.tests.simulation.extras import drawn_extras, roles_of
 from cluster.tests.simulation.faults import Faults
-from cluster.tests.simulation.queues import define_queues
-from cluster.tests.simulation.resizing import resize
-from cluster.tests.simulation.roles import (
-    alike_roles,
-    consume_alone,
-    drawn_brief,
-    drawn_clocks,
-    drawn_deaths,
-    drawn_full,
-    drawn_once,
-    drawn_operator,
-    drawn_parts,
-    drawn_ranked,
-    drawn_schedules,
-    drawn_short,
-    drawn_sole,
-    drawn_transactions,
-    fill_up,
-    hold_messages,
-    let_die,
-    let_expire,
-    let_times_to_live_end,
-    mixed_roles,
-    schedule,
-    take_once,
-    work,
-    work_by_clock,
-    work_by_priority,
-)
+from cluster.tests.simulation.queues import Extra, define_queues
+from cluster.tests.simulation.roles import alike_roles, mixed_roles, work
 from cluster.tests.simulation.simulation import Simulation
-from cluster.tests.simulation.transacting import transact
 from cluster.tests.simulation.worker import Machine
 from cluster.tests.virtual_time import VirtualLoop
 from compat_tests.faults.judge import judge
@@ -92,30 +65,7 @@ class Shape(NamedTuple):
     flips: bool = False
     """Bits of the log flip."""
     shards: int = 1
-    has_operator: bool = False
-    """Somebody holds messages."""
-    has_short: bool = False
-    """Messages expire."""
-    has_parts: bool = False
-    """Queues are split and shrunk."""
-    has_sole: bool = False
-    """A consumer works alone."""
-    has_brief: bool = False
-    """Messages have a time to live."""
-    has_full: bool = False
-    """A queue holds few messages."""
-    has_ranked: bool = False
-    """Messages have priorities."""
-    has_once: bool = False
-    """Queues deliver at most once."""
-    has_schedules: bool = False
-    """Messages are scheduled for an instant."""
-    has_clocks: bool = False
-    """Messages are ordered by their senders' clocks."""
-    has_transactions: bool = False
-    """Messages are consumed and produced at once."""
-    has_deaths: bool = False
-    """Queues are deleted and restored, and some form a circle."""
+    extras: Collection[Extra] = ()
 
 
 class Outcome(NamedTuple):
@@ -139,20 +89,7 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     """Run one seed to its end; with another `shape` it is another history."""
     random = Random(seed)
     drawn = Shape(random.choice((1, 4)), random.random() < _ALIKE, shards=random.choice((1, 2, 3)))
-    shape = shape or drawn._replace(
-        has_operator=drawn_operator(seed),
-        has_short=drawn_short(seed),
-        has_sole=drawn_sole(seed),
-        has_parts=drawn_parts(seed),
-        has_schedules=drawn_schedules(seed),
-        has_brief=drawn_brief(seed),
-        has_once=drawn_once(seed),
-        has_transactions=drawn_transactions(seed),
-        has_ranked=drawn_ranked(seed),
-        has_full=drawn_full(seed),
-        has_deaths=drawn_deaths(seed),
-        has_clocks=drawn_clocks(seed),
-    )
+    shape = shape or drawn._replace(extras=drawn_extras(seed))
     machine = Machine(
         Random(random.getrandbits(64)), under_way_max=shape.under_way_max, shards=shape.shards
     )
@@ -162,31 +99,12 @@ def simulate(seed: int, shape: Shape | None = None) -> Outcome:
     with watched_log(machine.violations), small_steps():
         try:
             simulation = Simulation(machine)
-            define_queues(
-                machine,
-                simulation.history,
-                has_short=shape.has_short,
-                has_sole=shape.has_sole,
-                has_brief=shape.has_brief,
-                has_ranked=shape.has_ranked,
-                has_full=shape.has_full,
-                has_once=shape.has_once,
-                has_deaths=shape.has_deaths,
-                has_clocks=shape.has_clocks,
-            )
+            define_queues(machine, simulation.history, shape.extras)
             faults = Faults(simulation, Random(random.getrandbits(64)), only_crashes=shape.is_alike)
             chance = Random(random.getrandbits(64))
             crosses = shape.shards > 1
             roles = alike_roles() if shape.is_alike else mixed_roles(chance, crosses=crosses)
-            roles += [hold_messages] * shape.has_operator + [let_expire] * shape.has_short
-            roles += [consume_alone] * shape.has_sole + [resize] * shape.has_parts
-            roles += [schedule] * shape.has_schedules
-            roles += [let_times_to_live_end] * shape.has_brief
-            roles += [take_once] * (2 * shape.has_once)
-            roles += [transact] * shape.has_transactions
-            roles += [work_by_priority] * shape.has_ranked + [fill_up] * shape.has_full
-            roles += [let_die] * shape.has_deaths
-            roles += [work_by_clock] * shape.has_clocks
+            roles += roles_of(shape.extras)
             story = _live(simulation, faults, work(simulation, chance, roles, STEPS))
             try:
                 loop.run_until_complete(story)

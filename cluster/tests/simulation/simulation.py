@@ -13,7 +13,7 @@ from cluster.tests.simulation.flips import flip_a_bit
 from cluster.tests.simulation.known_parts import is_of_all_parts, is_of_counters
 from cluster.tests.simulation.time import ShardTime
 from cluster.tests.simulation.worker import Machine, Worker, retrieved
-from compat_tests.faults.history import History, Outcome
+from compat_tests.faults.history import History, Outcome, Resize
 from storage.engines.store import StoreFailed
 from storage.tests.simulated_disk import PowerCut
 from visibility.contract.errors import InternalError, QueueError, ServiceUnavailable
@@ -87,6 +87,7 @@ class Simulation:
         self._crashed = asyncio.Event()
         self._random = Random(machine.random.getrandbits(64))
         machine.disk.on_cut = self._cut
+        machine.queues.changed = self._resized
 
     def new_id(self) -> str:
         """A request id; as long as the one that all others share."""
@@ -101,6 +102,12 @@ class Simulation:
         """The latest of these records of the history depends on the reply."""
         if reply.early is not None:
             self.early.append((records, records[-1], reply.early))
+
+    def _resized(self, queue: str) -> None:
+        """The parts of a queue change."""
+        resizes = self.history.resizes.setdefault(queue, [])
+        if not resizes or resizes[-1].ended < float("inf"):
+            resizes.append(Resize(self.time.read()))
 
     # -- life and death ----------------------------------------------------------------------------
 

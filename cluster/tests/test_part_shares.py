@@ -1,0 +1,73 @@
+"""Shares of a queue's limits: a queue is split only while none of its parts has more than its share
+would be, so that all of them together stay below the limit."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from cluster.parts.part_readings import above_share
+from cluster.tests.driver import Driver
+from visibility.contract.model import QueueDefinition
+from visibility.contract.outcomes import PartReading
+from visibility.rules.queue_parts import CheckPart
+from visibility.tests import prepared
+from visibility.tests.prepared import KnownQueues
+
+_BODY = "x" * 1_000
+
+
+def queue_of(**limits: str) -> QueueDefinition:
+    tags = {"holdfast:" + name.replace("_", "-"): value for name, value in limits.items()}
+    return prepared.queue_named("q", 1, tags=tags, MaximumMessageSize="1024")
+
+
+def reading_of(queue: QueueDefinition, messages: int, *, received: int = 0) -> PartReading:
+    """What the shard of a whole queue says that has so many messages."""
+    driver = Driver(KnownQueues(queue))
+    for _ in range(messages):
+        driver.submit(prepared.send(queue, _BODY))
+    if received:
+        driver.submit(prepared.receive(queue, received))
+    answer = driver.submit(prepared.prepared(queue, CheckPart())).answer
+    assert isinstance(answer, PartReading)
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("limits", "unit"),
+    [({"max_messages": "12"}, "messages"), ({"max_bytes": "12000"}, "bytes of messages")],
+)
+def test_a_queue_that_is_fuller_than_a_share_is_not_split(
+    limits: dict[str, str], unit: str
+) -> None:
+    queue = queue_of(**limits)
+
+    assert not above_share(queue, {1: reading_of(queue, 4)}, 2)
+    assert f" {unit}, and could have " in above_share(queue, {1: reading_of(queue, 5)}, 2)
+
+
+def test_messages_in_flight_are_measured_by_the_queues_own_limit() -> None:
+    queue = queue_of(max_in_flight="1000")
+    reading = reading_of(queue, 1)
+
+    def with_in_flight(messages: int) -> dict[int, PartReading]:
+        return {1: msgspec.structs.replace(reading, in_flight=messages)}
+
+    assert not above_share(queue, with_in_flight(500), 1)
+    reason = above_share(queue, with_in_flight(501), 1)
+    assert "501 messages in flight, and could have 500" in reason
+
+
+def test_a_queue_without_limits_is_split_however_full_it_is() -> None:
+    queue = queue_of()
+
+    assert not above_share(queue, {1: reading_of(queue, 20, received=10)}, 15)
+
+
+def test_each_part_is_measured() -> None:
+    queue = queue_of(max_messages="12")
+    readings = {1: reading_of(queue, 1), 2: reading_of(queue, 5)}
+
+    assert not above_share(queue, {1: readings[1], 2: readings[1]}, 1)
+    assert "5 messages, and could have 4" in above_share(queue, readings, 1)
