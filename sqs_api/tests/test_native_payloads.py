@@ -37,6 +37,8 @@ from visibility.contract.operations import (
 )
 from visibility.contract.outcomes import Deliveries
 from visibility.contract.stored_message import Lease, StoredMessage
+from visibility.contract.tags import taken_bounds
+from visibility.tests import prepared
 from visibility.tests.test_content import FIFO, STANDARD, TRACE, URL, queue_with
 
 if native is None:
@@ -47,6 +49,19 @@ _SEED = int(os.environ.get("FUZZ_SEED", "9324"))
 SECRET = bytes(range(32))
 CALLER = Caller("000000000000", "us-east-1", "AIDA")
 SMALL = queue_with(MaximumMessageSize="1024")
+TAGGED = tuple(
+    prepared.queue_named("q", 1, tags=tags)
+    for tags in (
+        {"holdfast:priority": "weighted", "holdfast:ttl": "60"},
+        {"holdfast:priority": "strict", "holdfast:deliver-at": "on"},
+        {"holdfast:expired": "discard", "holdfast:deliver-at": "off"},
+        {"holdfast:order": "sender-clock", "holdfast:order-window": "500"},
+        {"holdfast:max-messages": "9"},
+    )
+)
+"""Queues that take some of the attributes below."""
+OWN_NAMES = ("holdfast.priority", "holdfast.ttl", "holdfast.deliver-at", "holdfast.sent-at")
+OWN_NUMBERS = ("0", "7", "09", "10", "1209600", "1209601", "1790000000000", "9" * 16, "9" * 20)
 PIECES = (
     *("a", "hello ", '"', "\\", "/", "\n", "\t", "\x7f", "é", "€", "😀", "\u2028", "{}"),
     *("x" * 300, "\ufffd", "\ud7ff", "\ue000"),
@@ -123,7 +138,7 @@ class _Keys:
 def test_contents_are_those_of_python() -> None:
     chance = random.Random(_SEED)
     native_key, python_key = data_key(3, SECRET), DataKey(3, SECRET)
-    plain = refused = 0
+    plain = refused = own = 0
     for _ in range(_EXAMPLES):
         operation, queue = _send(chance)
         trace = chance.choice((None, None, None, None, TRACE, "\x00"))
@@ -142,9 +157,38 @@ def test_contents_are_those_of_python() -> None:
         is_refused = type(expected) is str
         refused += is_refused
         plain += not is_refused and all(isinstance(each, Content) for each in expected)
+        own += not is_refused and any(_has_meaning(each) for each in expected)
 
     assert plain > _EXAMPLES / 4
+    assert own > _EXAMPLES / 100
     assert refused > _EXAMPLES / 20
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "data_type", "number"),
+    [
+        ("holdfast.priority", "9", "Number", 9),
+        ("holdfast.ttl", "0060", "Number.s", 60),
+        ("holdfast.priority", "10", "Number", None),
+        ("holdfast.ttl", "0", "Number", None),
+        ("holdfast.priority", "1.0", "Number", None),
+        ("holdfast.priority", "1", "String", None),
+        ("Holdfast.priority", "1", "Number", None),
+        ("holdfast.deliver-at", "1790000000000", "Number", None),
+    ],
+)
+def test_attributes_with_a_meaning_are_read_once(
+    name: str, value: str, data_type: str, number: int | None
+) -> None:
+    attributes = {"n": MessageAttributeValue("String", "x")}
+    attributes[name] = MessageAttributeValue(data_type, value)
+    message = SendMessage(URL, "x", None, attributes)
+    bounds = taken_bounds(TAGGED[0].settings.own_tags)
+
+    packed = native.packed([message], b"\x95\xc0", None, 99, 99, bounds)
+
+    assert packed is None if number is None else packed[0][4] == {name: number}
+    assert native.packed([message], b"\x95\xc0", None, 99, 99) is None
 
 
 def test_a_batch_that_is_refused_uses_up_no_count() -> None:
@@ -182,6 +226,12 @@ def test_no_count_is_used_twice_by_the_calls_that_seal() -> None:
     assert counts == [(first + each).to_bytes(8, "big") for each in range(len(counts))]
 
 
+def _has_meaning(content: object) -> bool:
+    return isinstance(content, Content) and bool(
+        content.deliver_at_ms or content.ttl_ms or content.level or content.sent_at_ms
+    )
+
+
 def _outcome(call: Callable[[], Any]) -> Any:
     """The value of a call, with refusals as texts."""
     try:
@@ -201,7 +251,7 @@ def _text(chance: random.Random, odd: float = 0.01) -> str:
 
 
 def _send(chance: random.Random) -> tuple[SendMessage | SendMessageBatch, QueueDefinition]:
-    queue = chance.choice((STANDARD, STANDARD, STANDARD, SMALL, FIFO))
+    queue = chance.choice((STANDARD, STANDARD, STANDARD, SMALL, FIFO, *TAGGED))
     plain = chance.random() < 0.6
     if chance.random() < 0.3:
         return SendMessage(URL, **_members(chance, queue, plain=plain)), queue
@@ -219,10 +269,14 @@ def _members(chance: random.Random, queue: QueueDefinition, *, plain: bool) -> d
     if queue.settings.fifo:
         members["message_group_id"] = chance.choice(("g", "h", "g", "h", None))
         members["message_deduplication_id"] = chance.choice(("d", "e", "d", "e", None))
-    elif not plain and chance.random() < 0.5:
+    elif not plain and chance.random() < (0.1 if queue in TAGGED else 0.5):
         members["message_group_id"] = chance.choice(("g", "", "ü"))
     if not plain and chance.random() < 0.5:
         members["message_attributes"] = _attributes(chance)
+        if queue in TAGGED and chance.random() < 0.7:
+            name, value = chance.choice(OWN_NAMES), chance.choice(OWN_NUMBERS)
+            kind = chance.choice(("Number", "Number", "Number.x", "String"))
+            members["message_attributes"][name] = MessageAttributeValue(kind, value)
     if not plain and chance.random() < 0.2:
         trace = MessageAttributeValue("String", TRACE)
         members["message_system_attributes"] = {"AWSTraceHeader": trace}

@@ -48,7 +48,8 @@ from visibility.contract.priority import level_of
 from visibility.contract.results import Message, ReceivedAttributeValue
 from visibility.contract.schedule import deliver_at_ms
 from visibility.contract.sender_order import check_placed, sent_at_ms
-from visibility.contract.time_to_live import ttl_of
+from visibility.contract.tags import own_numbers, taken_bounds
+from visibility.contract.time_to_live import own_ttl_ms
 from visibility.contract.validate import check_delay_seconds, checked_attributes
 
 TRACE_HEADER = "AWSTraceHeader"
@@ -69,6 +70,7 @@ _Packed = tuple[bytes, int, str, str | None, str | None, bytes, bytes, int, int,
 """The fields of a Content that is not sealed yet."""
 _DELAYS = range(limits.DELAY_SECONDS.low, limits.DELAY_SECONDS.high + 1)
 _AS_STORED = AsStored()
+_NOTHING_OWN = (0, 0, 0, 0)
 
 
 class Extras(msgspec.Struct, frozen=True, array_like=True):
@@ -84,6 +86,7 @@ class Extras(msgspec.Struct, frozen=True, array_like=True):
 _encode_extras = msgspec.msgpack.Encoder().encode
 _decode_extras = msgspec.msgpack.Decoder(Extras).decode
 _plain_extras: dict[str, bytes] = {}
+_bounds: dict[tuple[tuple[str, str], ...], dict[str, tuple[int, int]]] = {}
 
 
 # -- sending ---------------------------------------------------------------------------------------
@@ -167,7 +170,8 @@ def _plain_contents(
     sent: Sequence[_Sent], queue: QueueDefinition, sender: str, sealing: SendSealing
 ) -> tuple[Content, ...] | None:
     """The messages of a send, by the native module; None where Python has to look at them."""
-    delays = () if queue.settings.own_tags else _DELAYS
+    own_tags = queue.settings.own_tags
+    delays = () if own_tags else _DELAYS
     for message in sent:
         if not (
             message.message_system_attributes is None
@@ -182,19 +186,48 @@ def _plain_contents(
         return None  # it is raised again in its turn
     extras = _plain_extras.get(sender) or _remembered_extras(sender)
     size_max = queue.settings.maximum_message_size
-    packed = native.packed(sent, extras, key, size_max, limits.BATCH_BYTES_MAX)
+    bounds = _remembered_bounds(own_tags) if own_tags else None
+    packed = native.packed(sent, extras, key, size_max, limits.BATCH_BYTES_MAX, bounds)
     if packed is None:
         return None
     number = 0 if key is None else key.number
     if len(packed) == 1:  # without the loop's costs
-        data, size, md5, attributes_md5 = packed[0]
-        return (Content(data, size, md5, attributes_md5, None, b"", b"", number),)
+        data, size, md5, attributes_md5, own = packed[0]
+        if own is None:
+            return (Content(data, size, md5, attributes_md5, None, b"", b"", number),)
     return tuple(
         [
-            Content(data, size, md5, attributes_md5, None, b"", b"", number)
-            for data, size, md5, attributes_md5 in packed
+            Content(
+                data,
+                size,
+                md5,
+                attributes_md5,
+                None,
+                b"",
+                b"",
+                number,
+                *(() if own is None else _own(own, None)),
+            )
+            for data, size, md5, attributes_md5, own in packed
         ]
     )
+
+
+def _remembered_bounds(own_tags: dict[str, str]) -> dict[str, tuple[int, int]]:
+    key = tuple(own_tags.items())
+    bounds = _bounds.get(key)
+    if bounds is None:
+        if len(_bounds) >= _CACHED_MAX:
+            _bounds.clear()
+        bounds = _bounds[key] = taken_bounds(own_tags)
+    return bounds
+
+
+def _own(numbers: dict[str, int], delay_s: int | None) -> tuple[int, int, int, int]:
+    """The fields of a Content that follow from the attributes with a meaning for this service.
+    Raises InvalidParameterValue."""
+    at_ms = deliver_at_ms(numbers, delay_s)
+    return at_ms, own_ttl_ms(numbers), level_of(numbers), sent_at_ms(numbers)
 
 
 def _content(packed: _Packed, key: SealingKey | None) -> Content:
@@ -281,7 +314,7 @@ def _pack(
     size = len(body)
     attributes_md5 = system_md5 = None
     group = deduplication = b""
-    at_ms = ttl_ms = level = sender_ms = 0
+    own = _NOTHING_OWN
     if is_plain:
         extras = _plain_extras.get(sender) or _remembered_extras(sender)
     else:
@@ -289,11 +322,8 @@ def _pack(
         if attributes:
             size += sum(len(n.encode()) + len(t) + len(v) for n, (t, v) in attributes.items())
             attributes_md5 = md5_of_attributes(attributes)
-            own_tags = queue.settings.own_tags
-            at_ms = deliver_at_ms(attributes, message.delay_seconds, own_tags)
-            ttl_ms = ttl_of(attributes, own_tags)
-            level = level_of(attributes, own_tags)
-            sender_ms = sent_at_ms(attributes, own_tags)
+            numbers = own_numbers(attributes, queue.settings.own_tags)
+            own = _own(numbers, message.delay_seconds) if numbers else own
         if system:
             system_md5 = md5_of_attributes(system)
             trace = system[TRACE_HEADER][1].decode()
@@ -322,10 +352,7 @@ def _pack(
         system_md5,
         group,
         deduplication,
-        at_ms,
-        ttl_ms,
-        level,
-        sender_ms,
+        *own,
     )
 
 

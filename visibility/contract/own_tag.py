@@ -1,5 +1,5 @@
-"""OwnTag: a tag of a queue with a meaning for this service; and message attributes with one.
-Pure."""
+"""OwnTag: a tag of a queue with a meaning for this service; and OwnAttribute: such a
+message attribute. Pure."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.limits import Range
 
 PREFIX = "holdfast:"
+INSTANTS = Range(10**11, 10**16 - 1)
+"""In milliseconds. Smaller numbers are seconds by mistake: these were over in 1973."""
+INSTANT_FORM = "an instant in milliseconds since 1970"
 _DIGITS_MAX = 13
 
 
@@ -56,16 +59,34 @@ class OwnTag(NamedTuple):
         return self.bounds.low <= int(value) <= self.bounds.high
 
 
-def attribute_number(attributes: Attributes, name: str, bounds: Range, form: str) -> int:
-    """The whole number in a message attribute that is there; `form` says in words what it must be.
-    Raises InvalidParameterValue."""
-    kind, value = attributes[name]
-    if kind.partition(".")[0] != "Number":
-        raise attribute_refused(name, f"its type must be Number, not {kind}.")
-    low, high = bounds.low, bounds.high
-    if not (value.isdigit() and len(value) <= len(str(high)) and low <= int(value) <= high):
-        raise attribute_refused(name, f"its value must be {form}.")
-    return int(value)
+class OwnAttribute(NamedTuple):
+    """A message attribute: a whole number within `bounds`, which are in words in `form`. A queue
+    with one of the `tags` takes it, each of which is a key, or a key and its value."""
+
+    name: str
+    bounds: Range
+    form: str
+    tags: tuple[str, ...]
+
+    def is_taken(self, own_tags: Mapping[str, str]) -> bool:
+        """True if messages of a queue with these tags may have it."""
+        pairs = (tag.partition("=") for tag in self.tags)
+        return any(
+            own_tags.get(key) == value if value else key in own_tags for key, _, value in pairs
+        )
+
+    def number_in(self, attributes: Attributes, own_tags: Mapping[str, str]) -> int:
+        """The number in attributes that have it. Raises InvalidParameterValue."""
+        if not self.is_taken(own_tags):
+            need = f"it needs a queue with tag {' or '.join(self.tags)}."
+            raise attribute_refused(self.name, need)
+        kind, value = attributes[self.name]
+        if kind.partition(".")[0] != "Number":
+            raise attribute_refused(self.name, f"its type must be Number, not {kind}.")
+        low, high = self.bounds.low, self.bounds.high
+        if not (value.isdigit() and len(value) <= len(str(high)) and low <= int(value) <= high):
+            raise attribute_refused(self.name, f"its value must be {self.form}.")
+        return int(value)
 
 
 def attribute_refused(name: str, reason: str) -> InvalidParameterValue:

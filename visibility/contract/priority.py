@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from visibility.contract.digests import Attributes
 from visibility.contract.limits import Range
-from visibility.contract.own_tag import OwnTag, attribute_number, attribute_refused
+from visibility.contract.own_tag import OwnAttribute, OwnTag
 
 PRIORITY_TAG = "holdfast:priority"
 PRIORITY_ATTRIBUTE = "holdfast.priority"
@@ -34,17 +33,17 @@ PRIORITY_TAGS = (
         is_for_standard=True,
     ),
 )
+PRIORITY = OwnAttribute(
+    PRIORITY_ATTRIBUTE,
+    _PRIORITIES,
+    f"a whole number from {_PRIORITIES.low} to {_PRIORITIES.high}",
+    (PRIORITY_TAG,),
+)
 
 
-def level_of(attributes: Attributes, own_tags: Mapping[str, str]) -> int:
-    """The level that the message's attribute names, 0 if it has none. Raises
-    InvalidParameterValue."""
-    if PRIORITY_ATTRIBUTE not in attributes:
-        return 0
-    if PRIORITY_TAG not in own_tags:
-        raise attribute_refused(PRIORITY_ATTRIBUTE, f"it needs a queue with tag {PRIORITY_TAG}.")
-    form = f"a whole number from {_PRIORITIES.low} to {_PRIORITIES.high}"
-    return attribute_number(attributes, PRIORITY_ATTRIBUTE, _PRIORITIES, form) + 1
+def level_of(numbers: Mapping[str, int]) -> int:
+    """The level that the message's attributes name, 0 if they name none."""
+    return numbers.get(PRIORITY_ATTRIBUTE, -1) + 1
 
 
 def priority_of(level: int) -> int:

@@ -7,11 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from visibility.contract.digests import Attributes
 from visibility.contract.errors import InvalidParameterValue, QueueError
-from visibility.contract.limits import DAY, Range
+from visibility.contract.limits import DAY
 from visibility.contract.model import Content
-from visibility.contract.own_tag import OwnTag, attribute_number, attribute_refused
+from visibility.contract.own_tag import (
+    INSTANT_FORM,
+    INSTANTS,
+    OwnAttribute,
+    OwnTag,
+    attribute_refused,
+)
 
 DELIVER_AT_TAG = "holdfast:deliver-at"
 DELIVER_AT_ATTRIBUTE = "holdfast.deliver-at"
@@ -19,8 +24,6 @@ SCHEDULED_MAX = 1_000_000
 """Delayed messages of a queue, or of a part of it, above which none is scheduled."""
 AHEAD_MAX_MS = 366 * DAY * 1000
 _ALLOWED = "on"
-_INSTANTS = Range(10**11, 10**16 - 1)
-"""Smaller numbers are seconds by mistake: these milliseconds were over in 1973."""
 
 SCHEDULE_TAGS = (
     OwnTag(
@@ -32,17 +35,16 @@ SCHEDULE_TAGS = (
     ),
 )
 
+DELIVER_AT = OwnAttribute(
+    DELIVER_AT_ATTRIBUTE, INSTANTS, INSTANT_FORM, (f"{DELIVER_AT_TAG}={_ALLOWED}",)
+)
 
-def deliver_at_ms(attributes: Attributes, delay_s: int | None, own_tags: Mapping[str, str]) -> int:
-    """The instant from which the message can be received, in epoch milliseconds; 0 if it names
-    none. Raises InvalidParameterValue."""
-    if DELIVER_AT_ATTRIBUTE not in attributes:
-        return 0
-    if own_tags.get(DELIVER_AT_TAG) != _ALLOWED:
-        raise _refused(f"it needs a queue with tag {DELIVER_AT_TAG}={_ALLOWED}.")
-    form = "an instant in milliseconds since 1970"
-    at_ms = attribute_number(attributes, DELIVER_AT_ATTRIBUTE, _INSTANTS, form)
-    if delay_s:
+
+def deliver_at_ms(numbers: Mapping[str, int], delay_s: int | None) -> int:
+    """The instant from which the message can be received, in epoch milliseconds; 0 if its
+    attributes name none. Raises InvalidParameterValue."""
+    at_ms = numbers.get(DELIVER_AT_ATTRIBUTE, 0)
+    if at_ms and delay_s:
         raise _refused("DelaySeconds contradicts it.")
     return at_ms
 

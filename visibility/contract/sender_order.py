@@ -10,12 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from visibility.contract.digests import Attributes
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.length import DROP_OLDEST, OVERFLOW_TAG
 from visibility.contract.limits import DELAY_SECONDS, Range
 from visibility.contract.model import QueueDefinition
-from visibility.contract.own_tag import OwnTag, attribute_number, attribute_refused
+from visibility.contract.own_tag import INSTANT_FORM, INSTANTS, OwnAttribute, OwnTag
 from visibility.contract.priority import PRIORITY_TAG
 from visibility.contract.schedule import DELIVER_AT_TAG
 
@@ -26,8 +25,6 @@ SENDER_CLOCK = "sender-clock"
 SENT_AT_ATTRIBUTE = "holdfast.sent-at"
 _ARN = re.compile(r"arn:aws[a-z-]*:sqs:[a-z0-9-]+:[0-9]+:[A-Za-z0-9_-]+")
 _WINDOWS = Range(1, DELAY_SECONDS.high * 1000)
-_INSTANTS = Range(10**11, 10**16 - 1)
-"""Smaller numbers are seconds by mistake: these milliseconds were over in 1973."""
 _NEEDED_TAGS = {ORDER_TAG: WINDOW_TAG, WINDOW_TAG: ORDER_TAG, LATE_QUEUE_TAG: ORDER_TAG}
 _CONTRADICTED_TAGS = {PRIORITY_TAG: None, DELIVER_AT_TAG: "on", OVERFLOW_TAG: DROP_OLDEST}
 """Tags, with the value that contradicts; None for all values."""
@@ -78,22 +75,17 @@ ORDER_TAGS = (
     ),
 )
 
+SENT_AT = OwnAttribute(SENT_AT_ATTRIBUTE, INSTANTS, INSTANT_FORM, (f"{ORDER_TAG}={SENDER_CLOCK}",))
+
 
 def window_ms(own_tags: Mapping[str, str]) -> int:
     """The time for which messages wait, 0 for a queue that is not in this order."""
     return int(own_tags.get(WINDOW_TAG, 0)) if ORDER_TAG in own_tags else 0
 
 
-def sent_at_ms(attributes: Attributes, own_tags: Mapping[str, str]) -> int:
-    """The sender's time that the message's attribute names, in epoch milliseconds, 0 for none.
-    Raises InvalidParameterValue."""
-    if SENT_AT_ATTRIBUTE not in attributes:
-        return 0
-    if ORDER_TAG not in own_tags:
-        need = f"it needs a queue with tag {ORDER_TAG}={SENDER_CLOCK}."
-        raise attribute_refused(SENT_AT_ATTRIBUTE, need)
-    form = "an instant in milliseconds since 1970"
-    return attribute_number(attributes, SENT_AT_ATTRIBUTE, _INSTANTS, form)
+def sent_at_ms(numbers: Mapping[str, int]) -> int:
+    """The sender's time that the message's attributes name, in epoch milliseconds, 0 for none."""
+    return numbers.get(SENT_AT_ATTRIBUTE, 0)
 
 
 def check_placed(group_id: str | None, delay_s: int | None, own_tags: Mapping[str, str]) -> None:

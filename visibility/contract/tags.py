@@ -1,4 +1,4 @@
-"""TABLE: the tags with a meaning for this service. Pure.
+"""TABLE: the tags of queues, and the attributes of messages, with a meaning for this service. Pure.
 
 SQS has no attributes for these settings and refuses unknown attributes, but every client can set a
 tag. A feature adds its tags to the list; checks, console, commands and the OpenAPI document take
@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from visibility.contract.at_most_once_tag import DELIVERY_TAGS, check_delivery
+from visibility.contract.digests import Attributes
 from visibility.contract.errors import InvalidParameterValue
 from visibility.contract.length import LENGTH_TAGS
 from visibility.contract.levelling import LEVELLING_TAGS
 from visibility.contract.on_delete_tag import ON_DELETE_TAGS
-from visibility.contract.own_tag import PREFIX, OwnTag
-from visibility.contract.priority import PRIORITY_TAGS
+from visibility.contract.own_tag import PREFIX, OwnAttribute, OwnTag
+from visibility.contract.priority import PRIORITY, PRIORITY_TAGS
 from visibility.contract.retry_backoff import RETRY_TAGS
-from visibility.contract.schedule import SCHEDULE_TAGS
-from visibility.contract.sender_order import ORDER_TAGS, check_order
-from visibility.contract.time_to_live import TTL_TAGS
+from visibility.contract.schedule import DELIVER_AT, SCHEDULE_TAGS
+from visibility.contract.sender_order import ORDER_TAGS, SENT_AT, check_order
+from visibility.contract.time_to_live import TTL, TTL_TAGS
 
 ARCHIVE_EXPIRED = "expired"
 ARCHIVE_ALL = "all"
@@ -61,6 +62,8 @@ OWN_TAGS = {
     )
 }
 """The tags, by key."""
+OWN_ATTRIBUTES: tuple[OwnAttribute, ...] = (DELIVER_AT, TTL, PRIORITY, SENT_AT)
+"""The attributes."""
 
 
 def check_own_tags(tags: Mapping[str, str]) -> None:
@@ -121,6 +124,23 @@ def without_effect(tags: Mapping[str, str], *, has_dead_letters: bool) -> dict[s
         elif value == row.to_dead_letters and not has_dead_letters:
             found[key] = "the queue has no dead-letter queue"
     return found
+
+
+def own_numbers(attributes: Attributes, own_tags: Mapping[str, str]) -> dict[str, int]:
+    """The numbers in the attributes of a message that have a meaning, by name. Raises
+    InvalidParameterValue."""
+    return {
+        each.name: each.number_in(attributes, own_tags)
+        for each in OWN_ATTRIBUTES
+        if each.name in attributes
+    }
+
+
+def taken_bounds(own_tags: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """The attributes with a meaning that messages of a queue with these tags may have, by name: the
+    least and the greatest number."""
+    taken = (each for each in OWN_ATTRIBUTES if each.is_taken(own_tags))
+    return {each.name: (each.bounds.low, each.bounds.high) for each in taken}
 
 
 def own_tags_of(tags: Mapping[str, str]) -> dict[str, str]:

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from visibility.contract.digests import Attributes
 from visibility.contract.limits import MESSAGE_RETENTION_PERIOD, Range
-from visibility.contract.own_tag import OwnTag, attribute_number, attribute_refused
+from visibility.contract.own_tag import OwnAttribute, OwnTag
 
 TTL_TAG = "holdfast:ttl"
 EXPIRED_TAG = "holdfast:expired"
@@ -38,22 +37,22 @@ TTL_TAGS = (
     ),
 )
 
+TTL = OwnAttribute(
+    TTL_ATTRIBUTE,
+    _SECONDS,
+    f"whole seconds from {_SECONDS.low} to {_SECONDS.high}",
+    (TTL_TAG, EXPIRED_TAG),
+)
+
 
 def discards_expired(own_tags: Mapping[str, str]) -> bool:
     """True if messages of the queue are lost when its time to live is over."""
     return TTL_TAG in own_tags and own_tags.get(EXPIRED_TAG, DISCARD) == DISCARD
 
 
-def ttl_of(attributes: Attributes, own_tags: Mapping[str, str]) -> int:
-    """The message's own time to live in milliseconds, 0 if its attribute names none. Raises
-    InvalidParameterValue."""
-    if TTL_ATTRIBUTE not in attributes:
-        return 0
-    if TTL_TAG not in own_tags and EXPIRED_TAG not in own_tags:
-        need = f"it needs a queue with tag {TTL_TAG} or {EXPIRED_TAG}."
-        raise attribute_refused(TTL_ATTRIBUTE, need)
-    form = f"whole seconds from {_SECONDS.low} to {_SECONDS.high}"
-    return attribute_number(attributes, TTL_ATTRIBUTE, _SECONDS, form) * 1000
+def own_ttl_ms(numbers: Mapping[str, int]) -> int:
+    """The message's own time to live, 0 if its attributes name none."""
+    return numbers.get(TTL_ATTRIBUTE, 0) * 1000
 
 
 def expiry(own_tags: Mapping[str, str], from_ms: int, own_ms: int = 0) -> int:

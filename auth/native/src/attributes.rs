@@ -20,9 +20,21 @@ struct Sent<'py> {
     value: Bound<'py, PyAny>,
 }
 
-/// Packs the attributes as the last element of Extras; returns their size as AWS counts it, and
-/// their MD5.
-pub fn pack(given: &Bound<'_, PyAny>, packed: &mut Vec<u8>) -> Option<(usize, [u8; 16])> {
+pub struct Packed<'py> {
+    /// As AWS counts it.
+    pub size: usize,
+    pub md5: [u8; 16],
+    /// The numbers in the attributes that have a meaning for the service, by name.
+    pub own: Option<Bound<'py, PyDict>>,
+}
+
+/// Packs the attributes as the last element of Extras. `bounds` are the least and the greatest
+/// number in attributes with a meaning for the service, by name.
+pub fn pack<'py>(
+    given: &Bound<'py, PyAny>,
+    bounds: Option<&Bound<'py, PyDict>>,
+    packed: &mut Vec<u8>,
+) -> Option<Packed<'py>> {
     let given = given.cast::<PyDict>().ok()?;
     if given.is_empty() || given.len() > ATTRIBUTES_MAX {
         return None;
@@ -32,6 +44,14 @@ pub fn pack(given: &Bound<'_, PyAny>, packed: &mut Vec<u8>) -> Option<(usize, [u
         .map(|(name, value)| sent_of(name, &value))
         .collect::<Option<_>>()?;
     let attributes: Vec<Attribute> = sent.iter().map(checked).collect::<Option<_>>()?;
+    let mut own = None;
+    for (sent, attribute) in sent.iter().zip(&attributes) {
+        if is_own(attribute.name) {
+            let number = own_number(sent, attribute, bounds?)?;
+            let numbers = own.get_or_insert_with(|| PyDict::new(given.py()));
+            numbers.set_item(&sent.name, number).ok()?;
+        }
+    }
     let mut size = 0;
     packed.push(0x80 | attributes.len() as u8);
     for Attribute {
@@ -46,10 +66,11 @@ pub fn pack(given: &Bound<'_, PyAny>, packed: &mut Vec<u8>) -> Option<(usize, [u
         pack_text(data_type, packed)?;
         pack_bytes(value, packed)?;
     }
-    Some((
+    Some(Packed {
         size,
-        md5_of_attributes(&attributes.iter().collect::<Vec<_>>()),
-    ))
+        md5: md5_of_attributes(&attributes.iter().collect::<Vec<_>>()),
+        own,
+    })
 }
 
 fn sent_of<'py>(name: Bound<'py, PyAny>, value: &Bound<'py, PyAny>) -> Option<Sent<'py>> {
@@ -91,10 +112,30 @@ fn checked<'a>(sent: &'a Sent<'_>) -> Option<Attribute<'a>> {
     (is_sound && attribute.is_binary() != is_text).then_some(attribute)
 }
 
+fn is_own(name: &str) -> bool {
+    name.get(..OWN_PREFIX.len())
+        .is_some_and(|begin| begin.eq_ignore_ascii_case(OWN_PREFIX))
+}
+
+/// The number in an attribute with a meaning for the service; None for what Python has to judge.
+fn own_number(
+    sent: &Sent<'_>,
+    attribute: &Attribute<'_>,
+    bounds: &Bound<'_, PyDict>,
+) -> Option<u64> {
+    let (low, high): (u64, u64) = bounds.get_item(&sent.name).ok()??.extract().ok()?;
+    let digits = std::str::from_utf8(attribute.value).ok()?;
+    let is_number = attribute.data_type.split('.').next() == Some("Number")
+        && digits.bytes().all(|byte| byte.is_ascii_digit())
+        && digits.len() <= high.to_string().len();
+    let number = digits.parse().ok().filter(|_| is_number)?;
+    (low..=high).contains(&number).then_some(number)
+}
+
 fn is_name(name: &str) -> bool {
     let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-".contains(&byte);
     let lower = name.to_ascii_lowercase();
-    let reserved = ["aws.", "amazon.", ".", OWN_PREFIX];
+    let reserved = ["aws.", "amazon.", "."];
     (1..=LENGTH_MAX).contains(&name.len())
         && name.bytes().all(is_known)
         && !reserved.iter().any(|begin| lower.starts_with(begin))

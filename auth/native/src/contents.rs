@@ -6,7 +6,7 @@ use std::borrow::Cow;
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyDict, PyString};
 use ring::aead::{Aad, LessSafeKey, Nonce, UnboundKey, AES_256_GCM, NONCE_LEN};
 
 use crate::attributes;
@@ -24,6 +24,7 @@ type Packed<'py> = (
     usize,
     Bound<'py, PyString>,
     Option<Bound<'py, PyString>>,
+    Option<Bound<'py, PyDict>>,
 );
 
 /// Seals and opens messages. Seals only in the process that made its secret.
@@ -112,19 +113,21 @@ fn nonce_of(count: [u8; COUNT_BYTES]) -> Nonce {
     Nonce::assume_unique_for_key(nonce)
 }
 
-/// The stored contents of messages, each with its size and the MD5s of its body and its attributes
-/// in digits; sealed, unless `key` is None. `messages` have `message_body` and
-/// `message_attributes`, `extras` are those of a message without attributes. None, and nothing is
-/// sealed, if one may be refused or is longer than `size_max`, or if all are longer than
-/// `total_max`.
+/// The stored contents of messages, each with its size, the MD5s of its body and its attributes in
+/// digits, and the numbers in its attributes with a meaning for the service, by name, None for none;
+/// sealed, unless `key` is None. `messages` have `message_body` and `message_attributes`, `extras`
+/// are those of a message without attributes. `bounds` are the least and the greatest number in
+/// attributes with a meaning. None, and nothing is sealed, if one may be refused or is longer than
+/// `size_max`, or if all are longer than `total_max`.
 #[pyfunction]
-#[pyo3(signature = (messages, extras, key, size_max, total_max))]
+#[pyo3(signature = (messages, extras, key, size_max, total_max, bounds=None))]
 pub fn packed<'py>(
     messages: &Bound<'py, PyAny>,
     extras: &[u8],
     key: Option<&Bound<'py, PyAny>>,
     size_max: usize,
     total_max: usize,
+    bounds: Option<&Bound<'py, PyDict>>,
 ) -> PyResult<Option<Vec<Packed<'py>>>> {
     let mut key = match key.map(|key| key.cast::<DataKey>()) {
         None => None,
@@ -133,7 +136,7 @@ pub fn packed<'py>(
     };
     let mut sent = Vec::with_capacity(messages.len()?);
     for message in messages.try_iter()? {
-        match Sent::of(&message?, extras)? {
+        match Sent::of(&message?, extras, bounds)? {
             Some(message) if message.size <= size_max => sent.push(message),
             _ => return Ok(None),
         }
@@ -153,10 +156,15 @@ struct Sent<'py, 'a> {
     extras: Cow<'a, [u8]>,
     size: usize,
     attributes_md5: Option<[u8; MD5_BYTES]>,
+    own: Option<Bound<'py, PyDict>>,
 }
 
 impl<'py, 'a> Sent<'py, 'a> {
-    fn of(message: &Bound<'py, PyAny>, extras: &'a [u8]) -> PyResult<Option<Self>> {
+    fn of(
+        message: &Bound<'py, PyAny>,
+        extras: &'a [u8],
+        bounds: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Option<Self>> {
         let py = message.py();
         let Ok(body) = message.getattr(intern!(py, "message_body"))?.cast_into() else {
             return Ok(None);
@@ -173,16 +181,18 @@ impl<'py, 'a> Sent<'py, 'a> {
                 extras: Cow::Borrowed(extras),
                 size,
                 attributes_md5: None,
+                own: None,
             }));
         }
         // In place of the last element, which is nil.
         let mut with_attributes = extras[..extras.len().saturating_sub(1)].to_vec();
-        let packed = attributes::pack(&given, &mut with_attributes);
-        Ok(packed.map(|(more, md5)| Self {
+        let packed = attributes::pack(&given, bounds, &mut with_attributes);
+        Ok(packed.map(|packed| Self {
             body,
             extras: Cow::Owned(with_attributes),
-            size: size + more,
-            attributes_md5: Some(md5),
+            size: size + packed.size,
+            attributes_md5: Some(packed.md5),
+            own: packed.own,
         }))
     }
 
@@ -204,7 +214,8 @@ impl<'py, 'a> Sent<'py, 'a> {
             Some(key) => key.sealed(py, length, write)?,
         };
         let attributes_md5 = self.attributes_md5.map(|md5| digits_of(py, &md5));
-        Ok((data, self.size, digits_of(py, &md5), attributes_md5))
+        let own = self.own.clone();
+        Ok((data, self.size, digits_of(py, &md5), attributes_md5, own))
     }
 }
 
