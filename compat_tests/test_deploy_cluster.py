@@ -54,16 +54,28 @@ def compose_hosts() -> Iterator[tuple[str, dict[str, str], dict[str, str]]]:
         yield name, filled_in(services[name]["environment"]), places
 
 
-def pod_hosts() -> Iterator[tuple[str, dict[str, str]]]:
-    """Name and settings of each host, as the kubelet gives them."""
+def of_pod(field: str, number: int, labels: dict[str, str]) -> str:
+    """A field of a pod by the downward API; a label that is not there is empty."""
+    if field == "metadata.name":
+        return f"holdfast-{number}"
+    found = re.fullmatch(r"metadata\.labels\['([^']+)'\]", field)
+    assert found is not None
+    return labels.get(found[1], "")
+
+
+def pod_hosts(zone: str | None = None) -> Iterator[tuple[str, dict[str, str]]]:
+    """Name and settings of each host, as the kubelet gives them on nodes with or without a zone."""
+    labels = {"topology.kubernetes.io/zone": zone} if zone is not None else {}
     (container,) = manifests("StatefulSet")["holdfast"]["spec"]["template"]["spec"]["containers"]
     for number in range(3):
         found: dict[str, str] = {}
         for each in container["env"]:
             source = each.get("valueFrom", {})
-            value = each.get("value", f"holdfast-{number}")
+            value = each.get("value", "")
             if "secretKeyRef" in source:
                 value = SECRET[source["secretKeyRef"]["key"]]
+            elif "fieldRef" in source:
+                value = of_pod(source["fieldRef"]["fieldPath"], number, labels)
             for name in re.findall(r"\$\((\w+)\)", value):
                 value = value.replace(f"$({name})", found[name])
             found[each["name"]] = value
@@ -119,14 +131,15 @@ def test_keys_of_the_peers_are_not_committed() -> None:
         assert f"/deploy/{folder}/" in ignored
 
 
-def test_hosts_of_the_pods_are_a_cluster(tmp_path: Path) -> None:
+@pytest.mark.parametrize("zone", [None, "eu-central-1a"], ids=["no zone", "zone"])
+def test_hosts_of_the_pods_are_a_cluster(zone: str | None, tmp_path: Path) -> None:
     names = [name for name, _ in pod_hosts()]
     made = tmp_path / "certificates"
     certificates(made, names)
     for name in names:  # as `kubectl create secret` names them
         for file in ("ca.pem", "peer.pem", "peer.key"):
             (made / f"{name}.{file}").write_bytes((made / name / file).read_bytes())
-    for name, settings in pod_hosts():
+    for name, settings in pod_hosts(zone):
         given = {
             variable: value.replace("/certificates", str(made))
             for variable, value in settings.items()
@@ -137,6 +150,7 @@ def test_hosts_of_the_pods_are_a_cluster(tmp_path: Path) -> None:
         assert found["host_name"] == name
         assert found["cluster_hosts"] == ",".join(names)
         assert found["peer_address"] == f"{name}.holdfast-peers:9325"
+        assert found.get("zone") == (zone or "None")
 
 
 @pytest.mark.parametrize("name", ["holdfast", "etcd"])

@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +18,7 @@ from compat_tests.benchmarks.wire import Endpoint, Refused
 from compat_tests.facade import Credentials
 from compat_tests.faults.caller import Caller, Letter, Received, Reply, caller
 from compat_tests.faults.drain import drain
-from compat_tests.faults.history import Delivery, History, Outage, Outcome, Queue, Removal
+from compat_tests.faults.history import Delivery, Failure, History, Outage, Outcome, Queue, Removal
 from compat_tests.faults.run import endpoint_of
 from compat_tests.faults.sdk import SdkConnection, protocols
 from compat_tests.node_process import NodeProcess
@@ -118,6 +119,31 @@ async def test_only_calls_on_queues_of_a_stopped_cluster_may_fail(away: str, fau
             await calls.call("PurgeQueue", QueueUrl=f"{endpoint.url}/1/far")
 
     assert len(history.faults) == 3 * faults + 1
+    failed = {Failure.OUTAGE: 3 - 3 * faults, Failure.FAULT: 3 * faults + 1}
+    assert history.failed == Counter(failed)
+    if not faults:
+        told = "4 calls, of which 4 failed: 3 on queues of a cluster that stood still, 1 5xx"
+        assert history.summary().endswith(told)
+
+
+@pytest.mark.parametrize(
+    ("statuses", "failure", "refusals"),
+    [
+        ((400,), Failure.EXPECTED, 0),
+        ((404,), Failure.REFUSED, 1),
+        ((500, 404), Failure.REPEATED, 0),
+    ],
+)
+async def test_refusals_are_counted_by_what_they_mean(
+    statuses: tuple[int, ...], failure: Failure, refusals: int
+) -> None:
+    history = History()
+    with serving(*statuses) as (_, endpoint):
+        async with caller(endpoint, history) as calls:
+            await calls.call("PurgeQueue", ": 400 ", QueueUrl=f"{endpoint.url}/1/q")
+
+    assert history.failed == {failure: 1}
+    assert len(history.refusals) == refusals
 
 
 async def test_callers_take_the_protocols_in_turn() -> None:

@@ -26,6 +26,9 @@ class Question(msgspec.Struct, frozen=True):
     action: str
     target: bytes
     body: bytes
+    asker: str = ""
+    """The process that asks, by its certificate. Set where the question arrives: what it says of
+    itself does not count."""
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -74,7 +77,7 @@ class Questions:
         """The answer of a host, which may be this one; None if it cannot be reached, or does not
         answer in time."""
         if host == self.host:
-            return await self._answer_of(question)
+            return await self._answer_of(msgspec.structs.replace(question, asker=self.host))
         body = msgspec.msgpack.encode(question)
         outcome = await ask(self._transport, host, self._channel, body, wait_s)
         return _decode_said(outcome) if isinstance(outcome, bytes) else None
@@ -106,6 +109,7 @@ class Questions:
         except msgspec.MsgspecError as error:
             call.refuse(Refusal.UNREADABLE, str(error))
             return
+        question = msgspec.structs.replace(question, asker=call.peer)
         task = asyncio.get_running_loop().create_task(self._answer(call, question))
         self._tasks.add(task)
         task.add_done_callback(partial(self._ended, call))

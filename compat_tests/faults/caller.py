@@ -19,6 +19,7 @@ from compat_tests.faults.history import (
     Change,
     Delete,
     Delivery,
+    Failure,
     History,
     Outcome,
     Queue,
@@ -111,21 +112,27 @@ class Caller:
             is_refused = str(refusal).startswith("4")
             if not is_refused and not history.may_fail(queue, begun):
                 self._note(history.faults, text)
+                failure = Failure.FAULT
             elif not is_refused:
-                pass  # as the fault demands
+                failure = Failure.OUTAGE
+            elif expected is not None and re.search(expected, text):
+                failure = Failure.EXPECTED
+                is_refused = not self._retries
             elif self._retries:
+                failure = Failure.REPEATED
                 is_refused = False  # perhaps for what the first attempt did
-            elif expected is None or not re.search(expected, text):
+            else:
                 self._note(history.refusals, text)
+                failure = Failure.REFUSED
             outcome = Outcome.REFUSED if is_refused else Outcome.UNKNOWN
         except (OSError, TimeoutError):
             self.close()
-            outcome = Outcome.UNKNOWN
+            outcome, failure = Outcome.UNKNOWN, Failure.UNANSWERED
         else:
             return Reply(
                 Outcome.DONE, json.loads(answer) if answer else {}, begun, time.monotonic()
             )
-        history.failed_calls += 1
+        history.failed[failure] += 1
         ended = time.monotonic()
         await asyncio.sleep(RESTING_S)
         return Reply(outcome, {}, begun, ended)

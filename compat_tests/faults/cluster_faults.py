@@ -51,6 +51,7 @@ from compat_tests.faults.fleet_faults import (
     consumers,
     planner_of,
     stop_cluster,
+    wait_for,
 )
 from compat_tests.faults.gaps import Moment, table, told_of
 from compat_tests.faults.history import History
@@ -297,18 +298,26 @@ OUTAGES = ("all", "power")
 
 
 def strike_and_judge(
-    run: Run, faults: Iterable[str], *, seed: int, kinds: tuple[str, ...] = KINDS
+    run: Run,
+    faults: Iterable[str],
+    *,
+    seed: int,
+    kinds: tuple[str, ...] = KINDS,
+    changes: int = 0,
 ) -> Result:
-    """Apply the traffic and the faults to a running cluster, and judge."""
+    """Apply the traffic and the faults to a running cluster, and judge. In a fleet the traffic goes
+    on until each queue that is split and shrunk has so many changes."""
     traffic = Traffic(run.endpoint, seed, has_parts=run.parts.is_fleet)
     run = run._replace(history=traffic.history)
     works: list[Work] = []
     if run.parts.is_fleet:
         resized = [kind for kind in RESIZED if kind in kinds]
-        works += [Resizing(_hosts_of(run), traffic.draw(), kind) for kind in resized]
-        run = run._replace(emptying=Emptying(_hosts_of(run), traffic.history))
-    if run.emptying is not None:
-        works.append(run.emptying)
+        emptying = Emptying(_hosts_of(run), traffic.history)
+        works += [
+            Resizing(_hosts_of(run), traffic.draw(), kind, emptying, changes) for kind in resized
+        ]
+        works.append(emptying)
+        run = run._replace(emptying=emptying)
     moments = asyncio.run(_apply(run, traffic, list(faults), kinds, works))
     verdict = judge(traffic.history)
     lines = [f"{len(moments)} faults; {told(traffic.history, verdict)}"]
@@ -350,6 +359,7 @@ async def _apply(
             say(told_of(traffic.history, moments[-1]))
             if name in OUTAGES:
                 del errors[noted:]
+        await asyncio.to_thread(wait_for, works)
 
     await traffic.make_queues(kinds)
     more = consumers(traffic, kinds) if works else []
@@ -410,7 +420,9 @@ def main() -> int:
         )
         possible = [name for name in options.faults if _is_possible(run, name)]
         faults = list(islice(cycle(possible), options.rounds))
-        result = strike_and_judge(run, faults, seed=options.seed, kinds=options.traffic)
+        result = strike_and_judge(
+            run, faults, seed=options.seed, kinds=options.traffic, changes=options.changes
+        )
         cluster.stop()
         if result.broken and options.evidence is not None:
             keep_folders(folder, options.evidence)
@@ -422,6 +434,13 @@ def _options() -> argparse.Namespace:
     line = CommandLine("a cluster under boto3 load, with faults", rounds=20)
     names = [*FAULTS, *CUTS, *FLEET_FAULTS]
     line.parser.add_argument("--fleet", action="store_true", help="two clusters and a gateway")
+    line.parser.add_argument(
+        "--changes",
+        type=int,
+        default=20,
+        help="of each queue of a fleet that is split and shrunk, at least; those of a FIFO queue "
+        "take more than ten minutes, in which parts that closed are kept",
+    )
     line.parser.add_argument("--workers", type=int, default=1, help="of each host")
     line.parser.add_argument(
         "--faults",

@@ -27,9 +27,9 @@ _CLUSTERS = (HOSTS, SECOND)
 _PATIENCE_S = 180.0
 _REST_S = 1.0
 _HALF_ROUND_S = (1.0, 4.0)
-_PARTS_MAX = 15
-"""With those that drain, which takes the ten minutes of late retries at least. A queue has at most
-16, of which one is for a move."""
+_PARTS_MAX = 16
+"""With those that drain, which takes the ten minutes of late retries at least. While a cluster is
+emptied, one of them is for a move."""
 _PLANNED_S = 60.0
 """The manager moves what it may in this time. It leaves alone a queue that changed within ten
 minutes, as those that are split and shrunk all the time: an operator moves these."""
@@ -146,6 +146,11 @@ class Work:
         self.refused: list[str] = []
         """The refusal that ended it early."""
 
+    @property
+    def wants_more(self) -> bool:
+        """True while the run is to go on for it."""
+        return False
+
     def run(self) -> None:
         """Until `is_ending`, or until something is refused for good."""
         try:
@@ -165,9 +170,14 @@ class Work:
 class Resizing(Work):
     """Splits and shrinks one queue, again and again; it is shrunk in the end."""
 
-    def __init__(self, hosts: Hosts, chance: random.Random, kind: str) -> None:
+    def __init__(
+        self, hosts: Hosts, chance: random.Random, kind: str, emptying: Emptying, least: int
+    ) -> None:
+        """At `least` so many changes are wanted."""
         super().__init__(hosts)
+        self._least = least
         self._chance = chance
+        self._emptying = emptying
         self._queue = RESIZED[kind]
         self._is_fifo = kind == "fifo"
         self.changes = 0
@@ -176,7 +186,8 @@ class Resizing(Work):
     @override
     def _run(self) -> None:
         while not self.is_ending:
-            if len(self._hosts.parts_of(self._queue)) > _PARTS_MAX - self._more:
+            most = _PARTS_MAX - self._more - (not self._emptying.is_over)
+            if len(self._hosts.parts_of(self._queue)) > most:
                 time.sleep(_REST_S)
                 continue
             wanted = 2 if self._is_fifo else self._chance.randrange(2, 4)
@@ -184,6 +195,11 @@ class Resizing(Work):
                 self._hosts.insist(_page(self._queue, change), {"parts": parts})
                 self.changes += 1
                 time.sleep(self._chance.uniform(*_HALF_ROUND_S))
+
+    @property
+    @override
+    def wants_more(self) -> bool:
+        return self.changes < self._least and not self.refused
 
     @property
     def _more(self) -> int:
@@ -210,6 +226,7 @@ class Emptying(Work):
         """Parts that the operator moved."""
         self.seconds = 0.0
         """Time until it was empty."""
+        self.is_over = False
 
     @override
     def _run(self) -> None:
@@ -229,6 +246,7 @@ class Emptying(Work):
         self.seconds = time.monotonic() - begun
         self.moving = set()
         self._hosts.insist("api/fleet/drain", {"cluster": 2, "cancel": True})
+        self.is_over = True
 
     def _left(self) -> dict[str, list[Shown]]:
         """The queues with open parts in the cluster, and these."""
@@ -255,6 +273,12 @@ class Emptying(Work):
             f"a cluster emptied in {self.seconds:.0f} s: {len(self.planned)} queues by the "
             f"manager, {self.moved} parts by an operator"
         )
+
+
+def wait_for(works: Iterable[Work]) -> None:
+    """Wait until none of them wants more."""
+    while any(work.wants_more for work in works):
+        time.sleep(_REST_S)
 
 
 def consumers(traffic: Traffic, kinds: Iterable[str]) -> list[Lane]:

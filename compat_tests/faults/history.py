@@ -182,6 +182,18 @@ class Removal:
     outcome: Outcome
 
 
+class Failure(enum.Enum):
+    """What a call that failed had met. The first three are as they must be; each of the next two is
+    noted beside it."""
+
+    OUTAGE = "on queues of a cluster that stood still"
+    EXPECTED = "refused as expected"
+    REPEATED = "refused after a repeat of the client's"
+    REFUSED = "refused"
+    FAULT = "5xx"
+    UNANSWERED = "without an answer"
+
+
 @dataclass(slots=True)
 class Resize:
     """A time in which parts of a queue may have more than their shares of its limits: from a change
@@ -240,7 +252,8 @@ class History:
     tasks: int = 0
     callers: int = 0
     calls: int = 0
-    failed_calls: int = 0
+    failed: Counter[Failure] = field(default_factory=Counter)
+    """Calls that failed, by what they met."""
     refusals: list[str] = field(default_factory=list)
     """Errors of the caller's (4xx) that the call had not expected."""
 
@@ -292,13 +305,15 @@ class History:
         sent = {send.name for send in self.sends if send.outcome is Outcome.DONE}
         deleted = sum(delete.outcome is Outcome.DONE for delete in self.deletes)
         drained = sum(delivery.begun >= self.drain_begun for delivery in self.deliveries)
+        failed = ", ".join(
+            f"{self.failed[each]} {each.value}" for each in Failure if self.failed[each]
+        )
         return (
             f"{len(sent)} sends acknowledged, {len(self.deliveries)} deliveries, of which "
             f"{drained} at the end, "
             f"{deleted} deletes acknowledged, {len(self.removals)} purges and deletions, "
             f"{self.tasks} move tasks; "
-            f"{self.calls} calls, of which {self.failed_calls} failed and {len(self.faults)} met a "
-            "5xx"
+            f"{self.calls} calls, of which {self.failed.total()} failed: {failed or 'none'}"
         )
 
 

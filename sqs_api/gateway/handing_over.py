@@ -17,6 +17,7 @@ import msgspec
 import structlog
 
 from cluster.clock import Entropy
+from cluster.peers.process_names import host_of
 from cluster.peers.questions import Question, Questions, Said
 from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
@@ -50,22 +51,30 @@ class TakingOver:
     def __init__(self, doors: Questions, usage: Usage, counts: QueueCounts) -> None:
         self._usage = usage
         self._counts = counts
-        self._numbers: dict[str, int] = {}
-        """The last counts of each process of a gateway."""
+        self._numbers: dict[str, tuple[str, int]] = {}
+        """The last process of each gateway, and the number of its last counts."""
         self._log = structlog.get_logger("usage")
         doors.serve(_HAND_OVER, self._take_over)
 
     async def _take_over(self, question: Question) -> Said:
+        """Under the gateway's own name only, and for days that are kept: its certificate is that of
+        a process beside clients, which may fall into other hands."""
         handed = _decode(question.body)
+        folder = f"{host_of(question.asker)}/{handed.folder}"
+        rows = [row for row in handed.rows if self._usage.may_have(row)]
+        if len(rows) < len(handed.rows):
+            self._log.warning("usage_not_taken", gateway=question.asker, rows=len(handed.rows))
         try:
-            await asyncio.to_thread(self._usage.take_over, handed.folder, handed.rows)
+            await asyncio.to_thread(self._usage.take_over, folder, rows)
         except (sqlite3.Error, OSError) as error:
             self._log.error("usage_not_taken_over", error=str(error))
             return Said(_NOT_TAKEN, b"")
-        if handed.counts and self._numbers.get(handed.process, 0) < handed.number:
-            self._numbers[handed.process] = handed.number
+        process, number = self._numbers.get(question.asker, ("", 0))
+        if handed.counts and (process != handed.process or number < handed.number):
+            self._numbers[question.asker] = handed.process, handed.number
             for queue_id, more in handed.counts:
-                self._counts.add(queue_id, more)
+                if min(more) >= 0:
+                    self._counts.add(queue_id, more)
         return Said(_OK, b"")
 
 

@@ -9,6 +9,9 @@ Requests wait for none of this.
   rate divided by the number of doors. So all shares are the rate, and while some doors still have
   an allowance at most twice the rate passes.
 - A door that begins has its share until its first answer, for which it asks at once.
+- A door is known by its certificate, and what it says is believed within what it can have: no more
+  than its lender's rate, and no more passed than it was lent or its share. So one in wrong hands
+  keeps its fair part from the others, not the rate.
 - A lender that begins, or heard nothing for LISTEN_S, lends nothing new for as long: each door
   that is asked for something says what it has meanwhile.
 """
@@ -56,12 +59,7 @@ class Wanted(msgspec.Struct, array_like=True, frozen=True):
     """The allowance that the door has; 0 without one."""
 
 
-class _Asked(msgspec.Struct, array_like=True, frozen=True):
-    door: str
-    wanted: list[Wanted]
-
-
-_decode_asked = msgspec.msgpack.Decoder(_Asked).decode
+_decode_wanted = msgspec.msgpack.Decoder(list[Wanted]).decode
 _decode_lent = msgspec.msgpack.Decoder(list[int | None]).decode
 
 
@@ -74,6 +72,19 @@ class _Loan:
     lent_until_s: float = 0.0
     passed: int = 0
     passed_until_s: float = 0.0
+    most: int = 0
+    """The most that it was lent lately: no more can have passed."""
+    most_until_s: float = 0.0
+
+    def allow(self, lent: int, now_s: float, for_s: float) -> None:
+        """So much may have passed until its window is over."""
+        if lent >= self.most or now_s >= self.most_until_s:
+            self.most, self.most_until_s = lent, now_s + for_s
+
+    def passed_at_most(self, now_s: float) -> int:
+        """The most that it was lent for a window that is not over."""
+        most = self.most if now_s < self.most_until_s else 0
+        return max(most, self.lent if now_s < self.lent_until_s else 0)
 
     def taken(self, now_s: float) -> int:
         """The hits of a window that nobody else may have."""
@@ -89,8 +100,17 @@ class _Loan:
 class Lender:
     """Divides rates among doors. Belongs to the event loop's thread."""
 
-    def __init__(self, monotonic_s: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        monotonic_s: Callable[[], float],
+        rate_of: Callable[[str], tuple[int, float] | None],
+        doors: Callable[[], int],
+    ) -> None:
+        """`rate_of` says the hits of a window of a kind of limit, and the window's length, as this
+        process has them."""
         self._now_s = monotonic_s
+        self._rate_of = rate_of
+        self._doors = doors
         self._listens_until_s = float("inf")
         self._asked_s = float("-inf")
         self._tidied_s = float("-inf")
@@ -117,15 +137,20 @@ class Lender:
             del self._loans[key]
 
     def _lend(self, door: str, wanted: Wanted, now_s: float, *, listens: bool) -> int | None:
+        amount, length_s = self._rate_of(wanted.kind) or (wanted.amount, wanted.left_s)
         loans = self._loans.setdefault((wanted.kind, wanted.name), {})
         own = loans.setdefault(door, _Loan())
-        own.asked, own.passed = wanted.asked, wanted.passed
-        own.passed_until_s = now_s + wanted.left_s
+        if listens:
+            own.allow(min(max(wanted.lent, wanted.passed), amount), now_s, length_s + LENT_S)
+        most = max(1, amount // self._doors(), own.passed_at_most(now_s))
+        own.asked, own.passed = max(0, wanted.asked), max(0, min(wanted.passed, most))
+        own.passed_until_s = now_s + min(wanted.left_s, length_s)
         others = [loan for loan in loans.values() if loan is not own and now_s < loan.until_s]
-        free = wanted.amount - sum(loan.taken(now_s) for loan in others)
-        fair = fair_part(wanted.amount, wanted.asked, [loan.asked for loan in others])
+        free = amount - sum(loan.taken(now_s) for loan in others)
+        fair = fair_part(amount, own.asked, [loan.asked for loan in others])
         own.lent = max(min(wanted.lent if listens else fair, free), 0)
         own.lent_until_s = now_s + LENT_S + _LATE_S
+        own.allow(own.lent, now_s, length_s + LENT_S + _LATE_S)
         return None if listens and not wanted.lent else own.lent
 
 
@@ -153,7 +178,7 @@ class LentRates:
         self._rates = rates
         self._doors = doors
         self._now_s = monotonic_s
-        self._lender = Lender(monotonic_s)
+        self._lender = Lender(monotonic_s, rates.rate_of, doors.total)
         self._asking: asyncio.Task[None] | None = None
         self._asked_s = float("-inf")
         doors.counts.serve(_LEND, self._lend)
@@ -163,8 +188,8 @@ class LentRates:
     async def _lend(self, question: Question) -> Said:
         if self._doors.lender() != self._doors.counts.host:
             return Said(_NOT_LENDER, b"")
-        asked = _decode_asked(question.body)
-        return Said(_OK, msgspec.msgpack.encode(self._lender.lend(asked.door, asked.wanted)))
+        wanted = _decode_wanted(question.body)[:_WINDOWS_MAX]
+        return Said(_OK, msgspec.msgpack.encode(self._lender.lend(question.asker, wanted)))
 
     def look(self) -> None:
         """Ask if there is news. Due every ASK_S."""
@@ -190,7 +215,7 @@ class LentRates:
         if lender is None or not news:
             return
         wanted = [_wanted(kind, name, window, now_s) for (kind, name), window in news]
-        body = msgspec.msgpack.encode(_Asked(self._doors.counts.host, wanted))
+        body = msgspec.msgpack.encode(wanted)
         said = await self._doors.counts.ask(lender, Question(_LEND, b"", body), _WAIT_S)
         if said is None or said.status != _OK:
             self._rates.hear_again(news)

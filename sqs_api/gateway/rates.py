@@ -145,6 +145,12 @@ class Rates:
         """True if anything is limited."""
         return bool(self._account or self._queue or self._fifo_quotas)
 
+    def rate_of(self, kind: str) -> tuple[int, float] | None:
+        """The hits of one window of a kind of limit, and its length; None without such a limit."""
+        quota = _FIFO_QUOTA if self._fifo_quotas else None
+        rate = {"account": self._account, "queue": self._queue, "fifo": quota}.get(kind)
+        return (rate.amount, rate.get_expiry()) if rate is not None else None
+
     def share_among(self, doors: int, on_unlent: Callable[[], None] | None = None) -> None:
         """So many processes count together. `on_unlent` is called when there is no allowance, or
         hits are refused here that might pass elsewhere."""

@@ -7,7 +7,8 @@ none counts twice, whenever the process ends. A request counts as AWS bills it: 
 of payload it carries, at least once.
 
 A gateway hands its rows over to hosts (`handing_over.py`), as sums of each day since its folder was
-made. Hosts keep them by the folder's id; of several that have a row, the greatest sum counts.
+made. Hosts keep them by its name and the folder's id; of several that have a row, the greatest sum
+counts.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import structlog
 
 from sqs_api.gateway.usage_journal import (
     ALONE,
+    COUNTER_MAX,
     UsageJournal,
     Writer,
     journals_in,
@@ -80,7 +82,7 @@ class GatewayRow(NamedTuple):
     """A row that a gateway handed over."""
 
     gateway: str
-    """The id of its folder."""
+    """Its name and the id of its folder."""
     row: UsageRow
 
 
@@ -175,6 +177,16 @@ class Usage:
             sync_folder(self._file.parent)  # before the next call forgets their names
 
     # -- gateways, for any thread; each raises sqlite3.Error, OSError ------------------------------
+
+    def may_have(self, row: UsageRow) -> bool:
+        """True for a row that a gateway may have counted: of a day that is kept, or of tomorrow by
+        a clock that is ahead."""
+        today = datetime.fromtimestamp(self._wall_s(), UTC).date()
+        try:
+            days = (date.fromisoformat(row.day) - today).days
+        except ValueError:
+            return False
+        return -self._days_kept <= days <= 1 and all(0 <= each <= COUNTER_MAX for each in row[3:])
 
     def take_over(self, gateway: str, rows: list[UsageRow]) -> None:
         """Keep what a gateway counted."""

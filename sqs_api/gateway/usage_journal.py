@@ -32,7 +32,7 @@ _NUMBERED = re.compile(rf"{_PREFIX}w([0-9]+)\.")
 _CHUNK = 64 * 1024
 _HEADER = 64
 _DAY = 10
-_COUNTER_MAX = (1 << 63) - 1
+COUNTER_MAX = (1 << 63) - 1
 """More fits no database, and is damage."""
 _RECORD = struct.Struct("=4QQ")
 
@@ -137,7 +137,7 @@ def _records(chunk: bytes, at: int) -> Iterator[Counted]:
         *numbers, length = _RECORD.unpack_from(chunk, at)
         key = chunk[at + _RECORD.size : at + _RECORD.size + length]
         account, separator, rest = key.decode("ascii", errors="replace").partition(" ")
-        if not separator or max(numbers) > _COUNTER_MAX:
+        if not separator or max(numbers) > COUNTER_MAX:
             return
         yield Counted(account, rest.partition(" ")[0], *numbers)
         at += _RECORD.size + -(-length // 8) * 8

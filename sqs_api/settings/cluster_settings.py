@@ -14,6 +14,8 @@ from storage.engines.store_options import Replication
 
 _ETCD_ADDRESS = re.compile(r"https?://(\[[0-9A-Fa-f:.]+\]|[^/\s?#@:\[\]]+)(:[0-9]{1,5})?/?")
 _CLUSTER = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_ZONE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+"""As a label of a Kubernetes node."""
 _PEER_ADDRESS = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([^/\s?#@:\[\]]+)):([0-9]{1,5})")
 _EVERY_ADDRESS = {"0.0.0.0", "::"}
 """Addresses to listen on that lead to no host."""
@@ -53,6 +55,13 @@ def _name(text: str | None) -> str | None:
     if text is not None and not is_host_id(text):
         raise ValueError("must be lower-case letters, digits, hyphens and dots, as a DNS name")
     return text
+
+
+def _zone(text: str | None) -> str | None:
+    """The downward API of Kubernetes gives an empty text for a label that is not there."""
+    if text and _ZONE.fullmatch(text) is None:
+        raise ValueError("must be letters, digits, hyphens, dots and underscores, at most 63")
+    return text or None
 
 
 def checked_hosts(text: str) -> tuple[str, ...]:
@@ -120,9 +129,9 @@ class ClusterSettings(BaseModel):
     needs no peer_address, and starts without etcd once it has run."""
     host_name: Annotated[str | None, AfterValidator(_name)] = None
     """Name of this host in the cluster, which its peer certificate bears as a DNS name."""
-    zone: Annotated[str | None, AfterValidator(_name)] = None
+    zone: Annotated[str | None, AfterValidator(_zone)] = None
     """Name of the zone of this host: hosts of one zone may fail together. The status of the cluster
-    warns while the loss of one zone would take a majority of its hosts."""
+    warns while the loss of one zone would take a majority of its hosts. Empty if not known."""
     cluster_hosts: Annotated[str | None, AfterValidator(_host_names)] = None
     """Names of the hosts that found the cluster, separated by commas, the same on each of them."""
     replication: Replication = Replication.SYNC

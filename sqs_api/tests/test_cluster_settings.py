@@ -179,7 +179,7 @@ def test_the_password_comes_from_the_environment_only_and_is_not_shown(
 BAD_VALUES = {
     "etcd": ("", "a:2379", "http://", "http://a,", "http://a http://b", "ftp://a", "http://a/v3"),
     "cluster": ("", "A", "a/b", "-a", "a" * 64, "a\n"),
-    "zone": ("", "A", "a_b", "a,b"),
+    "zone": ("-a", "a,b", "a b", "a\n", "a" * 64),
     "host_name": ("", "A", "a_b", "a,b", ".a", "a\n"),
     "cluster_hosts": ("", "a,,b", "a b", "a,B", "a,b,a"),
     "peer_address": ("", "a", "a:", ":9325", "a:0", "a:65536", "::1:9325", "0.0.0.0:1", "[::]:1"),
@@ -197,6 +197,15 @@ def test_a_bad_value_is_refused_by_name(name: str, value: str) -> None:
 
     assert refusal.startswith(f"{name}: ")
     assert "needs" not in refusal
+
+
+@pytest.mark.parametrize(("given", "zone"), [("", ""), ("Zone_A.1", "Zone_A.1")])
+def test_a_zone_is_a_label_of_kubernetes(given: str, zone: str) -> None:
+    """It is empty where a node has none."""
+    found = member_settings(load({**MEMBER, "zone": given}, None))
+
+    assert found is not None
+    assert found.zone == zone
 
 
 def test_an_etcd_is_not_named_twice() -> None:

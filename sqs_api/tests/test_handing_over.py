@@ -3,9 +3,11 @@ handed over to, and however a gateway ends; their counts of queues are in CloudW
 
 from __future__ import annotations
 
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 
 from auth.caller import Caller
@@ -18,7 +20,7 @@ from sqs_api.gateway.accounting import Accounting
 from sqs_api.gateway.exchange import Exchange
 from sqs_api.gateway.handing_over import HandingOver, TakingOver
 from sqs_api.gateway.queue_counts import GatewayCounts, QueueCounts
-from sqs_api.gateway.usage import Usage, read_gateways, read_usage
+from sqs_api.gateway.usage import Usage, UsageRow, read_gateways, read_usage
 from sqs_api.tests.serving import ACCOUNT, REGION
 from visibility.contract.actions import ACTIONS
 
@@ -43,6 +45,7 @@ class _Questions:
         if host in self.fleet.away:
             return None
         self.fleet.asked += 1
+        question = msgspec.structs.replace(question, asker=self.host)  # as its certificate says
         said = await self.fleet.hosts[host].answer(question)
         return None if host in self.fleet.mute else said
 
@@ -258,3 +261,46 @@ async def test_hosts_forget_days_of_gateways_as_their_own(fleet: Fleet) -> None:
     fleet.hosts["a"].usage.write(journals, rows)
 
     assert await fleet.shown() == []
+
+
+async def invent(fleet: Fleet, name: str, folder: str, rows: list[UsageRow], count: int) -> None:
+    """Hand over to host `a` what was never counted, with the certificate of this gateway."""
+    counts = [(7, GatewayCounts(empty_receives=count))]
+    handed = handing_over._Handed(folder, rows, f"process of {name}", 1, counts)
+    questions: Any = _Questions(fleet, name)
+    await questions.ask("a", Question("hand-over", b"", msgspec.msgpack.encode(handed)), 1.0)
+
+
+async def test_a_gateway_has_no_rows_under_the_name_of_another_one(fleet: Fleet) -> None:
+    """It would hide what the other one counts: the greater sum counts."""
+    gateway = Gateway(fleet)
+    gateway.answer(3)
+    await gateway.handing_over.look()
+    found = gateway.usage.to_hand_over("unused")
+    (row,) = found.rows
+
+    await invent(fleet, "h", found.gateway, [row._replace(requests=1000)], 0)
+    gateway.answer(1)
+    await gateway.handing_over.look()
+
+    kept = read_gateways(fleet.hosts["a"].file, None, None)
+    assert {each.gateway.split("/")[0]: each.row.requests for each in kept} == {"g": 4, "h": 1000}
+
+
+async def test_what_no_gateway_can_have_counted_is_not_taken(fleet: Fleet) -> None:
+    gateway = Gateway(fleet)
+    gateway.answer(1)
+    (row,) = gateway.usage.to_hand_over("id").rows
+    today = date.fromisoformat(row.day)
+    wrong = [
+        row._replace(day=(today + timedelta(days=2)).isoformat()),
+        row._replace(day=(today - timedelta(days=4)).isoformat()),
+        row._replace(day="today"),
+        row._replace(requests=-1),
+        row._replace(bytes_in=1 << 63),
+    ]
+
+    await invent(fleet, "g", "id", [*wrong, row], -5)
+
+    assert [shown[2:] for shown in await fleet.shown()] == [(1, 10)]
+    assert fleet.hosts["a"].counts.of(7) == GatewayCounts()

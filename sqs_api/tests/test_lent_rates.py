@@ -212,7 +212,8 @@ async def test_a_host_that_does_not_lend_says_so() -> None:
 def test_never_more_is_lent_than_the_rate(seed: int) -> None:
     """At any moment, and counting what passed in windows that are not over."""
     chance, now_s = Random(seed), [0.0]
-    lender, amount = Lender(lambda: now_s[0]), chance.choice([1, 5, 100, 3000])
+    amount = chance.choice([1, 5, 100, 3000])
+    lender = Lender(lambda: now_s[0], lambda kind: (amount, 1.0), lambda: len(names))
     names = [f"d{number}" for number in range(chance.randint(1, 6))]
     held = dict.fromkeys(names, (0, 0.0))
     for _ in range(2000):
@@ -227,6 +228,35 @@ def test_never_more_is_lent_than_the_rate(seed: int) -> None:
             held[door] = given, now_s[0] + LENT_S
         live = [lent for lent, until_s in held.values() if now_s[0] < until_s]
         assert sum(live) <= amount
+
+
+LIAR = Wanted("account", "1", 10**9, 10**9, 10**9, 1e9, 10**9)
+"""A door that claims all that there is, and more."""
+
+
+def test_a_door_that_lies_keeps_its_fair_part_from_the_others_and_no_more() -> None:
+    """A gateway stands beside clients: its certificate may fall into other hands."""
+    now_s = 0.0
+    lender = Lender(lambda: now_s, lambda kind: (100, 1.0), lambda: 2)
+
+    def lend(seconds: float, honest: int, *, lies: bool) -> int | None:
+        nonlocal now_s
+        given: int | None = None
+        for _ in range(round(seconds / ASK_S)):
+            now_s += ASK_S
+            if lies:
+                (most,) = lender.lend("liar", [LIAR])
+                assert (most or 0) <= 100
+            had = given or 0
+            wanted = Wanted("account", "1", 100, honest, min(honest, had), 0.5, had)
+            (given,) = lender.lend("honest", [wanted])
+        return given
+
+    lend(LISTEN_S + LENT_S + 5, 300, lies=True)
+    assert lend(5, 300, lies=True) == 50
+    assert lend(5, 20, lies=True) == 20, "what it is asked for"
+    lend(LENT_S + 5, 300, lies=False)
+    assert lend(1, 300, lies=False) == 100, "what it was lent ends"
 
 
 def test_a_rate_is_divided_by_what_doors_are_asked_for() -> None:
