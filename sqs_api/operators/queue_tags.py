@@ -63,7 +63,9 @@ async def list_tags(context: OperatorContext, asked: Asked) -> QueueTags:
             values.setdefault(key, Counter())[value] += 1
     first = sorted(values, key=lambda key: (-values[key].total(), key))[:_KEYS_MAX]
     return {
-        "tags": [{"key": key, "values": dict(values[key].most_common(_VALUES_MAX))} for key in first]
+        "tags": [
+            {"key": key, "values": dict(values[key].most_common(_VALUES_MAX))} for key in first
+        ]
     }
 
 
