@@ -23,8 +23,16 @@ _CONDITIONS = {
     "older_s": ("--older", int, "Sent more than these seconds ago."),
     "newer_s": ("--newer", int, "Sent within these last seconds."),
     "text": ("--text", str, "A part of the body."),
-    "attribute": ("--attribute", str, "NAME, NAME=VALUE or NAME^=BEGINNING of a message attribute."),
-    "json": ("--field", str, "PATH, PATH=VALUE or PATH^=BEGINNING of a JSON body, such as items[0].sku=A1."),
+    "attribute": (
+        "--attribute",
+        str,
+        "NAME, NAME=VALUE or NAME^=BEGINNING of a message attribute.",
+    ),
+    "json": (
+        "--field",
+        str,
+        "PATH, PATH=VALUE or PATH^=BEGINNING of a JSON body, such as items[0].sku=A1.",
+    ),
     "failure": ("--failure", str, "The id of a failure, see `queues failures`."),
 }
 """Flag, type and help of each condition, by the API's name."""

@@ -27,6 +27,13 @@ def queues() -> None:
     help="[default: name; of dead-letter queues, severity]",
 )
 @click.option("--reverse", is_flag=True, help="The other way round; empty queues stay last.")
+@click.option(
+    "--tag",
+    "tags",
+    metavar="KEY[=VALUE]",
+    multiple=True,
+    help="Only those with this tag; KEY^=VALUE: it begins so.",
+)
 @click.option("--dead-letters", is_flag=True, help="Dead-letter queues, the worst first.")
 @click.option("--by-tag", metavar="KEY", help="Dead-letter queues grouped by this tag.")
 @asks
@@ -36,6 +43,7 @@ def list_queues(
     search: str | None,
     sort: str | None,
     reverse: bool,
+    tags: tuple[str, ...],
     dead_letters: bool,
     by_tag: str | None,
     as_json: bool,
@@ -45,8 +53,10 @@ def list_queues(
         raise click.UsageError(f"--sort {sort} is {'not ' if dead_letters else ''}for dead letters")
     if by_tag is not None and not dead_letters:
         raise click.UsageError("--by-tag needs --dead-letters")
+    if tags and dead_letters:
+        raise click.UsageError("--tag is not for dead letters: see --by-tag")
     path = "dead-letters" if dead_letters else "queues"
-    more = {"by_tag": by_tag} if dead_letters else {}
+    more = {"by_tag": by_tag} if dead_letters else {"tags": "\n".join(tags) or None}
     order = {"sort": sort, "reverse": reverse or None}
     found = list(service.pages(path, "queues", "after", search=search, limit=500, **order, **more))
     if as_json:

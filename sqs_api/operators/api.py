@@ -56,6 +56,7 @@ from sqs_api.operators import (
     plan_answers,
     queue_answers,
     queue_changes,
+    queue_tags,
     redrive_answers,
     redrive_controls,
     redrive_history,
@@ -79,6 +80,7 @@ from visibility.contract.errors import (
 
 ROUTES: tuple[Route, ...] = (
     *queue_answers.ROUTES,
+    *queue_tags.ROUTES,
     *dead_letter_answers.ROUTES,
     *queue_changes.ROUTES,
     *part_answers.ROUTES,

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, NamedTuple, TypedDict
 from msgspec import Meta
 
 from sqs_api.admin.asked import Asked
-from sqs_api.admin.routes import GET_QUEUE, LIST_QUEUES, Route
+from sqs_api.admin.routes import LIST_QUEUES, Route
 from sqs_api.operators.operator_context import OperatorContext
 from sqs_api.operators.queue_answers import (
     NEVER_MS,
@@ -23,6 +23,7 @@ from sqs_api.operators.queue_answers import (
     shown_in_list,
     sources_by_arn,
 )
+from sqs_api.operators.queue_tags import most_frequent_keys, tags_of
 from sqs_api.operators.readings import Found
 from sqs_api.operators.shown_queues import EMPTY
 from visibility.contract.model import QueueDefinition
@@ -113,7 +114,7 @@ async def list_dead_letters(
             for queue, each in zip(listed.page.queues, shown, strict=True)
         ],
         "groups": _groups(listed) if listing.by_tag else [],
-        "tags": _tags(asked, listed.queues),
+        "tags": most_frequent_keys(asked, listed.queues, _TAGS_MAX),
         "total": listed.page.total,
         "next": listed.page.next,
     }
@@ -147,7 +148,7 @@ async def listed_dead_letters(
         return sort(queue, readings.get(queue.queue_id) or EMPTY)
 
     def group_of(queue: QueueDefinition) -> str:
-        return _tags_of(asked, queue).get(listing.by_tag, "")
+        return tags_of(asked, queue).get(listing.by_tag, "")
 
     page = page_of(listing, queues, measure, readings, group_of if listing.by_tag else None)
     return Listed(page, queues, readings, arrived, group_of)
@@ -159,16 +160,6 @@ def _holds(reading: QueueReading | None) -> bool:
 
 def _stored(reading: QueueReading) -> int:
     return reading.visible + reading.in_flight + reading.delayed
-
-
-def _tags_of(asked: Asked, queue: QueueDefinition) -> dict[str, str]:
-    """The tags that the caller may see."""
-    return queue.tags if queue.tags and asked.may(GET_QUEUE, queue.name) else {}
-
-
-def _tags(asked: Asked, queues: list[QueueDefinition]) -> list[str]:
-    keys = Counter(key for queue in queues for key in _tags_of(asked, queue))
-    return sorted(keys, key=lambda key: (-keys[key], key))[:_TAGS_MAX]
 
 
 # -- severity --------------------------------------------------------------------------------------

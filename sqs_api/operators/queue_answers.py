@@ -30,6 +30,7 @@ from sqs_api.admin.routes import (
     Route,
 )
 from sqs_api.operators.operator_context import OperatorContext
+from sqs_api.operators.queue_tags import tags_of, with_tags
 from sqs_api.operators.readings import Found
 from sqs_api.operators.shown_queues import EMPTY, ShownQueue, shown_queue
 from visibility.contract.errors import InvalidParameterValue
@@ -85,6 +86,18 @@ class SortedListing(Listing):
     """A page of a list of queues, in an order."""
 
     sort: Literal["name", "visible", "in_flight", "delayed", "oldest", "expires"] = "name"
+    tags: Annotated[
+        str,
+        Meta(
+            description="Conditions on tags, one a line: KEY=VALUE, KEY^=VALUE: it begins so, or KEY."
+        ),
+    ] = ""
+
+
+class ShownListing(SortedListing):
+    """A page of a list of queues, in an order, with some of their tags."""
+
+    columns: Annotated[str, Meta(description="Keys of tags to show, one a line.")] = ""
 
 
 class ListedQueue(ShownQueue):
@@ -95,10 +108,16 @@ class ListedQueue(ShownQueue):
     hidden: list[str]
 
 
+class TaggedQueue(ListedQueue):
+    """A queue of a list with those of its tags that were asked for."""
+
+    tags: dict[str, str]
+
+
 class QueuePage(TypedDict):
     """A page of queues; `total` counts those on all pages."""
 
-    queues: list[ListedQueue]
+    queues: list[TaggedQueue]
     total: int
     next: str | None
 
@@ -135,11 +154,17 @@ class WholeQueue(ListedQueue):
     purges: list[Purged]
 
 
-async def list_queues(context: OperatorContext, asked: Asked, listing: SortedListing) -> QueuePage:
+async def list_queues(context: OperatorContext, asked: Asked, listing: ShownListing) -> QueuePage:
     """A page of the account's queues in the region."""
     page = await listed_queues(context, asked, listing)
+    shown = await shown_in_list(context, asked, page, sources_by_arn(context))
+    columns = listing.columns.split("\n")
+    tags = [tags_of(asked, queue) for queue in page.queues]
     return {
-        "queues": await shown_in_list(context, asked, page, sources_by_arn(context)),
+        "queues": [
+            {**each, "tags": {key: of_it[key] for key in columns if key in of_it}}
+            for of_it, each in zip(tags, shown, strict=True)
+        ],
         "total": page.total,
         "next": page.next,
     }
@@ -153,7 +178,8 @@ async def listed_queues(context: OperatorContext, asked: Asked, listing: SortedL
     def measure(queue: QueueDefinition) -> float:
         return SORTS[listing.sort](queue, known.get(queue.queue_id) or EMPTY)
 
-    return page_of(listing, found_queues(context, asked, listing.search), measure, readings)
+    found = with_tags(asked, found_queues(context, asked, listing.search), listing.tags)
+    return page_of(listing, found, measure, readings)
 
 
 async def show_queue(context: OperatorContext, asked: Asked) -> WholeQueue:

@@ -167,6 +167,8 @@ async def _queues(operators: Recording) -> None:
     await operators.done("queues/dead/attributes", {"attributes": {"DelaySeconds": "0"}})
     await operators.done("queues/dead/tags", {"tags": {"team": "shop"}})
     assert (await operators.seen("queues/dead"))["tags"] == {"team": "shop"}
+    await operators.seen("queues", tags="team=shop", columns="team")
+    assert await operators.seen("queue-tags") == {"tags": [{"key": "team", "values": {"shop": 1}}]}
     await operators.done("queues/dead/tags/remove", {"keys": ["team"]})
     await operators.seen("queues/dead/history", hours=2)
     assert (await operators.seen("queues/dead/tail"))["messages"]

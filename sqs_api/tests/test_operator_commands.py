@@ -45,11 +45,14 @@ async def test_dead_letter_queues_are_grouped_by_a_tag(served: Served) -> None:
         await say(served, "queues", "list", "--by-tag", "team"),
         await say(served, "queues", "list", "--sort", "severity"),
         await say(served, "queues", "list", "--dead-letters", "--sort", "delayed"),
+        await say(served, "queues", "list", "--dead-letters", "--tag", "team"),
     ]
+    tagged = await say(served, "queues", "list", "--tag", "team^=sh", "--tag", "team")
 
     assert grouped.out.splitlines()[0].endswith("severity  team  in last hour")
     assert grouped.out.splitlines()[1].split()[-3:] == ["low", "shop", "3"]
-    assert [said.status for said in refused] == [2, 2, 2]
+    assert [said.status for said in refused] == [2, 2, 2, 2]
+    assert [line.split()[0] for line in tagged.out.splitlines()] == ["queue", "dead"]
 
 
 async def test_queues_are_listed_and_shown(served: Served) -> None:

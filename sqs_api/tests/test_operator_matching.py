@@ -61,6 +61,10 @@ async def test_all_that_match_are_counted_by_their_state(operators: Operators) -
 
     assert await states(operators) == {"in flight": 1, "visible": 3}
     assert sum((await states(operators, {})).values()) == 12
+    counted = await steps(operators, "count", state="in flight")
+    assert sum((Counter[str](step["states"]) for step in counted), Counter()) == {"in flight": 1}
+    exported = await steps(operators, "export", state="visible")
+    assert sum(len(step["messages"]) for step in exported) == 3
 
 
 async def test_all_that_match_are_deleted_once_and_no_others(operators: Operators) -> None:

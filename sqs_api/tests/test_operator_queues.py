@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sqs_api.tests.operators import Operators, make_dead_letters
+from sqs_api.settings.config import AuthMode
+from sqs_api.tests.operators import Operators, add_user, make_dead_letters
+from sqs_api.tests.served import Served, serving
 
 
 async def pages(operators: Operators, path: str, **parameters: object) -> list[list[str]]:
@@ -166,3 +169,70 @@ async def test_readings_of_a_shard_without_leader_are_null(operators: Operators)
     shown = await queue(operators, "q")
 
     assert (shown["visible"], shown["expires_in_s"]) == (None, None)
+
+
+# -- tags ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tags", "expected"),
+    [
+        ("team=pay", ["a", "b"]),
+        ("team=pay\nenv=prod", ["a"]),
+        ("team", ["a", "b", "c"]),
+        ("env^=pr", ["a"]),
+        ("team=none", []),
+        ("", ["a", "b", "c", "d"]),
+    ],
+)
+async def test_queues_are_chosen_by_their_tags(
+    operators: Operators, tags: str, expected: list[str]
+) -> None:
+    await tagged(operators.served)
+
+    page = await operators.seen("queues", tags=tags, columns="env\nteam")
+
+    assert [each["name"] for each in page["queues"]] == expected
+    assert page["total"] == len(expected)
+    if "a" in expected:
+        assert page["queues"][0]["tags"] == {"env": "prod", "team": "pay"}
+
+
+async def test_the_tags_that_queues_have_are_listed(operators: Operators) -> None:
+    await tagged(operators.served)
+
+    found = await operators.seen("queue-tags")
+    without = await operators.seen("queues")
+
+    assert found["tags"] == [
+        {"key": "team", "values": {"pay": 2, "web": 1}},
+        {"key": "env", "values": {"prod": 1, "test": 1}},
+    ]
+    assert [each["tags"] for each in without["queues"]] == [{}, {}, {}, {}], "none was asked for"
+
+
+async def test_tags_are_no_way_to_guess_what_one_may_not_see(data: Path) -> None:
+    lists = add_user(data, "lists", "holdfast:ListQueues")
+    async with serving(data) as opened:
+        await tagged(opened)
+    async with serving(data, auth=AuthMode.SIGV4) as served:
+        caller = Operators(served, lists)
+        guessed = await caller.seen("queues", tags="team=pay")
+        shown = await caller.seen("queues", columns="team")
+        keys = await caller.seen("queue-tags")
+
+    assert guessed["queues"] == []
+    assert [each["tags"] for each in shown["queues"]] == [{}, {}, {}, {}]
+    assert keys["tags"] == []
+
+
+async def tagged(served: Served) -> None:
+    """Queues of two teams, and one without tags."""
+    tags = {
+        "a": {"team": "pay", "env": "prod"},
+        "b": {"team": "pay", "env": "test"},
+        "c": {"team": "web"},
+        "d": {},
+    }
+    for name, of_it in tags.items():
+        await served.call("CreateQueue", QueueName=name, tags=of_it)

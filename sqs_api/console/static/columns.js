@@ -56,7 +56,7 @@ export class Columns {
   }
 }
 
-function kept(key) {
+export function kept(key) {
   try {
     return localStorage.getItem(key) ?? "";
   } catch {
@@ -64,7 +64,7 @@ function kept(key) {
   }
 }
 
-function keep(key, text) {
+export function keep(key, text) {
   try {
     if (text) localStorage.setItem(key, text);
     else localStorage.removeItem(key);

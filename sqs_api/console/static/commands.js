@@ -19,7 +19,8 @@ function json(value) {
 }
 
 export function listQueues(list) {
-  return holdfast("queues list", ...listed(list));
+  const tags = list.tags ? list.tags.split("\n") : [];
+  return holdfast("queues list", ...listed(list), ...tags.map((each) => `--tag ${quoted(each)}`));
 }
 
 export function listDeadLetters(list) {

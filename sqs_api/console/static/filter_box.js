@@ -34,7 +34,7 @@ export class FilterBox {
     this.input = el("input", { type: "search", role: "combobox", "aria-label": label, "aria-autocomplete": "list",
       "aria-expanded": "false", "aria-controls": this.id, "aria-describedby": `${this.id}-wrong`, autocomplete: "off",
       autocapitalize: "off", spellcheck: "false", enterkeyhint: "search", placeholder,
-      oninput: () => this._typed(), onkeydown: (event) => this._key(event), onclick: () => this._offer(),
+      oninput: () => this._typed(), onkeydown: (event) => this._key(event), onclick: () => this.offer(),
       onblur: () => this._close() });
     this.list = el("ul", { id: this.id, role: "listbox", "aria-label": "Suggestions", hidden: true,
       onpointerdown: (event) => event.preventDefault() }); // the focus stays
@@ -96,10 +96,10 @@ export class FilterBox {
   _typed() {
     this.wrong.textContent = "";
     this.typed?.(this.input.value);
-    this._offer();
+    this.offer();
   }
 
-  _offer() {
+  offer() {
     this.offered = suggestions(this.input.value, this.known, this.seen());
     this.at = -1;
     this._showOffered();
@@ -150,7 +150,7 @@ export class FilterBox {
       else this.commit();
     } else if (key === "ArrowDown" || key === "ArrowUp") {
       event.preventDefault();
-      if (!isOpen) return void this._offer();
+      if (!isOpen) return void this.offer();
       const next = this.at + (key === "ArrowDown" ? 1 : -1);
       const length = this.offered.length;
       this.at = next < -1 ? length - 1 : next === length ? -1 : next;

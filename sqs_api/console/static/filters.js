@@ -105,7 +105,7 @@ export function isCondition(/** @type {string} */ text) {
 
 function compared(left, sign, right, known) {
   const value = right.text;
-  if (value === "") throw new Error(`Write what ${left} is compared with.`);
+  if (value === "" && !right.isQuoted) throw new Error(`Write what ${left} is compared with.`);
   if (left === "sent" && known.has("newer_s")) return sent(sign, value, known);
   if (left === "receives" && known.has("received_min")) return received(sign, value);
   if (sign !== "=" && sign !== "^=")
@@ -166,9 +166,9 @@ function lasting(/** @type {number} */ seconds) {
 
 /** A value without its quotes; one that ends with … is the beginning of what is meant. */
 function unquoted(text) {
-  const [, inner = text.trim()] = /^"(.*)"$/s.exec(text.trim()) ?? [];
+  const [quoted, inner = text.trim()] = /^"(.*)"$/s.exec(text.trim()) ?? [];
   const [, begins] = /^(.+)(?:…|\.\.\.)$/s.exec(inner) ?? [];
-  return { text: begins ?? inner, begins: begins !== undefined };
+  return { text: begins ?? inner, begins: begins !== undefined, isQuoted: quoted !== undefined };
 }
 
 /** A condition as `parsed` reads it. */

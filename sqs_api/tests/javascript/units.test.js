@@ -453,6 +453,7 @@ const CONDITIONS = [
   ['error.type = "Tax…"', { json: "error.type^=Tax" }],
   ["error.type ^= Tax", { json: "error.type^=Tax" }],
   ["items[0].sku=A1", { json: "items[0].sku=A1" }],
+  ['note = ""', { json: "note=" }],
   ["has error.type", { json: "error.type" }],
   ["$.id = 7", { json: "$.id=7" }],
   ["attribute.trace.id = \"a b\"", { attribute: "trace.id=a b" }],
