@@ -6,6 +6,7 @@ import msgspec
 
 from visibility.contract import results
 from visibility.contract.errors import FAULTS_OF_THE_SERVICE, QueueError
+from visibility.contract.failure_note import FailureNotesPage, SpansNoted
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
@@ -246,6 +247,8 @@ Answer = (
     | OutboxPage
     | Accepted
     | Transacted
+    | FailureNotesPage
+    | SpansNoted
     | None
 )
 """The answer to an accepted request."""
