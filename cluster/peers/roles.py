@@ -18,6 +18,7 @@ from visibility.rules import (
     at_most_once,
     departures,
     earlier_parts,
+    failure_notes,
     kept_queues,
     on_delete,
     prepared_deletes,
@@ -97,6 +98,9 @@ _OF_THE_CLUSTER = {
     on_delete.MoveDeleted,
     archive_batches.SealArchive,
     archive_batches.AcknowledgeArchive,
+    failure_notes.ReadFailureNotes,
+    failure_notes.NoteFailures,
+    failure_notes.ForgetFailures,
 }
 _FOR_CLIENTS = {
     acknowledge.ReturnMessages,

@@ -47,6 +47,7 @@ from visibility.rules.earlier_parts import (
     ReadLockedGroups,
     UnlockGroups,
 )
+from visibility.rules.failure_notes import ForgetFailures, NoteFailures, ReadFailureNotes
 from visibility.rules.features import OPERATIONS
 from visibility.rules.hold_messages import HoldMessages
 from visibility.rules.kept_queues import ContinueQueue, DropQueue, RestoreMessages
@@ -233,6 +234,9 @@ def test_each_operation_is_remembered_or_may_be_decided_twice() -> None:
         FindTransaction,
         PrepareDeletes,
         AskPrepared,
+        ReadFailureNotes,
+        NoteFailures,
+        ForgetFailures,
     }
 
     assert {kind for kind, row in OPERATIONS.items() if row.replay is None} == repeatable

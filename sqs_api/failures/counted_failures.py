@@ -1,29 +1,33 @@
 """Counted: the messages of one queue by their failures; exact, and bounded in memory.
 
     groups     up to GROUPS_MAX failures; the messages of all others are in `rest`
-    chunks     18 bytes a message, in the order of sequences: its cell and its times
+    spans      12 bytes a message or less, by sequence: its cell and its times
     cell       a number for a group and a source queue
 
 A message that leaves is found by its sequence, so nothing needs to be read to count it no longer.
+A span can be taken from here as a note, and counted again from it.
 """
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left, bisect_right
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from sqs_api.failures.times import Times
+import msgspec
+
+from sqs_api.failures.span_messages import Known, Packed, SpanMessages
+from sqs_api.failures.times import NotedTimes, Times
 from visibility.content.failures import Failure
+from visibility.rows.row_keys import SPAN_BITS
 
 GROUPS_MAX = 1_000
 SOURCES_MAX = 50
 OTHER_SOURCES = ""
 """The name of all sources beyond those, and of messages that were sent to the queue itself."""
-_CHUNK = 2_048
-"""Messages of a chunk; at twice as many it is halved."""
+_SPAN_WEIGHT = 40
+"""Messages that take as much memory as a span beside its messages."""
+_OFFSET = (1 << SPAN_BITS) - 1
 _SAMPLES = 8
 
 
@@ -57,30 +61,24 @@ class Group:
         """By source."""
 
 
-class _Chunk:
-    __slots__ = ("cells", "retained", "seen", "sequences")
+class NotedCell(msgspec.Struct, frozen=True, array_like=True):
+    """The messages of a span that have one failure and one source; `signs` is None for failures
+    beyond GROUPS_MAX."""
 
-    def __init__(self) -> None:
-        self.sequences = array("Q")
-        self.cells = array("H")
-        self.seen = array("I")
-        self.retained = array("I")
+    signs: tuple[tuple[str, str], ...] | None
+    source: str
+    seen: NotedTimes
+    retained: NotedTimes
+    messages: int
+    samples: list[int]
+    """Offsets of the latest ones."""
 
-    @property
-    def arrays(self) -> tuple[array[int], array[int], array[int], array[int]]:
-        return self.sequences, self.cells, self.seen, self.retained
 
-    def halved(self) -> _Chunk:
-        """The later half, taken out."""
-        later = _Chunk()
-        for own, other in zip(self.arrays, later.arrays, strict=True):
-            other.extend(own[_CHUNK:])
-            del own[_CHUNK:]
-        return later
+class SpanNote(msgspec.Struct, frozen=True, array_like=True):
+    """The messages of a span, but for their sequences."""
 
-    def join(self, later: _Chunk) -> None:
-        for own, other in zip(self.arrays, later.arrays, strict=True):
-            own.extend(other)
+    cells: list[NotedCell]
+    columns: bytes
 
 
 class Counted:
@@ -91,15 +89,25 @@ class Counted:
         self.groups: dict[str, Group] = {}
         """By the failure's id."""
         self.rest = Group(None)
-        self._chunks: list[_Chunk] = []
-        self._firsts: list[int] = []
-        """The first sequence of each chunk, or one before it."""
+        self._spans: dict[int, SpanMessages] = {}
+        """No empty ones."""
         self._cells: list[tuple[str, Group, str]] = []
         self._free: list[int] = []
         self._sources: dict[str, int] = {}
 
     def __contains__(self, sequence: int) -> bool:
-        return self._find(sequence) is not None
+        span = self._spans.get(sequence >> SPAN_BITS)
+        return span is not None and sequence & _OFFSET in span
+
+    @property
+    def weight(self) -> int:
+        """Its memory in messages of 12 bytes."""
+        return self.messages + _SPAN_WEIGHT * len(self._spans)
+
+    def last_of(self, span: int) -> int:
+        """The highest sequence of a message in a span, 0 if there is none."""
+        found = self._spans.get(span)
+        return (span << SPAN_BITS) + found.last if found is not None else 0
 
     @property
     def would_gain(self) -> bool:
@@ -111,43 +119,88 @@ class Counted:
         """Sequences of a few messages of a group, the latest first."""
         return (each for each in reversed(group.samples) if each in self)
 
-    def add(self, dead: Dead) -> None:
-        """Count a message, unless it is counted."""
-        chunk, place = self._place(dead.sequence)
-        if place < len(chunk.sequences) and chunk.sequences[place] == dead.sequence:
-            return
+    def add(self, dead: Dead) -> bool:
+        """Count a message; False if it is counted."""
+        if dead.sequence in self:
+            return False
         group, source = self._group(dead.failure), self._source(dead.source)
-        values = (dead.sequence, self._cell(group, source), dead.seen_s, dead.retained_s)
-        for column, value in zip(chunk.arrays, values, strict=True):
-            column.insert(place, value)
+        known = Known(self._cell(group, source), dead.seen_s, dead.retained_s)
+        span = self._spans.get(dead.sequence >> SPAN_BITS)
+        if span is None:
+            span = self._spans[dead.sequence >> SPAN_BITS] = SpanMessages()
+        span.add(dead.sequence & _OFFSET, known)
         self.messages += 1
         group.messages += 1
         group.sources[source] = group.sources.get(source, 0) + 1
         group.seen.add(dead.seen_s)
         group.retained.add(dead.retained_s)
         group.samples.append(dead.sequence)
-        if len(chunk.sequences) >= 2 * _CHUNK:
-            later, at = chunk.halved(), self._chunks.index(chunk) + 1
-            self._chunks.insert(at, later)
-            self._firsts.insert(at, later.sequences[0])
+        return True
 
-    def remove(self, sequence: int) -> None:
-        """Count a message no longer, if it is counted."""
-        found = self._find(sequence)
-        if found is None:
-            return
-        at, place = found
-        chunk = self._chunks[at]
-        cell = chunk.cells[place]
-        _, group, source = self._cells[cell]
-        group.seen.remove(chunk.seen[place])
-        group.retained.remove(chunk.retained[place])
-        for column in chunk.arrays:
-            del column[place]
+    def remove(self, sequence: int) -> bool:
+        """Count a message no longer; False if it is not counted."""
+        span = self._spans.get(sequence >> SPAN_BITS)
+        known = span.remove(sequence & _OFFSET) if span is not None else None
+        if span is None or known is None:
+            return False
+        if not span:
+            del self._spans[sequence >> SPAN_BITS]
+        _, group, source = self._cells[known.cell]
+        group.seen.remove(known.seen_s)
+        group.retained.remove(known.retained_s)
         self.messages -= 1
         group.messages -= 1
-        self._leave_source(group, source, cell)
-        self._shrink(at)
+        self._leave_source(group, source, known.cell)
+        return True
+
+    # -- notes -------------------------------------------------------------------------------------
+
+    def note(self, number: int) -> tuple[bytes, SpanNote] | None:
+        """The sequences and the messages of a span; None if it has none."""
+        span = self._spans.get(number)
+        if span is None:
+            return None
+        offsets, cells, seen, retained = span.read()
+        samples: dict[int, deque[int]] = {}
+        for offset, cell in zip(offsets, cells, strict=True):
+            samples.setdefault(cell, deque(maxlen=_SAMPLES)).append(offset)
+        by_cell: dict[int, tuple[dict[int, int], dict[int, int]]] = {}
+        for at, times in enumerate((seen, retained)):
+            for (cell, at_s), messages in Counter(zip(cells, times, strict=True)).items():
+                by_cell.setdefault(cell, ({}, {}))[at][at_s] = messages
+        packed = span.pack()
+        noted = []
+        for cell in packed.cells:
+            _, group, source = self._cells[cell]
+            signs = group.failure.signs if group.failure is not None else None
+            each_seen, each_retained = map(NotedTimes.of, by_cell[cell])
+            messages = sum(by_cell[cell][0].values())
+            latest = list(samples[cell])
+            noted.append(NotedCell(signs, source, each_seen, each_retained, messages, latest))
+        return packed.sequences, SpanNote(noted, packed.columns)
+
+    def load(self, number: int, sequences: bytes, note: SpanNote) -> bool:
+        """Count the messages of a note, before any other message is counted. False if it is too
+        much for the bounds, so that all must be counted anew."""
+        cells, begin = [], number << SPAN_BITS
+        for noted in note.cells:
+            group = self.rest
+            if noted.signs is not None:
+                failure = Failure(noted.signs)
+                known = self.groups.get(failure.failure_id)
+                if known is None and len(self.groups) >= GROUPS_MAX:
+                    return False
+                group = known or self.groups.setdefault(failure.failure_id, Group(failure))
+            source = self._source(noted.source)
+            cells.append(self._cell(group, source))
+            group.messages += noted.messages
+            group.sources[source] = group.sources.get(source, 0) + noted.messages
+            group.seen.add_noted(noted.seen)
+            group.retained.add_noted(noted.retained)
+            self.messages += noted.messages
+            group.samples.extend(begin + offset for offset in noted.samples)
+        self._spans[number] = SpanMessages(Packed(sequences, cells, note.columns))
+        return True
 
     # -- groups and cells --------------------------------------------------------------------------
 
@@ -191,35 +244,3 @@ class Counted:
             del self._sources[source]
         if not group.messages and group.failure is not None:
             del self.groups[self._cells[cell][0]]
-
-    # -- chunks ------------------------------------------------------------------------------------
-
-    def _place(self, sequence: int) -> tuple[_Chunk, int]:
-        """The chunk for a sequence, and its place there."""
-        if not self._chunks:
-            self._chunks.append(_Chunk())
-            self._firsts.append(sequence)
-        at = max(0, bisect_right(self._firsts, sequence) - 1)
-        self._firsts[at] = min(self._firsts[at], sequence)
-        chunk = self._chunks[at]
-        return chunk, bisect_left(chunk.sequences, sequence)
-
-    def _find(self, sequence: int) -> tuple[int, int] | None:
-        at = bisect_right(self._firsts, sequence) - 1
-        if at < 0:
-            return None
-        sequences = self._chunks[at].sequences
-        place = bisect_left(sequences, sequence)
-        is_there = place < len(sequences) and sequences[place] == sequence
-        return (at, place) if is_there else None
-
-    def _shrink(self, at: int) -> None:
-        """Drop an empty chunk; join two small neighbours."""
-        chunk = self._chunks[at]
-        if not chunk.sequences:
-            del self._chunks[at], self._firsts[at]
-        elif at + 1 < len(self._chunks):
-            later = self._chunks[at + 1]
-            if len(chunk.sequences) + len(later.sequences) <= _CHUNK // 2:
-                chunk.join(later)
-                del self._chunks[at + 1], self._firsts[at + 1]

@@ -1,14 +1,16 @@
 """FailureIndex: the failures of all dead-letter queues whose shards this process leads.
 
-A few times a second it finds what came, reads it and counts it, for a bounded share of the time.
-After a start, or when this process takes the lead of a shard, it counts anew; the reports say how
-far it is. Nothing is stored, so there is nothing that could be wrong after a crash.
+A few times a second it finds what came, reads it and counts it, for a bounded share of the time,
+and has the shard keep notes of what is counted. After a start, or when this process takes the lead
+of a shard, it reads the notes and counts the rest; the reports say how far it is.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from itertools import count
 
 import msgspec
 
@@ -23,11 +25,15 @@ from sqs_api.gateway.sealer import Sealer
 from sqs_api.parts import Feature, Process
 from sqs_api.periodic import Every, in_slices
 from visibility.contract.errors import QueueError
+from visibility.contract.failure_note import FailureNote, FailureNotesPage, SpansNoted
 from visibility.contract.model import QueueDefinition, Request
+from visibility.contract.operations import Operation
 from visibility.contract.outcomes import BrowsedPage
+from visibility.contract.stored_message import StoredMessage
 from visibility.rows.row_changes import Ops
 from visibility.rows.row_keys import queue_of
 from visibility.rules.browse import BrowseMessages
+from visibility.rules.failure_notes import ForgetFailures, NoteFailures, ReadFailureNotes
 
 FAILURES = "failures"
 """The question to other hosts."""
@@ -46,6 +52,9 @@ _PAUSES_ASKED = 1.0
 """The same for a queue that somebody has looked at within _ASKED_S."""
 _ASKED_S = 5.0
 _ASKED_MAX_S = 0.4
+_LOADING_MAX_S = 3.0
+"""Notes of five million messages are read in about a second."""
+_NOTE_MAX_S = 0.2
 _DETAILED_MAX = 200
 """Failures that are reported with their times; the largest of a part."""
 _SERVICE = Caller("", "", "failures")
@@ -102,6 +111,9 @@ class FailureIndex:
         """Times at which somebody looked at them last."""
         self._busy: dict[int, None] = {}
         """Those with messages to count; the first was longest not looked at."""
+        self._unnoted: dict[int, None] = {}
+        """Those with spans that may need a note, in the same order."""
+        self._notes = _ShardNotes(router, sealer)
         self._found: tuple[int, list[int]] = (-1, [])
         """The catalog's revision, and the shards led here, as of which queues were found."""
         self._find_at_s = 0.0
@@ -132,38 +144,65 @@ class FailureIndex:
                     if self._router.leads(part.shard):
                         found[part.queue_id] = part
         for queue_id in self._passes.keys() - found.keys():
-            del self._passes[queue_id], self._locks[queue_id]
-            self._asked_s.pop(queue_id, None)
+            await self._leave(queue_id)
         for queue_id, part in found.items():
             if queue_id in self._passes:
                 self._passes[queue_id].queue = part
             else:
-                self._passes[queue_id] = QueuePass(part)
+                self._passes[queue_id] = QueuePass(part, self._notes)
                 self._locks[queue_id] = asyncio.Lock()
                 self._busy[queue_id] = None
         for number, shard in self._router.shards.items():
             shard.follow([each for each, part in found.items() if part.shard == number], self._see)
 
+    async def _leave(self, queue_id: int) -> None:
+        """Count a queue no longer. Notes of one that is no dead-letter queue any more go."""
+        del self._passes[queue_id], self._locks[queue_id]
+        self._asked_s.pop(queue_id, None)
+        queue = self._queues.queue_of_id(queue_id)
+        if queue is not None and self._router.leads(queue.shard):
+            with suppress(QueueError):
+                await self._notes.forget(queue)
+
     def _see(self, ops: Ops) -> None:
         """Pass on the row changes of an Entry."""
-        passes, busy = self._passes, self._busy
+        passes, busy, unnoted = self._passes, self._busy, self._unnoted
         for key, change in zip(ops[::2], ops[1::2], strict=True):
             assert isinstance(key, bytes)
             queue_id = queue_of(key)
             if queue_id in passes:
                 passes[queue_id].on_row(key, change)
-                busy[queue_id] = None
+                busy[queue_id] = unnoted[queue_id] = None
 
     # -- counting ----------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Count what came, for a bounded time."""
+        """Count what came and take notes, for a bounded time."""
         if self._monotonic_s() >= self._find_at_s:
             await self._find()
-        if not self._busy:
-            return
+        if self._busy:
+            await self._count_some()
+        if self._unnoted:
+            await self._note_some()
+
+    async def _note_some(self) -> None:
+        until_s = self._monotonic_s() + _NOTE_MAX_S
+        for queue_id in list(self._unnoted):
+            del self._unnoted[queue_id]
+            each = self._passes.get(queue_id)
+            if each is None:
+                continue
+            async with self._locks[queue_id]:
+                with suppress(QueueError):  # the shard, or a key, is away for now
+                    await each.take_notes()
+            if each.unnoted:
+                self._unnoted[queue_id] = None
+            if self._monotonic_s() >= until_s:
+                return
+
+    async def _count_some(self) -> None:
         until_s = self._monotonic_s() + _LOOK_MAX_S
-        has_room = sum(each.counted.messages for each in self._passes.values()) < MESSAGES_MAX
+        has_room = sum(each.counted.weight for each in self._passes.values()) < MESSAGES_MAX
         for queue_id in list(self._busy):
             now_s = self._monotonic_s()
             if now_s >= until_s:
@@ -175,15 +214,18 @@ class FailureIndex:
                 continue
             each.has_room = has_room
             if each.is_exact and each.counted.would_gain:
-                each.begin_anew()
+                each.count_anew()
             is_watched = now_s < self._asked_s.get(queue_id, -_ASKED_S) + _ASKED_S
             pauses = _PAUSES_ASKED if is_watched else _PAUSES
             await self._count(queue_id, now_s + share_s, pauses)
             if not each.is_exact:
                 self._busy[queue_id] = None
+            if each.unnoted:
+                self._unnoted[queue_id] = None
 
     async def _count(self, queue_id: int, until_s: float, pauses: float) -> None:
         """Read pages of a queue until all is counted, or the time is over."""
+        loading_until_s = max(until_s, self._monotonic_s() + _LOADING_MAX_S)
         while (each := self._passes.get(queue_id)) is not None and each.has_work:
             async with self._locks[queue_id]:
                 begun_s = self._monotonic_s()
@@ -192,8 +234,8 @@ class FailureIndex:
                 except QueueError:  # the shard, or a key, is away for now
                     return
                 took_s = self._monotonic_s() - begun_s
-            await asyncio.sleep(took_s * pauses)
-            if self._monotonic_s() >= until_s:
+            await asyncio.sleep(0 if each.is_loading else took_s * pauses)
+            if self._monotonic_s() >= (loading_until_s if each.is_loading else until_s):
                 return
 
     async def _browse(self, part: QueueDefinition, look: BrowseMessages) -> BrowsedPage:
@@ -238,6 +280,50 @@ class FailureIndex:
             for shard in self._router.shards.values()
             for report in shard.queues(queue_ids)
         }
+
+
+class _ShardNotes:
+    """See `Notes`: rows of the shard, sealed as the queue's messages are."""
+
+    def __init__(self, router: Router, sealer: Sealer) -> None:
+        self._router = router
+        self._sealer = sealer
+        self._requests = count()
+
+    async def read(self, queue: QueueDefinition, from_span: int) -> FailureNotesPage:
+        """See `Notes`."""
+        page = await self._ask(queue, ReadFailureNotes(from_span))
+        assert isinstance(page, FailureNotesPage)
+        return page
+
+    async def keep(
+        self, queue: QueueDefinition, notes: list[FailureNote], opens: list[int]
+    ) -> list[int]:
+        """See `Notes`."""
+        noted = await self._ask(queue, NoteFailures(notes, opens))
+        assert isinstance(noted, SpansNoted)
+        return noted.spans
+
+    async def forget(self, queue: QueueDefinition) -> None:
+        """See `Notes`."""
+        await self._ask(queue, ForgetFailures())
+
+    async def _ask(self, queue: QueueDefinition, operation: Operation) -> object:
+        request_id = f"failures-{next(self._requests)}"
+        return await self._router.ask_here(Request(operation, queue, _SERVICE, request_id))
+
+    def may_note(self, message: StoredMessage, queue: QueueDefinition) -> bool:
+        """See `Notes`."""
+        return self._sealer.may_note(message, queue)
+
+    def seal(self, queue: QueueDefinition, content: bytes) -> tuple[int, bytes]:
+        """See `Notes`."""
+        key = self._sealer.key_of_notes(queue)
+        return key.number, key.seal(content)
+
+    def open(self, number: int, data: bytes) -> bytes | None:
+        """See `Notes`."""
+        return self._sealer.open_note(number, data)
 
 
 def counting(

@@ -1,27 +1,41 @@
 """QueuePass: counts the messages of one queue, or part of one, on the host that leads its shard.
 
+    notes     what was counted before, of spans that have not changed since
     pages     the delayed messages, then all others, page by page behind a cursor
     rows      what committed Entries change meanwhile and later (`on_row`)
 
 A message that leaves is forgotten, whether it was reached or not; one that comes ahead of the
 cursor is found by the next page; one that comes behind it, such as one whose move failed, is looked
 up. So the counts are those of the rows once all pages were read, and stay so. What rows do not tell
-one by one, such as a quarantine, begins the count anew.
+one by one, such as a quarantine, begins the count anew. Messages of a note are behind the cursor:
+it passes by their spans. What was counted is noted in turn (`take_notes`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Awaitable, Callable
+from enum import IntEnum
 
 from sqs_api.failures.counted_failures import Counted, Dead
+from sqs_api.failures.span_notes import Notes, Unnoted, content_of, note_of
 from visibility.content.content import unpack
 from visibility.content.failures import Failure, failure_of
 from visibility.contract.errors import QueueError, ServiceUnavailable
+from visibility.contract.failure_note import FailureNote
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import BrowsedPage
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.row_keys import DELAYED, MESSAGE, QUARANTINED, number_of, pair_of
+from visibility.rows.row_keys import (
+    DELAYED,
+    MESSAGE,
+    QUARANTINED,
+    SPAN_BITS,
+    number_of,
+    pair_of,
+)
 from visibility.rules.browse import BrowseMessages
+from visibility.rules.failure_notes import SPANS_MAX
 
 _NOT_DELAYED = -1
 _PAGE_MESSAGES = 50
@@ -36,21 +50,40 @@ Open = Callable[[StoredMessage], bytes | None]
 """The content of a message. Raises QueueError."""
 
 
+class _Stage(IntEnum):
+    """What is read."""
+
+    NOTES = 0
+    DELAYED = 1
+    OTHERS = 2
+
+
 class QueuePass:
     """Belongs to the event loop's thread. One step runs at a time."""
 
-    def __init__(self, queue: QueueDefinition) -> None:
+    def __init__(self, queue: QueueDefinition, notes: Notes) -> None:
         self.queue = queue
+        self._notes = notes
         self.counted = Counted()
         self.has_room = True
         """False while the host counts too many messages: then the cursor stays."""
         self._anew = False
+        self._forgets = False
+        """True if the notes do not count any more: they are removed first."""
         self._begin()
 
     def _begin(self) -> None:
         self.counted = Counted()
-        self._is_delayed = True
+        self._stage = _Stage.NOTES
+        self._from_span = 0
         self._after = (0, 0)
+        self._noted: set[int] = set()
+        """Spans that were counted from notes and that the cursor has not passed."""
+        self._unfit: set[int] = set()
+        """Spans that get no note, since one of their messages may not be in one."""
+        self._delayed: Counter[int] = Counter()
+        """Delayed messages by span, which get no note meanwhile: a span does not tell of them."""
+        self.unnoted = Unnoted()
         self._is_at_end = False
         self._comes = 0
         """Rows of messages that came, ever."""
@@ -58,6 +91,8 @@ class QueuePass:
         """Sequences that left while a page is read."""
         self._ahead: set[int] = set()
         """Sequences that came ahead of the cursor meanwhile."""
+        self._touched: set[int] = set()
+        """Spans that changed while notes are read."""
         self._pending: set[tuple[int, int]] = set()
         """Ends of delays and sequences of messages to look up."""
         self._anew = False
@@ -72,9 +107,18 @@ class QueuePass:
         """True if a step would do something."""
         return not self.is_exact and (self.has_room or self._anew)
 
+    @property
+    def is_loading(self) -> bool:
+        """True until the notes are read, which takes no long time."""
+        return self._stage is _Stage.NOTES or self._anew
+
     def begin_anew(self) -> None:
         """Forget the counts at the next step: rows may have changed unseen."""
         self._anew = True
+
+    def count_anew(self) -> None:
+        """Forget the counts and the notes at the next step."""
+        self._anew = self._forgets = True
 
     # -- rows --------------------------------------------------------------------------------------
 
@@ -93,18 +137,19 @@ class QueuePass:
 
     def _change(self, place: tuple[int, int], *, is_there: bool) -> None:
         due_ms, sequence = place
+        span = sequence >> SPAN_BITS
+        if due_ms == _NOT_DELAYED:
+            self._touched.add(span)
+            self.unnoted.changed(span)
         if not is_there:
-            self.counted.remove(sequence)
+            if self.counted.remove(sequence) and due_ms != _NOT_DELAYED:
+                self._delayed[span] -= 1
             self._left.add(sequence)
             self._pending.discard(place)
             return
         self._comes += 1
         self._left.discard(sequence)
-        if due_ms != _NOT_DELAYED:
-            is_ahead = self._is_delayed and place > self._after
-        else:
-            is_ahead = self._is_delayed or sequence > self._after[1]
-        if is_ahead:
+        if self._is_ahead(place):
             self._is_at_end = False
             self._ahead.add(sequence)
             return
@@ -112,37 +157,63 @@ class QueuePass:
         if len(self._pending) > PENDING_MAX:
             self._anew = True
 
+    def _is_ahead(self, place: tuple[int, int]) -> bool:
+        """True if the cursor will come to a message."""
+        due_ms, sequence = place
+        if due_ms != _NOT_DELAYED:
+            return self._stage < _Stage.DELAYED or (
+                self._stage is _Stage.DELAYED and place > self._after
+            )
+        if sequence >> SPAN_BITS in self._noted:
+            return False
+        return self._stage < _Stage.OTHERS or sequence > self._after[1]
+
     # -- pages -------------------------------------------------------------------------------------
 
     async def step(self, browse: Browse, open_: Open) -> int:
         """Read and count a page; returns the number of messages. Raises QueueError."""
         if self._anew:
+            if self._forgets:
+                await self._notes.forget(self.queue)
+                self._forgets = False
             self._begin()
+        if self._stage is _Stage.NOTES:
+            return await self._load()
         if self._pending:
             return await self._look_up(browse, open_)
         self._left.clear()
         self._ahead.clear()
         comes = self._comes
-        look = BrowseMessages(self._is_delayed, self._after, _PAGE_MESSAGES)
-        page = await browse(self.queue, look)
+        is_delayed = self._stage is _Stage.DELAYED
+        page = await browse(self.queue, BrowseMessages(is_delayed, self._after, _PAGE_MESSAGES))
         if self._anew:
             return 0
         for found in page.messages:
+            if not is_delayed and found.sequence >> SPAN_BITS in self._noted:
+                self._pass_by(found.sequence >> SPAN_BITS)
+                break
             if found.sequence not in self._left:
-                self._count(found.sequence, found.message, open_)
-        if page.messages:
-            last = page.messages[-1]
-            self._after = (last.due_ms if self._is_delayed else 0, last.sequence)
-        if page.next_token is not None:
-            self._after = page.next_token
-        elif self._is_delayed:
-            self._is_delayed, self._after = False, (0, 0)
+                self._count(found.sequence, found.message, open_, is_delayed=is_delayed)
+            self._after = (found.due_ms if is_delayed else 0, found.sequence)
         else:
-            self._is_at_end = comes == self._comes
+            if page.next_token is not None:
+                self._after = page.next_token
+            elif is_delayed:
+                self._stage, self._after = _Stage.OTHERS, (0, 0)
+            else:
+                self._is_at_end = comes == self._comes
         for sequence in self._ahead:  # it may have come behind what the page shows
-            if not self._is_delayed and sequence <= self._after[1] and sequence not in self.counted:
+            is_behind = self._stage is _Stage.OTHERS and sequence <= self._after[1]
+            if is_behind and sequence not in self.counted:
                 self._pending.add((_NOT_DELAYED, sequence))
         return len(page.messages)
+
+    def _pass_by(self, span: int) -> None:
+        """Move the cursor behind the messages of notes."""
+        while span in self._noted:
+            self._noted.discard(span)
+            self._after = (0, max(self._after[1], self.counted.last_of(span)))
+            span += 1
 
     async def _look_up(self, browse: Browse, open_: Open) -> int:
         due_ms, sequence = place = next(iter(self._pending))
@@ -153,14 +224,16 @@ class QueuePass:
         page = await browse(self.queue, look)
         found = page.messages[0] if page.messages else None
         if found is not None and found.sequence == sequence and sequence not in self._left:
-            self._count(sequence, found.message, open_)
+            self._count(sequence, found.message, open_, is_delayed=is_delayed)
         if comes == self._comes:
             self._pending.discard(place)
         return 1
 
-    def _count(self, sequence: int, message: StoredMessage, open_: Open) -> None:
+    def _count(
+        self, sequence: int, message: StoredMessage, open_: Open, *, is_delayed: bool
+    ) -> None:
         data = _opened(message, open_)
-        failure = UNREADABLE
+        failure, span = UNREADABLE, sequence >> SPAN_BITS
         if data is not None:
             _, body, extras = unpack(data)
             failure = failure_of(body, extras)
@@ -170,7 +243,73 @@ class QueuePass:
             retained_ms = min(retained_ms, max(0, message.expires_ms - settings.retention_ms))
         source = (message.dead_letter_source_arn or "").rpartition(":")[2]
         seen_ms = message.joined_at_ms or message.sent_at_ms
-        self.counted.add(Dead(sequence, failure, source, seen_ms // 1000, retained_ms // 1000))
+        dead = Dead(sequence, failure, source, seen_ms // 1000, retained_ms // 1000)
+        if not self.counted.add(dead):
+            return
+        self.unnoted.changed(span)
+        if is_delayed:
+            self._delayed[span] += 1
+        if data is None or not self._notes.may_note(message, self.queue):
+            self._unfit.add(span)
+
+    # -- notes -------------------------------------------------------------------------------------
+
+    async def _load(self) -> int:
+        """Count a page of notes, in place of their messages."""
+        self._touched.clear()
+        page = await self._notes.read(self.queue, self._from_span)
+        if self._anew:
+            return 0
+        for note in page.notes:
+            content = content_of(note, self._notes) if note.span not in self._touched else None
+            if content is None:
+                continue
+            if not self.counted.load(note.span, note.sequences, content):
+                self.count_anew()
+                return 0
+            self._noted.add(note.span)
+        if page.next_span is None:
+            self._stage = _Stage.DELAYED
+        else:
+            self._from_span = page.next_span
+        return len(page.notes)
+
+    async def take_notes(self) -> None:
+        """Note the spans that were opened by the last call, and open those that are due. Raises
+        QueueError."""
+        if self.is_loading or self._pending:
+            return
+        numbers = self.unnoted.numbers(filter(self._is_whole, self.unnoted.opened))
+        notes = [note for span in numbers if (note := self._note(span)) is not None]
+        unnoted, opens = self.unnoted, []
+        for span in list(unnoted.due()):
+            if span in self._unfit or not self.counted.last_of(span):
+                unnoted.give_up(span)
+            elif span not in numbers and self._is_whole(span):
+                opens.append(span)
+                if len(opens) == SPANS_MAX:
+                    break
+        unnoted.opened = opens
+        if not notes and not opens:
+            return
+        kept = await self._notes.keep(self.queue, notes, opens)
+        unnoted.noted({span: numbers[span] for span in kept})
+
+    def _is_whole(self, span: int) -> bool:
+        """True if all messages of a span are counted, and none waits for the end of a delay."""
+        is_read = self._is_at_end or (
+            self._stage is _Stage.OTHERS and self._after[1] >= (span + 1 << SPAN_BITS) - 1
+        )
+        return is_read and span not in self._unfit and self._delayed[span] <= 0
+
+    def _note(self, span: int) -> FailureNote | None:
+        counted = self.counted.note(span)
+        note = None
+        if counted is not None:
+            note = note_of(span, *counted, self.queue, self._notes)
+        if note is None:
+            self._unfit.add(span)
+        return note
 
 
 def _opened(message: StoredMessage, open_: Open) -> bytes | None:

@@ -5,8 +5,29 @@ A span has a minute. While there are more than SPANS_MAX of them, spans are join
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+import msgspec
+
 SPANS_MAX = 256
 _SHORTEST_S = 60
+
+
+class NotedTimes(msgspec.Struct, frozen=True, array_like=True):
+    """Times of a few messages, as a note has them: messages by the number of the minute."""
+
+    first_s: int
+    last_s: int
+    minutes: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, times: Mapping[int, int]) -> NotedTimes:
+        """Those of messages by second."""
+        minutes: dict[int, int] = {}
+        for at_s, messages in times.items():
+            minute = at_s // _SHORTEST_S
+            minutes[minute] = minutes.get(minute, 0) + messages
+        return cls(min(times), max(times), list(minutes.items()))
 
 
 class Times:
@@ -36,6 +57,17 @@ class Times:
         self.first_s = min(self.first_s, at_s) if spans else at_s
         self.last_s = max(self.last_s, at_s) if spans else at_s
         spans[number] = 1
+        while len(self.spans) > SPANS_MAX:
+            self._join_pairs()
+
+    def add_noted(self, noted: NotedTimes) -> None:
+        """Count those of a note."""
+        spans, span_s = self.spans, self.span_s
+        self.first_s = min(self.first_s, noted.first_s) if spans else noted.first_s
+        self.last_s = max(self.last_s, noted.last_s) if spans else noted.last_s
+        for minute, messages in noted.minutes:
+            number = minute * _SHORTEST_S // span_s
+            spans[number] = spans.get(number, 0) + messages
         while len(self.spans) > SPANS_MAX:
             self._join_pairs()
 

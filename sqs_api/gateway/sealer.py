@@ -177,6 +177,34 @@ class Sealer:
 
         return self.open(message, admit)
 
+    def key_of_notes(self, queue: QueueDefinition) -> DataKey:
+        """The key for what the service itself writes about a queue's messages: never none.
+
+        Raises KmsNotFound, KmsDisabled, ServiceUnavailable.
+        """
+        return self._current(queue.settings.encryption or BUILT_IN_KEY, queue.account).key
+
+    def may_note(self, message: StoredMessage, queue: QueueDefinition) -> bool:
+        """False for a message under an account's key that is not the queue's: it would be readable
+        in notes while that key is disabled."""
+        if not message.sealed:
+            return True
+        try:
+            named = self._data_key(message.sealed)[0]
+        except (SealBroken, ServiceUnavailable):
+            return False
+        own = self._keyring.find(queue.settings.encryption or BUILT_IN_KEY, queue.account)
+        return not named.account or (own is not None and own.key_id == named.key_id)
+
+    def open_note(self, number: int, data: bytes) -> bytes | None:
+        """What was sealed under a data key, None if that cannot be opened for good. Raises
+        ServiceUnavailable if the key is not here yet."""
+        try:
+            named, key = self._data_key(number)
+            return key.open(data) if named.enabled else None
+        except SealBroken:
+            return None
+
     def _data_key(self, number: int) -> tuple[NamedKey, DataKey]:
         """See Keyring. Raises SealBroken, ServiceUnavailable."""
         try:

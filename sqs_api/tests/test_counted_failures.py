@@ -4,16 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from random import Random
-from unittest.mock import patch
 
+import msgspec
 import pytest
 
-from sqs_api.failures import counted_failures
-from sqs_api.failures.counted_failures import GROUPS_MAX, OTHER_SOURCES, SOURCES_MAX, Counted, Dead
+from sqs_api.failures.counted_failures import (
+    GROUPS_MAX,
+    OTHER_SOURCES,
+    SOURCES_MAX,
+    Counted,
+    Dead,
+    SpanNote,
+)
 from sqs_api.failures.times import SPANS_MAX, Times
 from visibility.content.failures import Failure
 
 HOUR_S = 3_600
+SPANS = range(10)
+"""Those of the messages here."""
 
 
 def dead(sequence: int, kind: object = "a", source: str = "s", at_s: int = 0) -> Dead:
@@ -26,22 +34,42 @@ def shown(counts: Counted) -> dict[str, int]:
     return found | ({"rest": counts.rest.messages} if counts.rest.messages else {})
 
 
+def packed(counts: Counted) -> Counted:
+    """The same counts, with each span packed."""
+    for span in SPANS:
+        counts.note(span)
+    return counts
+
+
+def loaded(counts: Counted) -> Counted:
+    """The same counts, from notes."""
+    again = Counted()
+    for span in SPANS:
+        noted = counts.note(span)
+        if noted is not None:
+            sequences, note = noted
+            kept = msgspec.msgpack.decode(msgspec.msgpack.encode(note), type=SpanNote)
+            assert again.load(span, sequences, kept)
+    return again
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_counts_are_those_of_the_messages_that_are_there(seed: int) -> None:
     random = Random(seed)
     counts, model = Counted(), dict[int, Dead]()
-    with patch.object(counted_failures, "_CHUNK", 8):
-        for _ in range(3_000):
-            sequence = random.randrange(600)
-            if random.random() < (0.7 if len(model) < 300 else 0.3):
-                new = dead(
-                    sequence, random.choice("abcde"), random.choice("xyz"), random.randrange(10**6)
-                )
-                counts.add(new)
-                model.setdefault(sequence, new)
-            else:
-                counts.remove(sequence)
-                model.pop(sequence, None)
+    for _ in range(3_000):
+        sequence = random.randrange(600) * 57
+        if random.random() < (0.7 if len(model) < 300 else 0.3):
+            new = dead(
+                sequence, random.choice("abcde"), random.choice("xyz"), random.randrange(10**6)
+            )
+            assert counts.add(new) is (sequence not in model)
+            model.setdefault(sequence, new)
+        else:
+            assert counts.remove(sequence) is (sequence in model)
+            model.pop(sequence, None)
+        if random.random() < 0.01:
+            counts = loaded(counts) if random.random() < 0.5 else packed(counts)
 
     assert counts.messages == len(model)
     assert shown(counts) == Counter(each.failure.signs[0][1] for each in model.values())
@@ -63,7 +91,7 @@ def test_all_that_left_leave_nothing_behind() -> None:
         counts.remove(sequence)
 
     assert (counts.messages, counts.groups, counts.rest.messages) == (0, {}, 0)
-    assert (counts._chunks, counts._firsts) == ([], [])
+    assert counts.weight == 0
     assert len(counts._free) == len(counts._cells) == 21
 
 
@@ -80,6 +108,20 @@ def test_failures_beyond_the_bound_are_counted_together() -> None:
     for sequence in range(GROUPS_MAX // 2 + 1):
         counts.remove(sequence)
     assert counts.would_gain
+
+
+def test_a_note_keeps_those_beyond_the_bound_together() -> None:
+    counts = Counted()
+    for sequence in range(GROUPS_MAX + 30):
+        counts.add(dead(sequence, sequence))
+    again = loaded(counts)
+
+    assert shown(again) == shown(counts)
+    sequences, note = counts.note(0) or (b"", SpanNote([], b""))
+    full = Counted()
+    for sequence in range(GROUPS_MAX):
+        full.add(dead(10_000 + sequence, f"another {sequence}"))
+    assert not full.load(0, sequences, note)
 
 
 def test_sources_beyond_the_bound_are_counted_together() -> None:

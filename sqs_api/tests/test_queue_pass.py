@@ -8,35 +8,64 @@ from random import Random
 import msgspec
 import pytest
 
-from sqs_api.failures import queue_pass
+from sqs_api.failures import counted_failures, queue_pass, span_messages
+from sqs_api.failures.counted_failures import Counted
 from sqs_api.failures.queue_pass import PENDING_MAX, QueuePass
-from visibility.content.content import Extras, with_body
+from sqs_api.failures.span_notes import QUIET_LOOKS, VERSION, content_of
+from visibility.content.content import Extras, unpack, with_body
 from visibility.contract.errors import KmsDisabled, ServiceUnavailable
+from visibility.contract.failure_note import FailureNote, FailureNotesPage
 from visibility.contract.model import QueueDefinition
 from visibility.contract.outcomes import Browsed, BrowsedPage
 from visibility.contract.stored_message import StoredMessage
-from visibility.rows.row_keys import DELAYED, MESSAGE, QUARANTINED, message_key, pair_key, row_key
+from visibility.rows.row_keys import (
+    DELAYED,
+    MESSAGE,
+    QUARANTINED,
+    message_key,
+    number_of,
+    pair_key,
+    row_key,
+)
 from visibility.rules.browse import BrowseMessages
 from visibility.tests import prepared
 
 Q = prepared.queue_named("dead", 5)
 _PAGE = 4
+_SPAN_BITS = 3
+UNFIT = "under another key"
+
+
+@pytest.fixture(autouse=True)
+def short_spans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans of eight sequences."""
+    for module in (queue_pass, counted_failures, span_messages):
+        monkeypatch.setattr(module, "SPAN_BITS", _SPAN_BITS)
+    monkeypatch.setattr(counted_failures, "_OFFSET", (1 << _SPAN_BITS) - 1)
 
 
 class Rows:
-    """The rows of a queue, and changes of them that happen while a page is on its way."""
+    """The rows of a queue with its notes, and changes of them that happen while a page is on its
+    way."""
 
     def __init__(self, seed: int) -> None:
+        self.notes: dict[int, FailureNote] = {}
+        self.opened: set[int] = set()
+        self.read_alone = 0
+        """Messages that were read."""
         self.random = Random(seed)
         self.waiting: dict[int, str] = {}
         self.delayed: dict[tuple[int, int], str] = {}
         self.next_sequence = 1
-        self.counting = QueuePass(Q)
+        self.counting = QueuePass(Q, self)
         self.untold: list[tuple[bytes, object]] = []
         """Changes of Entries that are not committed yet."""
 
     def _tell(self, key: bytes, change: object) -> None:
         self.untold.append((key, change))
+        if key[8:9] == MESSAGE:
+            self.notes.pop(number_of(key) >> _SPAN_BITS, None)
+            self.opened.discard(number_of(key) >> _SPAN_BITS)
 
     def commit(self) -> None:
         for key, change in self.untold:
@@ -98,12 +127,60 @@ class Rows:
         self._some_changes()
         return BrowsedPage(page, token)
 
+    def restart(self) -> None:
+        """All that happened is in the rows, and what was counted is forgotten."""
+        self.untold.clear()
+        self.opened.clear()
+        self.counting = QueuePass(Q, self)
+
+    # -- notes -------------------------------------------------------------------------------------
+
+    async def read(self, queue: QueueDefinition, from_span: int) -> FailureNotesPage:
+        self._some_changes()
+        found = sorted(span for span in self.notes if span >= from_span)
+        page = [self.notes[span] for span in found[:2]]
+        self.commit()
+        self._some_changes()
+        return FailureNotesPage(page, found[2] if len(found) > 2 else None)
+
+    async def keep(
+        self, queue: QueueDefinition, notes: list[FailureNote], opens: list[int]
+    ) -> list[int]:
+        self._some_changes()
+        kept = [note for note in notes if note.span in self.opened]
+        self.notes |= {note.span: note for note in kept}
+        self.opened = set(opens)
+        self.commit()
+        self._some_changes()
+        return [note.span for note in kept]
+
+    async def forget(self, queue: QueueDefinition) -> None:
+        self.notes.clear()
+
+    def may_note(self, message: StoredMessage, queue: QueueDefinition) -> bool:
+        return unpack(message.data)[1] != UNFIT
+
+    def seal(self, queue: QueueDefinition, content: bytes) -> tuple[int, bytes]:
+        return 7, content[::-1]
+
+    def open(self, number: int, data: bytes) -> bytes | None:
+        return data[::-1] if number == 7 else None
+
+    def is_true(self, note: FailureNote) -> bool:
+        """A note is that of the messages which are there."""
+        content = content_of(note, self)
+        assert content is not None
+        counts = Counted()
+        assert counts.load(note.span, note.sequences, content)
+        there = {at: kind for at, kind in self.waiting.items() if at >> _SPAN_BITS == note.span}
+        return counted(counts) == Counter(there.values()) and all(at in counts for at in there)
+
     def _some_changes(self) -> None:
         for _ in range(self.random.choice((0, 0, 0, 1, 3))):
             self.change()
 
     async def step(self) -> None:
-        await self.counting.step(self.browse, lambda stored: stored.data)
+        self.read_alone += await self.counting.step(self.browse, lambda stored: stored.data)
 
     async def counted(self) -> dict[str, int]:
         """The counts, once they are exact and nothing is under way."""
@@ -114,12 +191,16 @@ class Rows:
         return self.shown()
 
     def shown(self) -> dict[str, int]:
-        groups = self.counting.counted.groups.values()
-        return {g.failure.signs[0][1]: g.messages for g in groups if g.failure is not None}
+        return counted(self.counting.counted)
 
     def there(self) -> dict[str, int]:
         """The messages of the rows."""
         return Counter([*self.waiting.values(), *self.delayed.values()])
+
+
+def counted(counts: Counted) -> dict[str, int]:
+    groups = counts.groups.values()
+    return {g.failure.signs[0][1]: g.messages for g in groups if g.failure is not None}
 
 
 def message(kind: str) -> StoredMessage:
@@ -139,7 +220,91 @@ async def test_counts_are_those_of_the_rows(seed: int) -> None:
             assert rows.shown() == rows.there()
         for _ in range(rows.random.choice((0, 0, 1, 2))):
             rows.change()
+        if rows.random.random() < 0.5:
+            await rows.counting.take_notes()
+        assert all(map(rows.is_true, rows.notes.values()))
+        if rows.random.random() < 0.02:
+            rows.restart()
 
+    assert await rows.counted() == rows.there()
+
+
+async def noted(messages: int, unfit: int | None = None) -> Rows:
+    """A queue whose messages were counted, and noted; one may not be in a note."""
+    rows = Rows(0)
+    for _ in range(messages):
+        rows.put()
+    if unfit is not None:
+        rows.waiting[unfit] = UNFIT
+    await rows.counted()
+    for _ in range(QUIET_LOOKS + messages):
+        await rows.counting.take_notes()
+    assert not rows.counting.unnoted
+    rows.restart()
+    return rows
+
+
+async def test_what_was_noted_is_not_read_again() -> None:
+    rows = await noted(100)
+    rows.put(sequence=rows.next_sequence + 30)
+    del rows.waiting[50]
+    rows._tell(message_key(Q.queue_id, 50), None)
+    rows.restart()
+    rows.read_alone = 0
+
+    assert await rows.counted() == rows.there()
+    assert rows.read_alone < 30  # notes, the messages of one span, and those that tell where to go
+
+
+async def test_messages_under_other_keys_are_never_noted() -> None:
+    rows = await noted(100, unfit=20)
+
+    assert rows.notes.keys() == set(range(13)) - {20 >> _SPAN_BITS}
+    assert await rows.counted() == rows.there()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"version": VERSION - 1}, {"sealed": 8}, {"data": b"no note"}],
+    ids=["version", "key", "content"],
+)
+async def test_notes_that_cannot_be_used_are_made_anew(other: dict[str, object]) -> None:
+    rows = await noted(100)
+    before = dict(rows.notes)
+    rows.notes = {span: msgspec.structs.replace(note, **other) for span, note in rows.notes.items()}
+
+    assert await rows.counted() == rows.there()
+    for _ in range(200):
+        await rows.counting.take_notes()
+    assert rows.notes == before
+
+
+async def test_a_delayed_message_is_in_no_note() -> None:
+    rows = Rows(1)
+    for _ in range(6):
+        rows.put()
+    rows.delay()
+    await rows.counted()
+    for _ in range(50):
+        await rows.counting.take_notes()
+    assert rows.notes == {}
+
+    rows.waiting[7] = rows.delayed.pop(next(iter(rows.delayed)))
+    rows._tell(pair_key(Q.queue_id, DELAYED, 0, 7), None)
+    rows._tell(message_key(Q.queue_id, 7), b"")
+    await rows.counted()
+    for _ in range(50):
+        await rows.counting.take_notes()
+    assert all(map(rows.is_true, rows.notes.values()))
+
+
+async def test_a_count_anew_forgets_the_notes_first() -> None:
+    rows = await noted(30)
+    await rows.counted()
+    rows.counting.count_anew()
+    await rows.step()
+
+    assert rows.notes == {}
     assert await rows.counted() == rows.there()
 
 
@@ -179,7 +344,8 @@ async def test_a_message_under_a_disabled_key_counts_and_a_key_that_is_away_is_w
         raise errors.pop(0)
 
     rows._some_changes = lambda: None  # type: ignore[method-assign]
-    await rows.counting.step(rows.browse, open_)  # the delayed ones
+    for _ in range(2):  # the notes, and the delayed ones
+        await rows.counting.step(rows.browse, open_)
     with pytest.raises(ServiceUnavailable):
         await rows.counting.step(rows.browse, open_)
     await rows.counting.step(rows.browse, open_)

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from visibility.contract.death import Death
+from visibility.contract.failure_note import FailureNote
 from visibility.contract.move_task import MessageFilter, MoveTask, Pace, Share
 from visibility.contract.stored_message import (
     Hold,
@@ -66,7 +67,9 @@ FIFO_QUEUE = QueueRow(
     sized_from=7,
     rescued=5,
     passed_ms=1_700_000_000_002,
+    has_failure_notes=True,
 )
+NOTE = FailureNote(300, 257, bytes(range(16)), 70_000, b"sealed")
 HOLD = Hold(300, 1_700_000_000_000, "ann", "T-1", 1_700_000_060_000)
 GROUP_ROW = GroupRow(3, 300, 70_000, 2)
 SENT = Remembered(1_700_000_000_000, MESSAGE_ID, 300)
@@ -235,14 +238,13 @@ GOLDEN: dict[str, tuple[object, str]] = {
     ),
     "queue": (
         QUEUE,
-        "0147f3a5ccdc0012ce000111700c090000000000c2000001009000ff0000",
+        "01b4d85408dc0013ce000111700c090000000000c2000001009000ff0000c2",
     ),
     "FIFO queue": (
         FIFO_QUEUE,
-        "01"
-        "96096284"
-        "dc0012ce000111700c0904030201cf0000018bcfe56800c3cf0000018bcfe568"
-        "0107cdea60cd012c91930509cd012cce000111700705cf0000018bcfe56802",
+        "018c37d2acdc0013ce000111700c0904030201cf0000018bcfe56800c3cf0000"
+        "018bcfe5680107cdea60cd012c91930509cd012cce000111700705cf0000018b"
+        "cfe56802c3",
     ),
     "group": (
         GROUP_ROW,
@@ -346,6 +348,10 @@ GOLDEN: dict[str, tuple[object, str]] = {
         "30313233343536372d383961622d346465662d383132332d3435363738396162"
         "63646566a13192c0c0",
     ),
+    "failure note": (
+        NOTE,
+        "016cbbb7c895cd012ccd0101c410000102030405060708090a0b0c0d0e0fce00011170c4067365616c6564",
+    ),
     "outbox": (
         OUTBOX,
         "010f6823a792c410000102030405060708090a0b0c0d0e0fce00011170",
@@ -367,6 +373,7 @@ KINDS = (
     OutboxRow,
     TransactionRow,
     Hold,
+    FailureNote,
     int,
 )
 KEY = b"key"

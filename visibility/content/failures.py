@@ -22,6 +22,8 @@ import msgspec
 from visibility.content.content import Extras
 
 FAILURE_ID_LENGTH = 16
+FAILURE_VERSION = 1
+"""To be raised when messages get other failures: what was noted of them counts no more then."""
 _SIGNS_MAX, _KINDS_MAX = 4, 2
 _VALUE_CHARACTERS_MAX = 120
 _READ_CHARACTERS_MAX = 1_000

@@ -6,6 +6,7 @@ import msgspec
 
 from visibility.contract import results
 from visibility.contract.errors import FAULTS_OF_THE_SERVICE, QueueError
+from visibility.contract.failure_note import FailureNotesPage, SpansNoted
 from visibility.contract.model import QueueCounters
 from visibility.contract.move_task import MoveTask
 from visibility.contract.stored_message import Arrival, Hold, Lease, StoredMessage
@@ -258,6 +259,8 @@ Answer = (
     | Accepted
     | Transacted
     | Prepared
+    | FailureNotesPage
+    | SpansNoted
     | None
 )
 """The answer to an accepted request."""

@@ -28,6 +28,7 @@ values are in `visibility/rows/row_codec.py`.
     0x54   span                the quarantined messages of the span              Quarantined
     0x55   group               a group that a quarantined message blocks         time in ms
     0x56   group               a group that waits for an earlier part            0
+    0x58   span                the failures of the span's messages               FailureNote
     0x60   position            a message that waits for the archive              ArchivedMessage
     0x61   number              a batch of them that was sealed                   SealedBatch
     0x62   0                   the shard's archive state                         ArchiveRow
@@ -52,6 +53,9 @@ from __future__ import annotations
 from struct import Struct
 
 FORMAT_VERSION = 4
+SPAN_BITS = 12
+"""Messages are counted by spans of 4,096 sequences, so that the first one is found without a
+scan."""
 
 QUEUE = b"\x01"
 MESSAGE = b"\x10"
@@ -71,6 +75,7 @@ SPAN = b"\x50"
 QUARANTINED = b"\x54"
 BLOCKED = b"\x55"
 LOCKED = b"\x56"
+FAILURE_NOTE = b"\x58"
 ARCHIVED = b"\x60"
 BATCH = b"\x61"
 ARCHIVE = b"\x62"

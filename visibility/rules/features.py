@@ -14,6 +14,7 @@ from visibility.rules import (
     browse,
     departures,
     earlier_parts,
+    failure_notes,
     group_locks,
     hold_messages,
     kept_queues,
@@ -64,6 +65,7 @@ OPERATIONS = _combined(
     shared_moves.OPERATIONS,
     move_plans.OPERATIONS,
     browse.OPERATIONS,
+    failure_notes.OPERATIONS,
     selected.OPERATIONS,
     resend.OPERATIONS,
     schedules.OPERATIONS,
@@ -94,6 +96,7 @@ SHARD_TABLES = (ARCHIVE_TABLES, OUTBOX_TABLES, queue_parts.CLOSED_PARTS, transac
 TABLES = tables_by_prefix(
     queue_tables.TABLES,
     hold_messages.TABLES,
+    failure_notes.TABLES,
     remembered_ids.TABLES,
     move_tasks.TABLES,
     quarantine.TABLES,

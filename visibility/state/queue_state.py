@@ -22,8 +22,10 @@ from visibility.contract.move_task import MoveTask
 from visibility.contract.priority import HIGHEST_LEVEL, place_of
 from visibility.contract.stored_message import Hold, Lease, StoredMessage, death_of
 from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import SPAN_BITS as SPAN_BITS
 from visibility.rows.row_values import NOWHERE, GroupRow, Quarantined, QueueRow
 from visibility.rows.state_rows import write_queue
+from visibility.state.failure_notes import FailureNotes
 from visibility.state.fairness import Fairness
 from visibility.state.ready_groups import ReadyGroups
 
@@ -96,9 +98,6 @@ class Counts(msgspec.Struct):
 
 
 _NO_LEVELS: list[tuple[int, int, int]] = []
-SPAN_BITS = 12
-"""Messages are counted by spans of 4,096 sequences, so that the first one is found without a
-scan."""
 
 
 class Entry(msgspec.Struct, gc=False):
@@ -289,6 +288,8 @@ class QueueState:
     zeros."""
     changed_spans: set[int] = field(default_factory=set)
     """Spans whose rows need writing."""
+    failure_notes: FailureNotes | None = None
+    """Of a dead-letter queue whose failures are noted in rows."""
     ready_groups: ReadyGroups = field(default_factory=ReadyGroups)
     """FIFO: groups that may give messages. Standard: groups with waiting messages."""
     groups: dict[bytes, GroupRow] = field(default_factory=dict)
@@ -422,9 +423,12 @@ class QueueState:
             self.sized_from,
             self.rescued,
             self.passed_ms,
+            self.failure_notes is not None,
         )
         spans = {span: self.spans.get(span, 0) for span in self.changed_spans}
         write_queue(changes, self.queue_id, row, spans)
+        if self.failure_notes is not None:
+            self.failure_notes.remove(changes, self.queue_id, self.changed_spans)
         self.changed_spans.clear()
 
     def _levels_row(self) -> list[tuple[int, int, int]]:
@@ -447,6 +451,7 @@ class QueueState:
         queue.aliases = row.aliases
         queue.remembered_ms = row.remembered_ms
         queue.fifo = row.fifo
+        queue.failure_notes = FailureNotes() if row.has_failure_notes else None
         queue.spans = spans
         for level, waiting, low_water in row.levels:
             queue.levels[level] = Level(level, low_water, low_water, waiting)

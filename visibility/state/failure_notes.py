@@ -1,0 +1,45 @@
+"""FailureNotes: the notes of a dead-letter queue's failures, as far as Turns need to know them.
+
+A note is true while no message of its span comes or goes. So the Entry that changes a span removes
+its note, and a new note is taken only of a span that was opened before it was made, and has not
+changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from visibility.rows.row_changes import Changes
+from visibility.rows.row_keys import FAILURE_NOTE, row_key
+
+_GONE_MAX = 10_000
+
+
+class FailureNotes:
+    """Volatile: a start knows of no opened span, and of none without a note."""
+
+    __slots__ = ("_gone", "opened")
+
+    def __init__(self) -> None:
+        self.opened: set[int] = set()
+        """Spans that have not changed since they were opened."""
+        self._gone: set[int] = set()
+        """Spans whose notes were removed, so that this is recorded once. Bounded."""
+
+    def open(self, spans: Collection[int]) -> None:
+        """Watch these spans, and no others, until they change."""
+        self.opened = set(spans)
+
+    def add(self, span: int) -> None:
+        """A span has a note."""
+        self._gone.discard(span)
+
+    def remove(self, changes: Changes, queue_id: int, changed: Collection[int]) -> None:
+        """Record that the notes of changed spans are gone: once in a Turn, after its events."""
+        for span in changed:
+            self.opened.discard(span)
+            if span not in self._gone:
+                changes.delete(row_key(queue_id, FAILURE_NOTE, span))
+                self._gone.add(span)
+        if len(self._gone) > _GONE_MAX:
+            self._gone.clear()
