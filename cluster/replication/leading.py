@@ -88,7 +88,7 @@ class Leading(Shipping):
         """The callbacks that wait for a confirmation: it goes on in another term."""
         return [done for _, done in self._waiting]
 
-    # -- what others need ---------------------------------------------------------------------------
+    # -- what others need --------------------------------------------------------------------------
 
     @property
     def is_idle(self) -> bool:

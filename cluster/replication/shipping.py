@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 
 from cluster.replication import replica_messages
 from cluster.replication.contract import NotServing, Role
-from cluster.replication.following import Follower, Part
+from cluster.replication.following import Follower
 from cluster.replication.leadership import Holder
+from cluster.replication.replica_core import Part
 from cluster.replication.voters import VoterSet, reached_by_majority
 from storage.log import LogFailed, Position
 
