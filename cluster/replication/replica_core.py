@@ -110,7 +110,7 @@ class ReplicaCore:
         journal.report_to(on_synced=self._synced, on_failed=self.fail)
 
     def _reactions(self) -> dict[type, Callable[[str, Any], None]]:
-        """What is done with a message in every role, by its type."""
+        """Handlers of the messages that are taken in every role, by type."""
         return {}
 
     def _synced(self) -> None:
